@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "harness/comm/comm.h"
+#include "harness/trainers/comm/comm.h"
 #include "losses/denominator.h"
 #include "losses/term_mark.h"
 

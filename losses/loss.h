@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/comm/comm.h"
+#include "harness/trainers/comm/comm.h"
 #include "losses/term_mark.h"
 
 namespace lockstep {

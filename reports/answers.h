@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 #include "reports/columns.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <array>
 #include <stdexcept>
 
-#include "harness/results/document.h"
+#include "harness/verdict/results/document.h"
 #include "reports/html.h"
 #include "reports/junit.h"
 #include "reports/markdown.h"

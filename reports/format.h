@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "harness/plan/question.h"
+#include "harness/verdict/plan/question.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -85,7 +85,7 @@ bool AnswerGrid::holds(const CellResult& cell) const {
 bool is_judged(const CellResult& cell) { return !cell.noise && !cell.anchor; }
 
 std::optional<AnswerGrid> grid_of(const Results& results) {
-  if (results.laboratory || !question_named(results.question).by_outcome || !results.claims.empty()) return std::nullopt;
+  if (results.suite || !question_named(results.question).by_outcome || !results.claims.empty()) return std::nullopt;
   std::vector<const CellResult*> cells;
   std::vector<std::string> keys;
   for (const CellResult& cell : results.cells) {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/config/layout_name.h"
-#include "harness/results/rate_scaling.h"
-#include "harness/stats/growth_words.h"
+#include "harness/verdict/config/layout_name.h"
+#include "harness/verdict/results/rate_scaling.h"
+#include "harness/verdict/stats/growth_words.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"

@@ -6,11 +6,11 @@
 #include <cmath>
 
 #include "harness/base/word_list.h"
-#include "harness/results/rate_scaling.h"
-#include "harness/stats/controls.h"
-#include "harness/stats/growth_words.h"
-#include "harness/stats/rounding.h"
-#include "harness/stats/skewness.h"
+#include "harness/verdict/results/rate_scaling.h"
+#include "harness/verdict/stats/controls.h"
+#include "harness/verdict/stats/growth_words.h"
+#include "harness/verdict/stats/rounding.h"
+#include "harness/verdict/stats/skewness.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/text.h"

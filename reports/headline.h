@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "harness/plan/question.h"
+#include "harness/verdict/plan/question.h"
 #include "reports/answers.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
-#include "reports/laboratory.h"
+#include "reports/suite.h"
 #include "reports/numbers.h"
 #include "reports/plots/svg.h"
 #include "reports/text.h"
@@ -56,21 +56,21 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
   out.open("div").element("dt", {}, term).element("dd", {}, value).close();
 }
 
-void write_laboratory_facts(Markup& out, const Results& results) {
-  const LaboratoryResult& laboratory = *results.laboratory;
+void write_suite_facts(Markup& out, const Results& results) {
+  const SuiteResult& suite = *results.suite;
   out.open("dl", {{"class", "facts"}});
-  fact(out, "tried", laboratory.subject);
-  fact(out, "trials", std::to_string(laboratory.trials));
-  fact(out, "cases", std::to_string(laboratory.cases));
-  fact(out, "faults", std::to_string(laboratory.faults));
-  fact(out, "undecided", std::to_string(laboratory.undecided));
-  for (const auto& [what, figure] : laboratory.facts) fact(out, clean_line(what), clean_line(figure));
+  fact(out, "tried", suite.subject);
+  fact(out, "trials", std::to_string(suite.trials));
+  fact(out, "cases", std::to_string(suite.cases));
+  fact(out, "faults", std::to_string(suite.faults));
+  fact(out, "undecided", std::to_string(suite.undecided));
+  for (const auto& [what, figure] : suite.facts) fact(out, clean_line(what), clean_line(figure));
   fact(out, "exit code", std::to_string(results.summary.exit_code));
   out.close();
 }
 
 void write_facts(Markup& out, const Results& results) {
-  if (results.laboratory) return write_laboratory_facts(out, results);
+  if (results.suite) return write_suite_facts(out, results);
   const Summary& s = results.summary;
   const bool by_outcome = question_named(results.question).by_outcome;
   out.open("dl", {{"class", "facts"}});
@@ -208,8 +208,8 @@ std::string html_report(const Results& results) {
   out.close();
   const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
                                        [](const auto& c) { return c.outcome.has_value(); });
-  if (results.laboratory) {
-    write_laboratory(out, *results.laboratory);
+  if (results.suite) {
+    write_suite(out, *results.suite);
   } else if (results.detection) {
     // A thousand trials are told in sum; those that went wrong are in its list.
     write_detection(out, page);
@@ -229,7 +229,7 @@ std::string html_report(const Results& results) {
     write_noise_scale(out, page);
     write_costs(out, page);
     write_power(out, page);
-    write_looks(out, page);
+    write_interim_analyses(out, page);
     write_targets(out, page);
     write_mechanism(out, page);
     write_signatures(out, page);

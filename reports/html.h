@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

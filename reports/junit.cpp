@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "harness/plan/question.h"
-#include "reports/laboratory.h"
+#include "harness/verdict/plan/question.h"
+#include "reports/suite.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -119,7 +119,7 @@ void write_case(Markup& out, const Results& results, const CellResult& cell) {
            {{"classname", "lockstep." + clean_line(results.name)}, {"name", clean_line(cell.scenario)}});
   write_figures(out, cell);
   if (is_error(cell)) {
-    const std::string kind = cell.failure && !cell.failure->kind.empty() ? cell.failure->kind : "failed";
+    const std::string kind = cell.failure ? std::string(to_word(cell.failure->kind)) : "failed";
     out.open("error", {{"type", kind}, {"message", message_of(cell)}}).text(body_of(cell)).close();
   } else if (is_failure(cell)) {
     out.open("failure", {{"type", style_of(cell.verdict).words}, {"message", message_of(cell)}})
@@ -132,7 +132,7 @@ void write_case(Markup& out, const Results& results, const CellResult& cell) {
 }  // namespace
 
 std::string junit_report(const Results& results) {
-  if (results.laboratory) return laboratory_junit(results);
+  if (results.suite) return suite_junit(results);
   const auto failures = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_failure));
   const auto errors = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_error));
   const std::string tests = std::to_string(results.cells.size());

@@ -10,7 +10,7 @@
 #include "reports/grid.h"
 #include "reports/grid_text.h"
 #include "reports/growth.h"
-#include "reports/laboratory.h"
+#include "reports/suite.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/timing_text.h"
@@ -116,7 +116,7 @@ std::string unexpected(const CellResult& cell) {
 }  // namespace
 
 std::string markdown_summary(const Results& results) {
-  if (results.laboratory) return laboratory_markdown(results);
+  if (results.suite) return suite_markdown(results);
   constexpr int kLongestSentence = 4000;
   const Status status = status_of(results);
   const int decimals = decimals_for(results.primary.margin);

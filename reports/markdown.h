@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

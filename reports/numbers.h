@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/results/interval_words.h"
-#include "harness/results/results.h"
+#include "harness/verdict/results/interval_words.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

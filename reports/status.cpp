@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "harness/base/word_list.h"
-#include "harness/stats/controls.h"
+#include "harness/verdict/stats/controls.h"
 #include "reports/grid.h"
-#include "reports/laboratory.h"
+#include "reports/suite.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
@@ -116,7 +116,7 @@ std::string expected_words(const CellResult& cell) {
 }
 
 Status status_of(const Results& results) {
-  if (results.laboratory) return laboratory_status(results);
+  if (results.suite) return suite_status(results);
   const Summary& summary = results.summary;
   if (results.cells.empty() || summary.exit_code == 6) {
     return {"?", "und", "Nothing selected", "No cell was run, so nothing is judged."};

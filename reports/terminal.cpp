@@ -5,15 +5,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/results/drift_words.h"
-#include "harness/results/rate_scaling.h"
+#include "harness/verdict/results/drift_words.h"
+#include "harness/verdict/results/rate_scaling.h"
 #include "reports/answers.h"
 #include "reports/calibration.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
 #include "reports/grid_text.h"
 #include "reports/growth.h"
-#include "reports/laboratory.h"
+#include "reports/suite.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/text_table.h"
@@ -115,7 +115,7 @@ std::string noise_lines(const Results& results, int columns) {
 }  // namespace
 
 std::string terminal_table(const Results& results, bool colour, int width) {
-  if (results.laboratory) return laboratory_text(results, colour, width);
+  if (results.suite) return suite_text(results, colour, width);
   const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited, tables = table_width(width);
   const Paint paint{colour};
   const Status status = status_of(results);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/base/counted.h"
-#include "harness/config/layout_name.h"
+#include "harness/verdict/config/layout_name.h"
 #include "reports/text.h"
 #include "reports/text_table.h"
 

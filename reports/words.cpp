@@ -7,12 +7,12 @@
 #include <map>
 
 #include "harness/base/word_list.h"
-#include "harness/plan/question.h"
-#include "harness/results/metric_names.h"
-#include "harness/stats/outcome.h"
-#include "harness/stats/power.h"
-#include "harness/stats/rounding.h"
-#include "harness/stats/skewness.h"
+#include "harness/verdict/plan/question.h"
+#include "harness/verdict/results/metric_names.h"
+#include "harness/verdict/stats/outcome.h"
+#include "harness/verdict/stats/power.h"
+#include "harness/verdict/stats/rounding.h"
+#include "harness/verdict/stats/skewness.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 
@@ -76,7 +76,7 @@ std::string place_words(const Divergence& divergence) {
 
 std::string failure_words(const Failure& failure) {
   std::string text = failure.rank >= 0 ? fmt::format("rank {} ", failure.rank) : "";
-  text += failure.kind.empty() ? "failed" : clean_line(failure.kind);
+  text += to_word(failure.kind);
   if (failure.step >= 0) text += fmt::format(" at step {}", failure.step);
   if (!failure.operation.empty()) text += " in " + clean_line(failure.operation);
   if (!failure.message.empty()) text += ": " + clean_line(failure.message);

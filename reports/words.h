@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/base/counted.h"
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <utility>
 
-#include "harness/config/field.h"
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-#include "harness/comm/comm.h"
-#include "harness/config/run_config.h"
-#include "harness/train/fault.h"
-#include "harness/train/task.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/trainers/core/fault.h"
+#include "harness/trainers/core/task.h"
 
 namespace lockstep {
 

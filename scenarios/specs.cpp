@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/classify/spec.h"
 #include "scenarios/energy/spec.h"
 #include "scenarios/flow_rl/spec.h"

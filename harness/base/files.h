@@ -4,7 +4,7 @@
 //
 // What stays outside, and why:
 //   OUT/.lock            holds a lock and no result; the kernel releases it when its process ends
-//   a run's beat         is memory that processes share; it tells how a run goes, not what came of it
+//   a run's heartbeat         is memory that processes share; it tells how a run goes, not what came of it
 //   rank-N.log           is a rank's standard output, which LibTorch and the C library write to as well
 //   the rendezvous file  is c10d's own
 //   /dev/null            stands in for standard streams that the caller closed

@@ -5,7 +5,7 @@
 #include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/stop_signals.h"
-#include "harness/session/background.h"
+#include "harness/cli/session/background.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include "harness/base/exit_codes.h"
 #include "harness/cli/options.h"
-#include "harness/session/console.h"
+#include "harness/cli/session/console.h"
 
 namespace lockstep {
 

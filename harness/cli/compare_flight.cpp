@@ -6,8 +6,8 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/cli/compare.h"
-#include "harness/flight/compare.h"
-#include "harness/flight/dump.h"
+#include "harness/lib/flight/compare.h"
+#include "harness/lib/flight/dump.h"
 
 namespace lockstep {
 namespace {

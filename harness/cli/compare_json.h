@@ -4,8 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "harness/evidence/same_question.h"
-#include "harness/results/results.h"
+#include "harness/verdict/evidence/same_question.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/mlperf/compare_groups.h"
+#include "harness/verdict/stats/mlperf/compare_groups.h"
 
 namespace lockstep {
 

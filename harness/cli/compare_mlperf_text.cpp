@@ -9,7 +9,7 @@
 #include "harness/base/json_number.h"
 #include "harness/cli/compare_json.h"
 #include "harness/cli/compare_mlperf.h"
-#include "harness/results/interval_words.h"
+#include "harness/verdict/results/interval_words.h"
 
 namespace lockstep {
 namespace {

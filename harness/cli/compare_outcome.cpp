@@ -50,7 +50,7 @@ json to_json(const OutcomeComparison& c) {
       {"sentence", c.sentence},
       {"statistics", c.outcome ? to_json(*c.outcome) : json(nullptr)},
       {"failure",
-       c.failure ? json{{"kind", c.failure->kind}, {"run", c.failure->run}, {"message", c.failure->message}}
+       c.failure ? json{{"kind", to_word(c.failure->kind)}, {"run", c.failure->run}, {"message", c.failure->message}}
                  : json(nullptr)},
       {"question_differences", differences_json(c.differences)}};
 }

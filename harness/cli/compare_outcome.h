@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/stats/compare_arms.h"
+#include "harness/verdict/stats/compare_arms.h"
 
 namespace lockstep {
 

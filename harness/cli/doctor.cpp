@@ -8,8 +8,8 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/cli/commands.h"
-#include "harness/doctor/node_checks.h"
-#include "harness/launch/identity.h"
+#include "harness/cli/doctor/node_checks.h"
+#include "harness/run/identity.h"
 
 namespace lockstep {
 namespace {

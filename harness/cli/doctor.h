@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/doctor/check.h"
+#include "harness/cli/doctor/check.h"
 
 namespace lockstep {
 

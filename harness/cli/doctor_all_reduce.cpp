@@ -11,12 +11,12 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
-#include "harness/launch/identity.h"
-#include "harness/launch/launch.h"
-#include "harness/launch/run_folder.h"
-#include "harness/plan/read_matrix.h"
-#include "harness/trace/reader.h"
-#include "harness/trace/trace_error.h"
+#include "harness/run/identity.h"
+#include "harness/run/launch.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/plan/read_matrix.h"
+#include "harness/verdict/trace/reader.h"
+#include "harness/verdict/trace/trace_error.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +65,7 @@ std::map<std::string, uint64_t> reduced_values(const std::string& path) {
 }
 
 std::string failure_text(const RankFailure& failure) {
-  std::string text = failure.kind + ": " + failure.message;
+  std::string text = std::string(to_word(failure.kind)) + ": " + failure.message;
   if (failure.rank >= 0) text = fmt::format("rank {} {}", failure.rank, text);
   if (!failure.last_lines.empty()) text += "; its last line: " + failure.last_lines.back();
   return text;

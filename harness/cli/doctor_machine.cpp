@@ -14,14 +14,14 @@
 
 #include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
-#include "harness/config/trainer_spec.h"
-#include "harness/data/series_source.h"
-#include "harness/launch/contract.h"
-#include "harness/launch/external/launcher.h"
-#include "harness/launch/identity.h"
-#include "harness/launch/libraries.h"
-#include "harness/launch/run_folder.h"
-#include "harness/plan/launcher_choice.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/lib/data/series_source.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/plan/launcher_choice.h"
 
 namespace lockstep {
 namespace {
@@ -131,18 +131,18 @@ Check data() {
 
 /// Which rank would a process started here take itself for, and what could start ranks?
 Check launchers() {
-  const Resolution found = resolve_contract(current_environment(), {});
+  const Resolution found = resolve_rank_environment(current_environment(), {});
   std::string text;
   if (!found.problems.empty()) {
     for (const std::string& problem : found.problems) text += problem + "; ";
-    return {State::failed, "launchers", text + "unset the variables of one, or say lockstep-rank run FOLDER --contract NAME"};
+    return {State::failed, "launchers", text + "unset the variables of one, or say lockstep-rank run FOLDER --environment NAME"};
   }
   if (found.chosen) text = fmt::format("{} says rank {} of {}; ", found.chosen->name, found.chosen->rank, found.chosen->world);
   for (const std::string& note : found.notes) text += note + "; ";
   std::string there = "local", missing;
-  for (const NamedStarter& starter : named_starters()) {
-    const bool has = !find_program(launcher_choice(starter.name).words.front()).empty();
-    (has ? there : missing) += (has || !missing.empty() ? ", " : "") + std::string(starter.name);
+  for (const NamedLauncher& launcher : named_launchers()) {
+    const bool has = !find_program(launcher_choice(launcher.name).words.front()).empty();
+    (has ? there : missing) += (has || !missing.empty() ? ", " : "") + std::string(launcher.name);
   }
   if (!find_program("sbatch").empty()) there += ", slurm";
   text += there + (missing.empty() ? "" : "; not here: " + missing);

@@ -15,10 +15,10 @@
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
-#include "harness/flight/dump.h"
-#include "harness/flight/judge.h"
-#include "harness/launch/stacks.h"
-#include "harness/rewards/failure.h"
+#include "harness/lib/flight/dump.h"
+#include "harness/lib/flight/judge.h"
+#include "harness/run/stacks.h"
+#include "harness/lib/rewards/failure.h"
 
 namespace lockstep {
 namespace {

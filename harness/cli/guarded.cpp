@@ -6,7 +6,7 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/trace/trace_error.h"
+#include "harness/verdict/trace/trace_error.h"
 
 namespace lockstep {
 

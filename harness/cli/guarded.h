@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "harness/session/console.h"
+#include "harness/cli/session/console.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/guarded.h"
 #include "harness/cli/list.h"
-#include "harness/launch/local/standard_streams.h"
+#include "harness/run/launchers/local/standard_streams.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include "harness/base/exit_codes.h"
 #include "harness/cli/commit.h"
 #include "harness/cli/words.h"
-#include "harness/config/field.h"
-#include "harness/launch/identity.h"
+#include "harness/verdict/config/field.h"
+#include "harness/run/identity.h"
 
 namespace lockstep {
 namespace {
@@ -86,7 +86,7 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
   add_selection(command, options.selection);
   command->add_flag("--json", options.json, "every run with its config, as JSON");
   command->add_flag("--prepare", options.prepare,
-                    "make the runs' folders too, for `lockstep-rank --run FOLDER` under any starter");
+                    "make the runs' folders too, for `lockstep-rank --run FOLDER` under any launcher");
   return command;
 }
 

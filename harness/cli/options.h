@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "harness/session/matrix_selection.h"
+#include "harness/cli/session/matrix_selection.h"
 
 namespace lockstep {
 

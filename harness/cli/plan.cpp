@@ -3,17 +3,17 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/laboratory.h"
-#include "harness/laboratory/kinds.h"
-#include "harness/launch/run_folder.h"
-#include "harness/session/out_folder.h"
-#include "harness/session/prepare.h"
+#include "harness/cli/suite.h"
+#include "harness/suites/engine/kinds.h"
+#include "harness/run/run_folder.h"
+#include "harness/cli/session/out_folder.h"
+#include "harness/cli/session/prepare.h"
 
 namespace lockstep {
 
 int plan_command(const PlanOptions& options, const Console& console) {
   const std::string text = read_config_text(options.selection.config);
-  if (names_a_laboratory(text)) return plan_laboratory_command(text, options, console);
+  if (names_a_suite(text)) return plan_suite_command(text, options, console);
   const Prepared prepared = prepare(options.selection, text);
   if (prepared.nothing_selected()) {
     console.err << clean_text(nothing_selected_text(prepared, options.selection));

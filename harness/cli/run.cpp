@@ -16,25 +16,25 @@
 #include "harness/base/shell_word.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/guarded.h"
-#include "harness/cli/laboratory.h"
+#include "harness/cli/suite.h"
 #include "harness/cli/stop_signals.h"
-#include "harness/laboratory/kinds.h"
-#include "harness/launch/carrier_check.h"
-#include "harness/launch/contract.h"
-#include "harness/launch/identity.h"
-#include "harness/launch/split.h"
-#include "harness/plan/launcher_choice.h"
-#include "harness/questions/judge.h"
-#include "harness/results/document.h"
-#include "harness/session/array.h"
-#include "harness/session/background.h"
-#include "harness/session/declaration.h"
-#include "harness/session/judged.h"
-#include "harness/session/looks.h"
-#include "harness/session/out_folder.h"
-#include "harness/session/prepare.h"
-#include "harness/session/progress.h"
-#include "harness/session/texts.h"
+#include "harness/suites/engine/kinds.h"
+#include "harness/run/transport_check.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/identity.h"
+#include "harness/run/split.h"
+#include "harness/verdict/plan/launcher_choice.h"
+#include "harness/verdict/questions/judge.h"
+#include "harness/verdict/results/document.h"
+#include "harness/cli/session/array.h"
+#include "harness/cli/session/background.h"
+#include "harness/cli/session/declaration.h"
+#include "harness/cli/session/judged.h"
+#include "harness/cli/session/interim_analyses.h"
+#include "harness/cli/session/out_folder.h"
+#include "harness/cli/session/prepare.h"
+#include "harness/cli/session/progress.h"
+#include "harness/cli/session/texts.h"
 #include "reports/terminal.h"
 
 namespace lockstep {
@@ -82,7 +82,7 @@ JudgeOptions judge_options(const Prepared& prepared, const LaunchReport& launche
 /// Could all files be read that the judge wanted? What it missed may be there the next time.
 bool read_all_evidence(const Results& results) {
   return std::none_of(results.cells.begin(), results.cells.end(), [](const CellResult& cell) {
-    return cell.failure && (cell.failure->kind == "unreadable" || cell.failure->kind == "lost");
+    return cell.failure && (cell.failure->kind == FailureKind::unreadable || cell.failure->kind == FailureKind::lost);
   });
 }
 
@@ -136,8 +136,8 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   return exit_code_of(results);
 }
 
-LookSteps look_steps(const RunOptions& options, const Console& console, double command_started) {
-  LookSteps steps;
+InterimSteps interim_steps(const RunOptions& options, const Console& console, double command_started) {
+  InterimSteps steps;
   steps.launch = [&options, &console, command_started](const Prepared& prepared) {
     return launch_with_progress(prepared, options.selection.jobs, console, command_started);
   };
@@ -152,10 +152,10 @@ LookSteps look_steps(const RunOptions& options, const Console& console, double c
 }
 
 void remove_done(Prepared& prepared, const OutFolder& folder) {
-  const Plan all = plan_of_all_looks(prepared);
+  const Plan all = plan_of_all_analyses(prepared);
   note_undeclared(all, prepared.out_dir);
   folder.remove_runs(all);
-  forget_looks(prepared.out_dir);
+  forget_interim_analyses(prepared.out_dir);
   prepared.plan = make_plan(prepared.plan.matrix, prepared.out_dir, prepared.identity);
 }
 
@@ -172,7 +172,7 @@ int run_prepared(Prepared& prepared, const RunOptions& options, const Console& c
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) remove_done(prepared, folder);
   console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
-  const LaunchReport launched = launch_looks(prepared, look_steps(options, console, command_started));
+  const LaunchReport launched = launch_interim_analyses(prepared, interim_steps(options, console, command_started));
   if (launched.interrupted) {
     console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
                                launched.finished + launched.reused, prepared.plan.runs.size(),
@@ -270,7 +270,7 @@ int run_as_job(Prepared& prepared, const RunOptions& options, const LauncherChoi
 
 int run_command(const RunOptions& options, const Console& console, double command_started) {
   const std::string text = read_config_text(options.selection.config);
-  if (names_a_laboratory(text)) return run_laboratory_command(text, options, console);
+  if (names_a_suite(text)) return run_suite_command(text, options, console);
   Prepared prepared = prepare(options.selection, text);
   if (prepared.nothing_selected()) {
     console.err << clean_text(nothing_selected_text(prepared, options.selection));
@@ -284,7 +284,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
   }
   const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
   // Of ranks on other hosts each says it itself.
-  if (choice.kind == LauncherChoice::Kind::local) require_carriers(prepared.plan, prepared.rank_program, options.fresh);
+  if (choice.kind == LauncherChoice::Kind::local) require_transports(prepared.plan, prepared.rank_program, options.fresh);
   if (!options.part.empty()) return run_part(prepared, options, console, command_started);
   if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
     return run_as_job(prepared, options, choice, console);

@@ -2,9 +2,9 @@
 
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
-#include "harness/results/document.h"
-#include "harness/results/results.h"
-#include "harness/session/laboratories.h"
+#include "harness/verdict/results/document.h"
+#include "harness/verdict/results/results.h"
+#include "harness/cli/session/suites.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/config/layout_name.h"
+#include "harness/verdict/config/layout_name.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"
 #include "reports/plots/chart.h"

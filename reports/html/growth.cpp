@@ -6,8 +6,8 @@
 #include <cmath>
 #include <map>
 
-#include "harness/results/rate_scaling.h"
-#include "harness/stats/growth_words.h"
+#include "harness/verdict/results/rate_scaling.h"
+#include "harness/verdict/stats/growth_words.h"
 #include "reports/grid.h"
 #include "reports/growth.h"
 #include "reports/html/parts.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/results/rate_scaling.h"
+#include "harness/verdict/results/rate_scaling.h"
 #include "reports/grid.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"

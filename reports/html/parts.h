@@ -45,7 +45,7 @@ void write_exact(Markup& out, const Page& page);  ///< first steps in exact arit
 void write_noise_scale(Markup& out, const Page& page);
 void write_costs(Markup& out, const Page& page);  ///< speed-up, communication, memory
 void write_power(Markup& out, const Page& page);  ///< spread, power, seeds needed, estimates
-void write_looks(Markup& out, const Page& page);  ///< seeds added look by look
+void write_interim_analyses(Markup& out, const Page& page);  ///< seeds added look by look
 void write_targets(Markup& out, const Page& page);
 void write_calibration(Markup& out, const Page& page);
 void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs

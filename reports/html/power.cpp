@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/stats/outcome.h"
+#include "harness/verdict/stats/outcome.h"
 #include "reports/grid.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"

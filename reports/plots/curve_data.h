@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 #include "reports/plots/scale.h"
 
 namespace lockstep {

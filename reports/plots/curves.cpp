@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/results/metric_names.h"
+#include "harness/verdict/results/metric_names.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
 #include "reports/plots/chart.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/stats/growth_words.h"
+#include "harness/verdict/stats/growth_words.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/plots/row_plot.h"

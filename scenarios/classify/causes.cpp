@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/causes/loss_evidence.h"
-#include "harness/compare/step_records.h"
+#include "harness/verdict/causes/loss_evidence.h"
+#include "harness/verdict/compare/step_records.h"
 #include "losses/denominator.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"

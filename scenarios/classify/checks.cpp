@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "harness/data/series_source.h"
+#include "harness/lib/data/series_source.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 #include "scenarios/classify/spec.h"

@@ -2,9 +2,9 @@
 
 #include "scenarios/classify/config.h"
 
-#include "harness/config/own_settings.h"
-#include "harness/config/ranges.h"
-#include "harness/config/words.h"
+#include "harness/verdict/config/own_settings.h"
+#include "harness/verdict/config/ranges.h"
+#include "harness/verdict/config/words.h"
 
 namespace lockstep {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 #include <string_view>
 
-#include "harness/config/field.h"
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/run_config.h"
 #include "losses/denominator.h"
 
 namespace lockstep {

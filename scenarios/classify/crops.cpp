@@ -11,8 +11,8 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/hashing.h"
-#include "harness/data/series_parts.h"
-#include "harness/data/series_source.h"
+#include "harness/lib/data/series_parts.h"
+#include "harness/lib/data/series_source.h"
 #include "scenarios/classify/config.h"
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/config/run_config.h"
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 

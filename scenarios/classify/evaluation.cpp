@@ -21,10 +21,10 @@ bool is_best(const double* values, int64_t classes, int64_t wanted) {
   return true;
 }
 
-at::Tensor log_probabilities(const Classifier& model, const BatchNorm* norm, const CropTensors& crops, const Heartbeat& beat) {
+at::Tensor log_probabilities(const Classifier& model, const BatchNorm* norm, const CropTensors& crops, const Heartbeat& heartbeat) {
   std::vector<at::Tensor> parts;
   for (int64_t row = 0; row < crops.size(); row += kClassifyRowsAtOnce) {
-    beat();
+    heartbeat();
     const at::Tensor values = crops.values_NTC.narrow(0, row, std::min(kClassifyRowsAtOnce, crops.size() - row));
     at::Tensor features = model.features(values);
     if (norm != nullptr) {
@@ -76,15 +76,15 @@ ClassScores score_classes(const at::Tensor& log_p_NTK, const CropTensors& crops)
 }
 
 std::map<std::string, double> evaluate_classifier(const Classifier& model, const BatchNorm* norm,
-                                                  const ClassifyData& data, Evaluation kind, const Heartbeat& beat) {
+                                                  const ClassifyData& data, Evaluation kind, const Heartbeat& heartbeat) {
   const c10::NoGradGuard no_grad;
-  const ClassScores test = score_classes(log_probabilities(model, norm, data.test, beat), data.test);
+  const ClassScores test = score_classes(log_probabilities(model, norm, data.test, heartbeat), data.test);
   std::map<std::string, double> metrics{{"accuracy", test.accuracy},
                                         {"step_accuracy", test.step_accuracy},
                                         {"cross_entropy", test.cross_entropy}};
   if (kind == Evaluation::last) metrics["classes"] = static_cast<double>(data.classes);
   if (kind == Evaluation::last && data.holdout.size() > 0) {
-    const ClassScores holdout = score_classes(log_probabilities(model, norm, data.holdout, beat), data.holdout);
+    const ClassScores holdout = score_classes(log_probabilities(model, norm, data.holdout, heartbeat), data.holdout);
     metrics["holdout_step_accuracy"] = holdout.step_accuracy;
     metrics["holdout_cross_entropy"] = holdout.cross_entropy;
   }

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "harness/train/task.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/classify/data.h"
 #include "scenarios/classify/model.h"
 #include "scenarios/classify/norm.h"
@@ -23,6 +23,6 @@ ClassScores score_classes(const at::Tensor& log_p_NTK, const CropTensors& crops)
 /// accuracy, step_accuracy and cross_entropy of the test part; at the end of a run the number of classes too, and
 /// holdout_step_accuracy and holdout_cross_entropy of the held-out series, if there are any. norm: or null.
 std::map<std::string, double> evaluate_classifier(const Classifier& model, const BatchNorm* norm,
-                                                  const ClassifyData& data, Evaluation kind, const Heartbeat& beat);
+                                                  const ClassifyData& data, Evaluation kind, const Heartbeat& heartbeat);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/train/parameters.h"
+#include "harness/trainers/core/parameters.h"
 #include "scenarios/classify/config.h"
 
 namespace lockstep {

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "harness/comm/comm.h"
-#include "harness/train/task.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/model.h"
 

@@ -99,14 +99,14 @@ RunCosts costs(const RunConfig& config) {
   return costs;
 }
 
-/// With a global denominator, and without statistics of a part of the rows, every dealing of the rows means the
+/// With a global denominator, and without statistics of a part of the rows, every partitioning of the rows means the
 /// same: one process holds them all.
 void make_oracle(const RunConfig& cell, RunConfig& oracle) {
   const ClassifyConfig& own = classify(cell);
-  const bool dealt_alike = own.norm == NormKind::none || (own.norm == NormKind::sync_batch && cell.accumulation == 1);
-  if (own.denominator.scope != DenominatorScope::global || !dealt_alike) return;
+  const bool partitioned_alike = own.norm == NormKind::none || (own.norm == NormKind::sync_batch && cell.accumulation == 1);
+  if (own.denominator.scope != DenominatorScope::global || !partitioned_alike) return;
   oracle.oracle_world = 1;
-  oracle.rows = RowDeal::equal;
+  oracle.rows = RowPartition::equal;
   oracle.accumulation = 1;
 }
 

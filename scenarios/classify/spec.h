@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 

@@ -10,10 +10,10 @@
 #include <optional>
 #include <utility>
 
-#include "harness/comm/tensor_view.h"
-#include "harness/config/stream_keys.h"
-#include "harness/data/sampler.h"
-#include "harness/train/streams.h"
+#include "harness/trainers/comm/tensor_view.h"
+#include "harness/verdict/config/stream_keys.h"
+#include "harness/lib/data/sampler.h"
+#include "harness/trainers/core/streams.h"
 #include "losses/cross_entropy.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/data.h"
@@ -30,19 +30,19 @@ namespace {
 constexpr int64_t kRowsAtOnce = 256;
 
 /// Where a row of the whole batch is taken among the ranks that one process stands for.
-struct DealtPlace {
+struct PartitionedPlace {
   int rank = 0;
   int64_t micro_step = 0;
 };
 
-std::vector<DealtPlace> dealt_places(const RunConfig& config, const StepInput& input) {
+std::vector<PartitionedPlace> partitioned_places(const RunConfig& config, const StepInput& input) {
   const auto rows = static_cast<int64_t>(input.ids.size());
   const std::vector<int> owner = owners_of_rows(rows, config.oracle_world, config.rows, config.data.block);
   std::vector<int64_t> rows_of(static_cast<std::size_t>(config.oracle_world), 0), next(rows_of.size(), 0);
   for (const int rank : owner) {
     ++rows_of[static_cast<std::size_t>(rank)];
   }
-  std::vector<DealtPlace> dealt;
+  std::vector<PartitionedPlace> partitioned;
   for (const int rank : owner) {
     const auto of_rank = static_cast<std::size_t>(rank);
     // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next row.
@@ -51,14 +51,14 @@ std::vector<DealtPlace> dealt_places(const RunConfig& config, const StepInput& i
       ++micro;
     }
     ++next[of_rank];
-    dealt.push_back({rank, micro});
+    partitioned.push_back({rank, micro});
   }
   if (input.places.empty()) {
-    return dealt;
+    return partitioned;
   }
-  std::vector<DealtPlace> in_order;
+  std::vector<PartitionedPlace> in_order;
   for (const int64_t place : input.places) {
-    in_order.push_back(dealt[static_cast<std::size_t>(place)]);
+    in_order.push_back(partitioned[static_cast<std::size_t>(place)]);
   }
   return in_order;
 }
@@ -93,12 +93,12 @@ class ClassifyTask : public Task {
                                              .subspan(static_cast<std::size_t>(input.first_row),
                                                       static_cast<std::size_t>(input.end_row - input.first_row));
     const CropTensors rows = data_->train.rows(ids);
-    const std::vector<DealtPlace> dealt =
-        config_.oracle_world > 0 ? dealt_places(config_, input) : std::vector<DealtPlace>{};
+    const std::vector<PartitionedPlace> partitioned =
+        config_.oracle_world > 0 ? partitioned_places(config_, input) : std::vector<PartitionedPlace>{};
     const Classifier model = computed_precision(config_) == Precision::bfloat16 ? model_.cast(at::kBFloat16) : model_;
     at::Tensor features_BTD = model.features(rows.values_NTC);
     if (norm_) {
-      features_BTD = norm_->train(model, comm_, features_BTD, rows.valid_NT, norm_groups(dealt));
+      features_BTD = norm_->train(model, comm_, features_BTD, rows.valid_NT, norm_groups(partitioned));
     }
     StepOutput output;
     const at::Tensor logits_BTK = model.logits(features_BTD, dropout_factors(model, input, ids, output));
@@ -106,7 +106,7 @@ class ClassifyTask : public Task {
                                     own_.label_smoothing, input.as_terms};
     const LossCounts own = counts_of(input.step_ids);
     if (config_.oracle_world > 0) {
-      describe_reference(of_rows, row_weights(dealt, rows.valid_steps), output);
+      describe_reference(of_rows, row_weights(partitioned, rows.valid_steps), output);
     } else {
       output.row_losses_B = cross_entropy_row_sums(of_rows);
       output.row_weight = weight_of(input, own);
@@ -140,8 +140,8 @@ class ClassifyTask : public Task {
     }
   }
 
-  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) override {
-    return evaluate_classifier(model_, norm_ ? &*norm_ : nullptr, *data_, kind, beat);
+  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& heartbeat) override {
+    return evaluate_classifier(model_, norm_ ? &*norm_ : nullptr, *data_, kind, heartbeat);
   }
 
  private:
@@ -169,23 +169,23 @@ class ClassifyTask : public Task {
   }
 
   /// Each row's share in the mean over the ranks that this process stands for.
-  std::vector<double> row_weights(const std::vector<DealtPlace>& dealt,
+  std::vector<double> row_weights(const std::vector<PartitionedPlace>& partitioned,
                                   const std::vector<int64_t>& valid_steps) const {
     const auto ranks = static_cast<std::size_t>(config_.oracle_world);
     const auto micro_steps = static_cast<std::size_t>(config_.accumulation);
     LossCounts all;
     std::vector<LossCounts> of_rank(ranks), of_micro_step(ranks * micro_steps);
-    const auto place_of = [&](const DealtPlace& place) {
+    const auto place_of = [&](const PartitionedPlace& place) {
       return static_cast<std::size_t>(place.rank) * micro_steps + static_cast<std::size_t>(place.micro_step);
     };
-    for (std::size_t row = 0; row < dealt.size(); ++row) {
+    for (std::size_t row = 0; row < partitioned.size(); ++row) {
       const LossCounts one{1, static_cast<double>(valid_steps[row])};
       add(all, one);
-      add(of_rank[static_cast<std::size_t>(dealt[row].rank)], one);
-      add(of_micro_step[place_of(dealt[row])], one);
+      add(of_rank[static_cast<std::size_t>(partitioned[row].rank)], one);
+      add(of_micro_step[place_of(partitioned[row])], one);
     }
     std::vector<double> weights;
-    for (const DealtPlace& place : dealt) {
+    for (const PartitionedPlace& place : partitioned) {
       const DenominatorCounts counts{of_micro_step[place_of(place)], of_rank[static_cast<std::size_t>(place.rank)],
                                      all, config_.oracle_world, config_.accumulation};
       weights.push_back(loss_weight(own_.denominator, counts) / config_.oracle_world);
@@ -208,12 +208,12 @@ class ClassifyTask : public Task {
     output.loss = output.row_losses_B.sum() * output.row_weight;
   }
 
-  NormGroups norm_groups(const std::vector<DealtPlace>& dealt) const {
-    if (dealt.empty()) {
+  NormGroups norm_groups(const std::vector<PartitionedPlace>& partitioned) const {
+    if (partitioned.empty()) {
       return {};
     }
     std::vector<int64_t> groups;
-    for (const DealtPlace& place : dealt) {
+    for (const PartitionedPlace& place : partitioned) {
       const bool of_rank = own_.norm == NormKind::batch;
       groups.push_back(of_rank ? place.rank * config_.accumulation + place.micro_step : place.micro_step);
     }

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/config/field.h"
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "harness/train/task.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/energy/dataset.h"
 
 namespace lockstep {

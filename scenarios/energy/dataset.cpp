@@ -1,4 +1,4 @@
-#include "harness/data/series_source.h"
+#include "harness/lib/data/series_source.h"
 #include "scenarios/energy/dataset.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/pair_cutter.h"
 #include "scenarios/energy/windows.h"

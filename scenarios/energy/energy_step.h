@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/train/streams.h"
-#include "harness/train/task.h"
+#include "harness/trainers/core/streams.h"
+#include "harness/trainers/core/task.h"
 #include "losses/loss.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/data.h"

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "harness/data/sampler.h"
+#include "harness/lib/data/sampler.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,7 @@ constexpr int64_t kEnergyRowsAtOnce = 8;            // Keeps the block of energi
 
 /// Energies of each group's rows against its own candidates: [groups * N, N].
 /// With `turn` each row's context is that of the row so many places on in its group.
-at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, const Heartbeat& beat,
+at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, const Heartbeat& heartbeat,
                           int64_t turn = 0) {
   const int64_t groups = pairs.size() / candidates;
   const std::vector<int64_t> order = torch_randperm(pairs.size(), kGroupingSeed);
@@ -34,7 +34,7 @@ at::Tensor group_energies(const EnergyModel& model, const PairTensors& pairs, in
   for (int64_t group = 0; group < groups; ++group) {
     const EncodedCandidates own = model.encode_candidates(action_PA.narrow(0, group * candidates, candidates));
     for (int64_t row = 0; row < candidates; row += kEnergyRowsAtOnce) {
-      beat();
+      heartbeat();
       const int64_t begin = group * candidates + row;
       const int64_t rows = std::min(kEnergyRowsAtOnce, candidates - row);
       energies.narrow(0, begin, rows).copy_(model.scores(context.rows(begin, rows), own));
@@ -100,20 +100,20 @@ double fit_temperature(const at::Tensor& energies) {
 
 }  // namespace
 
-double fitted_temperature(const EnergyModel& model, const PairTensors& holdout, const Heartbeat& beat) {
+double fitted_temperature(const EnergyModel& model, const PairTensors& holdout, const Heartbeat& heartbeat) {
   const c10::NoGradGuard no_grad;
   return holdout.size() < kFittedCandidates
              ? 0.0
-             : fit_temperature(group_energies(model, holdout, kFittedCandidates, beat));
+             : fit_temperature(group_energies(model, holdout, kFittedCandidates, heartbeat));
 }
 
 void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t candidates, double fitted_tau,
-                   std::map<std::string, double>& metrics, const Heartbeat& beat) {
+                   std::map<std::string, double>& metrics, const Heartbeat& heartbeat) {
   if (pairs.size() < candidates) {
     return;
   }
   const c10::NoGradGuard no_grad;
-  const at::Tensor energies = group_energies(model, pairs, candidates, beat);
+  const at::Tensor energies = group_energies(model, pairs, candidates, heartbeat);
   const Retrieval result = score(energies, model.temperature().item<double>());
   const std::string suffix = std::to_string(candidates);
   metrics["accuracy_" + suffix] = result.accuracy;
@@ -124,13 +124,13 @@ void add_retrieval(const EnergyModel& model, const PairTensors& pairs, int64_t c
 }
 
 void add_shortcut_control(const EnergyModel& model, const PairTensors& pairs, int64_t candidates,
-                          std::map<std::string, double>& metrics, const Heartbeat& beat) {
+                          std::map<std::string, double>& metrics, const Heartbeat& heartbeat) {
   if (pairs.size() < candidates) {
     return;
   }
   const c10::NoGradGuard no_grad;
   metrics["accuracy_" + std::to_string(candidates) + "_permuted_context"] =
-      score(group_energies(model, pairs, candidates, beat, 1), model.temperature().item<double>()).accuracy;
+      score(group_energies(model, pairs, candidates, heartbeat, 1), model.temperature().item<double>()).accuracy;
 }
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/train/streams.h"
-#include "harness/train/task.h"
+#include "harness/trainers/core/streams.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {

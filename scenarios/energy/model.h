@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "harness/train/parameters.h"
+#include "harness/trainers/core/parameters.h"
 
 namespace lockstep {
 

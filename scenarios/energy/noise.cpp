@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "harness/base/normal.h"
-#include "harness/train/streams.h"
+#include "harness/trainers/core/streams.h"
 
 namespace lockstep {
 

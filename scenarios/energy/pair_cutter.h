@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "harness/data/series.h"
+#include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/windows.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
@@ -110,7 +110,7 @@ void check_loss(const RunConfig& config, const CheckedFor& what, Found& found) {
 
 void check_micro_steps(const RunConfig& config, Found& found) {
   const int64_t rows = meant_layout(config).rows_per_rank;
-  if (config.accumulation == 1 || config.rows != RowDeal::equal || rows % config.accumulation != 0) return;
+  if (config.accumulation == 1 || config.rows != RowPartition::equal || rows % config.accumulation != 0) return;
   if (rows / config.accumulation < 2 && resolved_negatives(config) == Negatives::local) {
     found.emplace_back("accumulation", "local negatives need at least 2 rows in a micro-step: with one the loss is 0");
   }
@@ -297,7 +297,7 @@ RunCosts costs(const RunConfig& config) {
 }
 
 /// The settings of a cell's plain reference that replace the cell's own: candidates by name, and no tiles.
-/// Where a row's candidates depend on nothing but the batch, every dealing of its rows means the same, and
+/// Where a row's candidates depend on nothing but the batch, every partitioning of its rows means the same, and
 /// one process holds them all.
 void make_oracle(const RunConfig& cell, RunConfig& oracle) {
   EnergyConfig& own = energy(oracle);
@@ -305,7 +305,7 @@ void make_oracle(const RunConfig& cell, RunConfig& oracle) {
   own.tile_columns = EnergyConfig{}.tile_columns;
   if (own.negatives == Negatives::local || cell.accumulation != 1 || own.layer.as_written) return;
   oracle.oracle_world = 1;
-  oracle.rows = RowDeal::equal;
+  oracle.rows = RowPartition::equal;
 }
 
 std::string objective(const RunConfig& config) {

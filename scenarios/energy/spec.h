@@ -1,7 +1,7 @@
 #pragma once
 // The energy trainer as programs without LibTorch know it.
 
-#include "harness/config/trainer_spec.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 

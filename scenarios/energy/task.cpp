@@ -10,11 +10,11 @@
 #include <optional>
 
 #include "harness/base/hashing.h"
-#include "harness/comm/comm.h"
-#include "harness/comm/tensor_view.h"
-#include "harness/data/sampler.h"
-#include "harness/train/exact_sum.h"
-#include "harness/train/streams.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/trainers/comm/tensor_view.h"
+#include "harness/lib/data/sampler.h"
+#include "harness/trainers/core/exact_sum.h"
+#include "harness/trainers/core/streams.h"
 #include "losses/block.h"
 #include "losses/loss.h"
 #include "scenarios/energy/adaptive.h"
@@ -194,21 +194,21 @@ class EnergyTask : public Task {
     return output;
   }
 
-  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& beat) override {
+  std::map<std::string, double> evaluate(Evaluation kind, const Heartbeat& heartbeat) override {
     std::map<std::string, double> metrics;
     if (has_explicit()) {
-      add_shortcut_control(model_, data_->test, 24, metrics, beat);
+      add_shortcut_control(model_, data_->test, 24, metrics, heartbeat);
     }
     if (kind == Evaluation::curve) {
-      add_retrieval(model_, data_->test, 24, 0, metrics, beat);
+      add_retrieval(model_, data_->test, 24, 0, metrics, heartbeat);
       return metrics;
     }
-    const double tau = fitted_temperature(model_, data_->holdout, beat);
+    const double tau = fitted_temperature(model_, data_->holdout, heartbeat);
     if (tau > 0) {
       metrics["fitted_temperature"] = tau;
     }
     for (const int64_t candidates : {3, 24, 256}) {
-      add_retrieval(model_, data_->test, candidates, tau, metrics, beat);
+      add_retrieval(model_, data_->test, candidates, tau, metrics, heartbeat);
     }
     return metrics;
   }
@@ -412,7 +412,7 @@ class EnergyTask : public Task {
 
   /// Rows of all ranks and micro-steps that count in the loss of this step.
   double counted_rows(const StepInput& input) {
-    if (config_.rows == RowDeal::equal && energy(config_).invalid_rows <= 0) {
+    if (config_.rows == RowPartition::equal && energy(config_).invalid_rows <= 0) {
       return static_cast<double>(input.step_ids.size()) * comm_.world_size();
     }
     const auto own = std::count_if(input.step_ids.begin(), input.step_ids.end(),

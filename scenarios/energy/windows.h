@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "harness/data/series.h"
-#include "harness/data/series_parts.h"
+#include "harness/lib/data/series.h"
+#include "harness/lib/data/series_parts.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "harness/base/hashing.h"
-#include "harness/train/optimizer.h"
+#include "harness/trainers/core/optimizer.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 
 namespace lockstep {

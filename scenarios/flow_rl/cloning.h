@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/run_config.h"
 #include "scenarios/flow_rl/policy.h"
 #include "scenarios/flow_rl/rollout.h"
 

@@ -4,9 +4,9 @@
 
 #include <sstream>
 
-#include "harness/config/own_settings.h"
-#include "harness/config/ranges.h"
-#include "harness/config/words.h"
+#include "harness/verdict/config/own_settings.h"
+#include "harness/verdict/config/ranges.h"
+#include "harness/verdict/config/words.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 
 namespace lockstep {
@@ -36,7 +36,7 @@ const RunField kFields[] = {
     FLOW_RL(advantages, kAny, "", "less the mean of the group's others; or less the batch's mean, over its deviation"),
     FLOW_RL(statistics, kAny, "", "whose rewards an advantage is made of: all ranks', or this rank's alone"),
     FLOW_RL(reward_source, kAny, "", "rank 0 computes reward and cost and broadcasts them; or each rank its rows'"),
-    FLOW_RL(rollouts, kAny, "", "a rank makes the rollouts of its rows; or those of the tasks dealt to it by measured cost"),
+    FLOW_RL(rollouts, kAny, "", "a rank makes the rollouts of its rows; or those of the tasks partitioned to it by measured cost"),
     FLOW_RL(rollouts_least, Range{1, 4096}, "shares", "of tasks that every rank gets at least, with rollouts tasks"),
     FLOW_RL(shaping, Range{0, 100}, "", "what coming nearer counts in a reward, where success counts 1"),
     FLOW_RL(cost_weight, Range{0, 100}, "", "what the second score, a cost, takes off a reward"),

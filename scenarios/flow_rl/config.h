@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/config/field.h"
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 
@@ -19,7 +19,7 @@ enum class AdvantageForm { rloo, normalised };
 enum class StatisticsOf { global, local };
 /// Where reward and cost are computed: on rank 0, which broadcasts them | on each rank for its rows, then gathered.
 enum class RewardSource { root, sharded };
-/// Which rank makes a row's rollout: the one that has the row | the one that its task is dealt to, by measured cost.
+/// Which rank makes a row's rollout: the one that has the row | the one that its task is partitioned to, by measured cost.
 enum class RolloutsBy { rows, tasks };
 
 WordList words_of(AdvantageForm);

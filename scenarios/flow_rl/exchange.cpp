@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "harness/base/hashing.h"
-#include "harness/data/sampler.h"
-#include "harness/rewards/advantages.h"
+#include "harness/lib/data/sampler.h"
+#include "harness/lib/rewards/advantages.h"
 
 namespace lockstep {
 namespace {
@@ -122,7 +122,7 @@ StepRows::StepRows(const RunConfig& config, Comm& comm, const StepInput& input)
   std::ranges::sort(order);
   own_.resize(input.step_ids.size());
   // A reference that stands for several ranks knows which of them would have each row.
-  const std::vector<int> dealt = config.oracle_world > 0
+  const std::vector<int> partitioned = config.oracle_world > 0
                                      ? owners_of_rows(count, config.oracle_world, config.rows, config.data.block)
                                      : std::vector<int>{};
   for (std::size_t row = 0; row < order.size(); ++row) {
@@ -130,8 +130,8 @@ StepRows::StepRows(const RunConfig& config, Comm& comm, const StepInput& input)
     const int64_t rank = of_rank > 0 ? place / of_rank : 0, index = of_rank > 0 ? place % of_rank : 0;
     if (rank == comm.rank()) own_[static_cast<std::size_t>(index)] = row;
     const auto at = static_cast<std::size_t>(index);
-    owners_.push_back(dealt.empty() ? static_cast<int>(rank)
-                                    : dealt[static_cast<std::size_t>(input.places.empty() ? index : input.places[at])]);
+    owners_.push_back(partitioned.empty() ? static_cast<int>(rank)
+                                    : partitioned[static_cast<std::size_t>(input.places.empty() ? index : input.places[at])]);
     ids_.push_back(id);
     groups_.push_back(static_cast<int64_t>(row) / group_rows_);
     gathered_at_.push_back(place);

@@ -7,15 +7,15 @@
 #include <span>
 #include <vector>
 
-#include "harness/comm/comm.h"
-#include "harness/config/run_config.h"
-#include "harness/train/task.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/flow_rl/rollout.h"
 #include "scenarios/mutants/flow_rl_fault.h"
 
 namespace lockstep {
 
-/// The step's rows of all ranks, in the order of their ids: that is the same however they are dealt, shuffled or permuted.
+/// The step's rows of all ranks, in the order of their ids: that is the same however they are partitioned, shuffled or permuted.
 /// Groups are `group` consecutive rows of it; what a group's rows share is keyed by the id of its first one, so that no
 /// initial state comes twice in a round of the ids.
 class StepRows {

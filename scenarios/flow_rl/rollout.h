@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "harness/rewards/statistics.h"
+#include "harness/lib/rewards/statistics.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/observation.h"
 #include "scenarios/flow_rl/plain_policy.h"

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "harness/rewards/statistics.h"
-#include "harness/train/task.h"
+#include "harness/lib/rewards/statistics.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/flow_rl/rollout.h"
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "harness/sharding/tasks.h"
+#include "harness/lib/data/sharding/tasks.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 
 namespace lockstep {
@@ -75,7 +75,7 @@ void TaskCosts::add(const StepRows& rows, std::span<const double> steps) {
   }
 }
 
-RolloutDeal deal_rollouts(const FlowRlConfig& own, const StepRows& rows, const TaskCosts& costs, int ranks) {
+RolloutPartition partition_rollouts(const FlowRlConfig& own, const StepRows& rows, const TaskCosts& costs, int ranks) {
   std::vector<std::vector<std::size_t>> groups_of(rows.tasks().size()), rows_of;
   for (std::size_t row = 0; row < static_cast<std::size_t>(rows.size()); ++row) {
     const auto group = static_cast<std::size_t>(rows.groups()[row]);
@@ -97,9 +97,9 @@ RolloutDeal deal_rollouts(const FlowRlConfig& own, const StepRows& rows, const T
   }
   const sharding::AssignOptions options{ranks, own.rollouts_least, {}};
   const sharding::Assignment assigned = sharding::assign_tasks(tasks, options);
-  RolloutDeal deal;
+  RolloutPartition partition;
   for (const std::vector<sharding::Share>& shares : assigned) {
-    std::vector<std::size_t>& mine = deal.rows.emplace_back();
+    std::vector<std::size_t>& mine = partition.rows.emplace_back();
     for (const sharding::Share& share : shares) {
       const std::vector<std::size_t>& groups = groups_of[which[static_cast<std::size_t>(share.task)]];
       const auto count = static_cast<int64_t>(groups.size());
@@ -109,8 +109,8 @@ RolloutDeal deal_rollouts(const FlowRlConfig& own, const StepRows& rows, const T
       }
     }
   }
-  deal.imbalance = sharding::finish_s(tasks, options, assigned) / sharding::fluid_s(tasks, options);
-  return deal;
+  partition.imbalance = sharding::finish_s(tasks, options, assigned) / sharding::fluid_s(tasks, options);
+  return partition;
 }
 
 std::vector<Episode> hand_over(Comm& comm, int64_t step, const FlowConfig& flow, const StepRows& rows,

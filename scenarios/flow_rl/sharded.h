@@ -1,5 +1,5 @@
 #pragma once
-// Rollouts made by the ranks to which their tasks are dealt, by measured cost, and handed to the ranks that have the rows. An
+// Rollouts made by the ranks to which their tasks are partitioned, by measured cost, and handed to the ranks that have the rows. An
 // episode is the same bits whoever makes it.
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "harness/comm/comm.h"
-#include "harness/train/task.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/flow_rl/exchange.h"
 
 namespace lockstep {
@@ -29,15 +29,15 @@ class TaskCosts {
 };
 
 /// Whose rows' rollouts each rank makes, and how even that is.
-struct RolloutDeal {
+struct RolloutPartition {
   std::vector<std::vector<std::size_t>> rows;  ///< by rank, rows of StepRows; whole groups
   double imbalance = 1;                        ///< when the last rank ends, over when all would at best
 };
-RolloutDeal deal_rollouts(const FlowRlConfig& own, const StepRows& rows, const TaskCosts& costs, int ranks);
+RolloutPartition partition_rollouts(const FlowRlConfig& own, const StepRows& rows, const TaskCosts& costs, int ranks);
 
 /// Episodes of this rank's own rows, of which others made some. Collective ("rl.rollouts").
 ///
-///   made  this rank's of the deal, in its order
+///   made  this rank's of the partition, in its order
 std::vector<Episode> hand_over(Comm& comm, int64_t step, const FlowConfig& flow, const StepRows& rows,
                                std::span<const std::size_t> made_rows, std::span<const Episode> made);
 

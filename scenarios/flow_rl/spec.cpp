@@ -21,7 +21,7 @@ std::string where_ranks_differ(const RunConfig& config) {
   return "";
 }
 
-std::string where_tasks_are_dealt(const RunConfig& config) {
+std::string where_tasks_are_partitioned(const RunConfig& config) {
   if (flow_rl(config).rollouts != RolloutsBy::tasks) return "is measured with rollouts tasks";
   return where_ranks_differ(config);
 }
@@ -53,8 +53,8 @@ constexpr MetricSpec kMetrics[] = {
     {.name = "flipped_signs", .help = "share of the step's advantages whose sign would be another with statistics of each "
                                       "rank's own rows",
      .unmeasured = &where_ranks_differ},
-    {.name = "rollout_imbalance", .help = "simulated steps of the rank with most of them, over an even share, as they were dealt",
-     .unmeasured = &where_tasks_are_dealt},
+    {.name = "rollout_imbalance", .help = "simulated steps of the rank with most of them, over an even share, as they were partitioned",
+     .unmeasured = &where_tasks_are_partitioned},
     {.name = "kl", .help = "divergence from the cloned policy, a chunk of this rank's first pass, in nats"},
     {.name = "ratio_gap", .help = "largest |ratio - 1| of this rank's first pass; 0 at the first update of a rollout"},
     {.name = "log_pi_gap", .help = "largest difference of a transition's log-probability from the rollout's own, in nats"},
@@ -102,11 +102,11 @@ std::vector<ModelParameter> parameters(const RunConfig& config, int64_t /*channe
           {"hidden.bias", {w}},      {"output.weight", {out, w}}, {"output.bias", {out}}};
 }
 
-/// With global statistics every dealing of the rows means the same: one process holds them all.
+/// With global statistics every partitioning of the rows means the same: one process holds them all.
 void make_oracle(const RunConfig& cell, RunConfig& oracle) {
   if (flow_rl(cell).statistics != StatisticsOf::global) return;
   oracle.oracle_world = 1;
-  oracle.rows = RowDeal::equal;
+  oracle.rows = RowPartition::equal;
   oracle.accumulation = 1;
 }
 

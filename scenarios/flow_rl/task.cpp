@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "harness/base/hashing.h"
-#include "harness/comm/tensor_view.h"
-#include "harness/config/stream_keys.h"
-#include "harness/sharding/control_guard.h"
+#include "harness/trainers/comm/tensor_view.h"
+#include "harness/verdict/config/stream_keys.h"
+#include "harness/lib/data/sharding/control_guard.h"
 #include "scenarios/flow_rl/cloning.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"
@@ -31,7 +31,7 @@
 namespace lockstep {
 namespace {
 
-constexpr uint32_t kRolloutPurpose = 16;     // of keyed streams, beside those of harness/train/streams.h
+constexpr uint32_t kRolloutPurpose = 16;     // of keyed streams, beside those of harness/trainers/core/streams.h
 constexpr uint64_t kEvaluation = 0x6576616c;  // "eval"
 
 /// A step's rollouts of this rank's rows, and what the whole batch made of them.
@@ -182,13 +182,13 @@ class FlowRlTask : public Task {
       if (of_own_rows) now_.episodes.push_back(roll_out(own_.policy, policy, now_.scale, keys));
     }
     if (!of_own_rows) {
-      const RolloutDeal deal = deal_rollouts(own_, *now_.rows, costs_, comm_.world_size());
-      const std::vector<std::size_t>& mine = deal.rows[static_cast<std::size_t>(comm_.rank())];
+      const RolloutPartition partition = partition_rollouts(own_, *now_.rows, costs_, comm_.world_size());
+      const std::vector<std::size_t>& mine = partition.rows[static_cast<std::size_t>(comm_.rank())];
       std::vector<Episode> made;
       for (const std::size_t row : mine) {
         made.push_back(roll_out(own_.policy, policy, now_.scale, keys_of(input.step, row, 0)));
       }
-      now_.imbalance = deal.imbalance;
+      now_.imbalance = partition.imbalance;
       now_.episodes = hand_over(comm_, input.step, own_.policy, *now_.rows, mine, made);
     }
     const double scale = own_.scale_returns ? running_.return_deviation() : 1;

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "harness/train/parameters.h"
+#include "harness/trainers/core/parameters.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include <iterator>
 #include <vector>
 
-#include "harness/config/mutants.h"
+#include "harness/verdict/config/mutants.h"
 
 #ifdef LOCKSTEP_MUTANT_DATA_ALONE
 
@@ -50,8 +50,8 @@ using MutantRow = MutantData;
 #include <string>
 #include <utility>
 
-#include "harness/train/optimizer.h"
-#include "harness/train/parameters.h"
+#include "harness/trainers/core/optimizer.h"
+#include "harness/trainers/core/parameters.h"
 #include "losses/block.h"
 #include "scenarios/energy/explicit_negatives.h"
 #include "scenarios/mutants/comm_fault.h"

@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "harness/config/canonical.h"
-#include "harness/config/mutants.h"
-#include "harness/train/optimizer.h"
-#include "harness/train/parameters.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/mutants.h"
+#include "harness/trainers/core/optimizer.h"
+#include "harness/trainers/core/parameters.h"
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/mutants/energy_fault.h"

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "harness/comm/comm.h"
+#include "harness/trainers/comm/comm.h"
 
 namespace lockstep {
 

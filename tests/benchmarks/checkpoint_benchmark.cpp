@@ -15,10 +15,10 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/median.h"
-#include "harness/checkpoint/group.h"
-#include "harness/checkpoint/loader.h"
-#include "harness/checkpoint/saver.h"
-#include "harness/checkpoint/storage.h"
+#include "harness/lib/checkpoint/group.h"
+#include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/saver.h"
+#include "harness/lib/checkpoint/storage.h"
 
 namespace lockstep::checkpoint {
 namespace {

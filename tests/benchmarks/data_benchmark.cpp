@@ -2,8 +2,8 @@
 
 #include <string>
 
-#include "harness/data/sampler.h"
-#include "harness/data/series.h"
+#include "harness/lib/data/sampler.h"
+#include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 

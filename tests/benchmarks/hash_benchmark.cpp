@@ -6,8 +6,8 @@
 #include <benchmark/benchmark.h>
 #include <xxhash.h>
 
-#include "harness/trace/record.h"
-#include "harness/trace/tensor_stats.h"
+#include "harness/verdict/trace/record.h"
+#include "harness/verdict/trace/tensor_stats.h"
 
 namespace lockstep {
 namespace {

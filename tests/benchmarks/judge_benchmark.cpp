@@ -2,9 +2,9 @@
 
 #include <benchmark/benchmark.h>
 
-#include "harness/questions/matrix_judge.h"
-#include "harness/results/document.h"
-#include "harness/stats/power.h"
+#include "harness/verdict/questions/matrix_judge.h"
+#include "harness/verdict/results/document.h"
+#include "harness/verdict/stats/power.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace {

@@ -4,10 +4,10 @@
 
 #include <string>
 
-#include "harness/config/canonical.h"
-#include "harness/plan/plan.h"
-#include "harness/plan/read_matrix.h"
-#include "harness/plan/schema.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/plan/read_matrix.h"
+#include "harness/verdict/plan/schema.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // Steps of the whole trainer: R0 (one process), R1 (emulated ranks), R2 (real ranks on Gloo), and what the
 // trace costs.
 //
-// Every run goes through rank_main in forked processes, as the tool itself runs it; what is measured is the
+// Every run goes through run_job in forked processes, as the tool itself runs it; what is measured is the
 // training loop's own clock (evaluation left out), the slowest rank's. Each line is a ratio measured in
 // turns: `speedup` is the steps/s of the first over the second named, `cost` its inverse. Absolute times
 // drift with the machine.
@@ -20,11 +20,11 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
-#include "harness/config/canonical.h"
-#include "harness/config/run_config.h"
-#include "harness/launch/beat.h"
-#include "harness/rank/rank_main.h"
-#include "harness/trace/rank_result.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/run/heartbeat.h"
+#include "harness/jobs/jobs.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {
@@ -52,7 +52,7 @@ double train_seconds(const RunConfig& config) {
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
   const int world = config.layout.world_size;
-  BeatFile::create(dir + "/beat", world);
+  HeartbeatFile::create(dir + "/heartbeat", world);
   const bool real = config.backend == Backend::gloo && world > 1;
   std::vector<pid_t> children;
   for (int rank = 0; rank < (real ? world : 1); ++rank) {
@@ -61,7 +61,7 @@ double train_seconds(const RunConfig& config) {
       RankTask task;
       task.run_dir = dir;
       if (real) task.rank = rank;
-      _exit(rank_main(task));
+      _exit(run_job(task));
     }
     children.push_back(child);
   }

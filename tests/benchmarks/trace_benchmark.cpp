@@ -3,7 +3,7 @@
 
 #include <benchmark/benchmark.h>
 
-#include "harness/trace/reader.h"
+#include "harness/verdict/trace/reader.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/trace_step.h"
 

@@ -4,7 +4,7 @@ Same model, same data order, same seeds: what users run in Python must give the 
 training windows and the parameters after every step as raw float32 files, trains V real processes on Gloo, and says at
 which step and parameter the bits first differ.
 
-usage: ddp_bridge.py JSON   (keys: see tests/harness/train/bridge_test.cpp)
+usage: ddp_bridge.py JSON   (keys: see tests/harness/trainers/core/bridge_test.cpp)
 """
 
 import json

@@ -5,10 +5,10 @@
 #include <string>
 
 #include "harness/base/errors.h"
-#include "harness/config/canonical.h"
-#include "harness/plan/matrix.h"
-#include "harness/plan/plan.h"
-#include "harness/plan/read_matrix.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/plan/matrix.h"
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/plan/read_matrix.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::string text(reinterpret_cast<const char*>(data), size);

@@ -13,10 +13,10 @@
 
 #include <xxhash.h>
 
-#include "harness/trace/format.h"
-#include "harness/trace/reader.h"
-#include "harness/trace/trace_error.h"
-#include "harness/trace/writer.h"
+#include "harness/verdict/trace/format.h"
+#include "harness/verdict/trace/reader.h"
+#include "harness/verdict/trace/trace_error.h"
+#include "harness/verdict/trace/writer.h"
 #include "tests/support/files.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "harness/base/errors.h"
-#include "harness/data/series.h"
+#include "harness/lib/data/series.h"
 #include "scenarios/energy/dataset.h"
 
 namespace {

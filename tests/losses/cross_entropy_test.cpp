@@ -1,4 +1,4 @@
-// Cross-entropy over rows of unequal length, and every denominator under every dealing of rows to ranks.
+// Cross-entropy over rows of unequal length, and every denominator under every partitioning of rows to ranks.
 //
 // B = rows, T = time steps, K = classes, F = features.
 
@@ -12,8 +12,8 @@
 #include <limits>
 #include <thread>
 
-#include "harness/comm/emulated.h"
-#include "harness/comm/solo.h"
+#include "harness/trainers/comm/emulated.h"
+#include "harness/trainers/comm/solo.h"
 
 namespace lockstep {
 namespace {
@@ -143,20 +143,20 @@ at::Tensor logits_of(const std::vector<int64_t>& rows, const at::Tensor& weights
   return at::matmul(features, weights_KF.t());
 }
 
-using Dealing = std::vector<std::vector<int64_t>>;  ///< rows of each rank
+using Partitioning = std::vector<std::vector<int64_t>>;  ///< rows of each rank
 
 /// Rows rank, rank + V, …; unequal: the first rank gives all but one of its rows to the last; empty: all of them.
-Dealing dealt(int world, const std::string& how) {
-  Dealing dealing(static_cast<std::size_t>(world));
+Partitioning partitioned(int world, const std::string& how) {
+  Partitioning partitioning(static_cast<std::size_t>(world));
   for (int64_t row = 0; row < kRows; ++row) {
-    dealing[static_cast<std::size_t>(row % world)].push_back(row);
+    partitioning[static_cast<std::size_t>(row % world)].push_back(row);
   }
   const std::size_t stays = how == "unequal" ? 1 : 0;
-  while (how != "equal" && dealing.front().size() > stays) {
-    dealing.back().push_back(dealing.front().back());
-    dealing.front().pop_back();
+  while (how != "equal" && partitioning.front().size() > stays) {
+    partitioning.back().push_back(partitioning.front().back());
+    partitioning.front().pop_back();
   }
-  return dealing;
+  return partitioning;
 }
 
 struct Objective {
@@ -179,10 +179,10 @@ at::Tensor rank_loss(Comm& comm, const Denominator& denominator, const std::vect
   return loss;
 }
 
-Objective of_ranks(const Denominator& denominator, const Dealing& dealing, int64_t micro_steps) {
-  const int world = static_cast<int>(dealing.size());
+Objective of_ranks(const Denominator& denominator, const Partitioning& partitioning, int64_t micro_steps) {
+  const int world = static_cast<int>(partitioning.size());
   EmulatedWorld emulated(world, 20);
-  std::vector<Objective> ranks(dealing.size());
+  std::vector<Objective> ranks(partitioning.size());
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
@@ -190,7 +190,7 @@ Objective of_ranks(const Denominator& denominator, const Dealing& dealing, int64
       const std::unique_ptr<Comm> comm = world == 1 ? make_solo_comm() : emulated.comm(rank);
       const at::Tensor weights = wave({kClasses, kFeatures}, 2).requires_grad_(true);
       const auto at = static_cast<std::size_t>(rank);
-      const at::Tensor loss = rank_loss(*comm, denominator, dealing[at], micro_steps, weights);
+      const at::Tensor loss = rank_loss(*comm, denominator, partitioning[at], micro_steps, weights);
       loss.backward();
       ranks[at] = {loss.item<double>(), weights.grad()};
     });
@@ -207,7 +207,7 @@ Objective of_ranks(const Denominator& denominator, const Dealing& dealing, int64
 }
 
 /// The objective as it is meant, from the definition alone: each row's sum over its denominator.
-Objective in_one_process(const Denominator& denominator, const Dealing& dealing, int64_t micro_steps) {
+Objective in_one_process(const Denominator& denominator, const Partitioning& partitioning, int64_t micro_steps) {
   const at::Tensor weights = wave({kClasses, kFeatures}, 2).requires_grad_(true);
   const at::Tensor sums = cross_entropy_row_sums_by_definition(
       {logits_of(all_rows(), weights), targets_of(all_rows()), valid_of(all_rows()), 0.1});
@@ -217,14 +217,14 @@ Objective in_one_process(const Denominator& denominator, const Dealing& dealing,
            : denominator.over == DenominatorOver::valid_steps ? counts.valid_steps
                                                               : denominator.constant;
   };
-  const auto world = static_cast<double>(dealing.size());
+  const auto world = static_cast<double>(partitioning.size());
   at::Tensor loss = at::zeros({}, at::kDouble);
   const auto add = [&](const std::vector<int64_t>& rows, double by) {
     for (const int64_t row : rows) {
       loss = loss + sums[row] / (by > 0 ? by : 1);
     }
   };
-  for (const std::vector<int64_t>& rank : dealing) {
+  for (const std::vector<int64_t>& rank : partitioning) {
     const auto count = static_cast<int64_t>(rank.size());
     if (denominator.scope == DenominatorScope::global) {
       add(rank, divisor(all_rows()));
@@ -257,14 +257,14 @@ std::string named(const Denominator& denominator) {
          std::to_string(static_cast<int>(denominator.scope));
 }
 
-TEST(CrossEntropy, TheMeanOverRanksIsTheObjectiveUnderEveryDealing) {
+TEST(CrossEntropy, TheMeanOverRanksIsTheObjectiveUnderEveryPartitioning) {
   for (const Denominator& denominator : kDenominators) {
     for (const int world : {1, 2, 3, 4, 8}) {
       for (const char* how : {"equal", "unequal", "one_empty"}) {
         for (const int64_t micro_steps : {1, 3}) {
-          const Dealing dealing = world == 1 ? dealt(1, "equal") : dealt(world, how);
-          const Objective expected = in_one_process(denominator, dealing, micro_steps);
-          const Objective found = of_ranks(denominator, dealing, micro_steps);
+          const Partitioning partitioning = world == 1 ? partitioned(1, "equal") : partitioned(world, how);
+          const Objective expected = in_one_process(denominator, partitioning, micro_steps);
+          const Objective found = of_ranks(denominator, partitioning, micro_steps);
           const std::string what = named(denominator) + ", " + std::to_string(world) + " ranks, " + how + ", " +
                                    std::to_string(micro_steps) + " micro-steps";
           EXPECT_NEAR(found.loss, expected.loss, 1e-13 * std::max(1.0, expected.loss)) << what;
@@ -279,11 +279,11 @@ TEST(CrossEntropy, TheMeanOverRanksIsTheObjectiveUnderEveryDealing) {
 
 TEST(CrossEntropy, OnlyGlobalDenominatorsAreTheSameUnderEveryLayout) {
   for (const Denominator& denominator : kDenominators) {
-    const Objective one = of_ranks(denominator, dealt(1, "equal"), 1);
+    const Objective one = of_ranks(denominator, partitioned(1, "equal"), 1);
     const bool global = denominator.scope == DenominatorScope::global;
     for (const int world : {3, 4}) {
       for (const int64_t micro_steps : {1, 2}) {
-        const Objective found = of_ranks(denominator, dealt(world, "unequal"), micro_steps);
+        const Objective found = of_ranks(denominator, partitioned(world, "unequal"), micro_steps);
         const double apart =
             (found.gradient - one.gradient).norm().item<double>() / one.gradient.norm().item<double>();
         if (global) {

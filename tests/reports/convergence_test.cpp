@@ -100,7 +100,7 @@ TEST(Headline, SaysWhichTrainTheSameColumnByColumn) {
 TEST(Headline, NamesAFailedCellAsSuch) {
   Results r = convergence_results();
   r.cells[4].verdict = VerdictKind::failed;
-  r.cells[4].failure = Failure{"run", "died", 1, 7, "all_reduce", "killed by signal 9", {}};
+  r.cells[4].failure = Failure{"run", FailureKind::died, 1, 7, "all_reduce", "killed by signal 9", {}};
   EXPECT_THAT(headline_of(r)->sentences, Contains(HasSubstr("2x12 failed")));
   EXPECT_EQ(text_of(r, "What did not finish, or cannot be judged?"), "2x12 local.");
   EXPECT_EQ(text_of(convergence_results(), "What did not finish, or cannot be judged?"), "");

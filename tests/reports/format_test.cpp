@@ -5,7 +5,7 @@
 
 #include <stdexcept>
 
-#include "harness/results/document.h"
+#include "harness/verdict/results/document.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 

@@ -13,14 +13,14 @@
 #include <vector>
 
 #include "harness/base/hex.h"
-#include "harness/compare/bits.h"
+#include "harness/verdict/compare/bits.h"
 #include "reports/html.h"
 #include "reports/junit.h"
 #include "reports/markdown.h"
 #include "reports/terminal.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/judged_fixture.h"
-#include "tests/support/laboratory_fixture.h"
+#include "tests/support/suite_fixture.h"
 #include "tests/support/results_fixture.h"
 
 namespace lockstep {
@@ -86,10 +86,10 @@ struct Fixture {
 constexpr Fixture kFixtures[] = {{"mechanism", mechanism_results},       {"claims", claims_results},
                                  {"certificate", certificate_results},   {"detection", detection_results},
                                  {"calibration", calibrated_results},    {"sequential", sequential_results},
-                                 {"laboratory", laboratory_results},     {"missed_control", missed_control_results},
+                                 {"laboratory", suite_results},     {"missed_control", missed_control_results},
                                  {"outcome", outcome_results},           {"judged", judged_results},
                                  {"convergence", convergence_results},   {"hostile", hostile_results},
-                                 {"empty", empty_results},               {"wide_laboratory", wide_laboratory_results}};
+                                 {"empty", empty_results},               {"wide_laboratory", wide_suite_results}};
 
 struct Part {
   std::string name, text;

@@ -14,7 +14,7 @@
 #include <string_view>
 
 #include "harness/base/sealed_json.h"
-#include "harness/results/document.h"
+#include "harness/verdict/results/document.h"
 #include "reports/html.h"
 #include "reports/junit.h"
 #include "reports/markdown.h"

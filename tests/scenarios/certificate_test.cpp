@@ -1,4 +1,4 @@
-// Every loss in every dealing of rows, in float64 on emulated ranks, against the plain reference in one
+// Every loss in every partitioning of rows, in float64 on emulated ranks, against the plain reference in one
 // process.
 
 #include "scenarios/energy/config.h"
@@ -51,20 +51,20 @@ class Certificate : public ::testing::Test {
 };
 Scenario* Certificate::scenario_ = nullptr;
 
-TEST_F(Certificate, EveryLossAtEveryWorldSizeAndDealingOfRows) {
+TEST_F(Certificate, EveryLossAtEveryWorldSizeAndPartitioningOfRows) {
   for (const LossEntry& loss : losses()) {
     for (const int world : {1, 2, 3, 4, 8}) {
-      for (const RowDeal deal : {RowDeal::equal, RowDeal::unequal, RowDeal::one_empty}) {
-        if (world == 1 && deal != RowDeal::equal) {
+      for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
+        if (world == 1 && partition != RowPartition::equal) {
           continue;
         }
         for (const Negatives negatives : {Negatives::global, Negatives::local}) {
           RunConfig config = small_config(world, world == 8 ? 2 : 12 / world);
           energy(config).loss = loss.name;
-          config.rows = deal;
+          config.rows = partition;
           energy(config).negatives = negatives;
-          expect_exact(config, std::string(loss.name) + ", world " + std::to_string(world) + ", deal " +
-                                   std::to_string(static_cast<int>(deal)) + ", negatives " +
+          expect_exact(config, std::string(loss.name) + ", world " + std::to_string(world) + ", partition " +
+                                   std::to_string(static_cast<int>(partition)) + ", negatives " +
                                    std::to_string(static_cast<int>(negatives)));
         }
       }
@@ -76,7 +76,7 @@ TEST_F(Certificate, RowsThatDoNotCountAndDuplicatesAndTilesAndMicroSteps) {
   for (const LossEntry& loss : losses()) {
     RunConfig config = small_config(3, 4);
     energy(config).loss = loss.name;
-    config.rows = RowDeal::unequal;
+    config.rows = RowPartition::unequal;
     const std::string name(loss.name);
     energy(config).invalid_rows = 0.4;
     expect_exact(config, name + ", invalid rows");
@@ -101,7 +101,7 @@ TEST_F(Certificate, HoldsAfterTraining) {
   for (const LossEntry& loss : losses()) {
     RunConfig config = small_config(4, 3);
     energy(config).loss = loss.name;
-    config.rows = RowDeal::one_empty;
+    config.rows = RowPartition::one_empty;
     energy(config).temperature = 0.1;
     expect_exact(config, std::string(loss.name), support::trained(*scenario_, config, kIds, 30));
   }
@@ -109,12 +109,12 @@ TEST_F(Certificate, HoldsAfterTraining) {
 
 TEST_F(Certificate, ExplicitNegatives) {
   for (const Negatives negatives : {Negatives::layer, Negatives::mixed, Negatives::adaptive}) {
-    for (const RowDeal deal : {RowDeal::equal, RowDeal::unequal, RowDeal::one_empty}) {
+    for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
       RunConfig config = small_config(3, 4);
       energy(config).negatives = negatives;
-      config.rows = deal;
+      config.rows = partition;
       const std::string name =
-          std::to_string(static_cast<int>(negatives)) + " " + std::to_string(static_cast<int>(deal));
+          std::to_string(static_cast<int>(negatives)) + " " + std::to_string(static_cast<int>(partition));
       expect_exact(config, "negatives " + name);
       energy(config).invalid_rows = 0.4;
       energy(config).mask_duplicates = true;
@@ -128,7 +128,7 @@ TEST_F(Certificate, ExplicitNegatives) {
 
 TEST_F(Certificate, AWrongNormaliserIsNotExact) {
   RunConfig config = small_config(3, 4);
-  config.rows = RowDeal::unequal;
+  config.rows = RowPartition::unequal;
   const StepSetting setting{kIds};
   const StepGradients reference = of_reference(*scenario_, config, setting);
   energy(config).invalid_rows = 0.2;

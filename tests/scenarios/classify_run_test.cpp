@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
-#include "harness/compare/compare.h"
-#include "harness/compare/forced/forced.h"
-#include "harness/trace/rank_result.h"
-#include "harness/trace/reader.h"
+#include "harness/verdict/compare/compare.h"
+#include "harness/verdict/compare/forced/forced.h"
+#include "harness/verdict/trace/rank_result.h"
+#include "harness/verdict/trace/reader.h"
 #include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/spec.h"
@@ -21,7 +21,7 @@ namespace {
 struct Cell {
   Layout layout{1, 12};
   ClassifyConfig own;
-  RowDeal rows = RowDeal::equal;
+  RowPartition rows = RowPartition::equal;
   int64_t accumulation = 1;
   Backend backend = Backend::emulated;
 };
@@ -97,7 +97,7 @@ TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
   for (const NormKind norm : {NormKind::none, NormKind::batch, NormKind::sync_batch}) {
     Cell cell = cell_of({3, 4});
     cell.own.norm = norm;
-    cell.rows = RowDeal::unequal;
+    cell.rows = RowPartition::unequal;
     cell.accumulation = 2;
     const std::string name = std::to_string(static_cast<int>(norm));
     CompareOptions options;
@@ -114,7 +114,7 @@ TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
 
 TEST_F(ClassifyRuns, AGlobalDenominatorIsWithinTheBand) {
   Cell cell = cell_of({3, 4});
-  cell.rows = RowDeal::one_empty;
+  cell.rows = RowPartition::one_empty;
   cell.accumulation = 2;
   const Comparison found = forced(cell_of({1, 12}), cell);
   EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
@@ -149,7 +149,7 @@ TEST_F(ClassifyRuns, AMeanOfMeansIsNamedAtTheFirstStepOfUnequalCounts) {
   for (const DenominatorScope scope : {DenominatorScope::local, DenominatorScope::micro}) {
     for (const DenominatorOver over : {DenominatorOver::valid_steps, DenominatorOver::rows}) {
       Cell reference = cell_of({1, 12}), cell = cell_of({3, 4});
-      cell.rows = RowDeal::unequal;
+      cell.rows = RowPartition::unequal;
       cell.accumulation = 2;
       reference.own.denominator.over = over;
       cell.own.denominator = {over, scope};

@@ -1,4 +1,4 @@
-// The trainer classify: what it cuts, what it computes under every dealing of rows, and that it learns.
+// The trainer classify: what it cuts, what it computes under every partitioning of rows, and that it learns.
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,11 @@
 #include <numeric>
 
 #include "harness/base/errors.h"
-#include "harness/comm/solo.h"
-#include "harness/config/canonical.h"
-#include "harness/config/field.h"
-#include "harness/config/trainer_spec.h"
-#include "harness/train/optimizer.h"
+#include "harness/trainers/comm/solo.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/trainers/core/optimizer.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 #include "scenarios/classify/evaluation.h"
@@ -72,7 +72,7 @@ std::vector<Denominator> denominators(bool global_alone) {
 }
 
 std::string words(const RunConfig& config) {
-  return classify_spec().objective(config) + ", " + std::to_string(config.layout.world_size) + " ranks, dealt " +
+  return classify_spec().objective(config) + ", " + std::to_string(config.layout.world_size) + " ranks, partitioned " +
          std::to_string(static_cast<int>(config.rows)) + ", accumulation " + std::to_string(config.accumulation);
 }
 
@@ -97,12 +97,12 @@ class Classify : public ::testing::Test {
   }
 
   /// How far apart the gradients of two layouts are, relative to the first one's.
-  static double apart(Layout a, Layout b, const ClassifyConfig& own, RowDeal deal = RowDeal::equal,
+  static double apart(Layout a, Layout b, const ClassifyConfig& own, RowPartition partition = RowPartition::equal,
                       int64_t accumulation = 1) {
     const StepSetting setting{kTwentyFour, 3, {}};
     const StepGradients one = of_ranks(*scenario_, config_of(a, own), setting);
     RunConfig other = config_of(b, own);
-    other.rows = deal;
+    other.rows = partition;
     other.accumulation = accumulation;
     const StepGradients found = of_ranks(*scenario_, other, setting);
     double worst = 0;
@@ -117,18 +117,18 @@ class Classify : public ::testing::Test {
 };
 Scenario* Classify::scenario_ = nullptr;
 
-TEST_F(Classify, EveryDenominatorEqualsItsReferenceUnderEveryDealing) {
+TEST_F(Classify, EveryDenominatorEqualsItsReferenceUnderEveryPartitioning) {
   for (const Denominator& denominator : denominators(false)) {
     for (const int world : {1, 2, 3, 4}) {
-      for (const RowDeal deal : {RowDeal::equal, RowDeal::unequal, RowDeal::one_empty}) {
-        if (world == 1 && deal != RowDeal::equal) {
+      for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
+        if (world == 1 && partition != RowPartition::equal) {
           continue;
         }
         for (const int64_t accumulation : {1, 2}) {
           ClassifyConfig own = small_model();
           own.denominator = denominator;
           RunConfig config = config_of({world, 12 / world}, own);
-          config.rows = deal;
+          config.rows = partition;
           config.accumulation = accumulation;
           expect_exact(config, own);
         }
@@ -143,15 +143,15 @@ TEST_F(Classify, EveryDenominatorEqualsItsReferenceUnderEveryDealing) {
 TEST_F(Classify, EveryNormalisationEqualsItsReference) {
   for (const NormKind norm : {NormKind::batch, NormKind::sync_batch}) {
     for (const int world : {1, 3, 4}) {
-      for (const RowDeal deal : {RowDeal::equal, RowDeal::unequal, RowDeal::one_empty}) {
+      for (const RowPartition partition : {RowPartition::equal, RowPartition::unequal, RowPartition::one_empty}) {
         for (const int64_t accumulation : {1, 2}) {
-          if (world == 1 && deal != RowDeal::equal) {
+          if (world == 1 && partition != RowPartition::equal) {
             continue;
           }
           ClassifyConfig own = small_model();
           own.norm = norm;
           RunConfig config = config_of({world, 12 / world}, own);
-          config.rows = deal;
+          config.rows = partition;
           config.accumulation = accumulation;
           expect_exact(config, own);
         }
@@ -165,8 +165,8 @@ TEST_F(Classify, GlobalDenominatorsGiveOneGradientUnderEveryLayout) {
     ClassifyConfig own = small_model();
     own.denominator = denominator;
     EXPECT_LT(apart({1, 24}, {8, 3}, own), kExact) << words(config_of({8, 3}, own));
-    EXPECT_LT(apart({1, 24}, {4, 6}, own, RowDeal::unequal), kExact) << words(config_of({4, 6}, own));
-    EXPECT_LT(apart({1, 24}, {4, 6}, own, RowDeal::one_empty, 3), kExact) << words(config_of({4, 6}, own));
+    EXPECT_LT(apart({1, 24}, {4, 6}, own, RowPartition::unequal), kExact) << words(config_of({4, 6}, own));
+    EXPECT_LT(apart({1, 24}, {4, 6}, own, RowPartition::one_empty, 3), kExact) << words(config_of({4, 6}, own));
     own.norm = NormKind::sync_batch;
     EXPECT_LT(apart({1, 24}, {8, 3}, own), kExact) << words(config_of({8, 3}, own));
   }
@@ -177,8 +177,8 @@ TEST_F(Classify, AMeanOfMeansDoesNot) {
   own.denominator.scope = DenominatorScope::local;
   EXPECT_GT(apart({1, 24}, {8, 3}, own), 1e-2);
   own.denominator.scope = DenominatorScope::micro;
-  EXPECT_GT(apart({1, 24}, {4, 6}, own, RowDeal::equal, 3), 1e-2);
-  EXPECT_GT(apart({1, 24}, {1, 24}, own, RowDeal::equal, 8), 1e-2) << "one rank alone, in micro-steps";
+  EXPECT_GT(apart({1, 24}, {4, 6}, own, RowPartition::equal, 3), 1e-2);
+  EXPECT_GT(apart({1, 24}, {1, 24}, own, RowPartition::equal, 8), 1e-2) << "one rank alone, in micro-steps";
 }
 
 TEST_F(Classify, ABatchNormOfEachRanksOwnRowsDoesNot) {

@@ -12,15 +12,15 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
-#include "harness/causes/cause.h"
-#include "harness/causes/mechanism.h"
-#include "harness/compare/compare.h"
-#include "harness/compare/forced/forced.h"
-#include "harness/config/canonical.h"
-#include "harness/config/mutants.h"
-#include "harness/launch/beat.h"
-#include "harness/rank/rank_main.h"
-#include "harness/trace/rank_result.h"
+#include "harness/verdict/causes/cause.h"
+#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/compare/compare.h"
+#include "harness/verdict/compare/forced/forced.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/mutants.h"
+#include "harness/run/heartbeat.h"
+#include "harness/jobs/jobs.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/spec.h"
 #include "tests/support/mini_run.h"
@@ -87,7 +87,7 @@ class FlowRlRuns : public testing::Test {
 TEST_F(FlowRlRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
   for (const RewardSource source : {RewardSource::root, RewardSource::sharded}) {
     RunConfig config = config_of({3, 4});
-    config.rows = RowDeal::unequal;
+    config.rows = RowPartition::unequal;
     config.accumulation = 2;
     flow_rl(config).reward_source = source;
     flow_rl(config).kl = 0.1;
@@ -112,7 +112,7 @@ TEST_F(FlowRlRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
   }
 }
 
-TEST_F(FlowRlRuns, RolloutsDealtByTaskAreThoseOfTheRows) {
+TEST_F(FlowRlRuns, RolloutsPartitionedByTaskAreThoseOfTheRows) {
   RunConfig config = config_of({3, 4});
   flow_rl(config).sync_policy_every = 2;
   const std::string rows = run("rows", config);
@@ -123,8 +123,8 @@ TEST_F(FlowRlRuns, RolloutsDealtByTaskAreThoseOfTheRows) {
   EXPECT_EQ(result_of(emulated).parameters_hash, result_of(rows).parameters_hash);
   EXPECT_EQ(result_of(real).parameters_hash, result_of(rows).parameters_hash);
   EXPECT_EQ(result_of(real).metrics, result_of(rows).metrics);
-  const RankResult dealt = result_of(emulated);
-  for (const double imbalance : dealt.curves.at("rollout_imbalance").values) {
+  const RankResult partitioned = result_of(emulated);
+  for (const double imbalance : partitioned.curves.at("rollout_imbalance").values) {
     EXPECT_GE(imbalance, 1);
     EXPECT_LT(imbalance, 2) << "four groups among three ranks";
   }
@@ -141,12 +141,12 @@ TEST_F(FlowRlRuns, ExactArithmeticGivesTheSameBitsUnderEveryLayout) {
     const std::string name(word_of(form)), reference = run("one_" + name, config);
     struct Division {
       Layout layout;
-      RowDeal rows;
+      RowPartition rows;
       Backend backend;
     };
-    for (const Division& division : {Division{{4, 3}, RowDeal::equal, Backend::emulated},
-                                     Division{{3, 4}, RowDeal::unequal, Backend::emulated},
-                                     Division{{3, 4}, RowDeal::one_empty, Backend::gloo}}) {
+    for (const Division& division : {Division{{4, 3}, RowPartition::equal, Backend::emulated},
+                                     Division{{3, 4}, RowPartition::unequal, Backend::emulated},
+                                     Division{{3, 4}, RowPartition::one_empty, Backend::gloo}}) {
       RunConfig cell = config;
       cell.layout = division.layout;
       cell.rows = division.rows;
@@ -167,13 +167,13 @@ int started(const std::string& dir, const RunConfig& config, int64_t killed_at) 
   if (killed_at > 0) run["planted"] = {{"rank", 0}, {"operation", killed_at}, {"signal", SIGKILL}};
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
-  BeatFile::create(dir + "/beat", config.layout.world_size);
+  HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
   const pid_t child = fork();
   if (child == 0) {
     alarm(120);
     RankTask task;
     task.run_dir = dir;
-    _exit(rank_main(task));
+    _exit(run_job(task));
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -206,7 +206,7 @@ TEST_F(FlowRlRuns, GlobalStatisticsAreWithinTheBand) {
     RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
     flow_rl(reference).advantages = flow_rl(cell).advantages = form;
     flow_rl(reference).kl = flow_rl(cell).kl = 0.1;
-    cell.rows = RowDeal::one_empty;
+    cell.rows = RowPartition::one_empty;
     cell.accumulation = 2;
     const Comparison found = forced(reference, cell);
     EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
@@ -230,7 +230,7 @@ TEST_F(FlowRlRuns, LocalStatisticsAreNamed) {
 TEST_F(FlowRlRuns, AReferenceOfSeveralRanksHasTheirLocalStatistics) {
   RunConfig cell = config_of({3, 4});
   flow_rl(cell).statistics = StatisticsOf::local;
-  cell.rows = RowDeal::unequal;
+  cell.rows = RowPartition::unequal;
   RunConfig oracle = cell;
   oracle.layout = {1, 12};
   oracle.oracle_world = 3;

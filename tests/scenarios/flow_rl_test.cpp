@@ -10,8 +10,8 @@
 #include <numbers>
 #include <set>
 
-#include "harness/comm/solo.h"
-#include "harness/config/trainer_spec.h"
+#include "harness/trainers/comm/solo.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/flow_rl/cloning.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"

@@ -12,11 +12,11 @@
 #include <set>
 #include <sstream>
 
-#include "harness/compare/bits.h"
-#include "harness/config/canonical.h"
-#include "harness/config/mutants.h"
-#include "harness/trace/rank_result.h"
-#include "harness/trace/reader.h"
+#include "harness/verdict/compare/bits.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/mutants.h"
+#include "harness/verdict/trace/rank_result.h"
+#include "harness/verdict/trace/reader.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/spec.h"

@@ -20,10 +20,10 @@
 #include <thread>
 #include <vector>
 
-#include "harness/causes/mechanism.h"
-#include "harness/compare/bits.h"
-#include "harness/questions/judge.h"
-#include "harness/trace/rank_result.h"
+#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/compare/bits.h"
+#include "harness/verdict/questions/judge.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "tests/soak/variants.h"
 #include "tests/support/files.h"
 #include "tests/support/mini_run.h"
@@ -104,7 +104,7 @@ RunConfig config_of(const Options& options, const std::vector<Variant>& variants
 void run_executed(const Options& options, const std::string& dir) {
   const pid_t child = ::fork();
   if (child == 0) {
-    ::execl(options.program.c_str(), "lockstep-rank", "--rank", "-1", dir.c_str(), "0", "127.0.0.1", "beat",
+    ::execl(options.program.c_str(), "lockstep-rank", "--rank", "-1", dir.c_str(), "0", "127.0.0.1", "heartbeat",
             static_cast<char*>(nullptr));
     ::_exit(127);
   }
@@ -165,7 +165,7 @@ bool repeat(const Options& options, const std::vector<Variant>& variants, int64_
       fs::remove_all(dir);  // of a soak before this one that stopped at a difference
       fs::create_directories(dir);
       fs::copy_file(expected + "/run.json", dir + "/run.json");
-      fs::copy_file(expected + "/beat", dir + "/beat");
+      fs::copy_file(expected + "/heartbeat", dir + "/heartbeat");
       run_executed(options, dir);
       ++shared.executed;
     } else {
@@ -182,7 +182,7 @@ bool repeat(const Options& options, const std::vector<Variant>& variants, int64_
   return true;
 }
 
-/// `work(0 … count - 1)`, dealt to workers: processes that have run no tensor.
+/// `work(0 … count - 1)`, partitioned to workers: processes that have run no tensor.
 template <typename Work>
 bool in_workers(const Options& options, int64_t count, Shared& shared, const Work& work) {
   sigset_t child_ended;

@@ -33,12 +33,12 @@ std::vector<std::pair<const char*, Negatives>> negatives_of(const std::string& l
 /// What takes turns, by the variant's number.
 void take_turns(RunConfig& config, std::size_t turn) {
   constexpr std::array kOptimizers{OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw};
-  constexpr std::array kDeals{RowDeal::equal, RowDeal::unequal, RowDeal::one_empty};
+  constexpr std::array kPartitions{RowPartition::equal, RowPartition::unequal, RowPartition::one_empty};
   config.optimizer = kOptimizers[turn % 3];
   config.momentum = config.optimizer == OptimizerKind::sgd ? 0.9 : 0.0;
   config.weight_decay = config.optimizer == OptimizerKind::adamw ? 0.05 : 0.0;
   config.clip_norm = turn % 2 == 0 ? 0.3 : 0.0;
-  config.rows = config.layout.world_size > 1 ? kDeals[turn / 3 % 3] : RowDeal::equal;
+  config.rows = config.layout.world_size > 1 ? kPartitions[turn / 3 % 3] : RowPartition::equal;
   config.accumulation = turn % 4 == 3 ? 2 : 1;
   energy(config).invalid_rows = turn % 5 == 4 ? 0.2 : 0.0;
   energy(config).activation_checkpointing = turn % 7 == 6;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 
@@ -16,7 +16,7 @@ struct Variant {
 };
 
 /// Every loss with every kind of negatives that it takes, on one process, three emulated and three real
-/// ranks, in each precision, free and forced. Optimizers, dealings of rows, micro-steps and trace levels take
+/// ranks, in each precision, free and forced. Optimizers, partitionings of rows, micro-steps and trace levels take
 /// turns.
 std::vector<Variant> soak_variants();
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/run_config.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep::support {

@@ -9,12 +9,12 @@
 #include <thread>
 #include <vector>
 
-#include "harness/checkpoint/hooked_storage.h"
-#include "harness/checkpoint/loader.h"
-#include "harness/checkpoint/memory_storage.h"
-#include "harness/checkpoint/sampler_position.h"
-#include "harness/checkpoint/saver.h"
-#include "harness/checkpoint/socket_group.h"
+#include "harness/lib/checkpoint/hooked_storage.h"
+#include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/memory_storage.h"
+#include "harness/lib/checkpoint/sampler_position.h"
+#include "harness/lib/checkpoint/saver.h"
+#include "harness/lib/checkpoint/socket_group.h"
 
 namespace lockstep::checkpoint::support {
 

@@ -376,10 +376,10 @@ Results sequential_results() {
     const char* name;
     Learnt l;
     std::vector<VerdictKind> looks;
-    LooksEnd ended;
-  } cells[] = {{"8x3 global", {0.534, 0.001, 0.008}, {same}, LooksEnd::decided},
-               {"8x3 local", {0.534, -0.055, 0.031}, {open, open, other}, LooksEnd::decided},
-               {"8x3 global lr_rule=sqrt", {0.534, 0.028, 0.036}, {open, open, open, open}, LooksEnd::budget}};
+    InterimEnd ended;
+  } cells[] = {{"8x3 global", {0.534, 0.001, 0.008}, {same}, InterimEnd::decided},
+               {"8x3 local", {0.534, -0.055, 0.031}, {open, open, other}, InterimEnd::decided},
+               {"8x3 global lr_rule=sqrt", {0.534, 0.028, 0.036}, {open, open, open, open}, InterimEnd::budget}};
   for (const auto& made_of : cells) {
     CellResult c = cell(made_of.name, made_of.looks.back(), {});
     c.config = config("8x3", "global", "none", "1", "keyed");

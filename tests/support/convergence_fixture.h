@@ -1,7 +1,7 @@
 #pragma once
 // Results of a convergence comparison, built by hand: what the report of such a matrix is drawn from.
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

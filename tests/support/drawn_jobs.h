@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/launch/job_queue.h"
+#include "harness/run/job_queue.h"
 
 namespace lockstep::support {
 

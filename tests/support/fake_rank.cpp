@@ -20,13 +20,13 @@
 #include <string>
 
 #include "harness/base/sealed_json.h"
-#include "harness/config/canonical.h"
-#include "harness/config/run_config.h"
-#include "harness/launch/beat.h"
-#include "harness/launch/run_folder.h"
-#include "harness/rank/rank_program.h"
-#include "harness/trace/rank_result.h"
-#include "harness/trace/writer.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/run/heartbeat.h"
+#include "harness/run/run_folder.h"
+#include "harness/jobs/rank_program.h"
+#include "harness/verdict/trace/rank_result.h"
+#include "harness/verdict/trace/writer.h"
 
 namespace {
 
@@ -91,9 +91,9 @@ void leave_trace(const FakeRun& run, int rank) {
 }
 
 /// Rank 0 speaks last, so that a test which has heard of it knows that every rank is there.
-void wait_until_all_report(const BeatFile& beat) {
-  for (int rank = 1; rank < beat.world_size(); ++rank) {
-    while (beat.changes(rank) == 0) ::sched_yield();
+void wait_until_all_report(const HeartbeatFile& heartbeat) {
+  for (int rank = 1; rank < heartbeat.world_size(); ++rank) {
+    while (heartbeat.changes(rank) == 0) ::sched_yield();
   }
 }
 
@@ -109,10 +109,10 @@ void wait_until_all_report(const BeatFile& beat) {
   for (;;) ::pause();
 }
 
-int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
+int behave(const FakeRun& run, int rank, bool has_own_process, HeartbeatFile& heartbeat) {
   const std::string behaviour = behaviour_of(run, rank);
   if (behaviour == "finish") {
-    for (int64_t step = 0; step <= run.config.steps; ++step) beat.report(rank, step, "train");
+    for (int64_t step = 0; step <= run.config.steps; ++step) heartbeat.report(rank, step, "train");
     leave_trace(run, rank);
     leave_result(run, rank, "finished", "");
     return 0;
@@ -124,8 +124,8 @@ int behave(const FakeRun& run, int rank, bool has_own_process, BeatFile& beat) {
     std::printf("%s\n", words.c_str());
   }
   if (behaviour == "ignore_term") ::signal(SIGTERM, SIG_IGN);
-  if (rank == 0 && has_own_process) wait_until_all_report(beat);
-  beat.report(rank, 3, behaviour == "wait" ? "all_reduce bucket 0" : "train");
+  if (rank == 0 && has_own_process) wait_until_all_report(heartbeat);
+  heartbeat.report(rank, 3, behaviour == "wait" ? "all_reduce bucket 0" : "train");
   std::printf("rank %d is about to %s\n", rank, behaviour.c_str());
   if (behaviour == "die") ::raise(SIGKILL);
   if (behaviour == "throw") throw std::runtime_error("no such tensor: head.weight");
@@ -150,14 +150,14 @@ int fake_rank_main(const RankTask& task) {
   const FakeRun run = read_run(task.run_dir);
   append(task.run_dir + "/../order", task.run_dir.substr(task.run_dir.rfind('/') + 1) + "\n");
   const int world = run.config.layout.world_size;
-  BeatFile beat = BeatFile::open(task.run_dir + "/" + task.beats, world);
+  HeartbeatFile heartbeat = HeartbeatFile::open(task.run_dir + "/" + task.heartbeats, world);
   // Rank 0 reads the reports of ranks on its own host alone.
-  append(task.run_dir + "/addresses", std::to_string(task.rank) + " " + task.address + " " + task.beats + "\n");
+  append(task.run_dir + "/addresses", std::to_string(task.rank) + " " + task.address + " " + task.heartbeats + "\n");
   int status = 0;
   const int first = task.rank < 0 ? 0 : task.rank, last = task.rank < 0 ? world - 1 : task.rank;
   for (int rank = first; rank <= last; ++rank) {
     try {
-      status = std::max(status, behave(run, rank, task.rank >= 0, beat));
+      status = std::max(status, behave(run, rank, task.rank >= 0, heartbeat));
     } catch (const std::exception& error) {
       if (behaviour_of(run, rank) == "escape") throw;
       std::fprintf(stderr, "rank %d failed: %s\n", rank, error.what());

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/trace/writer.h"
+#include "harness/verdict/trace/writer.h"
 
 namespace lockstep::support {
 

@@ -42,7 +42,7 @@ Results judged_results() {
   part_at_one_step(matrix, "8x3 global dropout");
   Failure died;
   died.run = support::SyntheticMatrix::id_of("8x3 layer", 2);
-  died.kind = "died";
+  died.kind = FailureKind::died;
   died.rank = 3;
   died.step = 17;
   died.operation = "all_gather loss.actions";

@@ -1,7 +1,7 @@
 #pragma once
 // Results as the judge gives them, for reports that show its own sentences.
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

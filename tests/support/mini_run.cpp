@@ -9,10 +9,10 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
-#include "harness/config/canonical.h"
-#include "harness/launch/beat.h"
-#include "harness/rank/rank_main.h"
-#include "harness/trace/rank_result.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/run/heartbeat.h"
+#include "harness/jobs/jobs.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {
@@ -37,7 +37,7 @@ std::vector<int> mini_run_statuses(const std::string& root, const std::string& i
   nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
-  BeatFile::create(dir + "/beat", config.layout.world_size);
+  HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
   const bool real = config.backend == Backend::gloo && config.layout.world_size > 1;
   std::vector<pid_t> children;
   for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
@@ -47,7 +47,7 @@ std::vector<int> mini_run_statuses(const std::string& root, const std::string& i
       RankTask task;
       task.run_dir = dir;
       if (real) task.rank = rank;
-      _exit(rank_main(task));
+      _exit(run_job(task));
     }
     children.push_back(child);
   }

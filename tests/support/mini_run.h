@@ -4,14 +4,14 @@
 
 #include <string>
 
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 
 /// A short synthetic run: 3 ranks of 2 rows, padding, dropout and noise on.
 RunConfig mini_config();
 
-/// Writes root/id/run.json and the beat file, forks the ranks (one process for emulated ones), waits for
+/// Writes root/id/run.json and the heartbeat file, forks the ranks (one process for emulated ones), waits for
 /// them. Returns the run's folder. The caller must not have run a tensor operation. Expects (gtest) that
 /// every rank finishes.
 std::string mini_run(const std::string& root, const std::string& id, const RunConfig& config);

@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "harness/config/canonical.h"
-#include "harness/launch/run_folder.h"
-#include "harness/plan/plan.h"
-#include "harness/results/document.h"
-#include "harness/results/results.h"
-#include "harness/trace/rank_result.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/results/document.h"
+#include "harness/verdict/results/results.h"
+#include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 
 #include <boost/math/distributions/beta.hpp>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep::support {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Results built by hand, for reports: what a judge would fill in, without one.
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

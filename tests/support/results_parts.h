@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/results/results.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep::fixture {
 

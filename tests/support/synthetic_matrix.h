@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/causes/mechanism.h"
-#include "harness/config/canonical.h"
-#include "harness/questions/matrix_judge.h"
+#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/questions/matrix_judge.h"
 
 namespace lockstep::support {
 

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/compare/forced/forced.h"
-#include "harness/config/learning_rate.h"
-#include "harness/config/stream_keys.h"
-#include "harness/trace/writer.h"
+#include "harness/verdict/compare/forced/forced.h"
+#include "harness/verdict/config/learning_rate.h"
+#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/trace/writer.h"
 #include "tests/support/fake_run.h"
 
 namespace lockstep::support {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/trace/writer.h"
+#include "harness/verdict/trace/writer.h"
 
 namespace lockstep::support {
 

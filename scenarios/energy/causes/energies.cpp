@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "harness/causes/score_evidence.h"
+#include "harness/verdict/causes/score_evidence.h"
 #include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/config.h"
 

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/causes/step_gradients.h"
-#include "harness/compare/forced/step.h"
+#include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/compare/forced/step.h"
 #include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/config.h"
 

@@ -9,8 +9,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/causes/loss_evidence.h"
-#include "harness/causes/step_gradients.h"
+#include "harness/verdict/causes/loss_evidence.h"
+#include "harness/verdict/causes/step_gradients.h"
 #include "scenarios/energy/causes/rules.h"
 #include "scenarios/energy/config.h"
 

@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "harness/causes/trainer_rules.h"
+#include "harness/verdict/causes/trainer_rules.h"
 
 namespace lockstep::causes {
 

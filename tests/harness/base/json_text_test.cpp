@@ -7,8 +7,8 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
-#include "harness/config/canonical.h"
-#include "harness/config/run_config.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/run_config.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

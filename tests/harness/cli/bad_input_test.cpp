@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/laboratory_config.h"
+#include "tests/support/suite_config.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -225,9 +225,9 @@ TEST_F(BadInput, EveryCauseThatAClaimNamesIsThere) {
 TEST_F(BadInput, ConfigsOfTheRepositoryPlan) {
   for (const auto& entry : std::filesystem::directory_iterator(LOCKSTEP_SOURCE_DIR "/configs")) {
     if (entry.path().extension() != ".yaml") continue;
-    // Their data may not be here: generated ones have as many pairs. Laboratories have no data.
+    // Their data may not be here: generated ones have as many pairs. Suites have no data.
     std::vector<std::string> words{"plan", entry.path().string()};
-    if (!support::is_laboratory_config(entry.path())) words.insert(words.end(), {"--set", "data.source=synthetic"});
+    if (!support::is_suite_config(entry.path())) words.insert(words.end(), {"--set", "data.source=synthetic"});
     const ProgramEnd end = run(words);
     EXPECT_EQ(end.code, 0) << entry.path() << end.err;
   }

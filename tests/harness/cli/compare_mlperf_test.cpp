@@ -10,7 +10,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/mlperf/mllog.h"
+#include "harness/verdict/stats/mlperf/mllog.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/out_fixture.h"

@@ -4,9 +4,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include "harness/plan/matrix.h"
-#include "harness/plan/read_matrix.h"
-#include "harness/trace/writer.h"
+#include "harness/verdict/plan/matrix.h"
+#include "harness/verdict/plan/read_matrix.h"
+#include "harness/verdict/trace/writer.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -7,10 +7,10 @@
 
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/flight/dump.h"
-#include "harness/flight/ring.h"
-#include "harness/launch/stacks.h"
-#include "harness/rewards/failure.h"
+#include "harness/lib/flight/dump.h"
+#include "harness/lib/flight/ring.h"
+#include "harness/run/stacks.h"
+#include "harness/lib/rewards/failure.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -12,9 +12,9 @@
 #include <memory>
 
 #include "harness/base/clock.h"
-#include "harness/launch/beat.h"
-#include "harness/launch/external/launcher.h"
-#include "harness/launch/external/meeting.h"
+#include "harness/run/heartbeat.h"
+#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "tests/support/program.h"
 
 namespace lockstep {
@@ -78,7 +78,7 @@ class Launchers : public testing::Test {
     const std::vector<std::pair<std::string, std::string>> variables = {{"PATH", path}, {"OMPI_ALLOW_RUN_AS_ROOT", "1"}, {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"}};
     return std::make_unique<Program>(before, folder_.path(), variables);
   }
-  /// The folder of the run in "out" whose rank has been forked by a starter; empty: none was within a minute.
+  /// The folder of the run in "out" whose rank has been forked by a launcher; empty: none was within a minute.
   std::string wait_for_rank_process(int rank) const {
     for (const double until = monotonic_s() + 60; monotonic_s() < until; ::poll(nullptr, 0, 20)) {
       std::error_code none;
@@ -141,9 +141,9 @@ TEST_F(Launchers, ARankThatHangsOnAnotherHostIsNamed) {
   // When it trains.
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
-  BeatFile beats = BeatFile::open(run + "/beat", 3);
-  for (const double until = monotonic_s() + 60; beats.step(2) < 3 && monotonic_s() < until;) ::poll(nullptr, 0, 20);
-  ASSERT_GE(beats.step(2), 3);
+  HeartbeatFile heartbeats = HeartbeatFile::open(run + "/heartbeat", 3);
+  for (const double until = monotonic_s() + 60; heartbeats.step(2) < 3 && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+  ASSERT_GE(heartbeats.step(2), 3);
   ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
   const ProgramEnd end = matrix->end();
   EXPECT_EQ(end.code, 4) << end.err;
@@ -195,16 +195,16 @@ TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindIt
   std::unique_ptr<Program> matrix = begun("long", launcher, "out");
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
-  BeatFile beats = BeatFile::open(run + "/beat", 3);
-  const auto reaches = [&beats](int64_t step) {
-    for (const double until = monotonic_s() + 60; beats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
-    return beats.step(2) >= step;
+  HeartbeatFile heartbeats = HeartbeatFile::open(run + "/heartbeat", 3);
+  const auto reaches = [&heartbeats](int64_t step) {
+    for (const double until = monotonic_s() + 60; heartbeats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+    return heartbeats.step(2) >= step;
   };
   ASSERT_TRUE(reaches(3));
   container.cable(false);
   ::poll(nullptr, 0, 4000);  // more than twice what a step may take
   container.cable(true);
-  ASSERT_TRUE(reaches(beats.step(2) + 20)) << read_text(run + "/rank-2.log") << read_text(run + "/starter.log");
+  ASSERT_TRUE(reaches(heartbeats.step(2) + 20)) << read_text(run + "/rank-2.log") << read_text(run + "/launcher.log");
   ASSERT_EQ(::kill(read_arrival(run, 2).process, SIGSTOP), 0);
   const ProgramEnd end = matrix->end();
   EXPECT_EQ(end.code, 4) << end.err;
@@ -257,7 +257,7 @@ TEST_F(Launchers, ARankStartedByHandWithAConflictingEnvironmentIsRefused) {
       {"RANK", "0"}, {"WORLD_SIZE", "3"}, {"LOCAL_RANK", "0"}, {"MASTER_ADDR", "h"}, {"MASTER_PORT", "1"}, {"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
   expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), both).end(),
                      testing::AllOf(HasSubstr("torchrun says rank 0 of 3, and PMI says rank 1 of 3"), HasSubstr("PMI_RANK=1"),
-                                    HasSubstr("say --contract NAME")));
+                                    HasSubstr("say --environment NAME")));
   expect_usage_error(Program({program, "run", folder_ / "again"}, folder_.path(), {{"RANK", "0"}, {"WORLD_SIZE", "3"}}).end(),
                      HasSubstr("missing: LOCAL_RANK, MASTER_ADDR, MASTER_PORT"));
   expect_usage_error(Program({program, "run", folder_ / "again", "--rank", "0", "--world", "2"}, folder_.path(), {}).end(),

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "harness/base/errors.h"
-#include "harness/data/data_folder.h"
+#include "harness/lib/data/data_folder.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/pairs.h"
 

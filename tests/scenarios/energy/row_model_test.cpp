@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/train/row_backward.h"
+#include "harness/trainers/core/row_backward.h"
 
 namespace lockstep {
 namespace {

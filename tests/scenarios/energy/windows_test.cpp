@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "harness/data/series.h"
+#include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/pair_cutter.h"
 #include "scenarios/energy/pairs.h"

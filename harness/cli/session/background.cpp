@@ -1,0 +1,294 @@
+#include "harness/cli/session/background.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/atomic_file.h"
+#include "harness/base/errors.h"
+#include "harness/base/json_text.h"
+#include "harness/base/read_file.h"
+#include "harness/base/shell_word.h"
+#include "harness/run/run_folder.h"
+#include "harness/run/stacks.h"
+#include "harness/cli/session/batch_script.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// A scheduler is asked less and less often; a file costs nothing to ask.
+constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
+
+constexpr std::size_t kLossesShown = 10, kStacksShown = 5;
+
+std::string own_host() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string utc_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%FT%TZ", &parts);
+  return text.data();
+}
+
+struct Answer {
+  int status = 127;
+  std::string text;
+};
+
+/// What a program prints, standard error with it.
+Answer ask(std::vector<std::string> words) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::execvp(arguments.front(), arguments.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  Answer answer;
+  std::array<char, 4096> block{};
+  for (ssize_t n = 0; pid > 0 && (n = ::read(ends[0], block.data(), block.size())) != 0;) {
+    if (n < 0 && errno != EINTR) break;
+    if (n > 0) answer.text.append(block.data(), static_cast<std::size_t>(n));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (pid > 0) answer.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  while (!answer.text.empty() && answer.text.back() == '\n') answer.text.pop_back();
+  return answer;
+}
+
+int finished_runs(const std::string& out_dir) {
+  std::error_code error;
+  int count = 0;
+  for (fs::directory_iterator at(out_dir + "/runs", error), end; !error && at != end; at.increment(error))
+    count += fs::exists(at->path() / "done", error) ? 1 : 0;
+  return count;
+}
+
+/// Of ranks that hung: that there are stacks, and where.
+std::string stacks_text(const std::string& out_dir) {
+  std::vector<std::string> lines;
+  std::error_code error;
+  for (fs::directory_iterator at(out_dir + "/runs", error), end; !error && at != end; at.increment(error)) {
+    const std::string run = at->path().string();
+    for (const KeptStacks& kept : kept_stacks(run))
+      lines.push_back(fmt::format("  rank {} of {} hung; its stacks: {} (lockstep explain {})\n", kept.rank, at->path().filename().string(), kept.path, run));
+  }
+  std::ranges::sort(lines);
+  const std::size_t more = lines.size() - std::min(lines.size(), kStacksShown);
+  lines.resize(lines.size() - more);
+  if (more > 0) lines.push_back(fmt::format("  stacks of {} more: {}/runs/*/stacks-*.txt\n", more, out_dir));
+  return fmt::format("{}", fmt::join(lines, ""));
+}
+
+/// The script's own note, since lockstep may have been killed before it could write one.
+std::optional<int> noted_status(const std::string& out_dir) {
+  const FileText file = read_file(out_dir + "/job.status", 64);
+  if (!file) return std::nullopt;
+  return std::atoi(file.text.c_str());
+}
+
+}  // namespace
+
+std::string session_file(const std::string& out_dir) { return out_dir + "/session.json"; }
+
+void write_session(const std::string& out_dir, const Session& session) {
+  json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
+                 {"job", session.job}, {"runs", session.runs}};
+  if (!session.arrays.empty()) object["arrays"] = session.arrays;
+  if (session.exit_code) object["exit_code"] = *session.exit_code;
+  write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+Session read_session(const std::string& out_dir) {
+  const FileText file = read_file(session_file(out_dir), 1 << 20);
+  const json object = file ? parse_json(file.text) : json();
+  if (!object.is_object()) {
+    throw ConfigError(fmt::format("{} {}; `lockstep run --detach` and `--launcher slurm` write it", session_file(out_dir),
+                                  file ? "is no session" : file.problem));
+  }
+  Session session;
+  session.command = object.value("command", "");
+  session.host = object.value("host", "");
+  session.process = object.value("process", 0);
+  session.job = object.value("job", "");
+  session.runs = object.value("runs", 0);
+  session.arrays = object.value("arrays", std::vector<std::string>());
+  if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
+  if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
+  return session;
+}
+
+void note_loss(const std::string& out_dir, const std::string& what) {
+  std::FILE* file = std::fopen((out_dir + "/losses").c_str(), "ae");
+  if (file == nullptr) return;  // it stands in the progress as well
+  std::fprintf(file, "%s %s\n", utc_time().c_str(), what.c_str());
+  std::fclose(file);
+}
+
+Session detach(const std::string& out_dir, Session session, const std::function<int()>& work) {
+  (void)real_files().remove(out_dir + "/losses");
+  std::array<int, 2> noted{};
+  if (::pipe2(noted.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
+  session.host = own_host();
+  const pid_t pid = ::fork();
+  if (pid < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
+  if (pid == 0) {
+    ::setsid();
+    const auto file = [&out_dir](const char* name) {
+      return ::open((out_dir + name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    };
+    ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    ::dup2(file("/run.out"), STDOUT_FILENO);
+    ::dup2(file("/run.err"), STDERR_FILENO);
+    session.process = ::getpid();
+    write_session(out_dir, session);
+    ::close(noted[0]);
+    ::close(noted[1]);
+    session.exit_code = work();
+    write_session(out_dir, session);
+    std::fflush(nullptr);
+    ::_exit(*session.exit_code);
+  }
+  session.process = pid;
+  ::close(noted[1]);
+  char byte = 0;
+  while (::read(noted[0], &byte, 1) < 0 && errno == EINTR) {
+  }
+  ::close(noted[0]);
+  return session;
+}
+
+std::string job_script(const std::string& command, const std::string& out_dir, const std::string& name,
+                       const std::vector<std::string>& options) {
+  return batch_head(out_dir, name, options) +
+         fmt::format(R"SH(status_file={}/job.status
+rm -f "$status_file"
+if ((${{SLURM_RESTART_COUNT:-0}} > 0)); then
+  echo "$(date -u +%FT%TZ) queued again by Slurm, restart $SLURM_RESTART_COUNT; nodes that are down: $(sinfo -hN -t down,fail,no_respond -o '%N (%E)' | sort -u | tr '\n' ' ')" | tee -a {}/losses >&2
+fi
+)SH", shell_quoted(out_dir), shell_quoted(out_dir)) +
+         batch_command(command + " >" + shell_quoted(out_dir) + "/run.out") +
+         R"SH(if [[ $status == 138 ]] && scontrol requeue "$SLURM_JOB_ID"; then exit "$status"; fi
+# Slurm itself has put it back into the queue: a node failed, or another job went before.
+if [[ $(scontrol show job "$SLURM_JOB_ID") =~ Restarts=([0-9]+) ]] && ((BASH_REMATCH[1] > ${SLURM_RESTART_COUNT:-0})); then
+  exit "$status"
+fi
+echo "$status" >"$status_file.new" && mv "$status_file.new" "$status_file"
+exit "$status"
+)SH";
+}
+
+std::string submit_script(const std::string& path, const std::string& script, const std::string& after) {
+  write_file_atomically(path, script);
+  std::vector<std::string> words = {"sbatch", "--parsable"};
+  // Whatever becomes of that one: what it lacks is done here. If Slurm forgets it, this job is not to wait for ever.
+  if (!after.empty()) words.insert(words.end(), {"--dependency=afterany:" + after, "--kill-on-invalid-dep=yes"});
+  words.push_back(path);
+  const Answer answer = ask(words);
+  if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
+  if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
+  return answer.text.substr(0, answer.text.find_first_of(";\n"));
+}
+
+std::string cancel_jobs(const std::vector<std::string>& jobs) {
+  if (jobs.empty()) return "";
+  const std::string which = fmt::format("{} {}", jobs.size() == 1 ? "the array" : "the arrays", fmt::join(jobs, ", "));
+  std::vector<std::string> words = {"scancel"};
+  words.insert(words.end(), jobs.begin(), jobs.end());
+  const Answer answer = ask(words);
+  if (answer.status == 0) return fmt::format("; {} that had been submitted {} cancelled", which, jobs.size() == 1 ? "is" : "are");
+  return fmt::format("; {} had been submitted and scancel {}: {}", which,
+                     answer.status == 127 ? "is not here" : fmt::format("says {}", answer.text), fmt::join(words, " "));
+}
+
+Session submit(const std::string& out_dir, Session session, const std::string& script) {
+  for (const char* name : {"/job.status", "/losses"}) (void)real_files().remove(out_dir + name);
+  session.job = submit_script(out_dir + "/job.sh", script, session.arrays.empty() ? "" : session.arrays.back());
+  session.host = own_host();
+  write_session(out_dir, session);
+  return session;
+}
+
+std::string state_of(const std::string& out_dir, const Session& session) {
+  if (session.exit_code) return "ended";
+  if (session.job.empty()) {
+    if (session.host != own_host()) return "running";  // as far as can be seen from here
+    return ::kill(session.process, 0) == 0 || errno == EPERM ? "running" : "lost";
+  }
+  std::vector<std::string> jobs = session.arrays;
+  jobs.push_back(session.job);
+  const Answer answer = ask({"squeue", "--noheader", "--jobs", fmt::format("{}", fmt::join(jobs, ",")), "--format", "%T"});
+  if (answer.status == 0) {
+    const auto any = [&answer](std::initializer_list<const char*> states) {
+      return std::any_of(states.begin(), states.end(), [&](const char* state) { return answer.text.find(state) != std::string::npos; });
+    };
+    if (any({"RUNNING", "COMPLETING", "SUSPENDED"})) return "running";
+    if (any({"PENDING", "REQUEUED", "REQUEUE_HOLD", "CONFIGURING"})) return "pending";
+  }
+  return noted_status(out_dir) ? "ended" : "lost";
+}
+
+std::optional<int> wait_for(const std::string& out_dir, const std::function<bool()>& give_up) {
+  int pause_ms = kFirstLook_ms, waited_ms = 0, times_lost = 0;
+  while (!give_up()) {
+    const Session session = read_session(out_dir);
+    if (session.exit_code) return session.exit_code;
+    if (waited_ms >= pause_ms || session.job.empty()) {
+      // A job that has just ended, or is about to be queued again, is in no list for a moment.
+      times_lost = state_of(out_dir, session) == "lost" ? times_lost + 1 : 0;
+      if (times_lost > (session.job.empty() ? 2 : 5)) return std::nullopt;
+      waited_ms = 0;
+      pause_ms = std::min(2 * pause_ms, kLastLook_ms);
+    }
+    ::poll(nullptr, 0, kFileLook_ms);
+    waited_ms += kFileLook_ms;
+  }
+  return std::nullopt;
+}
+
+std::string session_text(const std::string& out_dir) {
+  const Session session = read_session(out_dir);
+  const std::string state = state_of(out_dir, session);
+  std::string text = state + ": ";
+  text += session.job.empty() ? fmt::format("process {} on {}", session.process, session.host) : "Slurm job " + session.job;
+  if (!session.arrays.empty()) text += fmt::format(" after the array{} {}", session.arrays.size() == 1 ? "" : "s", fmt::join(session.arrays, ", "));
+  text += fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
+  if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
+  if (state == "lost") text += "; it left no status: run the same command again to resume";
+  text += "\n  " + session.command + "\n";
+  text += stacks_text(out_dir);
+  for (const std::string& line : last_lines(out_dir + "/losses", kLossesShown)) text += "  " + line + "\n";
+  return text;
+}
+
+}  // namespace lockstep

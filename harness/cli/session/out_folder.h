@@ -1,0 +1,57 @@
+#pragma once
+// OUT: who may write to it, and what stands in it beside the runs.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/base/files.h"
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/results/results.h"
+
+namespace lockstep {
+
+/// Holds OUT, for this process alone or for it and the other tasks of an array, as long as it lives.
+class OutFolder {
+ public:
+  /// Makes the folder, notes whose it is and removes temporary files that killed processes left in it. Throws
+  /// ConfigError if another lockstep writes to it, MachineError.
+  enum class Hold { alone, shared };
+  OutFolder(const std::string& path, const Matrix& matrix, Files& files = real_files(), Hold hold = Hold::alone);
+  ~OutFolder();
+  OutFolder(const OutFolder&) = delete;
+  OutFolder& operator=(const OutFolder&) = delete;
+
+  /// Removes what earlier calls left of the plan's runs. Throws MachineError.
+  void remove_runs(const Plan& plan) const;
+  /// Keeps the first step at which each cell parts from its reference, and notes the command that repeats it.
+  /// Of a detection matrix only the trials that went wrong. Returns what could not be kept and why, a line
+  /// each.
+  std::vector<std::string> write_replays(const Plan& plan, Results& results) const;
+  /// results.json first, so that no drawing can lose it; then report.html, junit.xml and summary.md, each
+  /// whatever becomes of the others. Returns which could not be made or written and why, a line each.
+  std::vector<std::string> write_reports(const Results& results) const;
+
+ private:
+  void remove_temporaries() const;
+
+  std::string path_;
+  Files& files_;
+  int lock_ = -1;
+};
+
+/// Is a file of this name written whole under OUT, OUT/runs/<id> or OUT/replay/<id>?
+bool is_written_by_a_matrix(std::string_view name);
+
+/// Writes the results in these formats (names as in report_formats()) into `dir`, results.json first, each
+/// whatever becomes of the others. `made`, if not null, gets the paths. Returns what went wrong, a line each.
+std::vector<std::string> write_formats(const Results& results, std::vector<std::string> names,
+                                       const std::string& dir, std::vector<std::string>* made = nullptr,
+                                       Files& files = real_files());
+
+/// Appends the results in Markdown to the file that GitHub shows beside a job. Returns what went wrong, or
+/// nothing.
+std::string append_step_summary(const std::string& path, const Results& results,
+                                Files& files = real_files());
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+#include "harness/cli/suite.h"
+
+#include <cstdlib>
+#include <ostream>
+
+#include "harness/base/clean_text.h"
+#include "harness/base/shell_word.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/stop_signals.h"
+#include "harness/verdict/results/document.h"
+#include "harness/cli/session/suites.h"
+#include "harness/cli/session/out_folder.h"
+#include "reports/terminal.h"
+
+namespace lockstep {
+namespace {
+
+void print_plan(const PreparedSuite& prepared, bool json, const Console& console) {
+  console.out << (json ? clean_json(suite_plan_json(prepared)) : clean_text(suite_plan_text(prepared)));
+}
+
+}  // namespace
+
+int plan_suite_command(const std::string& text, const PlanOptions& options, const Console& console) {
+  print_plan(prepare_suite(text, options.selection), options.json, console);
+  return kExitAsExpected;
+}
+
+int run_suite_command(const std::string& text, const RunOptions& options, const Console& console) {
+  PreparedSuite prepared = prepare_suite(text, options.selection);
+  if (options.dry_run) {
+    print_plan(prepared, options.json, console);
+    return kExitAsExpected;
+  }
+  console.err << clean_text(suite_plan_text(prepared)) << std::flush;
+  const StopSignals signals;
+  const SuiteOutcome outcome =
+      run_suite(prepared, options.selection, console, StopSignals::requested());
+  if (outcome.interrupted) {
+    console.err << "interrupted: nothing was judged; run again:\n  "
+                << clean_line(command_text(options.selection)) << "\n";
+    return kExitInterrupted;
+  }
+  const Results& results = outcome.results;
+  if (results.summary.exit_code == kExitNothing) {
+    console.err << "no trial is selected by --only " << clean_line(shell_quoted(options.selection.only))
+                << "; a trial's name stands in results.json, a failure's in its table\n";
+    return kExitNothing;
+  }
+  if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
+    const std::string problem = append_step_summary(path, results);
+    if (!problem.empty()) console.err << clean_text(problem) << "\n";
+  }
+  if (options.json) {
+    console.out << clean_json(results_to_json(results));
+  } else {
+    console.out << terminal_table(results, console.out_colour, console.out_width);
+    console.out << "report: " << clean_line(prepared.out_dir) << "/report.html\n";
+  }
+  console.out << std::flush;
+  for (const std::string& problem : outcome.problems) console.err << "lockstep: " << clean_text(problem) << "\n";
+  return outcome.problems.empty() ? results.summary.exit_code : kExitMachine;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+#include "harness/jobs/jobs.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "harness/base/atomic_file.h"
+#include "harness/jobs/orders/collectives.h"
+#include "harness/trainers/comm/collective_bench.h"
+
+namespace lockstep {
+
+int collectives_job(const RankTask& task, const nlohmann::json& run) {
+  constexpr double kTimeout_s = 20;
+  const auto order = run.at("collectives").get<collectives::Order>();
+  at::set_num_threads(1);
+  const int rank = std::max(task.rank, 0);
+  std::vector<collectives::Answer> answers;
+  CollectiveBench bench({task.run_dir + "/" + task.store, rank, order.world, task.address, kTimeout_s, task.meet});
+  for (const collectives::Ask& ask : order.asks) {
+    const bool spoils = rank == order.wrong_rank && answers.empty();
+    const CollectiveTiming timing = bench.time(ask.collective, ask.count, ask.calls, spoils ? order.wrong_element : -1);
+    answers.push_back({timing.seconds, timing.wrong, timing.first_wrong, timing.got, timing.expected, timing.error});
+  }
+  write_file_atomically(task.run_dir + "/rank-" + std::to_string(rank) + ".collectives.json", nlohmann::json(answers).dump() + "\n");
+  end_rank(task, order.world);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,360 @@
+#include "harness/jobs/parent.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/run/launchers/local/protocol.h"
+#include "harness/run/priority.h"
+#include "harness/run/run_folder.h"
+#include "harness/jobs/heartbeat_forward.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kThrew = 1;
+
+/// Reads back as the same double.
+std::string exact_text(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.17g", value);
+  return text;
+}
+
+struct Child {
+  std::string run;
+  int rank;
+  int notices = -1;  ///< our end of its side channel
+};
+
+std::string signal_name(int signal) {
+  const char* const name = ::sigabbrev_np(signal);
+  return std::to_string(signal) + (name == nullptr ? "" : std::string(" (SIG") + name + ")");
+}
+
+/// What the others are told of this end; empty: it is none that takes their peer from them.
+std::string words_on(const LauncherEvent& end) {
+  constexpr int kEndsInOrder = 128;  // after an agreed step, because a signal asked for it
+  const std::string who = "rank " + std::to_string(end.rank);
+  if (end.signal != 0) return who + " was killed by signal " + signal_name(end.signal);
+  if (end.code != 0 && end.code < kEndsInOrder) return who + " exited with status " + std::to_string(end.code);
+  return "";
+}
+
+/// Signals as a program finds them when it starts, but for two that would end a rank without a word.
+void restore_signals() {
+  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  ::signal(SIGPIPE, SIG_IGN);  // a peer that is gone shall be an error that the rank can report
+  ::signal(SIGHUP, SIG_IGN);   // sent when a group that holds a stopped rank loses its parent
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+/// The rank program from its beginning, as one process of the run. Process id, group, output and the signal
+/// at the parent's death stay those of the fork.
+[[noreturn]] void become_program(const RankTask& task) {
+  const std::string rank = std::to_string(task.rank), local = std::to_string(task.local_rank), started = exact_text(task.command_started);
+  ::execl("/proc/self/exe", "lockstep-rank", kRankOption, rank.c_str(), task.run_dir.c_str(), started.c_str(), task.address.c_str(),
+          task.heartbeats.c_str(), local.c_str(), static_cast<char*>(nullptr));
+  std::fprintf(stderr, "rank %d: cannot start the rank program anew: %s\n", task.rank, std::strerror(errno));
+  ::_exit(kThrew);
+}
+
+class Parent {
+ public:
+  Parent(int socket, const RankProgram& program, bool tells_signals)
+      : socket_(socket), program_(program), tells_signals_(tells_signals) {}
+  int serve();
+
+ private:
+  void obey(const ParentCommand& command);
+  void start(const ParentCommand& command);
+  void make_ready(const ParentCommand& command);
+  std::string fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids);
+  [[noreturn]] void be_rank(const RankTask& task, int log, pid_t group, bool executed, int notices);
+  void tell(const LauncherEvent& event) { socket_.send(to_line(event)); }
+  void tell_signal(int signal);
+  void reap(bool wait);
+  void tell_ranks(const std::string& run, const std::string& why);
+  void kill_all();
+
+  LineSocket socket_;
+  const RankProgram& program_;
+  const bool tells_signals_;
+  std::map<pid_t, Child> children_;
+  std::map<std::string, pid_t> groups_;  ///< runs that have children
+  HeartbeatForward heartbeats_{[this](const LauncherEvent& event) { tell(event); }};
+  const pid_t own_pid_ = ::getpid(), launcher_pid_ = ::getppid();
+  const Urgent urgent_;  ///< ranks wait for its word on a peer that is gone
+  bool quit_ = false;
+};
+
+int Parent::serve() {
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  if (tells_signals_) {
+    sigaddset(&child_ended, SIGTERM);
+    sigaddset(&child_ended, SIGUSR1);
+  }
+  ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  const int signals = ::signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
+  LOCKSTEP_CHECK(signals >= 0, std::string("signalfd: ") + std::strerror(errno));
+  LauncherEvent ready;
+  tell(ready);
+  while (!quit_) {
+    std::array<pollfd, 2> wait = {{{socket_.descriptor(), POLLIN, 0}, {signals, POLLIN, 0}}};
+    const int came = ::poll(wait.data(), wait.size(), heartbeats_.patience_ms());
+    heartbeats_.look(monotonic_s());
+    if (came < 0) continue;
+    if (wait[1].revents != 0) {
+      signalfd_siginfo came{};
+      while (::read(signals, &came, sizeof came) > 0) {
+        if (came.ssi_signo != SIGCHLD) tell_signal(static_cast<int>(came.ssi_signo));
+      }
+      reap(false);
+    }
+    if (wait[0].revents == 0) continue;
+    const bool there = socket_.receive();
+    while (const auto line = socket_.line()) obey(command_from_line(*line));
+    if (!there) quit_ = true;
+  }
+  kill_all();
+  ::close(signals);
+  return 0;
+}
+
+void Parent::tell_signal(int signal) {
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::told_to_stop;
+  event.signal = signal;
+  tell(event);
+}
+
+void Parent::obey(const ParentCommand& command) {
+  switch (command.op) {
+    case ParentCommand::Op::start:
+      start(command);
+      break;
+    case ParentCommand::Op::kill:
+      if (const auto group = groups_.find(command.run); group != groups_.end())
+        ::killpg(group->second, command.signal);
+      break;
+    case ParentCommand::Op::tell:
+      tell_ranks(command.run, command.why);
+      break;
+    case ParentCommand::Op::heartbeat:
+      heartbeats_.take(command);
+      break;
+    case ParentCommand::Op::quit:
+      quit_ = true;
+      break;
+  }
+}
+
+void Parent::start(const ParentCommand& command) {
+  LOCKSTEP_CHECK(!groups_.contains(command.run), "a run that is going cannot be started: " + command.run);
+  std::vector<int> pids;
+  std::string problem;
+  heartbeats_.prepare(command);
+  make_ready(command);
+  const int last = command.here > 0 ? command.first + command.here : command.processes;
+  for (int r = command.first; r < last && problem.empty(); ++r) {
+    problem = fork_rank(command, command.processes == 1 ? -1 : r, pids);
+  }
+  if (!problem.empty()) {
+    for (const int pid : pids) {
+      ::kill(pid, SIGKILL);
+      ::waitpid(pid, nullptr, 0);
+      ::close(children_.at(pid).notices);
+      children_.erase(pid);
+    }
+    groups_.erase(command.run);
+    heartbeats_.ended(command.run);
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::refused;
+    event.run = command.run;
+    event.message = problem;
+    tell(event);
+    return;
+  }
+  heartbeats_.started(command, pids);
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::started;
+  event.run = command.run;
+  event.pids = std::move(pids);
+  tell(event);
+}
+
+void Parent::make_ready(const ParentCommand& command) {
+  if (program_.make_ready == nullptr || command.executed) return;
+  try {
+    program_.make_ready(command.dir);
+  } catch (const std::exception&) {
+    // Its ranks will find the same, and say it where they are heard.
+  }
+}
+
+/// Returns what went wrong, or nothing.
+std::string Parent::fork_rank(const ParentCommand& command, int rank, std::vector<int>& pids) {
+  const std::string log_path = rank_log_path(command.dir, rank);
+  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return log_path + ": " + std::strerror(errno);
+  const pid_t group = pids.empty() ? 0 : pids.front();  // the first rank leads the run's process group
+  std::array<int, 2> channel{};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, channel.data()) != 0) {
+    const int error = errno;
+    ::close(log);
+    return std::string("a side channel: ") + std::strerror(error);
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::close(channel[0]);
+    RankTask task{command.dir, rank, command.command_started, kNotices};
+    if (!command.address.empty()) task.address = command.address;
+    task.heartbeats = command.heartbeats;
+    task.local_rank = static_cast<int>(pids.size());
+    task.watched = command.heartbeats == kHeartbeatFile;
+    be_rank(task, log, group, command.executed, channel[1]);
+  }
+  const int error = errno;
+  ::close(log);
+  ::close(channel[1]);
+  if (pid < 0) {
+    ::close(channel[0]);
+    return std::string("fork: ") + std::strerror(error);
+  }
+  ::setpgid(pid, group);  // the child does the same: whoever comes first
+  pids.push_back(pid);
+  children_[pid] = {command.run, rank, channel[0]};
+  groups_[command.run] = pids.front();
+  return {};
+}
+
+void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed, int notices) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != own_pid_) ::_exit(kThrew);
+  ::setpgid(0, group);
+  urgent_.be_ordinary();
+  // Where only a parent may trace a process: the tool that takes a hung rank's stacks is the launcher's child.
+  ::prctl(PR_SET_PTRACER, launcher_pid_);
+  restore_signals();
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  // Open over the exec, where there is one.
+  if (notices == kNotices)
+    ::fcntl(kNotices, F_SETFD, 0);
+  else
+    ::dup2(notices, kNotices);
+  ::close_range(kNotices + 1, ~0U, 0);
+  if (executed) become_program(task);
+  ::_exit(run_guarded(program_.run, task));  // destructors of the parent's objects are the parent's
+}
+
+void Parent::reap(bool wait) {
+  for (;;) {
+    int status = 0;
+    const pid_t pid = ::waitpid(-1, &status, wait ? 0 : WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid <= 0) return;
+    const auto found = children_.find(pid);
+    if (found == children_.end()) continue;
+    const Child child = found->second;
+    children_.erase(found);
+    bool last = true;
+    for (const auto& [other_pid, other] : children_) last = last && other.run != child.run;
+    if (last) {
+      groups_.erase(child.run);
+      heartbeats_.ended(child.run);
+    }
+    ::close(child.notices);
+    LauncherEvent event;
+    event.kind = LauncherEvent::Kind::exit;
+    event.run = child.run;
+    event.rank = child.rank;
+    if (WIFSIGNALED(status))
+      event.signal = WTERMSIG(status);
+    else
+      event.code = WEXITSTATUS(status);
+    // The others first: each waits for a peer that is gone.
+    if (const std::string words = words_on(event); !words.empty() && !last) tell_ranks(child.run, words);
+    tell(event);
+  }
+}
+
+/// One packet to each; a rank that does not read has no use for it.
+void Parent::tell_ranks(const std::string& run, const std::string& why) {
+  constexpr std::size_t kMost_bytes = 4096;
+  for (const auto& [pid, child] : children_) {
+    if (child.run == run) ::send(child.notices, why.data(), std::min(why.size(), kMost_bytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
+void Parent::kill_all() {
+  for (const auto& [run, group] : groups_) ::killpg(group, SIGKILL);
+  reap(true);
+}
+
+}  // namespace
+
+int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankTask& task) {
+  ::setvbuf(stdout, nullptr, _IOLBF, 0);  // what was printed before a crash shall be in the log
+  int status = kThrew;
+  try {
+    status = run_rank(task);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", task.rank, error.what());
+  } catch (...) {
+    std::fprintf(stderr, "rank %d: threw something that is no std::exception\n", task.rank);
+  }
+  std::fflush(nullptr);
+  return status;
+}
+
+int serve_ranks(int socket, const RankProgram& program, bool tells_signals) {
+  return Parent(socket, program, tells_signals).serve();
+}
+
+pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank, pid_t tracer) {
+  const int log = ::open(rank_log_path(task.run_dir, task.rank).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) return -1;
+  const pid_t parent = ::getpid(), pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(kThrew);
+    if (tracer > 0) ::prctl(PR_SET_PTRACER, tracer);
+    restore_signals();
+    ::dup2(log, STDOUT_FILENO);
+    ::dup2(log, STDERR_FILENO);
+    // What launchers talk by is no rank's business.
+    const auto kept = static_cast<unsigned>(std::max(task.meet.listening, STDERR_FILENO));
+    if (kept > STDERR_FILENO + 1U) ::close_range(STDERR_FILENO + 1, kept - 1, 0);
+    ::close_range(kept + 1, ~0U, 0);
+    ::_exit(run_guarded(run_rank, task));
+  }
+  ::close(log);
+  return pid;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,327 @@
+#include "harness/jobs/started.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/errors.h"
+#include "harness/base/exit_codes.h"
+#include "harness/base/sealed_json.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/run/heartbeat.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/launchers/external/exit_file.h"
+#include "harness/run/launchers/external/rendezvous.h"
+#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
+#include "harness/run/run_folder.h"
+#include "harness/jobs/heartbeat_line.h"
+#include "harness/jobs/parent.h"
+#include "harness/verdict/trace/rank_result.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kMeetWithin_s = 120, kReachRankZero_s = 20;
+/// Handed on to the rank as they are.
+constexpr std::array kHandedOn = {SIGTERM, SIGUSR1, SIGUSR2};
+
+struct Words {
+  std::string folder;
+  std::vector<std::string> of_rank_environment;
+  bool prepared = false, mixed = false;
+  double within_s = kMeetWithin_s;
+  std::string problem;
+};
+
+Words words_of(const std::vector<std::string>& arguments) {
+  static const std::vector<std::string> kWithValue = {"--rank", "--world", "--local-rank", "--rendezvous", "--environment", "--contract"};
+  Words words;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    if (word == "--prepared") {
+      words.prepared = true;
+    } else if (word == "--mixed") {
+      words.mixed = true;
+    } else if (word == "--within" && i + 1 < arguments.size()) {
+      words.within_s = std::strtod(arguments[++i].c_str(), nullptr);
+      if (!(words.within_s > 0)) words.problem = "--within takes seconds, more than 0";
+    } else if (std::find(kWithValue.begin(), kWithValue.end(), word) != kWithValue.end()) {
+      words.of_rank_environment.push_back(word);
+      if (i + 1 < arguments.size()) words.of_rank_environment.push_back(arguments[++i]);
+    } else if (!word.starts_with("-") && words.folder.empty()) {
+      words.folder = word;
+    } else {
+      words.problem = fmt::format("'{}' is no option of run; known are --prepared, --mixed, --within, {}", word,
+                                  fmt::join(kWithValue, ", "));
+    }
+  }
+  if (words.folder.empty() && words.problem.empty()) words.problem = "run needs the folder of a run, with its run.json";
+  return words;
+}
+
+/// What was wrong, and the exit status that says so.
+struct Refusal {
+  int status;
+  std::string message;
+};
+
+struct Run {
+  RunConfig config;
+  std::string hash;
+};
+
+Run read_run(const Words& words) {
+  const std::string path = words.folder + "/run.json";
+  std::string problem;
+  const auto run = read_sealed(path, problem);
+  if (!run) throw Refusal{kExitUsage, fmt::format("{} {}; `lockstep plan CONFIG --prepare` writes it", path, problem)};
+  if (::access(words.folder.c_str(), W_OK | X_OK) != 0)
+    throw Refusal{kExitUsage, fmt::format("{}: {}; ranks write their results there: give their user the right to", words.folder,
+                                          std::strerror(errno))};
+  std::error_code error;
+  if (!words.prepared && std::filesystem::exists(words.folder + "/done", error))
+    throw Refusal{kExitUsage, fmt::format("{}: this run is finished; copy its run.json into a folder of its own to run it again",
+                                          words.folder)};
+  RunConfig config = run_config_from_json(run->at("config").dump(), path);
+  std::string hash = config_hash(config);
+  return {std::move(config), std::move(hash)};
+}
+
+RankEnvironment rank_environment_of(const Words& words, int processes) {
+  const Resolution found = resolve_rank_environment(current_environment(), words.of_rank_environment);
+  for (const std::string& note : found.notes) std::fprintf(stderr, "lockstep-rank: %s\n", note.c_str());
+  if (!found.problems.empty()) {
+    throw Refusal{kExitUsage, fmt::format("which rank is this? {}\n{}say --environment NAME ({}) to follow one alone, or unset the others",
+                                          fmt::join(found.problems, "; "), rank_environment_table(found),
+                                          fmt::join(rank_environment_names(), ", "))};
+  }
+  if (found.chosen) {
+    if (found.chosen->world != processes) {
+      throw Refusal{kExitUsage, fmt::format("{} brings {} processes and this run wants {}: start {}, or take another layout",
+                                            found.chosen->name, found.chosen->world, processes, processes)};
+    }
+    return *found.chosen;
+  }
+  if (processes != 1)
+    throw Refusal{kExitUsage, fmt::format("this run wants {} processes, and nobody says which of them this is: start it by torchrun, "
+                                          "srun or mpirun, or say --rank R --world {}", processes, processes)};
+  RankEnvironment alone;
+  alone.name = "alone";
+  alone.rank = alone.local_rank = alone.node = 0;
+  alone.world = alone.local_world = 1;
+  return alone;
+}
+
+/// The thread counts that libraries read while they load: a launcher that knows nothing of them leaves the machine's.
+void pin_threads() {
+  const std::string one = std::to_string(kThreadsPerRank);
+  bool pinned = true;
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) {
+    const char* value = std::getenv(name);
+    pinned = pinned && value != nullptr && one == value;
+    ::setenv(name, one.c_str(), 1);
+  }
+  if (pinned || std::getenv("LOCKSTEP_PINNED") != nullptr) return;
+  ::setenv("LOCKSTEP_PINNED", "1", 1);
+  std::vector<std::string> words;
+  std::FILE* file = std::fopen("/proc/self/cmdline", "re");
+  if (file == nullptr) return;
+  std::string all;
+  for (int c = std::fgetc(file); c != EOF; c = std::fgetc(file)) all.push_back(static_cast<char>(c));
+  std::fclose(file);
+  for (std::size_t at = 0; at < all.size(); at = all.find('\0', at) + 1) words.emplace_back(all.c_str() + at);
+  const std::vector<char*> arguments = pointers_to(words);
+  ::execv("/proc/self/exe", arguments.data());
+}
+
+void remove_own_files(const std::string& folder, int rank) {
+  for (const std::string& path : {rank_result_path(folder, rank), exit_file(folder, rank)}) {
+    if (const auto error = real_files().remove(path); error && error != std::errc::no_such_file_or_directory)
+      throw Refusal{kExitUsage, path + ": cannot remove what an earlier attempt left: " + error.message()};
+  }
+}
+
+double seconds_since_1970() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+class Supervisor {
+ public:
+  /// `mine`: as it stands after the meeting.
+  Supervisor(std::string folder, Arrival mine, std::string start)
+      : folder_(std::move(folder)), mine_(std::move(mine)), start_(std::move(start)), launcher_(::getppid()) {
+    sigemptyset(&awaited_);
+    sigaddset(&awaited_, SIGCHLD);
+    for (const int signal : kHandedOn) sigaddset(&awaited_, signal);
+    ::sigprocmask(SIG_BLOCK, &awaited_, nullptr);
+  }
+
+  int watch(const std::function<int(const RankTask&)>& run_rank, RankTask task, HeartbeatLine& line) {
+    task.heartbeats = line.heartbeats();
+    task.watched = line.tracer() > 0;
+    pid_ = fork_guarded(task, run_rank, line.tracer());
+    if (pid_ < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
+    line.started(pid_);
+    note_process(folder_, mine_, pid_);
+    int status = 0;
+    while (!reaped(status)) attend(line);
+    line.ended();
+    RankExit exit{start_, mine_.rank, 0, 0, told_, seconds_since_1970()};
+    if (WIFSIGNALED(status))
+      exit.signal = WTERMSIG(status);
+    else
+      exit.code = WEXITSTATUS(status);
+    write_exit(folder_, exit);
+    return exit.signal != 0 ? 128 + exit.signal : exit.code;
+  }
+
+ private:
+  bool reaped(int& status) const { return ::waitpid(pid_, &status, WNOHANG) == pid_; }
+
+  void attend(HeartbeatLine& line) {
+    const timespec wait{0, 1'000'000L * line.patience_ms()};
+    const int came = ::sigtimedwait(&awaited_, nullptr, &wait);
+    if (std::find(kHandedOn.begin(), kHandedOn.end(), came) != kHandedOn.end()) hand_on(came);
+    line.look();
+    if (const StopWish wish = read_stop(folder_); wish.number > heeded_) {
+      heeded_ = wish.number;
+      hand_on(wish.signal);
+    }
+    // Some launchers leave their processes behind when they are killed.
+    if (::getppid() != launcher_) hand_on(SIGKILL);
+  }
+
+  void hand_on(int signal) {
+    told_ = true;
+    ::kill(pid_, signal);
+  }
+
+  std::string folder_;
+  Arrival mine_;
+  std::string start_;
+  pid_t launcher_, pid_ = -1;
+  sigset_t awaited_{};
+  int heeded_ = 0;
+  bool told_ = false;
+};
+
+/// What a rank that never began has to say.
+[[noreturn]] void leave(const Words& words, const Run& run, const Arrival& mine, const Refusal& refusal) {
+  RankResult result;
+  result.rank = mine.rank;
+  result.world_size = run.config.layout.world_size;
+  result.config_hash = run.hash;
+  result.status = "failed";
+  result.phase = kNotBegun;
+  result.error = refusal.message;
+  write_rank_result(rank_result_path(words.folder, mine.rank), result);
+  write_exit(words.folder, {mine.nonce, mine.rank, refusal.status, 0, false, seconds_since_1970()});
+  throw Refusal(refusal);
+}
+
+/// With rank 0's answer, for this rank.
+std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, bool mixed) {
+  if (const std::string differs = difference_of_identity(answer.ranks.front(), mine); !differs.empty()) {
+    if (!mixed) return Refusal{kExitUsage, differs};
+    std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
+  }
+  const std::string problem = answer.tcp ? unreachable_text(answer, mine, kReachRankZero_s) : "";
+  return problem.empty() ? std::nullopt : std::optional(Refusal{kExitHung, problem});
+}
+
+/// Where the launcher gave each rank one GPU of its own, that is the first of those that it sees.
+int local_rank_of(const RankEnvironment& rank_environment, const Met& met) {
+  const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr && *visible != '\0' && std::strchr(visible, ',') == nullptr) return 0;
+  if (rank_environment.local_rank >= 0) return rank_environment.local_rank;
+  return met.one_host ? std::max(rank_environment.rank, 0) : 0;
+}
+
+RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process, int listening) {
+  RankTask task;
+  task.run_dir = words.folder;
+  task.rank = one_process ? -1 : mine.rank;
+  task.store = "store-" + met.start;
+  if (!met.one_host) task.address = mine.address;
+  if (met.tcp) {
+    task.meet.host = met.host;
+    task.meet.port = met.port;
+    task.meet.listening = listening;
+  }
+  return task;
+}
+
+int run_as(const Words& words, const Run& run, const RankEnvironment& rank_environment, const std::function<int(const RankTask&)>& run_rank) {
+  const bool one_process = processes_of(run.config) == 1;
+  Arrival mine = introduce(rank_environment);
+  mine.build = hash_of_file("/proc/self/exe");
+  mine.isa = instruction_sets();
+  try {
+    remove_own_files(words.folder, mine.rank);
+    int listening = -1;
+    if (mine.rank == 0) {
+      listening = listening_socket(mine.port);
+      if (!words.prepared) {
+        (void)real_files().remove(stop_file(words.folder));
+        (void)HeartbeatFile::create(words.folder + "/heartbeat", run.config.layout.world_size);
+      }
+    }
+    const char* store = std::getenv("LOCKSTEP_STORE");
+    std::optional<Refusal> refused;
+    const auto examine = [&](const Met& answer) {
+      refused = what_is_wrong(answer, mine, words.mixed);
+      return refused ? refused->message : "";
+    };
+    const Met met = meet(words.folder, mine, store == nullptr ? "" : store, words.within_s, examine);
+    if (refused) throw Refusal(*refused);
+    if (!met.tcp && listening >= 0) ::close(listening);
+    RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
+    task.local_rank = local_rank_of(rank_environment, met);
+    HeartbeatLine line(words.folder, mine, task.rank, run.config.layout.world_size);
+    return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start).watch(run_rank, task, line);
+  } catch (const RendezvousError& error) {
+    leave(words, run, mine, {kExitHung, error.what()});
+  } catch (const Refusal& refusal) {
+    leave(words, run, mine, refusal);
+  }
+}
+
+}  // namespace
+
+int started_rank_main(const std::vector<std::string>& arguments, const std::function<int(const RankTask&)>& run_rank) {
+  try {
+    const Words words = words_of(arguments);
+    if (!words.problem.empty()) throw Refusal{kExitUsage, words.problem};
+    pin_threads();
+    const Run run = read_run(words);
+    return run_as(words, run, rank_environment_of(words, processes_of(run.config)), run_rank);
+  } catch (const Refusal& refusal) {
+    std::fprintf(stderr, "lockstep-rank: %s\n", refusal.message.c_str());
+    return refusal.status;
+  } catch (const ConfigError& error) {
+    std::fprintf(stderr, "lockstep-rank: %s\n", error.what());
+    return kExitUsage;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "lockstep-rank: %s\n", error.what());
+    return kExitMachine;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,335 @@
+#include "harness/jobs/jobs.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include <torch/version.h>
+
+#include "harness/base/clock.h"
+#include "harness/base/files.h"
+#include "harness/base/room.h"
+#include "harness/base/turns.h"
+#include "harness/trainers/comm/checked.h"
+#include "harness/trainers/comm/emulated.h"
+#include "harness/lib/checkpoint/groups/thread_group.h"
+#include "harness/trainers/comm/gloo_group.h"
+#include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/comm/preflight_check.h"
+#include "harness/trainers/comm/solo.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/lib/data/sampler.h"
+#include "harness/run/heartbeat.h"
+#include "harness/run/failure.h"
+#include "harness/run/run_folder.h"
+#include "harness/jobs/transport.h"
+#include "harness/jobs/abort_listener.h"
+#include "harness/jobs/rank_checkpoints.h"
+#include "harness/jobs/rank_watch.h"
+#include "harness/trainers/core/kept.h"
+#include "harness/trainers/core/loop.h"
+#include "harness/trainers/core/perturb.h"
+#include "scenarios/mutants/mutants.h"
+#include "scenarios/mutants/witness.h"
+#include "scenarios/scenario.h"
+
+namespace lockstep {
+namespace {
+
+/// What all ranks of a process share.
+struct Process {
+  RankTask task;
+  RunConfig config;
+  std::string planned_data;  ///< hash of the data that the run was planned on; empty: not said
+  std::unique_ptr<Scenario> scenario;
+  HeartbeatFile heartbeats;
+  nlohmann::json planted;                      ///< of run.json: what a suite does to this run's checkpoints
+  const PreemptionSignals* signals = nullptr;  ///< of runs with checkpoints
+  AbortListener* abort_listener = nullptr;              ///< of a rank that has a process of its own
+
+  std::string path(const std::string& name) const { return task.run_dir + "/" + name; }
+};
+
+RowsOf rows_of(const Process& process) {
+  const RunConfig& config = process.config;
+  const int world = config.layout.world_size;
+  const auto sampler = [&process, &config](int ranks, int rank, int rows) {
+    return DistributedSampler({process.scenario->samples(), ranks, rank, rows, config.seed,
+                               config.data.shuffle, config.data.drop_last, config.data.block});
+  };
+  // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of
+  // reduction.
+  const int turn = config.forced.repeat > 0 && world > 1 ? config.forced.repeat : 0;
+  if (config.rows == RowPartition::equal || world == 1) {
+    auto samplers = std::make_shared<std::vector<DistributedSampler>>();
+    for (int rank = 0; rank < world; ++rank) {
+      samplers->push_back(sampler(world, rank, config.layout.rows_per_rank));
+    }
+    return [samplers, world, turn](int64_t step, int rank) {
+      return (*samplers)[static_cast<std::size_t>((rank + turn) % world)].batch(step);
+    };
+  }
+  auto whole = std::make_shared<DistributedSampler>(sampler(1, 0, config.layout.global_batch()));
+  return [whole, world, turn, partition = config.rows, block = config.data.block](int64_t step, int rank) {
+    const std::vector<int64_t> batch = whole->batch(step);
+    const std::vector<int> owner = owners_of_rows(static_cast<int64_t>(batch.size()), world, partition, block);
+    std::vector<int64_t> rows;
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      if (owner[i] == (rank + turn) % world) {
+        rows.push_back(batch[i]);
+      }
+    }
+    return rows;
+  };
+}
+
+/// Where a rank's rows stand among all rows of a step.
+std::vector<int64_t> positions_of(const RunConfig& config, int64_t all_rows, int rank) {
+  const std::vector<int> owner =
+      owners_of_rows(all_rows, config.layout.world_size, config.rows, config.data.block);
+  std::vector<int64_t> positions;
+  for (std::size_t i = 0; i < owner.size(); ++i) {
+    if (owner[i] == rank) positions.push_back(static_cast<int64_t>(i));
+  }
+  return positions;
+}
+
+/// The trace that a forced run takes its states from.
+std::string snapshots_of(const Process& process) {
+  const ForcedConfig& forced = process.config.forced;
+  return forced.kept_step.empty() ? process.path("../" + forced.from + "/rank-0.trace") : forced.kept_step;
+}
+
+/// What a rank meets the others by.
+struct RankConnections {
+  std::function<std::unique_ptr<Comm>()> comm;
+  std::function<RankGroups()> groups;  ///< for checkpoints
+};
+
+std::string result_path(const Process& process, int rank) {
+  return process.path("rank-" + std::to_string(rank) + ".result.json");
+}
+
+/// How a rank ends of which nothing else is known yet.
+RankResult failed_result(const Process& process, int rank) {
+  RankResult result;
+  result.rank = rank;
+  result.world_size = process.config.layout.world_size;
+  result.config_hash = config_hash(process.config);
+  result.data_hash = process.scenario->data_hash();
+  note_transport(process.config, result);
+  result.status = "failed";
+  result.phase = "rendezvous";
+  return result;
+}
+
+/// For a rank that is told that a peer is gone, while it waits or computes.
+std::unique_ptr<AbortListener> make_abort_listener(Process& process, int rank) {
+  constexpr double kGrace_s = 0.05;  // the collective itself may have said so by then
+  return std::make_unique<AbortListener>(process.task.notices, kGrace_s, [&process, rank](const std::string& why) {
+    RankResult result = failed_result(process, rank);
+    result.phase = "train";
+    result.steps_done = std::max<int64_t>(process.heartbeats.step(rank), 0);
+    result.error = "lost its peer: " + why + " (this rank was in '" + process.heartbeats.operation(rank) + "')";
+    std::fprintf(stderr, "rank %d: %s\n", rank, result.error.c_str());
+    write_rank_result(result_path(process, rank), result);
+  });
+}
+
+/// What a rank's own words say of peers that are gone, and what the launcher says of them.
+std::string with_what_was_told(const std::string& error, AbortListener* abort_listener) {
+  constexpr double kWait_s = 0.2;  // the launcher's word and the broken connection may come in any order
+  if (abort_listener == nullptr || !only_lost_its_peers(error)) return error;
+  const std::string why = abort_listener->told(kWait_s);
+  return why.empty() ? error : "lost its peer: " + why + "; " + error;
+}
+
+/// One rank from its communicator to its result file. Nothing escapes: what was thrown stands in the result.
+int run_rank(Process& process, int rank, const RankConnections& meet) {
+  const RunConfig& config = process.config;
+  RankResult result = failed_result(process, rank);
+  int64_t step_now = 0;
+  int exit_code = 1;
+  RankWatch watch(process.heartbeats, process.task.run_dir, rank, config.layout.world_size, config.backend == Backend::gloo);
+  try {
+    at::set_num_threads(1);
+    require_planned_data(process.planned_data, result.data_hash, rank);
+    const std::string trace_path = process.path("rank-" + std::to_string(rank) + ".trace");
+    const bool keeps = config.checkpoint.on() && !config.forced.on();
+    TraceWriter trace(keeps ? trace_path + ".new" : trace_path,
+                      {result.config_hash, rank, config.layout.world_size, config.trainer, config.trace,
+                       config.backend == Backend::gloo ? "real" : "emulated"});
+    const auto heartbeat = [&](int64_t step, const std::string& operation) {
+      if (step > step_now && config.backend == Backend::gloo) watch.note_resident(resident_bytes());
+      if (step > step_now && result.first_step_seconds == 0 && process.task.command_started > 0) {
+        result.first_step_seconds = monotonic_s() - process.task.command_started;
+      }
+      step_now = step;
+      watch.heartbeat(step, operation);
+    };
+    heartbeat(0, "rendezvous");
+    const std::unique_ptr<Mutant> mutant = make_mutant(config, rank);
+    CommunicationMeter meter;
+    std::unique_ptr<Comm> comm = meet.comm();
+    comm = mutant == nullptr ? std::move(comm) : mutant->below_ledger(std::move(comm));
+    if (config.watch.comm_check && config.layout.world_size > 1)
+      comm = make_checked_comm(std::move(comm), [&step_now] { return step_now; });
+    comm = make_ledger_comm(
+        std::move(comm), trace, [&](const std::string& operation) { heartbeat(step_now, operation); }, &meter, &watch);
+    comm = mutant == nullptr ? std::move(comm) : mutant->above_ledger(std::move(comm));
+    result.phase = "train";
+    const std::unique_ptr<Task> task = process.scenario->make_task(config, *comm, mutant.get());
+    const RowsOf rows = perturbed(rows_of(process), config), rows_ahead = perturbed(rows_of(process), config);
+    RankContext context{&config, rank, comm.get(),   &trace,     task.get(), mutant.get(),
+                        rows,    heartbeat, &monotonic_s, rows_ahead};
+    context.positions_of = [&config](int64_t all_rows, int of_rank) { return positions_of(config, all_rows, of_rank); };
+    context.meter = &meter;
+    context.show = [&process, rank](double value) { process.heartbeats.show(rank, value); };
+    if (config.forced.on()) {
+      const std::string& chosen_by = config.forced.chosen_by;
+      const std::string choosing = chosen_by.empty() ? "" : process.path("../" + chosen_by + "/rank-" + std::to_string(rank) + ".trace");
+      compute_forced(context, snapshots_of(process), choosing, result);
+      exit_code = 0;
+    } else if (keeps) {
+      RankCheckpoints checkpoints(process.task.run_dir, process.planted, config, rank, meet.groups());
+      const SamplerSteps steps = sampler_steps(config, process.scenario->samples());
+      const CheckpointSetup setup = checkpoints.setup(trace_path, steps, *process.signals);
+      exit_code = train(context, result, "", &setup);
+    } else {
+      const bool resumes = !config.resume_from.empty();
+      exit_code = train(context, result, resumes ? process.path("../" + config.resume_from + "/rank-0.trace") : "");
+    }
+    // A trace without its end is one that a later attempt goes on with.
+    if (exit_code == 0) trace.finish();
+    result.faults_acted = acted_faults(mutant.get());
+    result.status = exit_code == 0 ? "finished" : "interrupted";
+  } catch (const std::exception& error) {
+    result.error = with_what_was_told(message_of(error), process.abort_listener);
+    std::fprintf(stderr, "rank %d failed at step %lld in %s: %s\n", rank, static_cast<long long>(step_now),
+                 result.phase.c_str(), result.error.c_str());
+  }
+  if (process.abort_listener != nullptr) process.abort_listener->end_by_itself();
+  if (exit_code == 0) {
+    watch.forget();
+    watch.heartbeat(step_now, "teardown");
+    if (config.backend == Backend::gloo) watch.write_memory(process.task.run_dir);
+  }
+  write_rank_result(result_path(process, rank), result);
+  return exit_code;
+}
+
+int run_emulated(Process& process) {
+  const int world_size = process.config.layout.world_size;
+  EmulatedWorld world(world_size, process.config.timeout_s);
+  checkpoint::ThreadRendezvous saving(world_size), agreeing(world_size);
+  Turns turns(emulated_turns());
+  std::vector<std::thread> threads;
+  std::vector<int> codes(static_cast<std::size_t>(world_size), 1);
+  for (int rank = 0; rank < world_size; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Turns::Taken turn(turns);
+      const RankConnections meet{[&world, rank] { return world.comm(rank); },
+                         [&saving, &agreeing, rank] { return RankGroups{saving.group(rank), agreeing.group(rank)}; }};
+      const int code = run_rank(process, rank, meet);
+      codes[static_cast<std::size_t>(rank)] = code;
+      if (code != 0) {
+        world.abort("lost its peer: rank " + std::to_string(rank) + " has failed");
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  // A rank that failed decides; else all were stopped alike, or finished.
+  const auto failed = std::find(codes.begin(), codes.end(), 1);
+  return failed != codes.end() ? 1 : codes.front();
+}
+
+/// Ranks of several processes see each other's heartbeats.
+PeerSigns signs_of(Process& process, int rank) {
+  PeerSigns signs;
+  signs.count = [&process, rank] {
+    uint64_t sum = 0;
+    for (int other = 0; other < process.heartbeats.world_size(); ++other) {
+      if (other != rank) sum += process.heartbeats.changes(other);
+    }
+    return sum;
+  };
+  signs.report = [&process, rank] { process.heartbeats.report(rank, process.heartbeats.step(rank), "save"); };
+  return signs;
+}
+
+/// For a peer. Where lockstep watches them it tells who stands still at its threshold; of one that computes it says that it is slow.
+double longest_wait_s(const Process& process) {
+  constexpr double kSecond = 1.1;  // lockstep's word comes first
+  const RunConfig& config = process.config;
+  return process.task.watched ? kSecond * std::max(config.watch.slow_s, longest_silence_s(config)) : config.timeout_s;
+}
+
+/// Where calls are compared, ranks compare themselves first: who counts other ranks, comes twice, never comes, or was given another
+/// config or data is named before the first connection. Ranks that a launcher has started over TCP have met and compared by then.
+std::unique_ptr<Comm> meet_really(const Process& process, int rank) {
+  constexpr double kMostSkew_s = 60;  // clocks change nothing in training; logs that cannot be held together do harm
+  const RunConfig& config = process.config;
+  const RankTask& task = process.task;
+  const double wait_s = longest_wait_s(process);
+  const GlooOptions options{process.path(task.store), rank, config.layout.world_size, task.address, wait_s, task.meet};
+  const bool calls = config.watch.comm_check && task.meet.host.empty();
+  if (calls) {
+    const Identity identity{{{"libtorch", TORCH_VERSION}, {"config", config_hash(config)}, {"data", process.scenario->data_hash()}}, {}};
+    run_preflight_check(options, identity, {wait_s, kMostSkew_s});
+  }
+  std::unique_ptr<Comm> comm = meet_over_transport(config, options, task.local_rank >= 0 ? task.local_rank : rank);
+  // Connected: every rank has read it.
+  if (calls && rank == 0) (void)real_files().remove(preflight_path(options));
+  return comm;
+}
+
+RankConnections connections_of(Process& process, int rank) {
+  const RunConfig& config = process.config;
+  const int world = config.layout.world_size;
+  if (world == 1) {
+    return {[] { return make_solo_comm(); },
+            [] {
+              return RankGroups{std::make_unique<checkpoint::AloneGroup>(), std::make_unique<checkpoint::AloneGroup>()};
+            }};
+  }
+  return {[&process, rank] { return meet_really(process, rank); },
+          [&process, &config, rank, world] {
+            const RankTask& task = process.task;
+            const GlooOptions options{process.path(task.store + "-checkpoints"), rank, world, task.address,
+                                      longest_wait_s(process), task.meet};
+            auto groups = make_gloo_groups(options, {"saving", "agreeing"}, signs_of(process, rank));
+            return RankGroups{std::move(groups[0]), std::move(groups[1])};
+          }};
+}
+
+}  // namespace
+
+int train_job(const RankTask& task, const nlohmann::json& run) {
+  const RunConfig config = run_config_from_json(run.at("config").dump(), task.run_dir + "/run.json");
+  const int world = config.layout.world_size;
+  Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
+                  HeartbeatFile::open(task.run_dir + "/" + task.heartbeats, world), run.value("planted", nlohmann::json::object()), nullptr};
+  // For as long as the process lives: one that comes when the run is done changes nothing any more.
+  if (config.checkpoint.on()) process.signals = new PreemptionSignals();
+  at::set_num_threads(1);
+  process.scenario->prepare(process.config);
+  if (task.rank < 0 && world > 1) return run_emulated(process);
+  const int rank = std::max(task.rank, 0);
+  const auto abort_listener = world > 1 ? make_abort_listener(process, rank) : nullptr;
+  process.abort_listener = abort_listener.get();
+  return run_rank(process, rank, connections_of(process, rank));
+}
+
+void prepare_train_job(const nlohmann::json& run) {
+  const RunConfig config = run_config_from_json(run.at("config").dump(), "run.json");
+  make_scenario(config.trainer)->make_ready(config);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,272 @@
+#include "harness/lib/checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/hex.h"
+#include "harness/lib/checkpoint/canonical.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kFormat = "lockstep checkpoint";
+constexpr int64_t kMostRanks = 1 << 20;
+
+Json json_of(const TensorEntry& tensor) {
+  Json json = {{"name", tensor.name}, {"dtype", tensor.dtype}, {"placement", name_of(tensor.placement)}};
+  if (tensor.placement == Placement::per_rank) {
+    json["shapes"] = tensor.shapes;
+    return json;
+  }
+  json["shape"] = tensor.shape;
+  if (tensor.placement == Placement::sharded) {
+    Json slices = Json::array();
+    for (const Slice& slice : tensor.slices) slices.push_back({slice.begin, slice.end});
+    json["slices"] = std::move(slices);
+  }
+  return json;
+}
+
+Json json_of(const KindEntry& kind) {
+  Json tensors = Json::array();
+  for (const TensorEntry& tensor : kind.tensors) tensors.push_back(json_of(tensor));
+  return {{"tensors", std::move(tensors)}, {"values", kind.values}, {"rank_values", kind.rank_values}};
+}
+
+bool is_shape(const Json& json) {
+  if (!json.is_array()) return false;
+  for (const Json& extent : json) {
+    if (!extent.is_number_integer() || extent.get<int64_t>() < 0) return false;
+  }
+  return true;
+}
+
+std::vector<int64_t> shape_from(const Json& json, const std::string& where, Fields& fields) {
+  fields.expect(is_shape(json), where, "a shape of counts", json);
+  return is_shape(json) ? json.get<std::vector<int64_t>>() : std::vector<int64_t>();
+}
+
+/// The ranks' slices must be each element once.
+std::vector<Slice> slices_from(const Json& json, const TensorEntry& tensor, const std::string& where,
+                               Fields& fields) {
+  Tensor whole;
+  whole.shape = tensor.shape;
+  std::vector<Slice> slices;
+  int64_t at = 0;
+  for (const Json& slice : json) {
+    const bool right = is_shape(slice) && slice.size() == 2 && slice[0].get<int64_t>() == at &&
+                       slice[1].get<int64_t>() >= at;
+    fields.expect(right, where, fmt::format("a slice from element {} on", at), slice);
+    if (!right) return slices;
+    at = slice[1].get<int64_t>();
+    slices.push_back({slice[0].get<int64_t>(), at});
+  }
+  fields.expect(at == whole.elements(), where, fmt::format("slices of {} elements", whole.elements()),
+                Json(at));
+  return slices;
+}
+
+TensorEntry tensor_from(const Json& json, const std::string& kind, std::size_t ranks, std::string& problem) {
+  Fields fields(json, problem);
+  TensorEntry tensor;
+  tensor.name = fields.text("name");
+  const std::string where = fmt::format("kinds: {}: {}", kind, tensor.name);
+  tensor.dtype = fields.text("dtype");
+  fields.expect(element_bytes(tensor.dtype).has_value(), where + ": dtype", "a type of safetensors",
+                Json(tensor.dtype));
+  const std::string placement = fields.text("placement");
+  fields.expect(placement_named(placement).has_value(), where + ": placement", "a placement",
+                Json(placement));
+  tensor.placement = placement_named(placement).value_or(Placement::replicated);
+  if (tensor.placement == Placement::per_rank) {
+    fields.only({"name", "dtype", "placement", "shapes"});
+    const Json& shapes = fields.list("shapes");
+    fields.expect(shapes.size() == ranks, where + ": shapes", fmt::format("{} shapes", ranks),
+                  Json(shapes.size()));
+    for (const Json& shape : shapes) tensor.shapes.push_back(shape_from(shape, where + ": shapes", fields));
+    return tensor;
+  }
+  tensor.shape = shape_from(fields.list("shape"), where + ": shape", fields);
+  if (tensor.placement == Placement::replicated) {
+    fields.only({"name", "dtype", "placement", "shape"});
+    return tensor;
+  }
+  fields.only({"name", "dtype", "placement", "shape", "slices"});
+  const Json& slices = fields.list("slices");
+  fields.expect(slices.size() == ranks, where + ": slices", fmt::format("{} slices", ranks),
+                Json(slices.size()));
+  tensor.slices = slices_from(slices, tensor, where + ": slices", fields);
+  return tensor;
+}
+
+KindEntry kind_from(const Json& json, const std::string& name, std::size_t ranks, std::string& problem) {
+  Fields fields(json, problem);
+  KindEntry kind;
+  fields.only({"tensors", "values", "rank_values"});
+  for (const Json& tensor : fields.list("tensors"))
+    kind.tensors.push_back(tensor_from(tensor, name, ranks, problem));
+  kind.values = fields.object("values");
+  const Json& rank_values = fields.list("rank_values");
+  fields.expect(rank_values.size() == ranks, fmt::format("kinds: {}: rank_values", name),
+                fmt::format("{} objects", ranks), Json(rank_values.size()));
+  for (const Json& values : rank_values) kind.rank_values.push_back(values);
+  return kind;
+}
+
+/// What a manifest and its commit record both hold.
+template <class Record>
+void read_common(Fields& fields, Record& record) {
+  record.save_id = fields.hash("save_id", 32);
+  record.sequence = fields.count("sequence", 1);
+  record.epoch = fields.count("epoch");
+  record.step = fields.count("step");
+  const int64_t ranks = fields.count("world_size", 1);
+  fields.expect(ranks <= kMostRanks, "world_size", fmt::format("at most {}", kMostRanks), Json(ranks));
+  record.world_size = static_cast<int>(std::min(ranks, kMostRanks));
+  record.config_hash = fields.text("config_hash");
+}
+
+template <class Record>
+Json common_json(const Record& record) {
+  return {{"format", kFormat},
+          {"format_version", kFormatVersion},
+          {"save_id", record.save_id},
+          {"sequence", record.sequence},
+          {"epoch", record.epoch},
+          {"step", record.step},
+          {"world_size", record.world_size},
+          {"config_hash", record.config_hash}};
+}
+
+/// Says of a newer format that it is one before anything else is held against it.
+std::string format_problem(const Json& object, int& version) {
+  const Json found = object.value("format", Json());
+  if (found != kFormat) return fmt::format("format: \"{}\" expected, found {}", kFormat, found.dump());
+  const auto number = object.find("format_version");
+  if (number == object.end() || !number->is_number_integer())
+    return "format_version: a whole number expected";
+  const int64_t at = number->get<int64_t>();
+  version = static_cast<int>(std::clamp<int64_t>(at, 0, 1 << 30));
+  if (at == kFormatVersion) return "";
+  return fmt::format("format_version: {} expected, found {}{}", kFormatVersion, at,
+                     at > kFormatVersion ? "; a newer lockstep wrote it, use that one" : "");
+}
+
+}  // namespace
+
+std::string to_text(const Manifest& manifest) {
+  Json json = common_json(manifest);
+  json["writer"] = {{"process", manifest.writer.process}, {"nonce", manifest.writer.nonce}};
+  json["files"] = Json::array();
+  for (const FileEntry& file : manifest.files) {
+    json["files"].push_back({{"name", file.name}, {"length", file.length}, {"hash", file.hash}});
+  }
+  json["kinds"] = Json::object();
+  for (const auto& [name, kind] : manifest.kinds) json["kinds"][name] = json_of(kind);
+  return canonical_text(std::move(json));
+}
+
+Manifest manifest_from(std::string_view text, std::string& problem, bool* newer) {
+  Manifest manifest;
+  std::string damage;
+  const Json json = canonical_object(text, damage);
+  problem = damage.empty() ? format_problem(json, manifest.format_version) : damage;
+  if (newer != nullptr) *newer = damage.empty() && manifest.format_version > kFormatVersion;
+  // Of a damaged one too: the commit record tells which field was changed.
+  std::string unread;
+  Fields fields(json, problem.empty() ? problem : unread);
+  fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size",
+               "config_hash", "writer", "files", "kinds"});
+  read_common(fields, manifest);
+  // A field that cannot be read contradicts nothing.
+  if (damage.empty() ? !problem.empty() : !unread.empty()) manifest.save_id.clear();
+  if (!problem.empty()) return manifest;
+  Fields writer(fields.object("writer"), problem);
+  manifest.writer = {writer.count("process"), writer.hash("nonce", 16)};
+  const Json& files = fields.list("files");
+  const std::size_t ranks = static_cast<std::size_t>(manifest.world_size);
+  fields.expect(files.size() == ranks, "files", fmt::format("{} files", ranks), Json(files.size()));
+  for (const Json& entry : files) {
+    Fields file(entry, problem);
+    file.only({"name", "length", "hash"});
+    const std::string expected = shard_name(static_cast<int>(manifest.files.size()), manifest.world_size);
+    manifest.files.push_back(
+        {file.text("name"), static_cast<uint64_t>(file.count("length")), file.hash("hash", 32)});
+    fields.expect(manifest.files.back().name == expected, "files: name", expected,
+                  Json(manifest.files.back().name));
+    if (!problem.empty()) return manifest;
+  }
+  for (const auto& [name, kind] : fields.object("kinds").items()) {
+    manifest.kinds[name] = kind_from(kind, name, ranks, problem);
+  }
+  return manifest;
+}
+
+CommitRecord commit_of(const Manifest& manifest, std::string_view manifest_text) {
+  return {manifest.save_id,    manifest.sequence,    manifest.epoch,       manifest.step,
+          manifest.world_size, manifest.config_hash, manifest_text.size(), long_hash_in_hex(manifest_text)};
+}
+
+std::string to_text(const CommitRecord& commit) {
+  Json json = common_json(commit);
+  json["manifest_length"] = commit.manifest_length;
+  json["manifest_hash"] = commit.manifest_hash;
+  return canonical_text(std::move(json));
+}
+
+CommitRecord commit_from(std::string_view text, std::string& problem, bool* newer) {
+  CommitRecord commit;
+  std::string damage;
+  const Json json = canonical_object(text, damage);
+  int version = 0;
+  problem = damage.empty() ? format_problem(json, version) : damage;
+  const bool later = damage.empty() && version > kFormatVersion;
+  if (newer != nullptr) *newer = later;
+  if (!problem.empty() && !later) return commit;
+  // Of a later format what is known here is still read, so that its place among the others is known.
+  std::string unread;
+  Fields fields(json, problem.empty() ? problem : unread);
+  read_common(fields, commit);
+  if (!problem.empty()) return commit;
+  fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size",
+               "config_hash", "manifest_length", "manifest_hash"});
+  commit.manifest_length = static_cast<uint64_t>(fields.count("manifest_length"));
+  commit.manifest_hash = fields.hash("manifest_hash", 32);
+  return commit;
+}
+
+std::string contradiction(const CommitRecord& commit, const Manifest& manifest) {
+  const auto told = [](const char* field, const auto& committed, const auto& found) {
+    return fmt::format("{}: {} was committed, the manifest has {}", field, committed, found);
+  };
+  if (commit.save_id != manifest.save_id) return told("save_id", commit.save_id, manifest.save_id);
+  if (commit.sequence != manifest.sequence) return told("sequence", commit.sequence, manifest.sequence);
+  if (commit.epoch != manifest.epoch) return told("epoch", commit.epoch, manifest.epoch);
+  if (commit.step != manifest.step) return told("step", commit.step, manifest.step);
+  if (commit.world_size != manifest.world_size)
+    return told("world_size", commit.world_size, manifest.world_size);
+  if (commit.config_hash != manifest.config_hash)
+    return told("config_hash", commit.config_hash, manifest.config_hash);
+  return "";
+}
+
+std::string to_text(const Pointer& pointer) {
+  return canonical_text(
+      {{"checkpoint", pointer.checkpoint}, {"save_id", pointer.save_id}, {"step", pointer.step}});
+}
+
+Pointer pointer_from(std::string_view text, std::string& problem) {
+  Pointer pointer;
+  const Json json = canonical_object(text, problem);
+  if (!problem.empty()) return pointer;
+  Fields fields(json, problem);
+  fields.only({"checksum", "checkpoint", "save_id", "step"});
+  pointer = {fields.text("checkpoint"), fields.hash("save_id", 32), fields.count("step")};
+  return pointer;
+}
+
+}  // namespace lockstep::checkpoint

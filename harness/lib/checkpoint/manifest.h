@@ -1,0 +1,84 @@
+#pragma once
+// What a checkpoint says about itself: manifest.json, and commit.json, which binds it.
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/lib/checkpoint/names.h"
+#include "harness/lib/checkpoint/state.h"
+
+namespace lockstep::checkpoint {
+
+/// This reader's and writer's. A checkpoint of a newer format is refused.
+inline constexpr int kFormatVersion = 1;
+
+struct FileEntry {
+  std::string name;
+  uint64_t length = 0;
+  std::string hash;  ///< XXH3 of 128 bits, 32 hex digits, taken as the file was written
+};
+
+struct TensorEntry {
+  std::string name, dtype;
+  Placement placement = Placement::replicated;
+  std::vector<int64_t> shape;                ///< of the whole; unused where each rank has its own
+  std::vector<Slice> slices;                 ///< sharded: by rank
+  std::vector<std::vector<int64_t>> shapes;  ///< per rank: by rank
+};
+
+struct KindEntry {
+  std::vector<TensorEntry> tensors;
+  nlohmann::json values = nlohmann::json::object();
+  std::vector<nlohmann::json> rank_values;  ///< by rank
+};
+
+struct Manifest {
+  int format_version = kFormatVersion;
+  std::string save_id;  ///< another for each try to save
+  /// One more than that of any checkpoint that stood there; the newest has the highest
+  int64_t sequence = 0;
+  int64_t epoch = 0, step = 0;
+  int world_size = 1;
+  std::string config_hash;
+  Writer writer;                 ///< rank 0 of the save
+  std::vector<FileEntry> files;  ///< by rank
+  std::map<std::string, KindEntry> kinds;
+};
+
+/// Canonical: equal manifests are equal bytes, and other bytes are refused.
+std::string to_text(const Manifest& manifest);
+/// Returns the manifest; where the text is none, `problem` names the field, what was expected and what was
+/// found. `newer`: its format version is a later one.
+Manifest manifest_from(std::string_view text, std::string& problem, bool* newer = nullptr);
+
+/// The mark that makes a checkpoint count. What it repeats of the manifest names a changed field.
+struct CommitRecord {
+  std::string save_id;
+  int64_t sequence = 0, epoch = 0, step = 0;
+  int world_size = 1;
+  std::string config_hash;
+  uint64_t manifest_length = 0;
+  std::string manifest_hash;
+  bool operator==(const CommitRecord&) const = default;
+};
+CommitRecord commit_of(const Manifest& manifest, std::string_view manifest_text);
+std::string to_text(const CommitRecord& commit);
+CommitRecord commit_from(std::string_view text, std::string& problem, bool* newer = nullptr);
+/// The first field in which the manifest is not what was committed: "step: 100 was committed, the manifest
+/// has 101".
+std::string contradiction(const CommitRecord& commit, const Manifest& manifest);
+
+/// What `latest` and `best_model` hold.
+struct Pointer {
+  std::string checkpoint;  ///< its folder's name
+  std::string save_id;
+  int64_t step = 0;
+};
+std::string to_text(const Pointer& pointer);
+Pointer pointer_from(std::string_view text, std::string& problem);
+
+}  // namespace lockstep::checkpoint

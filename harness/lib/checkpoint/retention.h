@@ -1,0 +1,34 @@
+#pragma once
+// Which checkpoints stay, and the taking away of the others, so that a deletion that is cut short leaves
+// nothing that counts.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/lib/checkpoint/file_steps.h"
+#include "harness/lib/checkpoint/storage.h"
+#include "harness/lib/checkpoint/survey.h"
+
+namespace lockstep::checkpoint {
+
+struct Retention {
+  int keep_last = 3;
+  Durability durability = {};
+  std::function<void()> progress;  ///< after each folder; may be empty
+};
+
+/// Names of the checkpoints that stay: the newest ones and the best, `keep_last` together; all of them whole.
+/// `best`: a save id, or empty.
+std::vector<std::string> names_to_keep(const Survey& survey, int keep_last, const std::string& best);
+
+/// Takes away older checkpoints, and what saves left that did not finish. Only who holds the folder's lock
+/// may call it: then no save is under way that could still need these. Returns what could not be taken away
+/// and why.
+std::vector<std::string> retire(Storage& storage, const std::string& root, const Retention& retention);
+
+/// Takes one checkpoint away: first its commit record, durably, so that a part of it never counts; then its
+/// other files, then the folder. Files that are none of ours stay, and so does the folder then.
+Failure take_away(Storage& storage, const std::string& folder, Durability durability);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,73 @@
+#include "harness/lib/rewards/advantages.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <stdexcept>
+
+namespace lockstep::rewards {
+namespace {
+
+constexpr std::array<std::string_view, 4> kEstimators{"leave_one_out", "global", "group", "group_mean"};
+
+/// Rows of each group that count, in the batch's order.
+std::map<int64_t, std::vector<std::size_t>> rows_by_group(const Batch& batch, std::span<const uint8_t> counted) {
+  std::map<int64_t, std::vector<std::size_t>> rows;
+  for (std::size_t i = 0; i < batch.groups.size(); ++i) {
+    if (counted[i] != 0) rows[batch.groups[i]].push_back(i);
+  }
+  return rows;
+}
+
+double advantage(double reward, Estimator estimator, const Statistics& batch, const Statistics& group,
+                 const Convention& convention) {
+  // 0 / 0, where neither the rows nor the convention have a deviation: nobody is better than the mean.
+  const auto ratio = [](double difference, double deviation) { return difference == 0 ? 0 : difference / deviation; };
+  if (estimator == Estimator::global) return ratio(reward - batch.mean, batch.deviation);
+  if (estimator == Estimator::group_mean) return ratio(reward - group.mean, batch.deviation);
+  if (group.count == 1) return convention.group_of_one == GroupOfOne::raw ? reward : 0;
+  if (estimator == Estimator::group) return ratio(reward - group.mean, group.deviation);
+  const auto n = static_cast<double>(group.count);
+  return n / (n - 1) * (reward - group.mean);
+}
+
+}  // namespace
+
+std::span<const std::string_view> words_of(Estimator) { return kEstimators; }
+
+Advantages advantages_of(const Batch& batch, Estimator estimator, const Convention& convention) {
+  const std::size_t rows = batch.rewards.size();
+  if (batch.groups.size() != rows || (!batch.counted.empty() && batch.counted.size() != rows)) {
+    throw std::invalid_argument(fmt::format("{} rewards, {} groups and {} marks of rows that count", rows,
+                                            batch.groups.size(), batch.counted.size()));
+  }
+  Advantages done;
+  Screened screened = screen(batch.rewards, batch.counted, convention);
+  done.problem = std::move(screened.problem);
+  if (!done.problem.empty()) return done;
+  done.values.assign(rows, 0);
+  done.batch = statistics_of(moments_of(counted_values(batch.rewards, screened.counted)), convention);
+  std::vector<double> values;
+  for (const auto& [id, places] : rows_by_group(batch, screened.counted)) {
+    values.clear();
+    for (const std::size_t place : places) values.push_back(batch.rewards[place]);
+    const Statistics group = statistics_of(moments_of(values), convention);
+    for (const std::size_t place : places)
+      done.values[place] = advantage(batch.rewards[place], estimator, done.batch, group, convention);
+    done.group_ids.push_back(id);
+    done.by_group.push_back(group);
+  }
+  return done;
+}
+
+std::string short_group(std::span<const int64_t> groups, int64_t expected) {
+  std::map<int64_t, int64_t> rows;
+  for (const int64_t group : groups) ++rows[group];
+  for (const auto& [group, found] : rows) {
+    if (found != expected) return fmt::format("group {} has {} rows and should have {}", group, found, expected);
+  }
+  return "";
+}
+
+}  // namespace lockstep::rewards

@@ -1,0 +1,46 @@
+#pragma once
+// Advantages of a whole batch in its order: every rank computes them from the same gathered rewards, so that they have
+// the same bits everywhere, however the rows were partitioned.
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/lib/rewards/statistics.h"
+
+namespace lockstep::rewards {
+
+enum class Estimator {
+  leave_one_out,  ///< reward - mean of the others of its group (RLOO, Kool et al. 2019); no deviation
+  global,         ///< (reward - mean of the batch) / deviation of the batch
+  group,          ///< (reward - mean of its group) / deviation of its group (GRPO)
+  group_mean,     ///< (reward - mean of its group) / deviation of the batch
+};
+std::span<const std::string_view> words_of(Estimator);
+
+/// Rows of all ranks, in the batch's order.
+struct Batch {
+  std::span<const double> rewards;
+  std::span<const int64_t> groups;   ///< by row; which rows share a prompt; their order and place are free
+  std::span<const uint8_t> counted;  ///< by row; empty: all count
+};
+
+struct Advantages {
+  std::vector<double> values;  ///< by row; 0 for rows that do not count
+  Statistics batch;            ///< of all rows that count
+  std::vector<int64_t> group_ids;      ///< ascending; groups of at least one row that counts
+  std::vector<Statistics> by_group;    ///< of each of them
+  std::string problem;                 ///< nothing was computed: which row is why
+};
+
+/// A group of one row: leave_one_out and group give 0 or the raw reward as the convention says (raw: mean 0, deviation 1).
+/// No row that counts: no advantages and no problem. Throws std::invalid_argument if the spans' sizes differ.
+Advantages advantages_of(const Batch& batch, Estimator estimator, const Convention& convention);
+
+/// Fails, in words, where groups do not have exactly `expected` rows each, counted or not: a generator that ended early
+/// shifts every group behind it if rows are cut into groups by position. "group 7 has 3 rows and should have 4".
+std::string short_group(std::span<const int64_t> groups, int64_t expected);
+
+}  // namespace lockstep::rewards

@@ -1,0 +1,64 @@
+#pragma once
+// Ranks that somebody else starts: torchrun, mpirun, srun or any command that starts lockstep-rank run FOLDER.
+
+#include <sys/types.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/run/launchers/external/heartbeat_server.h"
+#include "harness/run/launchers/launcher.h"
+
+namespace lockstep {
+
+/// Starts each run by a command of its own and learns what happened from the files that each rank's own process leaves
+/// (meeting.h, exit_file.h), never from the command's exit status.
+class ExternalLauncher : public Launcher {
+ public:
+  /// `command`: words with {ranks}, {rank_program} and {run} in them. Throws ConfigError if its program cannot be found;
+  /// `install` says then what to do.
+  ExternalLauncher(std::string rank_program, std::vector<std::string> command, const std::string& install = "");
+  ~ExternalLauncher() override;
+  ExternalLauncher(const ExternalLauncher&) = delete;
+  ExternalLauncher& operator=(const ExternalLauncher&) = delete;
+
+  void start(const RankStart& what) override;
+  /// Leaves the wish where each rank's own process sees it, on whatever host; for SIGKILL the launcher's processes are
+  /// ended as well, if ranks do not end within a moment.
+  void stop(const std::string& run, int signal) override;
+  std::vector<LauncherEvent> poll(double wait_s) override;
+  void shut_down(double deadline_s) override;
+
+ private:
+  struct Going {
+    RankStart what;
+    pid_t launcher = -1;      ///< -1: reaped
+    int launcher_status = 0;
+    double started_at = 0;
+    double there_at = 0;  ///< when all ranks had arrived; 0: not yet
+    bool told_started = false;
+    std::vector<bool> ended;
+    int wishes = 0;
+    double end_launcher_at = 0, kill_launcher_at = 0;  ///< 0: not
+  };
+  void look(Going& going);
+  void look_at_arrivals(Going& going, double now);
+  void look_at_exits(Going& going);
+  void look_at_launcher(Going& going, double now);
+  void count_the_lost(Going& going);
+  bool all_ended(const Going& going) const;
+  static std::string how_launcher_ended(const Going& going);
+
+  std::string rank_program_;
+  std::vector<std::string> command_;
+  HeartbeatServer desk_;  ///< where ranks on other hosts tell how they get on
+  std::map<std::string, Going> going_;
+  std::deque<LauncherEvent> events_;
+};
+
+/// The path of a program as execvp finds it; empty if it does not.
+std::string find_program(const std::string& name);
+
+}  // namespace lockstep

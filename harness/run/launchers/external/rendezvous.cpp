@@ -1,0 +1,346 @@
+#include "harness/run/launchers/external/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/base/hex.h"
+#include "harness/run/launchers/external/object_file.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+/// A shared file system tells nobody that a file has come.
+constexpr int kArrivalsEvery_ms = 10;
+constexpr uint64_t kMostArrivalBytes = 1 << 20;
+/// For ranks to take rank 0's answer, from when all have come: they try to reach it first.
+constexpr double kAnswerWithin_s = 25;
+constexpr double kRankZeroFirst_s = 0.5;
+
+void wait_a_moment() { ::poll(nullptr, 0, kArrivalsEvery_ms); }
+
+std::string answer_file(const std::string& run_dir) { return run_dir + "/rendezvous.json"; }
+
+json to_json(const Arrival& a) {
+  json j = {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
+            {"contract", a.rank_environment}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
+  put_host(j, a);
+  return j;
+}
+
+Arrival from_json(const json& j) {
+  Arrival a;
+  a.rank = j.value("rank", 0);
+  a.world = j.value("world", 1);
+  a.local_rank = j.value("local_rank", -1);
+  a.nonce = j.value("nonce", "");
+  take_host(a, j);
+  a.port = j.value("port", 0);
+  a.pid = j.value("pid", 0);
+  a.process = j.value("process", 0);
+  a.rank_environment = j.value("contract", "");
+  a.build = j.value("build", "");
+  a.isa = j.value("isa", "");
+  a.device = j.value("device", "");
+  a.accepted = j.value("accepted", "");
+  a.problem = j.value("problem", "");
+  return a;
+}
+
+int devices_of_machine() {
+  int count = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
+  return count;
+}
+
+std::string device_text(int local_rank) {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const int device = device_of(local_rank, visible == nullptr ? std::nullopt : std::optional<std::string>(visible),
+                               devices_of_machine());
+  return device < 0 ? "cpu" : fmt::format("cuda:{}", device);
+}
+
+Met of_answer(const json& answer) {
+  Met met;
+  met.start = answer.value("start", "");
+  met.tcp = answer.value("tcp", false);
+  met.host = answer.value("host", "");
+  met.port = answer.value("port", 0);
+  met.one_host = answer.value("one_host", true);
+  return met;
+}
+
+std::string who(const Arrival& a) { return fmt::format("process {} on {}", a.pid, a.host); }
+
+/// Rank 0's side.
+class Host {
+ public:
+  Host(const std::string& run_dir, const Arrival& mine, const std::string& store, double deadline)
+      : run_dir_(run_dir), mine_(mine), store_(store), deadline_(deadline) {
+    ranks_.resize(static_cast<std::size_t>(mine.world));
+    ranks_[0] = mine;
+  }
+
+  Met gather() {
+    for (;;) {
+      const bool changed = look();
+      if (!problem_.empty()) end(problem_);
+      if (missing().empty() && changed) publish();
+      if (missing().empty() && all_accepted()) {
+        answer(true, "");
+        return met_;
+      }
+      if (monotonic_s() > deadline_) end(lateness());
+      wait_a_moment();
+    }
+  }
+
+ private:
+  bool look() {
+    bool changed = met_.start.empty();
+    for (int rank = 1; rank < mine_.world; ++rank) {
+      Arrival& known = ranks_[static_cast<std::size_t>(rank)];
+      if (known.accepted == mine_.nonce) continue;
+      Arrival found = read_arrival(run_dir_, rank);
+      if (found.nonce.empty()) continue;
+      if (found.accepted == mine_.nonce && !found.problem.empty())
+        problem_ = fmt::format("rank {} ({}) has left: {}", rank, who(found), found.problem);
+      changed = changed || found.nonce != known.nonce;
+      known = std::move(found);
+    }
+    return changed;
+  }
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < mine_.world; ++rank)
+      if (ranks_[static_cast<std::size_t>(rank)].nonce.empty()) ranks.push_back(rank);
+    return ranks;
+  }
+  bool all_accepted() const {
+    for (std::size_t rank = 1; rank < ranks_.size(); ++rank)
+      if (ranks_[rank].accepted != mine_.nonce) return false;
+    return !met_.start.empty();
+  }
+  void publish() {
+    deadline_ = std::max(deadline_, monotonic_s() + kAnswerWithin_s);
+    met_.ranks = ranks_;
+    met_.start = mine_.nonce;
+    for (const Arrival& each : ranks_) met_.one_host = met_.one_host && same_host(each, mine_);
+    met_.tcp = store_.empty() ? !met_.one_host : store_ == "tcp";
+    met_.host = met_.one_host ? "127.0.0.1" : mine_.address;
+    met_.port = mine_.port;
+    answer(false, "");
+  }
+  /// `go`: all have taken it; `problem`: somebody has not, and all shall leave.
+  void answer(bool go, const std::string& problem) const {
+    json nonces = json::array();
+    for (const Arrival& each : ranks_) nonces.push_back(each.nonce);
+    write_object(answer_file(run_dir_), {{"start", met_.start}, {"nonces", nonces}, {"tcp", met_.tcp}, {"host", met_.host}, {"port", met_.port},
+                                         {"one_host", met_.one_host}, {"first", to_json(mine_)}, {"go", go}, {"problem", problem}});
+  }
+  /// Who has come learns why, whether all had come or not.
+  [[noreturn]] void end(const std::string& problem) const {
+    answer(false, problem);
+    throw RendezvousError(problem);
+  }
+  std::string lateness() const {
+    std::vector<int> late = missing();
+    const bool silent = late.empty();
+    if (silent) {
+      for (int rank = 1; rank < mine_.world; ++rank)
+        if (ranks_[static_cast<std::size_t>(rank)].accepted != mine_.nonce) late.push_back(rank);
+    }
+    return fmt::format("{} of {} did not {} in time: {} {}. Did the launcher bring {} processes, and do all of them see {}?",
+                       late.size() == 1 ? "a rank" : "ranks", mine_.world, silent ? "answer" : "come",
+                       late.size() == 1 ? "rank" : "ranks", fmt::join(late, ", "), mine_.world, run_dir_);
+  }
+
+  const std::string& run_dir_;
+  const Arrival& mine_;
+  const std::string& store_;
+  double deadline_;
+  std::vector<Arrival> ranks_;
+  std::string problem_;  ///< of a rank that has taken the answer and left
+  Met met_;
+};
+
+/// Rank 0's answer that repeats this rank's nonce; nothing: there is none.
+std::optional<json> answer_to(const std::string& run_dir, const Arrival& mine) {
+  const auto answer = read_object(answer_file(run_dir), kMostArrivalBytes);
+  const json nonces = answer ? answer->value("nonces", json::array()) : json::array();
+  const bool own = nonces.size() == static_cast<std::size_t>(mine.world) && nonces[static_cast<std::size_t>(mine.rank)] == mine.nonce;
+  return own ? answer : std::nullopt;
+}
+
+void throw_problem_of(const json& answer) {
+  if (const std::string problem = answer.value("problem", ""); !problem.empty()) throw RendezvousError(problem);
+}
+
+/// All others have taken rank 0's answer as well.
+void wait_for_the_others(const std::string& run_dir, const Arrival& mine) {
+  for (const double deadline = monotonic_s() + 2 * kAnswerWithin_s; monotonic_s() < deadline; wait_a_moment()) {
+    const auto answer = answer_to(run_dir, mine);
+    if (!answer) continue;
+    throw_problem_of(*answer);
+    if (answer->value("go", false)) return;
+  }
+  throw RendezvousError(fmt::format("rank 0 ({}) has not said within {} s that all ranks have come together; it is gone, or cannot write into {}",
+                                 who(read_arrival(run_dir, 0)), 2 * kAnswerWithin_s, run_dir));
+}
+
+Met join(const std::string& run_dir, Arrival mine, double deadline, const Examine& examine) {
+  const auto index = static_cast<std::size_t>(mine.rank);
+  for (;;) {
+    if (const auto answer = answer_to(run_dir, mine)) {
+      throw_problem_of(*answer);
+      Met met = of_answer(*answer);
+      met.ranks.resize(static_cast<std::size_t>(mine.world));
+      met.ranks[0] = from_json(answer->value("first", json::object()));
+      if (examine) mine.problem = examine(met);
+      mine.accepted = met.start;
+      met.ranks[index] = mine;
+      write_object(start_file(run_dir, mine.rank), to_json(mine));
+      if (mine.problem.empty()) wait_for_the_others(run_dir, mine);
+      return met;
+    }
+    const Arrival now = read_arrival(run_dir, mine.rank);
+    if (!now.nonce.empty() && now.nonce != mine.nonce)
+      throw RendezvousError(fmt::format("two processes are rank {}: {} and {}", mine.rank, who(mine), who(now)));
+    if (monotonic_s() > deadline) {
+      const Arrival first = read_arrival(run_dir, 0);
+      throw RendezvousError(first.nonce.empty()
+                             ? fmt::format("rank 0 did not come in time; rank {} waited in {}. Ranks meet in this folder, wherever MASTER_ADDR "
+                                           "points: is rank 0 started, and does its host see it?", mine.rank, run_dir)
+                             : fmt::format("rank 0 ({}) did not answer in time: it has left, or waits for ranks that have not come; what it "
+                                           "says stands in its result in {}", who(first), run_dir));
+    }
+    wait_a_moment();
+  }
+}
+
+}  // namespace
+
+std::string start_file(const std::string& run_dir, int rank) { return fmt::format("{}/rank-{}.start.json", run_dir, rank); }
+
+Arrival read_arrival(const std::string& run_dir, int rank) {
+  const auto object = read_object(start_file(run_dir, rank), kMostArrivalBytes);
+  return object ? from_json(*object) : Arrival{};
+}
+
+Arrival introduce(const RankEnvironment& rank_environment) {
+  Arrival mine;
+  mine.rank = rank_environment.rank;
+  mine.world = rank_environment.world;
+  mine.local_rank = rank_environment.local_rank;
+  mine.rank_environment = rank_environment.name;
+  static_cast<HostIdentity&>(mine) = this_host();
+  mine.pid = ::getpid();
+  mine.device = device_text(rank_environment.local_rank);
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  mine.nonce = hash_in_hex(fmt::format("{} {} {} {} {}", mine.host, mine.pid, mine.rank, now.tv_sec, now.tv_nsec));
+  return mine;
+}
+
+void note_process(const std::string& run_dir, Arrival mine, int process) {
+  mine.process = process;
+  write_object(start_file(run_dir, mine.rank), to_json(mine));
+}
+
+Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine) {
+  const double deadline = monotonic_s() + deadline_s;
+  write_object(start_file(run_dir, mine.rank), to_json(mine));
+  // Rank 0 knows who is missing: it speaks first.
+  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline + kRankZeroFirst_s, examine);
+  return Host(run_dir, mine, store, deadline).gather();
+}
+
+std::string difference_of_identity(const Arrival& first, const Arrival& mine) {
+  std::string text;
+  if (first.build != mine.build)
+    text = fmt::format("rank 0 runs the build {} and rank {} the build {}", first.build, mine.rank, mine.build);
+  if (first.isa != mine.isa) {
+    text += fmt::format("{}rank 0 computes on {} and rank {} on {}", text.empty() ? "" : "; ", first.isa, mine.rank, mine.isa);
+  }
+  if (text.empty()) return "";
+  return fmt::format("{} (hosts {} and {}): their bits may differ. Install one build on all hosts, choose hosts of one kind, "
+                     "or say --mixed", text, first.host, mine.host);
+}
+
+int listening_socket(int& port) {
+  const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  socklen_t size = sizeof any;
+  auto* const address = reinterpret_cast<sockaddr*>(&any);
+  if (listening < 0 || ::bind(listening, address, size) != 0 || ::listen(listening, SOMAXCONN) != 0 ||
+      ::getsockname(listening, address, &size) != 0) {
+    throw MachineError(std::string("cannot listen for the other ranks: ") + std::strerror(errno));
+  }
+  port = ntohs(any.sin_port);
+  return listening;
+}
+
+int connected_within(const std::string& address, int port, double deadline_s, std::string& problem) {
+  sockaddr_in there{};
+  there.sin_family = AF_INET;
+  there.sin_port = htons(static_cast<uint16_t>(port));
+  if (::inet_pton(AF_INET, address.c_str(), &there.sin_addr) != 1) {
+    problem = "no IPv4 address";
+    return -1;
+  }
+  const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int error = 0;
+  if (::connect(connection, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0) {
+    error = errno;
+    if (error == EINPROGRESS) {
+      pollfd wait{connection, POLLOUT, 0};
+      socklen_t size = sizeof error;
+      if (::poll(&wait, 1, static_cast<int>(deadline_s * 1000)) <= 0)
+        error = ETIMEDOUT;
+      else
+        ::getsockopt(connection, SOL_SOCKET, SO_ERROR, &error, &size);
+    }
+  }
+  if (error == 0) {
+    ::fcntl(connection, F_SETFL, ::fcntl(connection, F_GETFL) & ~O_NONBLOCK);
+    return connection;
+  }
+  ::close(connection);
+  problem = std::strerror(error);
+  return -1;
+}
+
+std::string unreachable_text(const Met& met, const Arrival& mine, double deadline_s) {
+  const auto failed = [&](const std::string& why) {
+    return fmt::format("rank 0 (host {}) listens at {}:{} and rank {} (host {}) cannot reach it: {}. Set LOCKSTEP_ADDRESS or "
+                       "GLOO_SOCKET_IFNAME on rank 0's host to what the other hosts see, or LOCKSTEP_STORE=file",
+                       met.ranks.front().host, met.host, met.port, mine.rank, mine.host, why);
+  };
+  std::string why;
+  const int there = connected_within(met.host, met.port, deadline_s, why);
+  if (there < 0) return failed(why);
+  ::close(there);
+  return "";
+}
+
+}  // namespace lockstep

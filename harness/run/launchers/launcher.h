@@ -1,0 +1,60 @@
+#pragma once
+// Starts ranks, wherever that is, and reports how they end. launch.h decides what runs when and what an end
+// means.
+
+#include <string>
+#include <vector>
+
+#include "harness/run/heartbeat.h"
+
+namespace lockstep {
+
+/// Of LibTorch from a cold disk.
+inline constexpr double kLoadDeadline_s = 120;
+
+/// A run whose folder holds run.json.
+struct RankStart {
+  std::string run;  ///< id
+  std::string dir;
+  int world_size = 1;
+  int processes = 1;           ///< 1 (all ranks in one process, rank = -1) or world_size
+  double command_started = 0;  ///< CLOCK_MONOTONIC seconds; 0: unknown
+  bool executed = false;       ///< each process is the rank program started anew, not a fork alone
+  int first = 0, here = 0;     ///< of the processes, those that this launcher shall start; 0: all
+  std::string address = {};    ///< by which ranks on other hosts reach these; empty: there are none
+  std::string heartbeats = kHeartbeatFile;  ///< the file of heartbeats in `dir` that these ranks map; another one's is forwarded
+};
+
+struct LauncherEvent {
+  /// The rank program has loaded | all processes of a run are there | one has ended | nothing was started | a scheduler
+  /// has told the ranks' nodes by `signal` to end what they do | progress of a rank on another host | a node is gone.
+  enum class Kind { ready, started, exit, refused, told_to_stop, heartbeat, node_lost } kind = Kind::ready;
+  std::string run;
+  std::vector<int> pids;  ///< started: by rank; -1: on another host
+  int rank = -1;          ///< exit, heartbeat; -1: the process that is all ranks
+  int code = 0;           ///< exit: status, if signal is 0
+  int signal = 0;         ///< exit: the signal that ended it
+  std::string message = {};  ///< refused: why nothing was started; a lost rank or node: what is known of it
+  bool told = false;      ///< exit: by its launcher's doing, or lockstep's, a signal had reached it before
+  bool lost = false;      ///< exit: nobody saw it end; code and signal say nothing
+  HeartbeatNote heartbeat = {};     ///< heartbeat: what it has reported, and its process
+  std::vector<std::string> places = {};  ///< started: by rank, where it runs: "node n2 (process 17 on b)"; none: on this host
+};
+
+/// Its destructor ends every rank. Each call throws MachineError if it can start nothing any more, saying why.
+class Launcher {
+ public:
+  virtual ~Launcher() = default;
+  virtual void start(const RankStart& what) = 0;
+  /// Sends the signal to every process of the run.
+  virtual void stop(const std::string& run, int signal) = 0;
+  /// Tells every rank of the run that lives, on its side channel, why it shall leave: "rank 2 hangs: …". A launcher without
+  /// such a channel leaves it; the ranks then wait for their peers, or for SIGKILL.
+  virtual void tell(const std::string& /*run*/, const std::string& /*why*/) {}
+  /// What has happened since the last call; waits `wait_s` at most for something to happen.
+  virtual std::vector<LauncherEvent> poll(double wait_s) = 0;
+  /// Ends in order, within `deadline_s`.
+  virtual void shut_down(double deadline_s) = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,385 @@
+#include "harness/run/launchers/slurm/agents.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <numeric>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/base/shell_word.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/launchers/external/rendezvous.h"
+#include "harness/run/libraries.h"
+#include "harness/run/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr int kAgentsEvery_ms = 50;
+constexpr std::size_t kLogLines = 3;
+
+/// In the forked child: only calls that are safe between fork and exec.
+[[noreturn]] void become_agent(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (::getppid() != lockstep_pid) ::_exit(127);
+  ::setsid();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  ::execve(program, arguments, environment);
+  ::_exit(127);
+}
+
+std::string who(const AgentHello& agent) {
+  return fmt::format("node {} (process {} on {})", agent.node, agent.pid, agent.host);
+}
+
+/// "rank 3", "ranks 4 to 7".
+std::string ranks_text(int first, int count) {
+  return count == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + count - 1);
+}
+
+}  // namespace
+
+AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, std::string log)
+    : log_(std::move(log)), wanted_(static_cast<std::size_t>(agents)) {
+  if (const std::string problem = library_problem(rank_program); !problem.empty()) throw MachineError(problem);
+  const Arrival self = introduce(RankEnvironment{});
+  key_ = self.nonce;
+  host_ = self;
+  int port = 0;
+  listening_ = listening_socket(port);
+  ::fcntl(listening_, F_SETFD, FD_CLOEXEC);
+  const std::string place = fmt::format("{}:{}", self.address, port);
+  for (std::string& word : command)
+    word = replaced(replaced(replaced(word, "{rank_program}", rank_program), "{place}", place), "{key}", key_);
+  const std::string program = find_program(command.front());
+  if (program.empty()) throw MachineError("there is no program " + command.front() + ", which starts the agents");
+  std::vector<std::string> variables = rank_environment();
+  std::erase_if(variables, [](const std::string& entry) { return is_rank_variable(entry.substr(0, entry.find('='))); });
+  const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
+  const int file = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) throw MachineError(log_ + ": " + std::strerror(errno));
+  const pid_t lockstep_pid = ::getpid();
+  launcher_ = ::fork();
+  if (launcher_ == 0) become_agent(program.c_str(), arguments.data(), environment.data(), file, lockstep_pid);
+  const int error = errno;
+  ::close(file);
+  if (launcher_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
+}
+
+AgentLauncher::~AgentLauncher() {
+  agents_.clear();
+  end_launcher(2);
+  if (listening_ >= 0) ::close(listening_);
+}
+
+std::vector<AgentLauncher::Part> AgentLauncher::placed(int processes) const {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < agents_.size(); ++i)
+    if (agents_[i].here) order.push_back(i);
+  const auto room = [this](std::size_t i) { return agents_[i].hello.slots - agents_[i].busy; };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return room(a) > room(b); });
+  std::vector<int> counts(order.size(), 0);
+  int left = processes;
+  for (std::size_t i = 0; i < order.size() && left > 0; ++i) {
+    counts[i] = std::clamp(room(order[i]), 0, left);
+    left -= counts[i];
+  }
+  for (std::size_t i = 0; left > 0; i = (i + 1) % order.size(), --left) ++counts[i];
+  std::vector<Part> parts;
+  int first = 0;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (counts[i] == 0) continue;
+    parts.push_back({order[i], first, counts[i], false, std::vector<bool>(static_cast<std::size_t>(counts[i]), false)});
+    first += counts[i];
+  }
+  return parts;
+}
+
+void AgentLauncher::start(const RankStart& what) {
+  if (!told_ready_) {
+    waiting_.push_back(what);
+    return;
+  }
+  const auto count = static_cast<std::size_t>(what.processes);
+  Going going{what, placed(what.processes), std::vector<int>(count, -1), std::vector<std::string>(count)};
+  if (going.parts.empty()) throw MachineError("the agent of every node is gone; see " + log_);
+  const auto host_of = [this](const Part& part) -> const HostIdentity& { return agents_[part.agent].hello; };
+  const bool one_host = std::all_of(going.parts.begin(), going.parts.end(),
+                                    [&](const Part& part) { return same_host(host_of(part), host_of(going.parts.front())); });
+  const std::vector<Part> parts = going.parts;
+  going_.insert_or_assign(what.run, std::move(going));
+  for (const Part& part : parts) {
+    Agent& agent = agents_[part.agent];
+    agent.busy += part.count;
+    // One that is gone is found at the next look.
+    (void)agent.socket->send(to_line(command_for(what, part, one_host)));
+  }
+}
+
+ParentCommand AgentLauncher::command_for(const RankStart& what, const Part& part, bool one_host) const {
+  const AgentHello& there = agents_[part.agent].hello;
+  ParentCommand command;
+  static_cast<RankStart&>(command) = what;
+  command.op = ParentCommand::Op::start;
+  command.first = part.first;
+  command.here = part.count;
+  if (!one_host) command.address = there.address;
+  // What ranks of another host write into mapped memory is not seen here, nor there what these write.
+  if (!one_host || !same_host(there, host_)) command.heartbeats = std::string(kHeartbeatFile) + "-" + there.node;
+  return command;
+}
+
+void AgentLauncher::stop(const std::string& run, int signal) {
+  std::erase_if(waiting_, [&](const RankStart& each) { return each.run == run; });
+  ParentCommand command;
+  command.op = ParentCommand::Op::kill;
+  command.run = run;
+  command.signal = signal;
+  send_to_parts(command);
+}
+
+void AgentLauncher::tell(const std::string& run, const std::string& why) {
+  ParentCommand command;
+  command.op = ParentCommand::Op::tell;
+  command.run = run;
+  command.why = why;
+  send_to_parts(command);
+}
+
+void AgentLauncher::send_to_parts(const ParentCommand& command) {
+  const auto found = going_.find(command.run);
+  if (found == going_.end()) return;
+  for (const Part& part : found->second.parts) {
+    if (agents_[part.agent].here) (void)agents_[part.agent].socket->send(to_line(command));
+  }
+}
+
+void AgentLauncher::accept_one() {
+  const int there = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
+  if (there < 0) return;
+  set_side_channel(there);
+  unknown_.push_back(std::make_unique<LineSocket>(there));
+}
+
+void AgentLauncher::welcome(std::unique_ptr<LineSocket> socket, const AgentHello& hello) {
+  if (hello.key != key_ || complete()) return;  // a stranger, or one too many: hung up on
+  if (!agents_.empty() && agents_.front().hello.build != hello.build) {
+    throw MachineError(fmt::format("{} runs the build {} and {} the build {}: install one on all nodes", who(agents_.front().hello),
+                                   agents_.front().hello.build, who(hello), hello.build));
+  }
+  if (!agents_.empty() && agents_.front().hello.isa != hello.isa) {
+    throw MachineError(fmt::format("{} computes on {} and {} on {}: their bits may differ; ask for nodes of one kind",
+                                   who(agents_.front().hello), agents_.front().hello.isa, who(hello), hello.isa));
+  }
+  Agent agent;
+  agent.hello = hello;
+  agent.socket = std::move(socket);
+  agents_.push_back(std::move(agent));
+  if (!complete()) return;
+  // In the order of their names, whoever came first.
+  std::stable_sort(agents_.begin(), agents_.end(), [](const Agent& a, const Agent& b) { return a.hello.node < b.hello.node; });
+  told_ready_ = true;
+  events_.emplace_back();
+  for (const RankStart& what : std::exchange(waiting_, {})) start(what);
+}
+
+void AgentLauncher::take(std::size_t index, LauncherEvent event) {
+  if (event.kind == LauncherEvent::Kind::ready) return;
+  if (event.kind == LauncherEvent::Kind::told_to_stop) {
+    events_.push_back(std::move(event));
+    return;
+  }
+  const auto found = going_.find(event.run);
+  if (found == going_.end()) return;
+  Going& going = found->second;
+  const auto part = std::find_if(going.parts.begin(), going.parts.end(), [index](const Part& p) { return p.agent == index; });
+  if (part == going.parts.end()) return;
+  if (event.kind == LauncherEvent::Kind::started) {
+    part->started = true;
+    // A process's number means nothing on another host.
+    if (same_host(agents_[index].hello, host_))
+      std::copy(event.pids.begin(), event.pids.end(), going.pids.begin() + part->first);
+    else
+      std::fill_n(going.places.begin() + part->first, part->count, who(agents_[index].hello));
+    if (std::any_of(going.parts.begin(), going.parts.end(), [](const Part& p) { return !p.started; })) return;
+    event.pids = going.pids;
+    event.places = going.places;
+  } else if (event.kind == LauncherEvent::Kind::heartbeat) {
+    share(index, event);
+  } else if (event.kind == LauncherEvent::Kind::exit) {
+    part->ended[static_cast<std::size_t>(std::max(event.rank - part->first, 0))] = true;
+    --agents_[index].busy;
+    const auto over = [](const Part& p) { return std::all_of(p.ended.begin(), p.ended.end(), [](bool ended) { return ended; }); };
+    if (std::all_of(going.parts.begin(), going.parts.end(), over)) going_.erase(found);
+  }
+  events_.push_back(std::move(event));
+}
+
+/// Ranks look at each other's heartbeats while they save.
+void AgentLauncher::share(std::size_t from, const LauncherEvent& heartbeat) {
+  ParentCommand command;
+  command.op = ParentCommand::Op::heartbeat;
+  command.run = heartbeat.run;
+  command.rank = heartbeat.rank;
+  command.heartbeat = heartbeat.heartbeat;
+  for (const Part& part : going_.at(heartbeat.run).parts) {
+    const Agent& there = agents_[part.agent];
+    // One that does not read is not waited for.
+    if (part.agent != from && there.here && there.socket->takes_more()) (void)there.socket->send(to_line(command));
+  }
+}
+
+/// "; it held ranks 4 to 7 of a, rank 1 of b".
+std::string AgentLauncher::held(std::size_t index) const {
+  std::string text;
+  for (const auto& [run, going] : going_) {
+    for (const Part& part : going.parts) {
+      if (part.agent == index) text += fmt::format("{}{} of {}", text.empty() ? "; it held " : ", ", ranks_text(part.first, part.count), run);
+    }
+  }
+  return text;
+}
+
+void AgentLauncher::lose(std::size_t index) {
+  Agent& agent = agents_[index];
+  agent.here = false;
+  LauncherEvent node;
+  node.kind = LauncherEvent::Kind::node_lost;
+  node.message = who(agent.hello) + " is gone: its agent has closed its connection" + held(index);
+  events_.push_back(std::move(node));
+  std::vector<LauncherEvent> lost;
+  for (auto& [run, going] : going_) {
+    for (const Part& part : going.parts) {
+      if (part.agent != index) continue;
+      for (int i = 0; i < part.count; ++i) {
+        if (part.ended[static_cast<std::size_t>(i)]) continue;
+        LauncherEvent event;
+        event.kind = LauncherEvent::Kind::exit;
+        event.run = run;
+        event.rank = going.what.processes == 1 ? -1 : part.first + i;
+        event.code = 1;
+        event.lost = true;
+        event.message = fmt::format("{} is gone: its agent has closed its connection; it held {} of this run", who(agent.hello),
+                                    ranks_text(part.first, part.count));
+        lost.push_back(std::move(event));
+      }
+    }
+  }
+  for (LauncherEvent& event : lost) take(index, std::move(event));
+  if (std::none_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.here; }))
+    throw MachineError("the agent of every node is gone; see " + log_);
+}
+
+void AgentLauncher::hear(std::size_t index) {
+  const bool there = agents_[index].socket->receive();
+  while (const auto line = agents_[index].socket->line()) take(index, event_from_line(*line));
+  if (!there) lose(index);
+}
+
+void AgentLauncher::look_at_launcher() {
+  int status = 0;
+  if (launcher_ < 0 || ::waitpid(launcher_, &status, WNOHANG) != launcher_) return;
+  launcher_ = -1;
+  if (complete()) return;  // its agents say themselves when they are gone
+  std::string text = fmt::format("{} of {} agents have come, and what should start them has ended (status {})", agents_.size(), wanted_,
+                                 WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+  for (const std::string& line : last_lines(log_, kLogLines)) text += "; " + line;
+  throw MachineError(text);
+}
+
+std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
+  const double until = monotonic_s() + std::max(wait_s, 0.0);
+  do {
+    look_at_launcher();
+    std::vector<pollfd> wait = {{listening_, POLLIN, 0}};
+    for (const auto& each : unknown_) wait.push_back({each->descriptor(), POLLIN, 0});
+    const std::size_t first_agent = wait.size();
+    std::vector<std::size_t> of_agent;
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      if (!agents_[i].here) continue;
+      wait.push_back({agents_[i].socket->descriptor(), POLLIN, 0});
+      of_agent.push_back(i);
+    }
+    const double left_ms = 1000 * (until - monotonic_s());
+    const int patience = events_.empty() ? std::clamp(static_cast<int>(left_ms) + 1, 0, kAgentsEvery_ms) : 0;
+    if (::poll(wait.data(), wait.size(), patience) <= 0) continue;
+    for (std::size_t i = 0; i < of_agent.size(); ++i)
+      if (wait[first_agent + i].revents != 0) hear(of_agent[i]);
+    for (std::size_t i = 0; i < first_agent - 1; ++i) {
+      if (wait[1 + i].revents == 0) continue;
+      const bool there = unknown_[i]->receive();
+      const auto line = unknown_[i]->line();
+      if (line) welcome(std::move(unknown_[i]), hello_from_line(*line));
+      if (line || !there) unknown_[i].reset();
+    }
+    std::erase(unknown_, nullptr);
+    if (wait[0].revents != 0) accept_one();
+  } while (events_.empty() && monotonic_s() < until);
+  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
+  events_.clear();
+  return events;
+}
+
+void AgentLauncher::end_launcher(double deadline_s) {
+  if (launcher_ < 0) return;
+  const double deadline = monotonic_s() + deadline_s;
+  while (::waitpid(launcher_, nullptr, WNOHANG) == 0) {
+    if (monotonic_s() > deadline) {
+      ::killpg(launcher_, SIGTERM);
+      ::poll(nullptr, 0, 1000);
+      ::killpg(launcher_, SIGKILL);
+      ::waitpid(launcher_, nullptr, 0);
+      break;
+    }
+    ::poll(nullptr, 0, 10);
+  }
+  launcher_ = -1;
+}
+
+void AgentLauncher::shut_down(double deadline_s) {
+  for (Agent& agent : agents_)
+    if (agent.here) (void)agent.socket->send(to_line(ParentCommand{}));
+  end_launcher(deadline_s);
+  agents_.clear();
+  going_.clear();
+}
+
+std::vector<std::string> agents_by_srun(int nodes) {
+  const std::string count = std::to_string(nodes);
+  return {"srun",   "--nodes",   count,   "--ntasks", count,  "--ntasks-per-node", "1",           "--overlap",
+          "--mem",  "0",         "--input", "none",   "--mpi", "none",             "--no-kill",   "--kill-on-bad-exit=0",
+          "--unbuffered", "{rank_program}", "--agent", "{place}", "{key}"};
+}
+
+int nodes_of_job(const std::map<std::string, std::string>& environment) {
+  if (batch_job(environment).empty()) return 0;
+  for (const char* name : {"SLURM_JOB_NUM_NODES", "SLURM_NNODES"}) {
+    const auto found = environment.find(name);
+    if (found == environment.end()) continue;
+    int nodes = 0;
+    std::from_chars(found->second.data(), found->second.data() + found->second.size(), nodes);
+    if (nodes > 0) return nodes;
+  }
+  return 1;
+}
+
+}  // namespace lockstep

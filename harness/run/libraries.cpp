@@ -1,0 +1,180 @@
+#include "harness/run/libraries.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string_view>
+
+#include "harness/run/identity.h"
+#include "harness/run/run_folder.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kLibtorch = "2.13";
+constexpr int kLoader_ms = 10'000;
+
+std::string chosen_folder() {
+  const char* chosen = std::getenv("LOCKSTEP_LIBTORCH");
+  return chosen != nullptr ? chosen : "";
+}
+
+}  // namespace
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (std::string& text : texts) result.push_back(text.data());
+  result.push_back(nullptr);
+  return result;
+}
+
+std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return "";
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const int nothing = ::open("/dev/null", O_RDWR);
+    ::dup2(nothing, STDIN_FILENO);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(nothing, STDERR_FILENO);
+    ::execve(arguments[0], arguments.data(), environment.data());
+    ::_exit(1);
+  }
+  ::close(ends[1]);
+  std::string text;
+  std::array<char, 4096> block{};
+  pollfd wait{ends[0], POLLIN, 0};
+  while (pid > 0 && ::poll(&wait, 1, patience_ms) > 0) {
+    const ssize_t n = ::read(ends[0], block.data(), block.size());
+    if (n <= 0) break;
+    text.append(block.data(), static_cast<std::size_t>(n));
+  }
+  ::close(ends[0]);
+  if (pid > 0) {
+    ::kill(pid, SIGKILL);
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  return text;
+}
+
+namespace {
+
+struct Loaded {
+  std::string name, path;  ///< path empty: not found
+};
+
+/// "libc10.so => /torch/lib/libc10.so (0x00007f…)", "libc10.so => not found".
+std::vector<Loaded> loaded_libraries(const std::string& program) {
+  constexpr std::string_view kArrow = " => ";
+  std::vector<std::string> variables = rank_environment();
+  // ld.so(8): list what would be loaded, and do not begin.
+  variables.emplace_back("LD_TRACE_LOADED_OBJECTS=1");
+  std::istringstream lines(output_of({program, "--version"}, std::move(variables), kLoader_ms));
+  std::vector<Loaded> loaded;
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t arrow = line.find(kArrow), first = line.find_first_not_of(" \t");
+    if (arrow == std::string::npos) continue;
+    const std::string target = line.substr(arrow + kArrow.size());
+    loaded.push_back({line.substr(first, arrow - first), target.starts_with("not found") ? "" : target.substr(0, target.rfind(" ("))});
+  }
+  return loaded;
+}
+
+/// As the archive of LibTorch says it, or Python's package: the line "2.13.0+cpu", or "__version__ = '2.13.0+cpu'".
+std::string version_beside(const std::string& folder) {
+  const std::filesystem::path parent = std::filesystem::path(folder).parent_path();
+  std::ifstream archive(parent / "build-version"), package(parent / "version.py");
+  std::string line;
+  if (std::getline(archive, line)) return line;
+  while (std::getline(package, line)) {
+    const std::size_t from = line.find('\''), to = line.rfind('\'');
+    if (line.starts_with("__version__ = ") && from < to) return line.substr(from + 1, to - from - 1);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<std::string> rank_environment() {
+  std::vector<std::string> pinned = {"OMP_NUM_THREADS=" + std::to_string(kThreadsPerRank),
+                                     "MKL_NUM_THREADS=" + std::to_string(kThreadsPerRank)};
+  if (const std::string folder = chosen_folder(); !folder.empty()) {
+    const char* others = std::getenv("LD_LIBRARY_PATH");
+    pinned.push_back("LD_LIBRARY_PATH=" + folder +
+                     (others != nullptr && *others != '\0' ? std::string(":") + others : ""));
+  }
+  std::vector<std::string> entries = pinned;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const auto is_name_of = [&](const std::string& pin) {
+      const std::size_t name = pin.find('=') + 1;
+      return text.substr(0, name) == std::string_view(pin).substr(0, name);
+    };
+    if (std::none_of(pinned.begin(), pinned.end(), is_name_of)) entries.emplace_back(text);
+  }
+  return entries;
+}
+
+std::vector<std::string> missing_libraries(const std::string& program) {
+  std::vector<std::string> missing;
+  for (const Loaded& each : loaded_libraries(program)) {
+    if (each.path.empty() && std::ranges::find(missing, each.name) == missing.end()) missing.push_back(each.name);
+  }
+  return missing;
+}
+
+std::string libtorch_folder(const std::string& program) {
+  for (const Loaded& each : loaded_libraries(program)) {
+    if (each.name.starts_with("libtorch") && !each.path.empty())
+      return std::filesystem::path(each.path).lexically_normal().parent_path().string();
+  }
+  return "";
+}
+
+std::string libtorch_flavour(const std::string& folder) {
+  struct Backend {
+    const char *library, *name;
+  };
+  constexpr std::array<Backend, 3> kBackends = {{{"libtorch_cuda.so", "CUDA"}, {"libtorch_hip.so", "ROCm"}, {"libtorch_xpu.so", "XPU"}}};
+  std::string text = "CPU";
+  for (const Backend& each : kBackends) {
+    if (::access((folder + "/" + each.library).c_str(), F_OK) == 0) text = each.name;
+  }
+  const std::string version = version_beside(folder);
+  return text + " build" + (version.empty() ? "" : " " + version);
+}
+
+std::string library_problem(const std::string& program) {
+  const std::vector<std::string> missing = missing_libraries(program);
+  if (missing.empty()) return "";
+  const bool torch = std::any_of(missing.begin(), missing.end(), [](const std::string& name) {
+    return name.starts_with("libtorch") || name.starts_with("libc10");
+  });
+  const std::string names = fmt::format("{}", fmt::join(missing, ", "));
+  if (!torch) return fmt::format("{}: {} not found; install the package that holds it", program, names);
+  const std::string built = libtorch_version(program), version = built.empty() ? kLibtorch : built;
+  const std::filesystem::path prefix = std::filesystem::path(program).parent_path().parent_path();
+  return fmt::format(
+      "{}: LibTorch {} not found ({}){}. Install it: python3 -m pip install torch=={} --index-url "
+      "https://download.pytorch.org/whl/cpu. Then set LOCKSTEP_LIBTORCH to the folder that holds "
+      "libtorch_cpu.so, or link it: ln -s FOLDER {}/lib/lockstep/libtorch",
+      program, version, names,
+      chosen_folder().empty() ? "" : ", LOCKSTEP_LIBTORCH=" + chosen_folder() + " does not hold it",
+      built.empty() ? "2.13.0" : built, prefix.string());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+#include "harness/run/split.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/launchers/local/launcher.h"
+#include "harness/run/launchers/slurm/agents.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kTurn_s = 0.02;  ///< while both have runs neither is waited for longer
+
+}  // namespace
+
+SplitLauncher::SplitLauncher(Make make_single, Make make_ranks)
+    : single_{std::move(make_single), nullptr}, ranks_{std::move(make_ranks), nullptr} {}
+
+Launcher& SplitLauncher::Half::get() {
+  if (launcher == nullptr) {
+    launcher = make();
+    made_at = monotonic_s();
+  }
+  return *launcher;
+}
+
+void SplitLauncher::start(const RankStart& what) {
+  if (what.processes == 1) of_one_process_.insert(what.run);
+  (what.processes == 1 ? single_ : ranks_).get().start(what);
+}
+
+void SplitLauncher::stop(const std::string& run, int signal) {
+  Half& half = of_one_process_.contains(run) ? single_ : ranks_;
+  if (half.launcher != nullptr) half.launcher->stop(run, signal);
+}
+
+void SplitLauncher::take(Half& half, double wait_s, std::vector<LauncherEvent>& events) {
+  if (half.launcher == nullptr) return;
+  for (LauncherEvent& event : half.launcher->poll(wait_s)) {
+    if (event.kind == LauncherEvent::Kind::ready)
+      half.ready = true;
+    else
+      events.push_back(std::move(event));
+  }
+  if (!half.ready && monotonic_s() - half.made_at > kLoadDeadline_s)
+    throw MachineError("the rank program has not loaded within " + std::to_string(static_cast<int>(kLoadDeadline_s)) + " s");
+}
+
+std::vector<LauncherEvent> SplitLauncher::poll(double wait_s) {
+  std::vector<LauncherEvent> events;
+  if (!told_ready_) {
+    told_ready_ = true;
+    events.emplace_back();
+    return events;
+  }
+  const bool both = single_.launcher != nullptr && ranks_.launcher != nullptr;
+  const double until = monotonic_s() + std::max(wait_s, 0.0);
+  do {
+    const double left_s = std::max(0.0, until - monotonic_s());
+    take(single_, both ? std::min(left_s, kTurn_s) : left_s, events);
+    take(ranks_, both ? 0 : left_s, events);
+  } while (both && events.empty() && monotonic_s() < until);
+  return events;
+}
+
+void SplitLauncher::shut_down(double deadline_s) {
+  for (Half* half : {&single_, &ranks_})
+    if (half->launcher != nullptr) half->launcher->shut_down(deadline_s);
+}
+
+std::function<std::unique_ptr<Launcher>()> launcher_maker(const LauncherChoice& choice, const std::string& rank_program,
+                                                          const std::string& out_dir) {
+  if (choice.kind == LauncherChoice::Kind::slurm) {
+    const int nodes = nodes_of_job(current_environment());
+    if (nodes == 0) throw ConfigError("launcher slurm: this process is in no job of Slurm");
+    return [rank_program, out_dir, nodes] {
+      return std::make_unique<AgentLauncher>(rank_program, agents_by_srun(nodes), nodes, out_dir + "/agents.log");
+    };
+  }
+  if (choice.kind != LauncherChoice::Kind::external) return nullptr;
+  std::string install;
+  for (const NamedLauncher& launcher : named_launchers())
+    if (launcher.name == choice.name) install = launcher.install;
+  if (find_program(choice.words.front()).empty()) {
+    throw ConfigError("launcher " + choice.name + ": there is no program " + choice.words.front() +
+                      (install.empty() ? "" : "; " + install));
+  }
+  return [rank_program, words = choice.words, install] {
+    const auto local = [rank_program] { return std::make_unique<LocalLauncher>(rank_program); };
+    const auto ranks = [rank_program, words, install] { return std::make_unique<ExternalLauncher>(rank_program, words, install); };
+    return std::make_unique<SplitLauncher>(local, ranks);
+  };
+}
+
+}  // namespace lockstep

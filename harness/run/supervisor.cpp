@@ -1,0 +1,341 @@
+#include "harness/run/supervisor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "harness/base/atomic_file.h"
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/lib/flight/dump.h"
+#include "harness/lib/flight/judge.h"
+#include "harness/run/priority.h"
+#include "harness/run/stacks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kStacks_s = 10;         ///< for a tool to take a hung rank's stacks
+constexpr double kHold_s = 0.5;          ///< for it to take hold of the rank, before the others are told to leave
+constexpr double kStackLook_s = 0.01;
+constexpr double kLastWord_s = 0.25;     ///< for a hung rank whose thread still lives, when the others have left
+constexpr double kLeave_s = 1;           ///< for the others to leave, from the word on a hung rank
+constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
+constexpr double kQuitDeadline_s = 5;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+struct Supervisor::Going {
+  RunSpec spec;
+  RunHooks hooks;
+  HeartbeatFile heartbeats;
+  HangWatch watch;
+  RunEnds facts;
+  std::vector<int> pids;
+  std::vector<std::string> places;     ///< by rank: where it runs; empty: here
+  std::vector<double> ended_at;
+  double started_at = kNever;          ///< when the launcher said that all processes are there
+  double kill_at = kNever;             ///< when those that are left get SIGKILL
+  double dead_by = kNever;             ///< when they must be gone
+  double failure_at = 0, alarm_at = 0;
+  bool signalled = false, killed = false, stopped = false, late = false;
+  std::size_t left_before_kill = 0;
+  std::optional<Stalled> alarm;
+  std::optional<RankFailure> stalled;  ///< of the rank that hung, or was slow for too long
+  std::unique_ptr<StackTaker> stacks;  ///< of that rank, while they are taken
+  std::string to_tell;                 ///< the ranks, when the tool holds it
+  double tell_at = kNever;
+  int awaited = -1;                    ///< by the first rank that left, if it lost its peers alone
+  std::optional<LauncherEvent> lost;   ///< the first rank whose end nobody saw
+  int64_t shown_step = -1;
+
+  Going(RunSpec spec_, RunHooks hooks_, double now)
+      : spec(std::move(spec_)),
+        hooks(std::move(hooks_)),
+        heartbeats(HeartbeatFile::create(spec.start.dir + "/" + kHeartbeatFile, spec.start.world_size)),
+        watch(spec.start.world_size, spec.thresholds, now),
+        ended_at(static_cast<std::size_t>(spec.start.world_size)) {
+    facts.run = spec.start.run;
+    facts.dir = spec.start.dir;
+    facts.world_size = spec.start.world_size;
+    facts.heartbeat = &heartbeats;
+  }
+  bool started() const { return started_at < kNever; }
+  double seconds(double now) const { return started() ? now - started_at : 0; }
+  OngoingRun view(double now) const { return {spec, heartbeats, pids, facts.ends, seconds(now)}; }
+  bool all_but_one_ended() const { return static_cast<int>(facts.ends.size()) == spec.start.processes - 1; }
+  /// "; it runs on node n2 (process 17 on vm)": of a rank on another host.
+  std::string place_of(int rank) const {
+    const auto r = static_cast<std::size_t>(rank);
+    return rank < 0 || r >= places.size() || places[r].empty() ? "" : "; it runs on " + places[r];
+  }
+};
+
+RunEnds EndedRun::facts() const { return {spec.start.run, spec.start.dir, spec.start.world_size, heartbeats ? &*heartbeats : nullptr, ends}; }
+
+std::vector<std::string> flight_record(const EndedRun& run) {
+  const std::string& dir = run.spec.start.dir;
+  if (flight::write_records(dir, run.spec.start.world_size, run.spec.backend) == 0) return {};
+  return flight::in_words(flight::judge(flight::read_records(dir + "/flight")));
+}
+
+Supervisor::Supervisor(std::unique_ptr<Launcher> launcher, std::string program)
+    : launcher_(std::move(launcher)), program_(std::move(program)), created_at_(monotonic_s()) {}
+
+Supervisor::~Supervisor() = default;
+
+void Supervisor::start(RunSpec spec, RunHooks hooks) {
+  const std::string run = spec.start.run;
+  auto begun = std::make_unique<Going>(std::move(spec), std::move(hooks), monotonic_s());
+  const bool added = going_.emplace(run, std::move(begun)).second;
+  LOCKSTEP_CHECK(added, "a run is started once");
+  launcher_->start(going_.at(run)->spec.start);
+}
+
+void Supervisor::stop(const std::string& run, int signal_number) {
+  if (Going* const found = going(run)) signal(*found, signal_number);
+}
+
+void Supervisor::stop_all(const std::function<int(const RunSpec&)>& signal_of) {
+  for (auto& [id, each] : going_) {
+    each->stopped = true;
+    signal(*each, signal_of(each->spec));
+  }
+}
+
+void Supervisor::shut_down() { launcher_->shut_down(kQuitDeadline_s); }
+
+Supervisor::Going* Supervisor::going(const std::string& run) {
+  const auto found = going_.find(run);
+  return found == going_.end() ? nullptr : found->second.get();
+}
+
+std::vector<EndedRun> Supervisor::poll() {
+  double now = monotonic_s(), look_in_s = 0.1;
+  for (const auto& [id, each] : going_) {
+    look_in_s = std::min(look_in_s, each->spec.look_every_s);
+    if (each->started()) look_in_s = std::min(look_in_s, each->watch.next_look_s(now));
+    look_in_s = std::min({look_in_s, each->kill_at - now, each->dead_by - now});
+    if (each->stacks != nullptr) look_in_s = std::min(look_in_s, kStackLook_s);
+  }
+  std::vector<EndedRun> ended;
+  for (const LauncherEvent& event : launcher_->poll(std::max(0.0, look_in_s))) handle(event, ended);
+  now = monotonic_s();
+  if (!ready_ && now - created_at_ > kLoadDeadline_s)
+    throw MachineError(fmt::format("{}: has not loaded within {} s", program_, kLoadDeadline_s));
+  for (auto& [id, each] : going_) look_after(*each, now);
+  return ended;
+}
+
+void Supervisor::handle(const LauncherEvent& event, std::vector<EndedRun>& ended) {
+  using Kind = LauncherEvent::Kind;
+  if (event.kind == Kind::ready) {
+    ready_ = true;
+    if (on_ready) on_ready();
+    return;
+  }
+  Going* const run = going(event.run);
+  if (run == nullptr || event.kind == Kind::told_to_stop || event.kind == Kind::node_lost) {
+    if (on_other_event) on_other_event(event);
+    return;
+  }
+  const double now = monotonic_s();
+  switch (event.kind) {
+    case Kind::started:
+      run->started_at = now;
+      run->pids = event.pids;
+      run->places = event.places;
+      run->watch.started(event.pids, now);
+      if (run->hooks.on_started) run->hooks.on_started(run->view(now));
+      break;
+    case Kind::exit:
+      handle_exit(*run, event, ended);
+      break;
+    case Kind::heartbeat:
+      run->heartbeats.take(std::max(event.rank, 0), event.heartbeat);
+      run->watch.told(std::max(event.rank, 0), event.heartbeat.process, event.heartbeat.times, now);
+      break;
+    default:
+      throw MachineError(event.run + ": its ranks cannot be started: " + event.message);
+  }
+}
+
+void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector<EndedRun>& ended) {
+  const double now = monotonic_s();
+  run.facts.ends.push_back({event.rank, event.code, event.signal, (run.signalled || event.told) && event.signal != 0});
+  if (event.lost && !run.lost) run.lost = event;
+  run.ended_at[static_cast<std::size_t>(std::max(event.rank, 0))] = now;
+  if (event.rank >= 0) run.watch.ended(event.rank);
+  if (static_cast<int>(run.facts.ends.size()) == run.spec.start.processes) {
+    ended.push_back(conclude(run));
+    return;
+  }
+  // The others have left, as they were asked to.
+  if (run.stalled && run.all_but_one_ended() && !run.killed) run.kill_at = std::min(run.kill_at, now + kLastWord_s);
+  if (run.kill_at != kNever || run.killed) return;
+  RunEnds this_one = run.facts;
+  this_one.ends = {run.facts.ends.back()};
+  const auto failure = name_failure(this_one);
+  if (!failure) return;
+  // Ranks that were stopped in order end one after the other.
+  const bool in_order = failure->kind == FailureKind::interrupted;
+  if (!in_order) {
+    run.failure_at = now;
+    // Whom it waited for: that one is asked to leave as well, and will say that it lost its peer.
+    if (all_lost_their_peers(this_one)) run.awaited = run.watch.behind();
+    // A rank that left without a word, and with a good status: its parent has no reason to tell the others.
+    if (event.signal == 0 && event.code == 0)
+      launcher_->tell(run.spec.start.run, fmt::format("rank {} left: {}", event.rank, failure->message));
+  }
+  run.kill_at = now + (in_order ? run.spec.stop_grace_s : run.spec.failure_grace_s);
+}
+
+void Supervisor::look_after(Going& run, double now) {
+  if (now >= run.dead_by) {
+    throw MachineError(
+        fmt::format("{}: its ranks did not die within {} s of SIGKILL", run.spec.start.run, kDeathDeadline_s));
+  }
+  if (!run.started() || run.killed) return;
+  if (run.hooks.on_look && run.hooks.on_look(run.view(now))) return signal(run, SIGKILL);
+  if (run.seconds(now) > run.spec.deadline_s) {
+    run.late = true;
+    return signal(run, SIGKILL);
+  }
+  const std::optional<Stalled> stalled = run.watch.look(run.heartbeats, now);
+  if (takes_stacks(run, now)) return;
+  if (now >= run.kill_at) {
+    blame_silent_rank(run);
+    if (!takes_stacks(run, now)) signal(run, SIGKILL);
+    return;
+  }
+  if (stalled && run.kill_at == kNever) return heed(run, *stalled);
+  const int64_t step = run.heartbeats.step(0);
+  if (step == run.shown_step || step < 0) return;
+  run.shown_step = step;
+  if (run.hooks.on_progress) run.hooks.on_progress(run.view(now));
+}
+
+/// A rank that computes is reported and waited for, up to its own limit.
+void Supervisor::heed(Going& run, const Stalled& stalled) {
+  std::string words = stalled.message;
+  if (stalled.slow) {
+    words += fmt::format("; a rank that computes may do so for {:g} s (watch.slow_s)", run.spec.thresholds.slow_s);
+    if (stalled.ends) words += ": raise it if the work is that long";
+  }
+  if (!stalled.slow || stalled.ends) {
+    declare(run, stalled.slow ? FailureKind::slow : FailureKind::hung, stalled, words);
+    run.kill_at = monotonic_s() + kLeave_s;
+    return;
+  }
+  if (!run.hooks.on_slow) return;
+  run.hooks.on_slow(run.view(monotonic_s()), stalled_failure(run.facts, FailureKind::slow, stalled.standstill.rank, words));
+}
+
+/// Every rank says that it lost its peers, and none is gone by itself: the one that the first of them waited for was silent.
+void Supervisor::blame_awaited_rank(Going& run) {
+  if (run.stalled || run.stopped || run.lost || run.awaited < 0 || !all_lost_their_peers(run.facts)) return;
+  RunEnds earliest = run.facts;
+  earliest.ends = {run.facts.ends.front()};
+  const auto first = name_failure(earliest);
+  if (!first) return;
+  run.stalled = stalled_failure(run.facts, FailureKind::hung, run.awaited,
+                                fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
+}
+
+/// Every rank that ended says that another one was silent: that is the rank which has not ended.
+void Supervisor::blame_silent_rank(Going& run) {
+  const int behind = run.watch.behind();
+  if (run.stalled || run.stopped || run.facts.ends.empty() || behind < 0 || !all_lost_their_peers(run.facts)) return;
+  const auto accusation = name_failure(run.facts);
+  Stalled silent;
+  silent.standstill.rank = behind;
+  silent.slow = run.watch.computes(behind, monotonic_s());
+  silent.message = fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message);
+  declare(run, silent.slow ? FailureKind::slow : FailureKind::hung, silent, silent.message);
+}
+
+/// The others are told at once that the tool holds the rank: one that is told before that ends, and leaves no stack.
+void Supervisor::declare(Going& run, FailureKind kind, const Stalled& stalled, const std::string& message) {
+  const double now = monotonic_s();
+  const int rank = stalled.standstill.rank;
+  const std::string words = message + run.place_of(rank);
+  run.alarm = stalled;
+  run.alarm_at = now;
+  run.stalled = stalled_failure(run.facts, kind, rank, words);
+  run.to_tell = fmt::format("rank {} {}: {}", rank, kind == FailureKind::slow ? "is slow" : "hangs", words);
+  run.tell_at = now + kHold_s;
+  if (const int pid = run.watch.pid_of(rank); pid > 0) run.stacks = std::make_unique<StackTaker>(pid, kStacks_s, now);
+  takes_stacks(run, now);
+}
+
+/// Are stacks being taken? Until they are there, nobody is killed.
+bool Supervisor::takes_stacks(Going& run, double now) {
+  const bool done = run.stacks == nullptr || run.stacks->done(now);
+  if (!run.to_tell.empty() && (done || now >= run.tell_at || run.stacks->holds())) {
+    launcher_->tell(run.spec.start.run, run.to_tell);
+    run.to_tell.clear();
+  }
+  if (!done) return true;
+  if (run.stacks == nullptr) return false;
+  const Stacks& stacks = run.stacks->stacks();
+  write_stacks(run.facts.dir, run.stalled->rank, stacks);
+  run.stalled->message += "; " + in_words(stacks);
+  run.stacks.reset();
+  // Time to leave counts from now on: the tool held it.
+  if (run.kill_at != kNever) run.kill_at = std::max(run.kill_at, now + kLastWord_s);
+  return false;
+}
+
+void Supervisor::signal(Going& run, int number) {
+  const double now = monotonic_s();
+  launcher_->stop(run.spec.start.run, number);
+  run.signalled = true;
+  if (number == SIGKILL) {
+    if (!run.killed) run.left_before_kill = run.facts.ends.size();
+    run.killed = true;
+    run.kill_at = kNever;
+    // A launcher that is still loading has its own deadline.
+    run.dead_by = std::max(now, ready_ ? now : created_at_ + kLoadDeadline_s) + kDeathDeadline_s;
+  } else {
+    run.kill_at = std::min(run.kill_at, now + run.spec.stop_grace_s);
+  }
+}
+
+EndedRun Supervisor::conclude(Going& concluded) {
+  const std::unique_ptr<Going> run = std::move(going_.at(concluded.spec.start.run));
+  going_.erase(run->spec.start.run);
+  const double seconds = run->seconds(monotonic_s());
+  takes_stacks(*run, kNever);  // of a rank that has ended: what there is of them
+  blame_awaited_rank(*run);
+  // Of ranks that were killed while they wrote down how they ended.
+  remove_left_temporaries(run->facts.dir, [](std::string_view name) { return name.starts_with("rank-"); });
+  std::optional<RankFailure> failure = run->stalled ? run->stalled : name_failure(run->facts);
+  if (failure && run->lost && failure->kind == FailureKind::died && !run->stalled) {
+    // Its exit says nothing, since there is none.
+    failure->kind = FailureKind::lost;
+    failure->rank = run->lost->rank;
+    failure->message = run->lost->message;
+  }
+  const bool in_order = failure && failure->kind == FailureKind::interrupted;
+  if (failure && !run->stalled && run->stopped && !in_order) failure = interrupted_failure(run->facts);
+  if (!run->killed) run->left_before_kill = run->facts.ends.size();
+  return {std::move(run->spec), std::move(run->heartbeats), std::move(run->facts.ends), std::move(run->ended_at), std::move(failure),
+          std::move(run->alarm), run->alarm_at, run->failure_at, run->stopped, run->late, run->left_before_kill, seconds};
+}
+
+EndedRun supervise(Supervisor& supervisor, RunSpec spec, RunHooks hooks, const volatile int* stop_requested) {
+  const std::string run = spec.start.run;
+  supervisor.start(std::move(spec), std::move(hooks));
+  const Urgent urgent;
+  for (bool stopped = false;;) {
+    std::vector<EndedRun> ended = supervisor.poll();
+    if (!ended.empty()) return std::move(ended.front());
+    if (stopped || *stop_requested == 0) continue;
+    stopped = true;
+    supervisor.stop(run, SIGKILL);
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,120 @@
+#include "harness/suites/checkpoint/resume/process_suite.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/errors.h"
+#include "harness/suites/engine/planned.h"
+
+namespace lockstep::resume {
+
+using Json = nlohmann::json;
+
+namespace {
+
+std::string to_text(const TrialDone& done) {
+  Json cases = Json::array();
+  for (const CaseResult& each : done.cases) {
+    Json timeline = Json::array();
+    for (const TimelineStep& step : each.timeline) timeline.push_back({step.process, step.operation, step.mark});
+    cases.push_back({{"outcome", each.outcome},
+                     {"verdict", static_cast<int>(each.verdict)},
+                     {"cases", each.cases},
+                     {"sentence", each.sentence},
+                     {"timeline", timeline}});
+  }
+  const Json json{{"cases", cases}, {"sums", done.sums}, {"greatest", done.greatest}};
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+TrialDone from_text(const std::string& text) {
+  const Json json = Json::parse(text);
+  TrialDone done;
+  for (const Json& each : json.at("cases")) {
+    CaseResult result{each.at("outcome"), static_cast<CaseVerdict>(each.at("verdict").get<int>()), each.at("cases"),
+                      each.at("sentence")};
+    for (const Json& step : each.at("timeline")) result.timeline.push_back({step[0], step[1], step[2]});
+    done.cases.push_back(std::move(result));
+  }
+  done.sums = json.at("sums").get<std::map<std::string, int64_t>>();
+  done.greatest = json.at("greatest").get<std::map<std::string, int64_t>>();
+  return done;
+}
+
+void make_empty(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!error) std::filesystem::create_directories(folder, error);
+  if (error) throw MachineError(fmt::format("{}: {}", folder, error.message()));
+}
+
+}  // namespace
+
+void TrialDone::add(std::string outcome, CaseVerdict verdict, std::string sentence,
+                    std::vector<TimelineStep> timeline) {
+  if (verdict == CaseVerdict::good && count_alike(cases, outcome, verdict)) return;
+  cases.push_back({std::move(outcome), verdict, 1, std::move(sentence), std::move(timeline)});
+}
+
+class ProcessSuite::Worker : public SuiteWorker {
+ public:
+  Worker(ProcessSuite& owner, ForkServer& fork_server) : owner_(owner), fork_server_(fork_server) {}
+  std::vector<CaseResult> run(const Trial& trial) override {
+    TrialDone done = from_text(fork_server_.ask(trial.name));
+    const std::lock_guard lock(owner_.mutex_);
+    for (const auto& [name, count] : done.sums) owner_.sums_[name] += count;
+    for (const auto& [name, count] : done.greatest) owner_.greatest_[name] = std::max(owner_.greatest_[name], count);
+    return std::move(done.cases);
+  }
+
+ private:
+  ProcessSuite& owner_;
+  ForkServer& fork_server_;
+};
+
+std::vector<Trial> ProcessSuite::trials(const SuiteRun& run) {
+  std::vector<Trial> all = planned();
+  fork_servers_.clear();
+  for (int slot = 0; slot < run.jobs; ++slot) {
+    const std::string folder = fmt::format("{}/work/{}", run.out_dir, slot);
+    fork_servers_.push_back(std::make_unique<ForkServer>([this, folder](const std::string& name) {
+      make_empty(folder);
+      Board board;
+      const TrialDone done = run_trial(name, folder, board);
+      std::error_code left_behind;
+      std::filesystem::remove_all(folder, left_behind);
+      return to_text(done);
+    }));
+  }
+  return all;
+}
+
+std::unique_ptr<SuiteWorker> ProcessSuite::worker(const SuiteRun&, int slot) {
+  return std::make_unique<Worker>(*this, *fork_servers_.at(static_cast<std::size_t>(slot)));
+}
+
+toy::RunOptions ProcessSuite::options_of(const std::string& folder) const {
+  toy::RunOptions options;
+  options.config.seed = static_cast<uint64_t>(config_.seed);
+  options.root = folder;
+  options.save_every = config_.save_every;
+  options.keep_last = static_cast<int>(config_.keep_last);
+  options.deadline_s = config_.deadline_s;
+  options.grace_s = config_.grace_s;
+  return options;
+}
+
+std::map<std::string, int64_t> ProcessSuite::sums() const {
+  const std::lock_guard lock(mutex_);
+  return sums_;
+}
+
+std::map<std::string, int64_t> ProcessSuite::greatest() const {
+  const std::lock_guard lock(mutex_);
+  return greatest_;
+}
+
+}  // namespace lockstep::resume

@@ -1,0 +1,11 @@
+#pragma once
+// The suite of resuming: the toy trainer is stopped, restarted on other numbers of ranks, killed and told to
+// end, by the thousand, and held against the run that was never interrupted.
+
+#include "harness/suites/engine/kinds.h"
+
+namespace lockstep {
+
+const SuiteKind& resume_suite();
+
+}  // namespace lockstep

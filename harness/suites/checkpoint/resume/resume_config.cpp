@@ -1,0 +1,94 @@
+#include "harness/suites/checkpoint/resume/resume_config.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "harness/verdict/config/field_schema.h"
+#include "harness/verdict/config/ranges.h"
+#include "harness/suites/engine/section_schema.h"
+#include "harness/suites/checkpoint/resume/resume.h"
+
+namespace lockstep::resume {
+namespace {
+
+constexpr std::array kExperiments{
+    Experiment{"stops", "stopped at every step, once and twice, and with each kind of state left out", make_stops},
+    Experiment{"reshard", "goes on on another number of ranks, and back", make_reshard},
+    Experiment{"cycles", "processes that are killed and restarted, again and again", make_cycles},
+    Experiment{"preemption", "processes that are told to end by SIGTERM or SIGUSR1", make_preemption}};
+
+std::vector<std::string_view> experiment_names() {
+  std::vector<std::string_view> names;
+  for (const Experiment& each : kExperiments) names.push_back(each.name);
+  return names;
+}
+
+constexpr Range kSeconds{0.05, 86400};
+
+#define RESUME(member, ...)                                                                        \
+  Field<ResumeConfig> {                                                                            \
+    {"resume." #member, __VA_ARGS__}, [](ResumeConfig& c) -> FieldRef { return ref_to(c.member); } \
+  }
+const std::array kFields{
+    RESUME(experiment, {}, "", "what is tried", Words::any, Setter::user, experiment_names),
+    RESUME(seed, Range{0, 1e15}, "", "of the toy run's data, weights and draws, and of kills and signals"),
+    RESUME(ranks, Range{1, 64}, "", "of the toy run; of cycles and preemption: the most"),
+    RESUME(stops, Range{1, 10000}, "steps", "stops: the last step at which a run is stopped; the first is 1"),
+    RESUME(after, Range{1, 10000}, "steps", "stops: steps after the resumption that must have the bits of the control"),
+    RESUME(mutants, {}, "", "the mistakes that the experiment plants are tried too"),
+    RESUME(pair_stops, Range{1, 10000}, "steps", "stops: where every two kinds of state are left out together"),
+    RESUME(worlds, Range{1, 64}, "ranks", "reshard: from each of these numbers of ranks to each"),
+    RESUME(cycles, Range{1, 1e7}, "", "cycles: kills in all"),
+    RESUME(kills_of_a_run, Range{1, 1e5}, "", "cycles: kills of a chain of runs, the last of which is let to its end"),
+    RESUME(signals, Range{1, 1e7}, "", "preemption: runs that are told to end at random moments"),
+    RESUME(save_every, Range{1, 10000}, "steps", "cycles, preemption: from one save to the next"),
+    RESUME(keep_last, Range{2, 1000}, "checkpoints", "cycles, preemption: that are kept"),
+    RESUME(steps, Range{1, 100000}, "", "cycles: of a whole run"),
+    RESUME(grace_s, kSeconds, "s", "preemption: from the first signal to the end of the run"),
+    RESUME(deadline_s, kSeconds, "s", "a rank that shows no progress for so long hangs"),
+    RESUME(sync, {}, "",
+           "cycles, preemption: fsync takes its time; a kill takes nothing that only an fsync would keep"),
+};
+#undef RESUME
+
+}  // namespace
+
+std::span<const Experiment> experiments() { return kExperiments; }
+
+ResumeConfig read_resume_config(const SuiteSource& source, Problems& problems) {
+  ResumeConfig config;
+  read_fields<ResumeConfig>(source, kFields, config, problems);
+  return config;
+}
+
+nlohmann::ordered_json resume_schema() {
+  const ResumeConfig defaults;
+  SchemaJson schema = object_schema();
+  add_fields(schema, kFields, defaults);
+  return schema;
+}
+
+}  // namespace lockstep::resume
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
+  const resume::ResumeConfig config = resume::read_resume_config(source, problems);
+  for (const resume::Experiment& each : resume::experiments()) {
+    if (each.name == config.experiment) return each.make(config);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+const SuiteKind& resume_suite() {
+  static const SuiteKind kKind{"resume",
+                                    "a toy run that is stopped, resharded, killed or told to end, and resumed", &make,
+                                    &resume::resume_schema};
+  return kKind;
+}
+
+}  // namespace lockstep

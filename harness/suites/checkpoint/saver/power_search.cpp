@@ -1,0 +1,289 @@
+// Power losses, offline: from the operations of saves every disk that may be left, each of them loaded.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "harness/base/counted.h"
+#include "harness/lib/checkpoint/survey.h"
+#include "harness/suites/checkpoint/saver/kill.h"
+#include "harness/suites/checkpoint/saver/power_disk.h"
+#include "harness/suites/checkpoint/saver/search.h"
+
+namespace lockstep::saver {
+namespace {
+
+using checkpoint::MemoryStorage;
+using checkpoint::OperationKind;
+
+/// So that a shard has several writes, and a write several sectors.
+constexpr int64_t kDiskFloats = 1500;
+constexpr std::size_t kDiskBlock_bytes = 2048;
+/// Ways at one moment; beyond it, all of one loss and all of one thing left, and a draw.
+constexpr std::size_t kMostWays = 1000;
+/// The same where only a part of the moments is tried.
+constexpr std::size_t kMostWaysOfASlice = 100;
+constexpr std::string_view kPowerScenes[] = {"fresh", "over_older", "same_step", "retention", "best", "leftovers"};
+
+/// One save, as it was recorded.
+struct Recorded {
+  const Scene* scene = nullptr;
+  int ranks = 1;
+  bool together = false;  ///< every rank has written before one of them syncs
+  std::unique_ptr<MemoryStorage> before;
+  std::vector<scheduler::Note> notes;
+  std::vector<std::size_t> moments;  ///< operations before which the power goes; the count of them: at the end
+};
+
+/// What is found at one moment under one model.
+struct Left {
+  std::size_t moment = 0;
+  Judgement judgement;
+  Remains remains;
+  std::map<int, std::string> lost;
+};
+
+class PowerSearch final : public Search {
+ public:
+  explicit PowerSearch(const SaverConfig& config) : config_(config) {}
+
+  std::string subject() const override { return "the saver library, the power lost"; }
+
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines;
+    for (const DiskModel model : kDiskModels) lines.push_back(fmt::format("{}: {}", name_of(model), words_of(model)));
+    lines.emplace_back("saves are recorded; before each sync, after the commit is told and at the end the power goes; every disk "
+                       "that may be left then is loaded");
+    return lines;
+  }
+
+  std::vector<Planned> planned(const SuiteRun& run) override {
+    std::vector<Planned> all;
+    if (config_.planted) add_mutants(all);
+    for (const std::string_view scene : kPowerScenes) {
+      for (const int64_t ranks : config_.world_sizes) {
+        for (const bool together : {false, true}) {
+          if (together && ranks == 1) continue;
+          recorded_.push_back(record(scene_named(scene), static_cast<int>(ranks), together, {}));
+          for (const DiskModel model : kDiskModels) all.push_back(states(*recorded_.back(), model));
+        }
+      }
+    }
+    run.say(fmt::format("{} trials", with_commas(static_cast<int64_t>(all.size()))));
+    return all;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    std::vector<std::pair<std::string, std::string>> facts;
+    facts.emplace_back("distinct disks", with_commas(static_cast<int64_t>(distinct_.size())));
+    for (const DiskModel model : kDiskModels)
+      facts.emplace_back(fmt::format("loads of disks that need no less than: {}", words_of(model)),
+                         with_commas(by_model_[static_cast<std::size_t>(model)]));
+    facts.emplace_back("moments at which the power goes",
+                       fmt::format("{} under three models, at {} of them every way that the model allows, at the others a part",
+                                   with_commas(moments_), with_commas(whole_moments_)));
+    facts.emplace_back("saves that were told to be committed before the power went, and are lost", with_commas(lost_));
+    facts.emplace_back("loads that took what no save had saved", with_commas(silent_));
+    return facts;
+  }
+
+  std::vector<std::string> notes() const override {
+    return {"A disk is labelled with the most that a file system may promise where it can still be left. Torn: a write is there "
+            "up to, or from, any multiple of 512 bytes of its file, those of 4,096 among them.",
+            fmt::format("Where a moment allows more than {} disks: all with one thing lost, all with one thing left, pairs of "
+                        "them, and a draw, the same each time.",
+                        most_ways())};
+  }
+
+ private:
+  std::size_t most_ways() const { return config_.points > 0 ? kMostWaysOfASlice : kMostWays; }
+
+  SaveCase case_of_save(const Scene& scene, int ranks, const checkpoint::Planted& planted) const {
+    SaveCase how;
+    how.scene = &scene;
+    how.content = new_content(scene);
+    how.content.floats = kDiskFloats;
+    how.ranks = ranks;
+    how.block_bytes = kDiskBlock_bytes;
+    how.planted = planted;
+    return how;
+  }
+
+  std::unique_ptr<Recorded> record(const Scene& scene, int ranks, bool together, const checkpoint::Planted& planted) {
+    auto recorded = std::make_unique<Recorded>();
+    recorded->scene = &scene;
+    recorded->ranks = ranks;
+    recorded->together = together;
+    recorded->before = disk_of(scene, ranks, contents_);
+    SaveCase how = case_of_save(scene, ranks, planted);
+    if (together) {
+      MemoryStorage probe(*recorded->before);
+      const SaveEnd end = save_scheduled(probe, how, contents_);
+      for (int rank = 0; rank + 1 < ranks; ++rank) {
+        const auto& kinds = end.kinds[static_cast<std::size_t>(rank)];
+        const auto sync = std::ranges::find(kinds, OperationKind::sync);
+        how.preemptions.push_back({rank, sync - kinds.begin(), rank + 1});
+      }
+    }
+    how.notes = how.bytes = true;
+    MemoryStorage disk(*recorded->before);
+    recorded->notes = save_scheduled(disk, how, contents_).notes;
+    std::erase_if(recorded->notes, [](const scheduler::Note& note) { return note.error || !note.mark.empty(); });
+    recorded->moments = moments_of(recorded->notes);
+    return recorded;
+  }
+
+  std::vector<std::size_t> moments_of(const std::vector<scheduler::Note>& notes) const {
+    std::vector<std::size_t> moments;
+    for (std::size_t i = 0; i < notes.size(); ++i) {
+      const checkpoint::Operation& before = notes[i == 0 ? 0 : i - 1].operation;
+      const bool told = before.kind == OperationKind::gather && before.path == "committed";
+      if (is_sync(notes[i].operation.kind) || told) moments.push_back(i);
+    }
+    moments.push_back(notes.size());
+    return even_sample(moments, static_cast<std::size_t>(config_.points));
+  }
+
+  /// Every disk of the model that none before it allows. `each` gets them; false ends it.
+  template <class Each>
+  void explore(const Recorded& recorded, DiskModel model, Each each) {
+    std::set<std::string> seen;
+    for (const DiskModel at : kDiskModels) {
+      PowerDisk disk(*recorded.before, at);
+      bool told = false;
+      std::size_t next = 0;
+      for (const std::size_t moment : recorded.moments) {
+        for (; next < moment; ++next) {
+          const scheduler::Note& note = recorded.notes[next];
+          disk.apply(static_cast<int>(next), note);
+          told = told || (note.operation.kind == OperationKind::gather && note.operation.path == "committed");
+        }
+        bool every = false;
+        const std::vector<Remains> ways = disk.ways(most_ways(), moment, every);
+        if (at == model) {
+          ++moments_;
+          if (every) ++whole_moments_;
+        }
+        for (const Remains& remains : ways) {
+          const std::string hash = disk.hash(remains);
+          if (!seen.insert(hash + (told ? "+" : "-")).second || at != model) continue;
+          if (!each(disk, moment, remains, hash, told)) return;
+        }
+      }
+      if (at == model) return;
+    }
+  }
+
+  std::vector<KnownSave> known_of_save(const Recorded& recorded, bool told, bool& none_may) const {
+    std::vector<KnownSave> known = known_of(*recorded.scene, recorded.ranks);
+    known.front().content.floats = kDiskFloats;
+    if (told) {
+      for (std::size_t i = 1; i < known.size(); ++i) known[i].may = false;
+    }
+    none_may = known.size() == 1 && !told;
+    return known;
+  }
+
+  Judgement judge(const Recorded& recorded, MemoryStorage& disk, bool told) {
+    bool none_may = false;
+    std::vector<KnownSave> known = known_of_save(recorded, told, none_may);
+    // The first save makes the folder: whether it stands is not yet certain.
+    Judgement judged = judge_load(contents_, known, none_may, load_scheduled(disk, 1));
+    if (judged.fault || checkpoint::read_pointer(disk, std::string(kRoot), checkpoint::kLatest).missing) return judged;
+    for (KnownSave& save : known) save.may = true;
+    const Judgement pointed = judge_load(contents_, known, false, load_scheduled(disk, 1, "latest"));
+    if (pointed.fault) return {pointed.outcome, true, "a load of latest: " + pointed.found};
+    return judged;
+  }
+
+  CaseResult fault_of(const Recorded& recorded, DiskModel model, const Judgement& judgement, std::size_t moment,
+                      const std::map<int, std::string>& lost, bool told) const {
+    const std::string at = moment == recorded.notes.size()
+                               ? "after the last operation"
+                               : "before " + checkpoint::in_words(recorded.notes[moment].operation);
+    CaseResult result =
+        case_of(judgement, fmt::format("A save {} by {}: the power goes {}{} ({})", recorded.scene->words,
+                                       counted(recorded.ranks, "rank"), at, told ? ", the commit being told" : "", words_of(model)));
+    std::vector<scheduler::Note> until(recorded.notes.begin(), recorded.notes.begin() + static_cast<std::ptrdiff_t>(moment));
+    for (const auto& [number, mark] : lost) until[static_cast<std::size_t>(number)].mark = mark;
+    result.timeline = timeline_of(until, rank_names(recorded.ranks));
+    result.timeline.push_back({"machine", "the power goes", told ? "the commit was told" : ""});
+    return result;
+  }
+
+  Planned states(const Recorded& recorded, DiskModel model) {
+    Planned planned;
+    planned.trial = {fmt::format("{}:{}-ranks{}:{}", recorded.scene->name, recorded.ranks, recorded.together ? "-together" : "",
+                                 name_of(model)),
+                     fmt::format("power lost, {}", words_of(model)), std::string(recorded.scene->words),
+                     model == DiskModel::least ? 1.0 : 0.2};
+    planned.run = [this, &recorded, model] {
+      std::vector<CaseResult> results;
+      explore(recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string& hash,
+                                   bool told) {
+        const Judgement judgement = judge(recorded, *disk.disk(remains), told);
+        {
+          const std::lock_guard lock(mutex_);
+          distinct_.insert(hash);
+        }
+        ++by_model_[static_cast<std::size_t>(model)];
+        if (judgement.fault && told) ++lost_;
+        if (judgement.outcome == "silent" || judgement.outcome == "mixed") ++silent_;
+        if (count_alike(results, judgement.outcome, judgement.verdict())) return true;
+        if (judgement.fault)
+          results.push_back(fault_of(recorded, model, judgement, moment, disk.lost(remains), told));
+        else
+          results.push_back(case_of(judgement, ""));
+        return true;
+      });
+      return results;
+    };
+    return planned;
+  }
+
+  MutantFound search(std::string_view mutant) {
+    MutantFound found;
+    const checkpoint::Planted planted = mutant_named(mutant).planted;
+    for (const DiskModel model : kDiskModels) {
+      for (const std::string_view scene : {"over_older", "retention", "same_step"}) {
+        const std::unique_ptr<Recorded> recorded = record(scene_named(scene), 2, false, planted);
+        explore(*recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string&,
+                                      bool told) {
+          ++found.tried;
+          const Judgement judgement = judge(*recorded, *disk.disk(remains), told);
+          if (!judgement.fault) return true;
+          const CaseResult result = fault_of(*recorded, model, judgement, moment, disk.lost(remains), told);
+          found.found = true;
+          found.outcome = result.outcome;
+          found.sentence = result.sentence;
+          found.timeline = result.timeline;
+          return false;
+        });
+        if (found.found) return found;
+      }
+    }
+    return found;
+  }
+
+  void add_mutants(std::vector<Planned>& all) {
+    for (const std::string_view mutant : {"no_data_sync", "no_folder_sync", "latest_before_commit"})
+      all.push_back(mutant_trial(mutant, "any disk", "", [this, mutant] { return search(mutant); }));
+  }
+
+  const SaverConfig config_;
+  Contents contents_;
+  std::vector<std::unique_ptr<Recorded>> recorded_;
+  std::mutex mutex_;
+  std::set<std::string> distinct_;
+  std::atomic<int64_t> by_model_[3] = {}, moments_ = 0, whole_moments_ = 0, lost_ = 0, silent_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Search> make_power_search(const SaverConfig& config) { return std::make_unique<PowerSearch>(config); }
+
+}  // namespace lockstep::saver

@@ -1,0 +1,65 @@
+#pragma once
+// What the suites of the saver library have in common: trials that carry what they run, and planted mistakes.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "harness/lib/checkpoint/planted.h"
+#include "harness/suites/engine/planned.h"
+#include "harness/suites/checkpoint/saver/saver_config.h"
+
+namespace lockstep::saver {
+
+/// One kind of search. Made once for each run of the suite.
+class Search {
+ public:
+  virtual ~Search() = default;
+  virtual std::string subject() const = 0;
+  virtual std::vector<std::string> plan() const = 0;
+  virtual std::vector<Planned> planned(const SuiteRun& run) = 0;
+  /// After all trials.
+  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
+  virtual std::vector<std::string> notes() const { return {}; }
+};
+
+std::unique_ptr<Search> make_kill_search(const SaverConfig& config);
+std::unique_ptr<Search> make_schedule_search(const SaverConfig& config);
+std::unique_ptr<Search> make_power_search(const SaverConfig& config);
+std::unique_ptr<Search> make_corruption_search(const SaverConfig& config);
+std::unique_ptr<Search> make_error_search(const SaverConfig& config);
+
+/// A mistake that a search plants to see it found.
+struct Mutant {
+  std::string_view name, words;
+  checkpoint::Planted planted;
+};
+/// Every one that there is; LOCKSTEP_CHECKs the name.
+const Mutant& mutant_named(std::string_view name);
+
+/// What came of the search for one mutant.
+struct MutantFound {
+  bool found = false;
+  int64_t tried = 0;  ///< points, schedules or states, the one that shows it included
+  std::string outcome, sentence;
+  std::vector<TimelineStep> timeline = {};
+};
+
+/// A trial that plants the mutant. Found, it is listed as planted; not found, it is a fault of this suite.
+/// `harmless`: why it does no harm in this search; then finding it would be the fault.
+Planned mutant_trial(std::string_view name, std::string_view place, std::string_view harmless,
+                     std::function<MutantFound()> search);
+
+/// `count` of them, evenly spread; all if count is 0.
+template <class T>
+std::vector<T> even_sample(const std::vector<T>& all, std::size_t count) {
+  if (count == 0 || count >= all.size()) return all;
+  std::vector<T> some;
+  for (std::size_t i = 0; i < count; ++i) some.push_back(all[i * all.size() / count]);
+  return some;
+}
+
+}  // namespace lockstep::saver

@@ -1,0 +1,103 @@
+#include "harness/suites/checkpoint/trainer/restarts.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "harness/base/errors.h"
+#include "harness/run/identity.h"
+#include "harness/suites/checkpoint/trainer/restarts_config.h"
+
+namespace lockstep {
+namespace restarts {
+namespace {
+
+class Worker : public SuiteWorker {
+ public:
+  using Experiments = std::map<std::string, std::unique_ptr<Experiment>>;
+  Worker(const Experiments& experiments, Bench bench) : experiments_(experiments), bench_(std::move(bench)) {}
+  std::vector<CaseResult> run(const Trial& trial) override {
+    return experiments_.at(trial.name.substr(0, trial.name.find(':')))->run(trial, bench_);
+  }
+
+ private:
+  const Experiments& experiments_;
+  Bench bench_;
+};
+
+class TrainerSuite : public Suite {
+ public:
+  explicit TrainerSuite(RestartsConfig config) : config_(std::move(config)) {
+    for (const ExperimentKind& kind : experiment_kinds()) {
+      if (std::ranges::find(config_.tries, kind.name) != config_.tries.end())
+        experiments_[std::string(kind.name)] = kind.make(config_.subject);
+    }
+  }
+
+  std::string subject() const override { return fmt::format("checkpoints of {}, real ranks", config_.cell); }
+
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines;
+    for (const ExperimentKind& kind : experiment_kinds()) {
+      if (experiments_.contains(std::string(kind.name))) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
+    }
+    return lines;
+  }
+
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    std::vector<Trial> all;
+    Bench bench = bench_of(run, "references");
+    for (const ExperimentKind& kind : experiment_kinds()) {
+      const auto experiment = experiments_.find(std::string(kind.name));
+      if (experiment == experiments_.end() || *run.stop_requested != 0) continue;
+      std::vector<Trial> trials = experiment->second->trials(bench);
+      run.say(fmt::format("{}: {} trials, after the runs that they are held against", kind.name, trials.size()));
+      all.insert(all.end(), std::make_move_iterator(trials.begin()), std::make_move_iterator(trials.end()));
+    }
+    return all;
+  }
+
+  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
+    return std::make_unique<Worker>(experiments_, bench_of(run, fmt::format("slot-{}", slot)));
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& [name, experiment] : experiments_) {
+      for (auto& fact : experiment->facts()) all.push_back(std::move(fact));
+    }
+    return all;
+  }
+
+  std::vector<std::string> notes() const override {
+    return {"A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
+            "trials.",
+            "Saves stand between two steps: a position within a step's accumulation is never saved, so none can be lost."};
+  }
+
+ private:
+  Bench bench_of(const SuiteRun& run, const std::string& name) const {
+    return Bench(rank_program_path(), fmt::format("{}/work/{}", run.out_dir, name), config_.deadline_s, run.stop_requested);
+  }
+
+  RestartsConfig config_;
+  Worker::Experiments experiments_;
+};
+
+std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
+  RestartsConfig config = read_restarts_config(source, problems);
+  return problems.empty() ? std::make_unique<TrainerSuite>(std::move(config)) : nullptr;
+}
+
+}  // namespace
+}  // namespace restarts
+
+const SuiteKind& trainer_suite() {
+  static const SuiteKind kKind{
+      "trainer", "real runs of a trainer, killed, told to stop and started again, held against runs that were not",
+      &restarts::make, &restarts::restarts_schema};
+  return kKind;
+}
+
+}  // namespace lockstep

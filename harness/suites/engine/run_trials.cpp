@@ -1,0 +1,175 @@
+#include "harness/suites/engine/run_trials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+
+#include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
+
+namespace lockstep {
+namespace {
+
+std::string trimmed(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(' '), end = text.find_last_not_of(' ');
+  return begin == std::string::npos ? "" : text.substr(begin, end - begin + 1);
+}
+
+/// Trials that have run, in the order of the list, whichever slot took them.
+class Trials {
+ public:
+  Trials(std::vector<Trial> trials, const TrialOptions& options)
+      : trials_(std::move(trials)), results_(trials_.size()), options_(options), started_(options.clock()) {
+    for (const Trial& trial : trials_) estimate_s_ += trial.estimate_s;
+  }
+
+  /// The next one, or nothing: all are taken.
+  const Trial* take(std::size_t& index) {
+    const std::lock_guard lock(mutex_);
+    if (next_ == trials_.size() || failed_) return nullptr;
+    index = next_++;
+    return &trials_[index];
+  }
+
+  void put(std::size_t index, std::vector<CaseResult> cases) {
+    const std::lock_guard lock(mutex_);
+    for (const CaseResult& each : cases) {
+      if (each.verdict == CaseVerdict::fault) progress_.faults += each.cases;
+    }
+    results_[index] = std::move(cases);
+    done_s_ += trials_[index].estimate_s;
+    ++progress_.done;
+    progress_.all = trials_.size();
+    progress_.elapsed_s = options_.clock() - started_;
+    const double share = estimate_s_ > 0 ? done_s_ / estimate_s_
+                                         : static_cast<double>(progress_.done) / static_cast<double>(progress_.all);
+    progress_.left_s = share > 0 ? progress_.elapsed_s * (1 - share) / share : 0;
+    if (options_.on_progress) options_.on_progress(progress_);
+  }
+
+  void fail(std::exception_ptr error) {
+    const std::lock_guard lock(mutex_);
+    if (!failed_) failed_ = std::move(error);
+  }
+  void throw_if_failed() const {
+    if (failed_) std::rethrow_exception(failed_);
+  }
+  bool empty() const { return trials_.empty(); }
+  std::size_t size() const { return trials_.size(); }
+  std::size_t done() const { return progress_.done; }
+
+  SuiteResult counted() const {
+    SuiteResult result;
+    using Key = std::tuple<std::string, std::string, std::string, CaseVerdict>;
+    std::map<Key, std::size_t> rows;
+    std::vector<std::size_t> listed;
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      if (!results_[i]) continue;
+      const Trial& trial = trials_[i];
+      ++result.trials;
+      for (const CaseResult& each : *results_[i]) {
+        const auto [row, added] =
+            rows.try_emplace(Key(trial.failure, trial.place, each.outcome, each.verdict), result.table.size());
+        if (added) {
+          result.table.push_back({trial.failure, trial.place, each.outcome, each.verdict, 0});
+          listed.push_back(0);
+        }
+        result.table[row->second].cases += each.cases;
+        result.cases += each.cases;
+        if (each.verdict == CaseVerdict::good) continue;
+        if (each.verdict == CaseVerdict::fault) result.faults += each.cases;
+        if (each.verdict == CaseVerdict::undecided) result.undecided += each.cases;
+        if (++listed[row->second] > options_.findings_a_row) {
+          ++result.findings_left_out;
+          continue;
+        }
+        result.findings.push_back({trial.name, trial.failure, trial.place, each.outcome, each.verdict, each.sentence,
+                                   each.timeline, ""});
+      }
+    }
+    result.seconds = options_.clock() - started_;
+    return result;
+  }
+
+ private:
+  std::vector<Trial> trials_;
+  std::vector<std::optional<std::vector<CaseResult>>> results_;
+  const TrialOptions& options_;
+  double started_, estimate_s_ = 0, done_s_ = 0;
+  std::mutex mutex_;
+  std::size_t next_ = 0;
+  std::exception_ptr failed_;
+  TrialProgress progress_;
+};
+
+void work(Suite& suite, const SuiteRun& run, int slot, Trials& trials) {
+  try {
+    const std::unique_ptr<SuiteWorker> worker = suite.worker(run, slot);
+    std::size_t index = 0;
+    while (*run.stop_requested == 0) {
+      const Trial* trial = trials.take(index);
+      if (trial == nullptr) return;
+      std::vector<CaseResult> cases = worker->run(*trial);
+      if (*run.stop_requested == 0) trials.put(index, std::move(cases));
+    }
+  } catch (...) {
+    trials.fail(std::current_exception());
+  }
+}
+
+}  // namespace
+
+TrialFilter::TrialFilter(const std::string& only) {
+  if (only.find("==") == std::string::npos && only.find("!=") == std::string::npos) {
+    name_ = trimmed(only);
+    return;
+  }
+  for (std::size_t begin = 0; begin <= only.size();) {
+    const std::size_t end = std::min(only.find("&&", begin), only.size());
+    const std::string part = only.substr(begin, end - begin);
+    const std::size_t sign = std::min(part.find("=="), part.find("!="));
+    const std::string key = trimmed(part.substr(0, std::min(sign, part.size())));
+    if (sign >= part.size() || (key != "failure" && key != "place")) {
+      throw ConfigError(fmt::format("--only {}: a trial is selected by its name, or by failure==… and place==…",
+                                    in_quotes(only)));
+    }
+    conditions_.push_back({key == "place", part[sign] == '=', trimmed(part.substr(sign + 2))});
+    begin = end + 2;
+  }
+}
+
+bool TrialFilter::takes(const Trial& trial) const {
+  if (conditions_.empty()) return name_.empty() || trial.name == name_;
+  return std::ranges::all_of(conditions_, [&](const Condition& condition) {
+    return ((condition.of_place ? trial.place : trial.failure) == condition.value) == condition.equal;
+  });
+}
+
+TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& options) {
+  const TrialFilter filter(options.only);
+  std::vector<Trial> selected = suite.trials(run);
+  std::erase_if(selected, [&](const Trial& trial) { return !filter.takes(trial); });
+  Trials trials(std::move(selected), options);
+  const int slots = std::clamp(run.jobs, 1, static_cast<int>(std::max<std::size_t>(1, trials.size())));
+  {
+    std::vector<std::jthread> threads;
+    for (int slot = 0; slot < slots && !trials.empty(); ++slot)
+      threads.emplace_back([&, slot] { work(suite, run, slot, trials); });
+  }
+  trials.throw_if_failed();
+  TrialsDone done{trials.counted(), trials.done() < trials.size()};
+  done.result.subject = suite.subject();
+  done.result.facts = suite.facts();
+  done.result.notes = suite.notes();
+  done.result.tables = suite.tables();
+  done.result.charts = suite.charts();
+  return done;
+}
+
+}  // namespace lockstep

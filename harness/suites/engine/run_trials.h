@@ -1,0 +1,52 @@
+#pragma once
+// Runs a suite's trials on its slots and counts what came of them.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "harness/suites/engine/suite.h"
+
+namespace lockstep {
+
+/// Which trials `--only` selects: one by its name, or all of a failure, a place, or both
+/// ("failure==kill && place!=rank 0, write"). Throws ConfigError on a text that is neither.
+class TrialFilter {
+ public:
+  /// Empty: all of them.
+  explicit TrialFilter(const std::string& only);
+  bool takes(const Trial& trial) const;
+
+ private:
+  struct Condition {
+    bool of_place = false, equal = true;
+    std::string value;
+  };
+  std::string name_;  ///< of the one trial, if there are no conditions
+  std::vector<Condition> conditions_;
+};
+
+/// How far the trials are; called from their threads, one call at a time.
+struct TrialProgress {
+  std::size_t done = 0, all = 0;
+  int64_t faults = 0;
+  double elapsed_s = 0, left_s = 0;
+};
+
+struct TrialOptions {
+  std::string only;
+  std::function<void(const TrialProgress&)> on_progress;  ///< may be empty
+  std::function<double()> clock;                          ///< seconds
+  std::size_t findings_a_row = 5;  ///< of each failure, place and outcome that many findings are listed
+};
+
+struct TrialsDone {
+  SuiteResult result;  ///< without kind and replays
+  bool interrupted = false;
+};
+
+/// Prepares the suite and runs the selected trials. The result does not depend on the number of jobs, if trials do
+/// not. Throws what the suite throws.
+TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+#pragma once
+// A suite: trials of a library or of a program under failures, each on its own, many at once. It is named in a
+// config by the key `suite` and has a section of its own; harness/suites/engine/kinds.h lists what there is.
+//
+// To add one: a class of Suite and its SuiteKind in a room of its own, a line in
+// harness/cli/session/suites.cpp, a config, a test. How trials are spread over slots, counted, reported, replayed and
+// selected by --only is none of its business.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/verdict/results/suite_results.h"
+
+namespace lockstep {
+
+/// One trial before it runs.
+struct Trial {
+  std::string name;     ///< unique, of letters, digits and ._:@,+-/: `--only` takes it
+  std::string failure;  ///< what is done: "kill", "write fails with ENOSPC"; a row of the table
+  std::string place;    ///< at what kind of place: "rank 1, rename"; a row of the table
+  double estimate_s = 0;
+};
+
+/// How one case of a trial, or several that ended alike, came out.
+struct CaseResult {
+  std::string outcome;  ///< a column of the table: "whole, new", "torn"
+  CaseVerdict verdict = CaseVerdict::good;
+  int64_t cases = 1;
+  std::string sentence;  ///< of all but good ones: who did what, what was expected, what was found
+  std::vector<TimelineStep> timeline = {};
+};
+
+/// What a suite is run with.
+struct SuiteRun {
+  std::string out_dir;  ///< exists, and is this process's own
+  int jobs = 1;         ///< workers at once
+  const volatile int* stop_requested = nullptr;  ///< not null; other than 0: end soon, whatever is unfinished
+  std::function<void(const std::string&)> say;   ///< a line for people; from the calling thread of trials() alone
+};
+
+/// Runs trials one after the other on one thread: made, used and destroyed there.
+class SuiteWorker {
+ public:
+  virtual ~SuiteWorker() = default;
+  virtual std::vector<CaseResult> run(const Trial& trial) = 0;
+};
+
+class Suite {
+ public:
+  virtual ~Suite() = default;
+  /// What is tried, in a few words.
+  virtual std::string subject() const = 0;
+  /// What would be tried, a line each; runs nothing.
+  virtual std::vector<std::string> plan() const = 0;
+  /// Every trial, in the order in which they are counted; runs before them what they are judged against. Throws
+  /// ConfigError (what is to be tried fails without a failure), MachineError.
+  virtual std::vector<Trial> trials(const SuiteRun& run) = 0;
+  /// The worker of one slot, from 0. Called after trials(), from the thread that uses it.
+  virtual std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) = 0;
+  /// After all trials: a few figures for the report's head, and what could not be seen.
+  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
+  virtual std::vector<std::string> notes() const { return {}; }
+  /// What was measured, for every report to show alike: tables of short texts, and charts of numbers.
+  virtual std::vector<SuiteTable> tables() const { return {}; }
+  virtual std::vector<SuiteChart> charts() const { return {}; }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+#pragma once
+// The suite `faults`: programs with one fault each and their correct twins, on real ranks, watched as lockstep watches its
+// own runs (docs/faults.md).
+
+#include "harness/suites/engine/kinds.h"
+
+namespace lockstep {
+
+const SuiteKind& faults_suite();
+
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+#pragma once
+// What trials measured, gathered over all slots.
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/suites/engine/suite.h"
+
+namespace lockstep::faults {
+
+/// One wrong program, as the report tells it.
+struct Noticed {
+  std::string kind, by;     ///< "hung", "check"; by: empty where nobody noticed
+  double after_s = -1;      ///< from the act to the first word; -1: only the finished run told, or not measured
+  std::string words;
+  int64_t steps_lost = 0;   ///< steps that had ended before the act, and are in no file of some rank
+  std::string outcome = "named";                ///< as the trial's: "named", "missed"
+  CaseVerdict verdict = CaseVerdict::good;
+};
+
+class Figures {
+ public:
+  void noticed(Noticed one);
+  /// Of a correct program of that kind: was nothing said of it?
+  void twin(const std::string& kind, bool silent);
+  /// A duration of that name: "dead", "hung".
+  void add(const std::string& name, double seconds);
+  void count(const std::string& name, bool good);
+  /// "199 of 200" of what was counted.
+  std::vector<std::pair<std::string, std::string>> facts() const;
+  /// Durations with n, median, 99th percentile and maximum; families of faults; each kind: by whom, when, in which words, what was lost, and
+  /// what was said of its twin. Those of which there is something to say.
+  std::vector<SuiteTable> tables() const;
+  /// Time from the act to the first word by kind, against the threshold and a save's; and the durations.
+  std::vector<SuiteChart> charts(double threshold_s, double disk_threshold_s) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::vector<Noticed>> kinds_;
+  std::map<std::string, std::pair<int64_t, int64_t>> twins_;  ///< silent ones, all
+  std::map<std::string, std::vector<double>> seconds_;
+  std::map<std::string, std::pair<int64_t, int64_t>> counts_;  ///< good ones, all
+};
+
+}  // namespace lockstep::faults

@@ -1,0 +1,105 @@
+#include "harness/suites/foreign_saver/bench.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "harness/base/errors.h"
+
+namespace lockstep::program {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr double kServerStart_s = 180;
+
+void make_empty(const std::string& folder) {
+  std::error_code error;
+  fs::remove_all(folder, error);
+  fs::create_directories(folder, error);
+  if (error) throw MachineError(folder + ": cannot be made empty: " + error.message());
+}
+
+void copy_folder(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks, error);
+  if (error) throw MachineError(to + ": cannot be copied from " + from + ": " + error.message());
+}
+
+std::string emptied_folder(const SuiteRun& run, int slot) {
+  const std::string folder = fmt::format("{}/work/{}", run.out_dir, slot);
+  make_empty(folder);
+  return fs::canonical(folder).string();
+}
+
+}  // namespace
+
+Bench::Bench(const ProgramConfig& config, const SuiteRun& run, int slot)
+    : config_(config),
+      run_(run),
+      folder_(emptied_folder(run, slot)),
+      out_(folder_ + "/out"),
+      before_(folder_ + "/before"),
+      resumed_(folder_ + "/resumed"),
+      tracer_(folder_ + "/printed.log") {
+  make_empty(out_);
+  if (!config_.setup.empty()) {
+    const TracedRun made = command(config_.setup, options());
+    if (made.hung || made.exit_status != 0) {
+      const std::string how =
+          made.hung ? std::string("did not end in time") : fmt::format("ended with status {}", made.exit_status);
+      throw ConfigError(fmt::format("program.setup {}: {}", how, last_line(printed())));
+    }
+  }
+  copy_folder(out_, before_);
+}
+
+TraceOptions Bench::options() const {
+  TraceOptions options;
+  options.deadline_s = config_.deadline_s;
+  options.grace_s = config_.grace_s;
+  options.patience_s = config_.patience_s;
+  options.stop_requested = run_.stop_requested;
+  return options;
+}
+
+TracedRun Bench::command(const std::string& text, const TraceOptions& options) {
+  const bool by_server = !config_.server.empty();
+  const std::string filled = filled_in(text, out_, resumed_ + "/result", !by_server);
+  if (!by_server) return tracer_.run(filled, options);
+  if (!tracer_.has_server()) {
+    const std::string problem = tracer_.start_server(config_.server, kServerStart_s);
+    if (!problem.empty()) throw ConfigError("program.server: " + problem + ": " + last_line(printed()));
+  }
+  return tracer_.run_line(filled, options);
+}
+
+void Bench::empty() { make_empty(out_); }
+
+void Bench::restore() {
+  std::error_code error;
+  fs::remove_all(out_, error);
+  copy_folder(before_, out_);
+}
+
+TracedRun Bench::save(const Intervention& intervention, bool whole) {
+  TraceOptions wanted = options();
+  wanted.watched = out_;
+  wanted.intervention = intervention;
+  wanted.whole = whole;
+  return command(config_.save, wanted);
+}
+
+void Bench::resume(Observed& observed) {
+  make_empty(resumed_);
+  TracedRun run;
+  if (!config_.resume.empty()) run = command(config_.resume, options());
+  if (!config_.check.empty() && !run.hung) run = command(config_.check, options());
+  observed.resume_hung = run.hung;
+  observed.resume_status = run.exit_status;
+  observed.said = last_line(printed());
+  if (run.exit_status == 0 && !run.hung) observed.result = end_result_of(resumed_ + "/result");
+}
+
+}  // namespace lockstep::program

@@ -1,0 +1,53 @@
+#pragma once
+// Which failures are tried at which operations.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/suites/engine/suite.h"
+#include "harness/suites/foreign_saver/operation.h"
+#include "harness/suites/foreign_saver/tracer.h"
+
+namespace lockstep::program {
+
+struct FailureKind {
+  std::string_view name;  ///< as configs and trials have it: "kill", "ENOSPC"
+  std::string_view row;   ///< in the table: "killed", "fails with ENOSPC"
+  std::string_view help;
+  InjectedFault injected;
+  int error = 0;
+  bool (*fits)(const Operation& operation) = nullptr;  ///< can it happen to that operation?
+};
+std::span<const FailureKind> failure_kinds();
+/// Null if there is none.
+const FailureKind* find_failure_kind(std::string_view name);
+
+/// The processes that write, in the order of their lineages: "0", "0.1", "0.1.2", "0.2". Their places are the writers'
+/// numbers.
+std::vector<std::string> writers_of(const std::vector<Operation>& operations);
+
+struct PlannedFailure {
+  Trial trial;
+  const FailureKind* kind = nullptr;  ///< null: nothing fails
+  Intervention intervention;
+  std::string words;  ///< "writer 1 is killed before its operation 7, rename a to b"
+};
+
+struct FailurePlan {
+  std::vector<PlannedFailure> failures;
+  std::vector<std::pair<std::string, std::string>> facts;  ///< failure -> "41 of 212 operations, an even sample"
+};
+
+struct PlanLimits {
+  std::vector<std::string> kinds;  ///< empty: all
+  int64_t points = 0;              ///< most operations a failure; 0: all
+  double trial_s = 0;              ///< estimate of one
+};
+/// Trials of a recorded run: two without a failure first, then failure by failure, writer by writer, in their order.
+FailurePlan plan_failures(const std::vector<Operation>& operations, const PlanLimits& limits);
+
+}  // namespace lockstep::program

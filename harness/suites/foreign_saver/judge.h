@@ -1,0 +1,49 @@
+#pragma once
+// What became of a save: the end result of a resumption held against those of undisturbed saves.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/suites/engine/suite.h"
+
+namespace lockstep::program {
+
+/// What a resume command made, in parts: a folder's files by path, each with its hash; of a single file its lines.
+struct EndResult {
+  std::vector<std::pair<std::string, std::string>> parts;
+  bool operator==(const EndResult&) const = default;
+};
+/// Nothing if there is neither file nor folder.
+std::optional<EndResult> end_result_of(const std::string& path);
+
+/// What may be found. A list is empty where the resume command refuses, as it may.
+struct Expected {
+  std::optional<EndResult> fresh;   ///< resumed from an empty folder
+  std::optional<EndResult> before;  ///< resumed from what stands there before the save
+  bool had_before = false;          ///< something did, and could be resumed
+  std::vector<EndResult> after;     ///< resumed after an undisturbed save; several writers may end in several orders
+};
+
+/// What a trial left.
+struct Observed {
+  bool may_lose = false;  ///< the save was not acknowledged: what stood before may stand now
+  bool must_succeed = false;  ///< nothing was done to it but that its writers were held in an order
+  bool save_hung = false;
+  int save_status = 0;
+  bool resume_hung = false;
+  int resume_status = 0;
+  std::optional<EndResult> result;  ///< of the resumption, if it ended with status 0
+  std::string said;                 ///< its last line
+};
+
+/// Outcome and sentence; `failure`: what was done, in words without a full stop.
+CaseResult judge_save(const Expected& expected, const Observed& observed, const std::string& failure);
+/// The same by the user's own check: status 0 is whole.
+CaseResult judge_check(const Observed& observed, const std::string& failure);
+
+/// The last line that is not empty, at most 300 bytes of it.
+std::string last_line(const std::string& text);
+
+}  // namespace lockstep::program

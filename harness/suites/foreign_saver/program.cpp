@@ -1,0 +1,272 @@
+#include "harness/suites/foreign_saver/program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <set>
+
+#include "harness/base/clock.h"
+#include "harness/base/counted.h"
+#include "harness/base/errors.h"
+#include "harness/suites/foreign_saver/bench.h"
+#include "harness/suites/foreign_saver/failures.h"
+#include "harness/suites/foreign_saver/recording.h"
+
+namespace lockstep {
+namespace program {
+namespace {
+
+/// What all trials share, fixed before the first one.
+struct Reference {
+  Expected expected;
+  std::vector<std::string> writers;
+  FailurePlan plan;
+};
+
+/// What they tell beside their outcomes.
+struct Tally {
+  std::atomic<int64_t> stuck = 0;
+  std::mutex mutex;
+  std::set<std::string> notes;
+};
+
+class Worker : public SuiteWorker {
+ public:
+  Worker(const ProgramConfig& config, const Reference& reference, Tally& tally, const SuiteRun& run, int slot)
+      : config_(config), reference_(reference), tally_(tally), bench_(config, run, slot) {}
+
+  std::vector<CaseResult> run(const Trial& trial) override {
+    const auto name_of_planned = [](const PlannedFailure& each) -> const std::string& { return each.trial.name; };
+    const auto planned = std::ranges::find(reference_.plan.failures, trial.name, name_of_planned);
+    LOCKSTEP_CHECK(planned != reference_.plan.failures.end(), "a trial that was planned is known");
+    bench_.restore();
+    const TracedRun saved = bench_.save(planned->intervention, false);
+    if (saved.stuck) ++tally_.stuck;
+    {
+      const std::lock_guard lock(tally_.mutex);
+      tally_.notes.insert(saved.notes.begin(), saved.notes.end());
+    }
+    if (planned->kind != nullptr && !saved.acted) return {not_reached(*planned, saved)};
+    Observed observed;
+    observed.save_hung = saved.hung;
+    observed.save_status = saved.exit_status;
+    const InjectedFault injected = planned->intervention.injected;
+    observed.may_lose = injected == InjectedFault::kill || injected == InjectedFault::kill_all || saved.exit_status != 0;
+    // A held writer that the others waited for may have met their time limits: that is our doing.
+    observed.must_succeed = (injected == InjectedFault::nothing || injected == InjectedFault::hold) && !saved.stuck;
+    if (!saved.hung) bench_.resume(observed);
+    CaseResult result = config_.check.empty() ? judge_save(reference_.expected, observed, planned->words)
+                                              : judge_check(observed, planned->words);
+    if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(saved, *planned, reference_.writers);
+    return {std::move(result)};
+  }
+
+ private:
+  static CaseResult not_reached(const PlannedFailure& planned, const TracedRun& saved) {
+    CaseResult result{"not reached", CaseVerdict::undecided, 1, "", {}};
+    result.sentence =
+        fmt::format("{}: the run came to {} in all, and that operation was not among them; its order differs from run to "
+                    "run",
+                    planned.words, counted(static_cast<int64_t>(saved.operations.size()), "operation"));
+    return result;
+  }
+
+  const ProgramConfig& config_;
+  const Reference& reference_;
+  Tally& tally_;
+  Bench bench_;
+};
+
+class ProgramSuite : public Suite {
+ public:
+  explicit ProgramSuite(ProgramConfig config) : config_(std::move(config)) {}
+
+  std::string subject() const override { return config_.subject.empty() ? config_.save : config_.subject; }
+
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines{"save: " + config_.save};
+    if (!config_.server.empty()) lines.push_back("by a server that starts once a slot: " + config_.server);
+    for (const FailureKind& kind : failure_kinds()) {
+      const auto at = std::ranges::find(config_.failures, kind.name);
+      if (config_.failures.empty() || at != config_.failures.end()) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
+    }
+    lines.push_back(fmt::format("at {} on files that an undisturbed save is seen to do",
+                                config_.points == 0 ? std::string("every operation")
+                                                    : fmt::format("{} of the operations, evenly spread,", config_.points)));
+    return lines;
+  }
+
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    if (const std::string problem = tracing_problem(); !problem.empty()) throw MachineError(problem);
+    Bench bench(config_, run, 0);
+    take_before(bench);
+    const double started = monotonic_s();
+    const TracedRun first = undisturbed(bench);
+    const double trial_s = monotonic_s() - started;
+    check_first(first);
+    write_recording(first, run.out_dir);
+    reference_.writers = writers_of(first.operations);
+    if (config_.check.empty()) take_after(bench);
+    reference_.plan = plan_failures(first.operations, {config_.failures, config_.points, trial_s});
+    describe(first);
+    std::vector<Trial> trials;
+    for (const PlannedFailure& planned : reference_.plan.failures) trials.push_back(planned.trial);
+    run.say(fmt::format("an undisturbed save does {} in {}; {} of {:.2g} s each",
+                        counted(static_cast<int64_t>(first.operations.size()), "operation"),
+                        counted(static_cast<int64_t>(reference_.writers.size()), "writer"),
+                        counted(static_cast<int64_t>(trials.size()), "trial"), trial_s));
+    return trials;
+  }
+
+  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
+    return std::make_unique<Worker>(config_, reference_, tally_, run, slot);
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override {
+    std::vector<std::pair<std::string, std::string>> facts = facts_;
+    facts.insert(facts.end(), reference_.plan.facts.begin(), reference_.plan.facts.end());
+    if (tally_.stuck > 0)
+      facts.emplace_back(
+          "schedules that cannot occur",
+          fmt::format("{}: the other writer waited for the held one, which went on first", tally_.stuck.load()));
+    return facts;
+  }
+
+  std::vector<std::string> notes() const override {
+    std::vector<std::string> notes = notes_;
+    notes.insert(notes.end(), tally_.notes.begin(), tally_.notes.end());
+    notes.emplace_back(
+        "A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
+        "trials.");
+    return notes;
+  }
+
+ private:
+  /// Resumed from nothing, and from what stands there before the save.
+  void take_before(Bench& bench) {
+    if (!config_.check.empty()) return;
+    Observed fresh, before;
+    bench.empty();
+    bench.resume(fresh);
+    reference_.expected.fresh = fresh.result;
+    bench.restore();
+    bench.resume(before);
+    reference_.expected.before = before.result;
+    reference_.expected.had_before = !config_.setup.empty() && before.result;
+    if (!config_.setup.empty() && !before.result)
+      throw ConfigError("program.resume refuses what program.setup made: " + before.said);
+  }
+
+  /// A save without a failure. Where its writers collide by themselves, one in which they come one after the other.
+  TracedRun undisturbed(Bench& bench) {
+    bench.restore();
+    TracedRun run = bench.save({}, true);
+    const std::vector<std::string> writers = writers_of(run.operations);
+    if (run.exit_status != 0 && writers.size() > 1 && !run.hung) {
+      TracedRun ordered = in_order(bench, writers.front(), writers.back());
+      if (ordered.exit_status == 0) run = std::move(ordered);
+    }
+    if (run.hung || run.exit_status != 0) {
+      const std::string how =
+          run.hung ? std::string("did not end in time") : fmt::format("ended with status {}", run.exit_status);
+      throw ConfigError(fmt::format("program.save {} without a failure: {}", how, last_line(bench.printed())));
+    }
+    Observed observed;
+    bench.resume(observed);
+    if (observed.resume_hung || observed.resume_status != 0 || (config_.check.empty() && !observed.result)) {
+      throw ConfigError(fmt::format("{} refuses an undisturbed save (status {}): {}",
+                                    config_.check.empty() ? "program.resume" : "program.check", observed.resume_status,
+                                    observed.resume_status == 0 ? "it wrote nothing to {resume}" : observed.said));
+    }
+    if (observed.result) add_after(*observed.result);
+    return run;
+  }
+
+  /// The first writer stands before its first operation until the other one has ended.
+  static TracedRun in_order(Bench& bench, const std::string& held, const std::string& rival) {
+    bench.restore();
+    return bench.save({InjectedFault::hold, held, 1, 0, rival}, true);
+  }
+
+  void add_after(const EndResult& result) {
+    std::vector<EndResult>& after = reference_.expected.after;
+    if (std::ranges::find(after, result) == after.end()) after.push_back(result);
+  }
+
+  void check_first(const TracedRun& first) const {
+    if (first.operations.empty())
+      throw ConfigError("program.save wrote nothing below {out} that the tracer saw; does it save there?");
+    const auto writers = static_cast<int64_t>(writers_of(first.operations).size());
+    if (config_.writers > 0 && writers != config_.writers)
+      throw ConfigError(fmt::format("program.writers: {} expected, {} seen", counted(config_.writers, "writer"), writers));
+  }
+
+  /// Every end result that an undisturbed save may have: that of a second one must be known, unless its writers race; then
+  /// each order of two writers, one after the other, counts.
+  void take_after(Bench& bench) {
+    const TracedRun second = undisturbed(bench);
+    const std::vector<EndResult> natural = reference_.expected.after;
+    std::vector<EndResult> serial;
+    for (const std::string& first : reference_.writers) {
+      for (const std::string& rival : reference_.writers) {
+        if (first == rival || reference_.writers.size() > kMostOrdered) continue;
+        const TracedRun run = in_order(bench, first, rival);
+        if (run.stuck || run.hung || !run.acted || run.exit_status != 0) continue;
+        Observed observed;
+        bench.resume(observed);
+        const bool is_new = observed.result && std::ranges::find(serial, *observed.result) == serial.end();
+        if (is_new) serial.push_back(*observed.result);
+      }
+    }
+    if (!serial.empty()) {
+      reference_.expected.after = serial;
+      facts_.emplace_back("end results of writers one after the other", std::to_string(serial.size()));
+    } else if (natural.size() > 1) {
+      throw ConfigError(
+          "two undisturbed saves were resumed to different end results; let program.save and program.resume give the same "
+          "bytes each time (seeds, times, paths)");
+    }
+    const std::vector<EndResult>& after = reference_.expected.after;
+    if (reference_.expected.before && std::ranges::find(after, *reference_.expected.before) != after.end())
+      notes_.emplace_back(
+          "The end result is the same whether the new save or the old one was resumed: lost work cannot be seen; let "
+          "program.resume write which step it began at.");
+  }
+
+  void describe(const TracedRun& first) {
+    std::string each;
+    for (std::size_t i = 0; i < reference_.writers.size(); ++i) {
+      const std::string& writer = reference_.writers[i];
+      const auto count = std::ranges::count(first.operations, writer, &Operation::process);
+      each += fmt::format("{}writer {} ({}): {}", each.empty() ? "" : ", ", i, first.programs.at(writer), count);
+    }
+    facts_.emplace_back("operations of an undisturbed save", fmt::format("{} ({})", first.operations.size(), each));
+    tally_.notes.insert(first.notes.begin(), first.notes.end());
+  }
+
+  static constexpr std::size_t kMostOrdered = 3;
+  ProgramConfig config_;
+  Reference reference_;
+  Tally tally_;
+  std::vector<std::pair<std::string, std::string>> facts_;
+  std::vector<std::string> notes_;
+};
+
+std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
+  return std::make_unique<ProgramSuite>(read_program_config(source, problems));
+}
+
+}  // namespace
+}  // namespace program
+
+const SuiteKind& program_suite() {
+  static const SuiteKind kKind{
+      "program", "a program that saves, run under ptrace with a failure at one operation on files", &program::make,
+      &program::program_schema};
+  return kKind;
+}
+
+}  // namespace lockstep

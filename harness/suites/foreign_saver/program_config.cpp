@@ -1,0 +1,129 @@
+#include "harness/suites/foreign_saver/program_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/nearest.h"
+#include "harness/base/shell_word.h"
+#include "harness/verdict/config/field_schema.h"
+#include "harness/verdict/config/ranges.h"
+#include "harness/suites/engine/section_schema.h"
+#include "harness/suites/foreign_saver/failures.h"
+
+namespace lockstep::program {
+namespace {
+
+constexpr std::string_view kFailures = "program.failures";
+constexpr Range kSeconds{0.05, 86400};
+
+#define PROGRAM(member, ...)                                                                     \
+  Field<ProgramConfig> {                                                                         \
+    {"program." #member, __VA_ARGS__}, [](ProgramConfig& c) -> FieldRef { return ref_to(c.member); } \
+  }
+const std::array kFields{
+    PROGRAM(subject, {}, "", "what is tried, in a few words; empty: the save command"),
+    PROGRAM(server, {}, "",
+            "command that starts once, prints ready, takes save, resume and setup as lines, and forks for each; empty: "
+            "each command is started by itself"),
+    PROGRAM(setup, {}, "", "makes in {out} what stands there before the save: an older checkpoint; empty: nothing does"),
+    PROGRAM(save, {}, "", "saves into the folder {out}; runs under the tracer"),
+    PROGRAM(resume, {}, "", "goes on from what stands in {out}; writes its end result to the file or folder {resume}"),
+    PROGRAM(check, {}, "",
+            "instead of comparing end results: exit 0 if what stands in {out} (and {resume}) is whole; else its last line "
+            "says what is wrong"),
+    PROGRAM(points, Range{0, 1e9}, "operations", "most operations at which each failure is tried, evenly spread; 0: all"),
+    PROGRAM(writers, Range{0, 4096}, "processes", "that must be seen to write; 0: any number"),
+    PROGRAM(deadline_s, kSeconds, "s", "a command that takes longer hangs"),
+    PROGRAM(grace_s, kSeconds, "s", "for processes that outlive the save command; then they are killed"),
+    PROGRAM(patience_s, kSeconds, "s", "a held writer goes on if nothing has moved for so long"),
+};
+#undef PROGRAM
+
+std::vector<std::string_view> failure_names() {
+  std::vector<std::string_view> names;
+  for (const FailureKind& kind : failure_kinds()) names.push_back(kind.name);
+  return names;
+}
+
+void read_failures(const Entry& entry, ProgramConfig& config, Problems& problems) {
+  if (!entry.value.is_sequence() || entry.value.items.empty()) {
+    problems.add(entry.place, "program.failures must be a list of failures");
+    return;
+  }
+  const std::vector<std::string_view> names = failure_names();
+  for (const YamlNode& item : entry.value.items) {
+    if (find_failure_kind(item.text) != nullptr) {
+      config.failures.push_back(item.text);
+      continue;
+    }
+    std::string known;
+    for (const std::string_view name : names) known += (known.empty() ? "" : ", ") + std::string(name);
+    problems.add(item.place, fmt::format("unknown failure {}; known are {}", in_quotes(item.text), known),
+                 nearest(item.text, names));
+  }
+}
+
+/// Every {word} of a command must be a placeholder that it may have, and those that it needs must stand there.
+void check_placeholders(const SuiteSource& source, std::string_view key, const std::string& command,
+                        std::span<const std::string_view> needed, Problems& problems) {
+  if (command.empty()) return;
+  const Entry* entry = source.find(key);
+  const Place place = entry != nullptr ? entry->place : source.place;
+  for (const std::string_view each : needed) {
+    if (command.find(each) == std::string::npos)
+      problems.add(place, fmt::format("{} lacks the placeholder {}", key, each));
+  }
+}
+
+}  // namespace
+
+ProgramConfig read_program_config(const SuiteSource& source, Problems& problems) {
+  ProgramConfig config;
+  SuiteSource plain = source;
+  if (const Entry* entry = source.find(kFailures); entry != nullptr) {
+    read_failures(*entry, config, problems);
+    std::erase_if(plain.entries, [](const Entry& each) { return each.key == kFailures; });
+  }
+  read_fields<ProgramConfig>(plain, kFields, config, problems);
+  if (config.save.empty()) problems.add(source.place, "program.save is missing: the command that saves into {out}");
+  if (config.resume.empty() && config.check.empty())
+    problems.add(source.place,
+                 "program.resume is missing: the command that goes on from {out} and writes its end result to {resume}; or "
+                 "give program.check");
+  constexpr std::array<std::string_view, 1> kOut{"{out}"};
+  constexpr std::array<std::string_view, 2> kBoth{"{out}", "{resume}"};
+  check_placeholders(source, "program.setup", config.setup, kOut, problems);
+  check_placeholders(source, "program.save", config.save, kOut, problems);
+  check_placeholders(source, "program.resume", config.resume, kBoth, problems);
+  check_placeholders(source, "program.check", config.check, kOut, problems);
+  return config;
+}
+
+nlohmann::ordered_json program_schema() {
+  const ProgramConfig defaults;
+  SchemaJson schema = object_schema();
+  schema["required"] = {"save"};
+  add_fields(schema, kFields, defaults);
+  SchemaJson names = SchemaJson::array();
+  for (const std::string_view name : failure_names()) names.push_back(name);
+  schema["properties"]["failures"] =
+      list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");
+  return schema;
+}
+
+std::string filled_in(const std::string& command, const std::string& out, const std::string& resume, bool for_shell) {
+  std::string text = command;
+  const auto replace = [&](std::string_view placeholder, const std::string& path) {
+    const std::string word = for_shell ? shell_quoted(path) : path;
+    for (std::size_t at = 0; (at = text.find(placeholder, at)) != std::string::npos; at += word.size())
+      text.replace(at, placeholder.size(), word);
+  };
+  replace("{out}", out);
+  replace("{resume}", resume);
+  return text;
+}
+
+}  // namespace lockstep::program

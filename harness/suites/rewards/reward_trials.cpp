@@ -1,0 +1,312 @@
+#include "harness/suites/rewards/reward_trials.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <mutex>
+#include <numeric>
+#include <set>
+
+#include "harness/base/counted.h"
+#include "harness/suites/engine/planned.h"
+#include "harness/run/identity.h"
+#include "harness/suites/rewards/emulated.h"
+#include "harness/suites/rewards/judge.h"
+#include "harness/suites/rewards/real.h"
+#include "harness/suites/rewards/reward_config.h"
+
+namespace lockstep {
+namespace rewards {
+namespace {
+
+/// Cases of one trial; on real ranks they are one run.
+constexpr int64_t kBatch = 100, kRealBatch = 400;
+/// Of a run of real ranks: to meet, and a case.
+constexpr double kMeet_s = 60, kCase_s = 0.5;
+
+struct Planned {
+  Trial trial;
+  int world = 1;
+  bool real = false;
+  std::vector<Order> orders;
+};
+
+/// What the trials found together.
+class Tally {
+ public:
+  void add(const Distances& far) {
+    const std::lock_guard lock(mutex_);
+    widen(far_, far);
+  }
+  void named(std::string_view mutant) {
+    const std::lock_guard lock(mutex_);
+    named_.emplace(mutant);
+  }
+  void played(bool real, int64_t cases, double seconds) {
+    const std::lock_guard lock(mutex_);
+    (real ? real_cases_ : cases_) += cases;
+    if (real) real_s_ += seconds;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts(double ulp, bool mutants_tried) const {
+    std::vector<std::pair<std::string, std::string>> facts{
+        {"random cases on emulated ranks", with_commas(cases_)},
+        {"mean, from one process in 34 digits", fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", far_.mean_ulp, ulp, far_.mean_condition)},
+        {"deviation", fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", far_.deviation_ulp, ulp, far_.deviation_condition)},
+        {"advantages", fmt::format("at most {:.2f} ulp of {:g}, in units of max|r| / sigma", far_.advantage_ulp, ulp)},
+        {"running normaliser's mean", fmt::format("at most {:.2f} ulp of max|r|", far_.normalizer_ulp)}};
+    if (real_cases_ > 0)
+      facts.emplace_back("random cases on real Gloo ranks",
+                         fmt::format("{}, {:.1f} ms each, their ranks' start with them", with_commas(real_cases_), 1000 * real_s_ / static_cast<double>(real_cases_)));
+    if (mutants_tried) facts.emplace_back("mutants named at their first step", fmt::format("{} of {}", named_.size(), mutants().size()));
+    facts.emplace_back("advantages that change their sign under local normalisation", sign_flips());
+    return facts;
+  }
+
+ private:
+  /// 8 ranks of 8 rows whose means are drawn from N(0, 1), as their rows are around them.
+  static std::string sign_flips() {
+    int64_t flips = 0, all = 0;
+    std::vector<int64_t> ids(72);
+    std::iota(ids.begin(), ids.end(), 0);
+    for (uint64_t key = 0; key < 500; ++key) {
+      // First states of chains are standard normal draws: 64 of rows, 8 of ranks.
+      const Rollout draws = roll_out({}, {1.0}, ids, {1, 1}, key);
+      std::vector<double> rewards(64);
+      for (std::size_t i = 0; i < rewards.size(); ++i) rewards[i] = draws.states[2 * (64 + i / 8)] + draws.states[2 * i];
+      const double whole = moments_of(rewards).mean;
+      for (std::size_t rank = 0; rank < 8; ++rank) {
+        const double own = moments_of(std::span(rewards).subspan(8 * rank, 8)).mean;
+        for (std::size_t i = 8 * rank; i < 8 * rank + 8; ++i, ++all) flips += (rewards[i] > whole) != (rewards[i] > own) ? 1 : 0;
+      }
+    }
+    return fmt::format("{:.1f} % of {} (8 ranks of 8 rows, ranks' means from N(0, 1))", 100.0 * static_cast<double>(flips) / static_cast<double>(all), with_commas(all));
+  }
+
+  mutable std::mutex mutex_;
+  Distances far_;
+  std::set<std::string, std::less<>> named_;
+  int64_t cases_ = 0, real_cases_ = 0;
+  double real_s_ = 0;
+};
+
+/// Like cases as one, but for faults.
+void put(std::vector<CaseResult>& results, CaseResult next) {
+  if (next.verdict == CaseVerdict::fault || !count_alike(results, next.outcome, next.verdict)) results.push_back(std::move(next));
+}
+
+std::vector<Answer> answers_of(const std::vector<Played>& by_rank) {
+  std::vector<Answer> answers;
+  for (const Played& each : by_rank) answers.push_back(answer_of(each));
+  return answers;
+}
+
+class Worker : public SuiteWorker {
+ public:
+  Worker(const RewardsConfig& config, const std::vector<Planned>& planned, Tally& tally, const SuiteRun& run, int slot)
+      : config_(config), planned_(planned), tally_(tally), run_(run), slot_(slot) {}
+
+  std::vector<CaseResult> run(const Trial& trial) override {
+    const Planned& planned = plan_named(planned_, trial.name);
+    return planned.real ? on_real_ranks(planned) : on_emulated_ranks(planned);
+  }
+
+ private:
+  std::vector<CaseResult> on_emulated_ranks(const Planned& planned) {
+    const CaseRules rules = config_.rules(planned.world);
+    std::vector<CaseResult> results;
+    for (const Order& order : planned.orders) {
+      if (*run_.stop_requested != 0) break;
+      const Case one = case_of(rules, order);
+      const Plant plant = plant_of(rules, order);
+      const std::vector<Played> by_rank = play_emulated(one, plant);
+      put(results, judged(rules, order, one, plant, answers_of(by_rank), &by_rank));
+      if (plain(order)) tally_.played(false, 1, 0);
+    }
+    return results;
+  }
+
+  static bool plain(const Order& order) { return order.mutant.empty() && order.fault == FaultKind::none; }
+
+  CaseResult judged(const CaseRules& rules, const Order& order, const Case& one, const Plant& plant,
+                    const std::vector<Answer>& by_rank, const std::vector<Played>* played) {
+    if (plant.mutant != nullptr) {
+      CaseResult result = judge_mutant(one, plant, by_rank);
+      if (result.verdict == CaseVerdict::planted) tally_.named(plant.mutant->name);
+      return result;
+    }
+    if (order.fault != FaultKind::none) return judge_fault(one, by_rank, kept_before(rules, order));
+    if (played == nullptr) return judge_real(one, by_rank, answer_of(play_emulated(one).front()));
+    Distances far;
+    CaseResult result = judge_case(one, *played, config_.ulp, far);
+    tally_.add(far);
+    return result;
+  }
+
+  /// What ranks hold that stop before the faulty step.
+  static std::string kept_before(const CaseRules& rules, const Order& order) {
+    Case until = case_of(rules, order);
+    until.fault = FaultKind::none;
+    until.steps.resize(static_cast<std::size_t>(until.fault_step));
+    return answer_of(play_emulated(until).front()).kept;
+  }
+
+  std::vector<CaseResult> on_real_ranks(const Planned& planned) {
+    if (!real_) real_ = std::make_unique<RealRanks>(rank_program_path(), fmt::format("{}/work/{}", run_.out_dir, slot_), run_.stop_requested);
+    const CaseRules rules = config_.rules(planned.world);
+    const FaultKind fault = planned.orders.front().fault;
+    const double deadline_s = kMeet_s + kCase_s * static_cast<double>(planned.orders.size() * static_cast<std::size_t>(planned.world)) +
+                              config_.deadline_s;
+    const int silent = fault == FaultKind::rank_hangs ? planned.world - 1 : -1;
+    const RealAnswers answers = real_->play(rules, planned.orders, deadline_s, silent);
+    if (*run_.stop_requested != 0) return {};
+    if (!answers.problem.empty())
+      return {{answers.problem.find("had not left") != std::string::npos ? "hang" : "failed", CaseVerdict::fault, 1, planned.trial.name + ": " + answers.problem, {}}};
+    std::vector<CaseResult> results;
+    for (std::size_t at = 0; at < planned.orders.size(); ++at) {
+      const Order& order = planned.orders[at];
+      const Case one = case_of(rules, order);
+      std::vector<Answer> by_rank;
+      for (int rank = 0; rank < planned.world; ++rank) {
+        const auto& given = answers.by_rank[static_cast<std::size_t>(rank)];
+        const bool gone = fault == FaultKind::rank_ends || fault == FaultKind::rank_hangs;
+        if (at < given.size())
+          by_rank.push_back(given[at]);
+        else if (gone && rank == one.fault_rank)
+          by_rank.push_back({});
+        else
+          return {{"failed", CaseVerdict::fault, 1, fmt::format("{}: rank {} gave {} of {} answers", planned.trial.name, rank, given.size(), planned.orders.size()), {}}};
+      }
+      put(results, judged(rules, order, one, plant_of(rules, order), by_rank, nullptr));
+    }
+    if (plain(planned.orders.front())) tally_.played(true, static_cast<int64_t>(planned.orders.size()), answers.seconds);
+    return results;
+  }
+
+  const RewardsConfig& config_;
+  const std::vector<Planned>& planned_;
+  Tally& tally_;
+  const SuiteRun run_;
+  int slot_;
+  std::unique_ptr<RealRanks> real_;
+};
+
+class RewardsSuite : public Suite {
+ public:
+  explicit RewardsSuite(RewardsConfig config) : config_(std::move(config)) {}
+
+  std::string subject() const override { return fmt::format("rewards and advantages on {} ranks", fmt::join(config_.ranks, ", ")); }
+
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines{
+        fmt::format("{} on emulated ranks: the same bits on every rank and in one process, {:g} ulp from 34 digits",
+                    counted(config_.cases, "random case"), config_.ulp)};
+    if (config_.real_cases > 0) lines.push_back(fmt::format("{} on real Gloo ranks that stay up: the bits of emulated ones", counted(config_.real_cases, "random case")));
+    if (config_.mutants) lines.push_back(fmt::format("{} planted, each to be named in the first step in which it acts", counted(static_cast<int64_t>(mutants().size()), "mutant")));
+    if (config_.faults) lines.push_back("reward functions that throw, hang, give too few or NaN, ranks that end or hang: one error on all that are left");
+    return lines;
+  }
+
+  std::vector<Trial> trials(const SuiteRun&) override {
+    planned_.clear();
+    for (const int64_t ranks : config_.ranks) {
+      const int world = static_cast<int>(ranks);
+      // Real ranks first: they take the longest.
+      if (config_.real_cases > 0) plan_cases(world, true, share(config_.real_cases, ranks), kRealBatch);
+      if (config_.real_cases > 0 && config_.mutants) plan_mutants_on_real_ranks(world);
+      if (config_.faults) plan_faults(world);
+    }
+    for (const int64_t ranks : config_.ranks) {
+      const int world = static_cast<int>(ranks);
+      plan_cases(world, false, share(config_.cases, ranks), kBatch);
+      for (const Mutant& mutant : mutants()) {
+        if (config_.mutants && world >= mutant.least_ranks) plan_mutant(world, mutant);
+      }
+    }
+    std::vector<Trial> all;
+    for (const Planned& each : planned_) all.push_back(each.trial);
+    return all;
+  }
+
+  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
+    return std::make_unique<Worker>(config_, planned_, tally_, run, slot);
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts() const override { return tally_.facts(config_.ulp, config_.mutants); }
+
+  std::vector<std::string> notes() const override {
+    return {"What ranks show is what the library keeps: a trainer of your own that does not show its rows, sums or hashes is not "
+            "audited by this.",
+            "Of two ranks that disagree about a step or a policy nobody can say which is wrong: both are told."};
+  }
+
+ private:
+  /// So many of all cases are this number of ranks'.
+  int64_t share(int64_t cases, int64_t ranks) const {
+    const auto count = static_cast<int64_t>(config_.ranks.size());
+    const auto place = std::ranges::find(config_.ranks, ranks) - config_.ranks.begin();
+    return cases / count + (place < cases % count ? 1 : 0);
+  }
+
+  static std::string place_of(int world, bool real) { return fmt::format("V={}, {}", world, real ? "real Gloo" : "emulated"); }
+
+  void plan_cases(int world, bool real, int64_t cases, int64_t batch) {
+    for (int64_t from = 0; from < cases; from += batch) {
+      Planned planned{{fmt::format("cases:{}:V{}:{}", real ? "gloo" : "emulated", world, from / batch), "none", place_of(world, real), 0}, world, real, {}};
+      for (int64_t number = from; number < std::min(cases, from + batch); ++number) planned.orders.push_back({number, "", FaultKind::none});
+      planned.trial.estimate_s = static_cast<double>(planned.orders.size()) * world * (real ? 0.004 : 0.0005) + (real ? 1 : 0);
+      planned_.push_back(std::move(planned));
+    }
+  }
+
+  void plan_mutant(int world, const Mutant& mutant) {
+    Planned planned{{fmt::format("mutant:{}:V{}", mutant.name, world), std::string(mutant.name), "emulated", 0}, world, false, {}};
+    for (int64_t number = 0; number < config_.mutant_cases; ++number) planned.orders.push_back({number, std::string(mutant.name), FaultKind::none});
+    planned.trial.estimate_s = static_cast<double>(config_.mutant_cases) * world * 0.001;
+    planned_.push_back(std::move(planned));
+  }
+
+  void plan_mutants_on_real_ranks(int world) {
+    Planned planned{{fmt::format("mutants:gloo:V{}", world), "every mutant", place_of(world, true), 0}, world, true, {}};
+    for (const Mutant& mutant : mutants()) {
+      if (world >= mutant.least_ranks) planned.orders.push_back({0, std::string(mutant.name), FaultKind::none});
+    }
+    planned.trial.estimate_s = 1 + static_cast<double>(planned.orders.size()) * world * 0.004;
+    planned_.push_back(std::move(planned));
+  }
+
+  void plan_faults(int world) {
+    for (int kind = 1; kind <= static_cast<int>(FaultKind::rank_hangs); ++kind) {
+      const auto fault = static_cast<FaultKind>(kind);
+      const bool by_rank = fault == FaultKind::rank_ends || fault == FaultKind::rank_hangs;
+      if (by_rank && world == 1) continue;
+      for (const bool real : {false, true}) {
+        if (real && config_.real_cases == 0) continue;
+        Planned planned{{fmt::format("fault:{}:V{}:{}", expected_code(fault), world, real ? "gloo" : "emulated"), std::string(name_of(fault)), place_of(world, real), real ? 1.0 : 0.1},
+                        world, real, {{0, "", fault}}};
+        planned_.push_back(std::move(planned));
+      }
+    }
+  }
+
+  RewardsConfig config_;
+  std::vector<Planned> planned_;
+  Tally tally_;
+};
+
+std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
+  RewardsConfig config = read_rewards_config(source, problems);
+  return problems.empty() ? std::make_unique<RewardsSuite>(std::move(config)) : nullptr;
+}
+
+}  // namespace
+}  // namespace rewards
+
+const SuiteKind& rewards_suite() {
+  static const SuiteKind kKind{"rewards", "rewards, statistics and advantages of many ranks, held against one process; mistakes to be named",
+                                    &rewards::make, &rewards::rewards_schema};
+  return kKind;
+}
+
+}  // namespace lockstep

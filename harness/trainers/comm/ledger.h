@@ -1,0 +1,40 @@
+#pragma once
+// The ledger of collectives: a decorator that records what went in and what came out, and heartbeats before it
+// waits.
+
+#include <functional>
+#include <memory>
+
+#include "harness/trainers/comm/comm.h"
+#include "harness/lib/flight/ring.h"
+#include "harness/verdict/trace/writer.h"
+
+namespace lockstep {
+
+/// Called with the operation ("all_gather loss.candidates") before a rank waits in it.
+using OperationHeartbeat = std::function<void(const std::string& operation)>;
+
+/// What a rank's communication has cost so far, traced or not.
+struct CommunicationMeter {
+  double seconds = 0;  ///< in which the rank did nothing but communicate: in collectives, and at the end of
+                       ///< backward passes, where it waits for reductions that those did not hide
+  double received_bytes =
+      0;  ///< from other ranks; a ring all-reduce over V ranks brings 2 (V - 1) / V of its tensor
+};
+
+/// Is told of each collective, one at a time.
+class CollectiveWatch {
+ public:
+  virtual ~CollectiveWatch() = default;
+  /// The rank is about to wait in it. Group, op, tag, dtype, root and shape are given.
+  virtual void enter(const flight::Entry& what) = 0;
+  /// It has left the one that it entered last.
+  virtual void leave() = 0;
+};
+
+/// Wraps `inner`. `trace`, and `meter` and `watch` if there are any, must outlive the result; records are written in call
+/// order.
+std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, OperationHeartbeat heartbeat,
+                                       CommunicationMeter* meter = nullptr, CollectiveWatch* watch = nullptr);
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+#pragma once
+// A run's checkpoints, as its loop sees them: where it goes on, when it saves, and when it stops because it was told to.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "harness/lib/checkpoint/group.h"
+#include "harness/lib/checkpoint/saver.h"
+#include "harness/lib/checkpoint/storage.h"
+#include "harness/lib/checkpoint/preemption/preemption.h"
+#include "harness/trainers/core/training_state.h"
+
+namespace lockstep {
+
+/// What one rank's checkpoints stand on; all of it outlives them.
+struct CheckpointSetup {
+  std::string root;
+  checkpoint::Storage* storage = nullptr;
+  checkpoint::Group* saving = nullptr;    ///< of saves and loads alone
+  checkpoint::Group* agreeing = nullptr;  ///< of what ranks agree on after each step
+  const PreemptionSignals* signals = nullptr;
+  SamplerSteps sampler;
+  bool fresh_start = true;    ///< if there is no checkpoint and nothing tells of one, the run begins
+  /// Where this rank's trace is written until it holds what an interrupted attempt's trace holds, and where that stands
+  std::string new_trace, trace;
+  std::string config_hash;    ///< training_hash of the run's config
+  /// Planted: a kind that saves leave out, or that a load does not put back; then without a look at what stands in the run.
+  std::string not_saved = {}, not_restored = {};
+  bool unchecked = false;
+  checkpoint::Planted mistakes = {};
+};
+
+class Checkpoints {
+ public:
+  Checkpoints(const RankContext& context, const CheckpointSetup& setup, Update& update, RankResult& result);
+  ~Checkpoints();
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
+
+  /// The newest checkpoint that is whole, or the beginning. Throws std::runtime_error saying why it refuses.
+  int64_t find();
+  /// Puts into the run what `find` found. The run's buckets have taken their shape before.
+  void restore();
+  /// Writes the steps before the one that the run goes on with as the interrupted attempt's trace has them. Then this
+  /// attempt's trace takes the place of that one.
+  void take_over_trace(int64_t begin);
+  const StepCounters& counters() const { return counters_; }
+
+  /// Must the run end before it trains? Collective.
+  bool stops_at_begin();
+  /// After a step, with its evaluation: agrees on the best metric and on whether to stop, and saves if it is due.
+  /// Collective. True: the run ends here. `last`: it has trained to its end, and no signal stops it any more.
+  bool after_step(int64_t done, bool evaluated, bool last);
+  /// Waits for the save under way.
+  void finish();
+
+ private:
+  bool agree(int64_t done, bool evaluated);
+  std::string copy_trace(int64_t begin, int64_t& next);
+  void save(int64_t done);
+  void note(const std::optional<checkpoint::SaveOutcome>& outcome);
+  void stop(int64_t done);
+  TrainingParts parts();
+
+  const RankContext& context_;
+  const CheckpointSetup& setup_;
+  Update& update_;
+  RankResult& result_;
+  const CheckpointConfig& config_;
+  double deadline_s_;
+  StepCounters counters_;
+  BestEvaluation best_;
+  std::string metric_;
+  bool higher_is_better_ = true;
+  bool best_is_new_ = false;  ///< since the last save
+  checkpoint::LoadOutcome loaded_;
+  Preemption preemption_;
+  checkpoint::Saver saver_;
+  int64_t last_saved_ = 0;  ///< the step of the newest checkpoint that stands
+};
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+#pragma once
+// The training loop of one rank, and the forced loop that computes gradients at another run's parameters.
+
+#include <string>
+
+#include "harness/verdict/trace/rank_result.h"
+#include "harness/trainers/core/checkpoints.h"
+#include "harness/trainers/core/rank_context.h"
+
+namespace lockstep {
+
+/// Trains config->steps steps (or stop_after). Fills curves, metrics and timing of `result`. `resume_trace`: rank 0's trace of
+/// the run that it goes on from, which holds a snapshot of config->resume_step; empty: it begins. `setup`: what its checkpoints
+/// stand on; null: it has none. Returns 0, or the exit code of a run that a signal stopped after an agreed step.
+int train(const RankContext& context, RankResult& result, const std::string& resume_trace = {},
+          const CheckpointSetup* setup = nullptr);
+
+/// At each of config->forced.steps: loads the snapshot of `trace_path` (rank 0's trace of the run that
+/// training came from), computes and reduces the gradients there, updates, and keeps all of it whole. With
+/// forced.repeat > 0 rows are permuted, taken in parts if it is even, and weighted as other numbers of ranks
+/// weight them; with repeat 0 in one process the sizes of the gradients' terms are kept too. `choosing_path`: this
+/// rank's trace of the run whose scores decide which candidates a row takes; empty: its own do. Throws
+/// std::runtime_error if a snapshot is missing, or such scores.
+void compute_forced(const RankContext& context, const std::string& trace_path, const std::string& choosing_path,
+                    RankResult& result);
+
+}  // namespace lockstep

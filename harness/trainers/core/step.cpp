@@ -1,0 +1,334 @@
+#include "harness/trainers/core/step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <stdexcept>
+
+#include "harness/trainers/comm/tensor_view.h"
+#include "harness/trainers/core/kept.h"
+#include "harness/trainers/core/optimizer.h"
+
+namespace lockstep {
+namespace {
+
+/// Each stream's use by all passes of a step.
+std::vector<StreamUse> added_up(const std::vector<StepOutput>& outputs) {
+  std::vector<StreamUse> sums;
+  for (const StepOutput& output : outputs) {
+    for (const StreamUse& use : output.streams) {
+      const auto same = [&](const StreamUse& sum) { return sum.name == use.name; };
+      if (const auto sum = std::find_if(sums.begin(), sums.end(), same); sum != sums.end()) {
+        sum->fingerprint += use.fingerprint;
+        sum->draws += use.draws;
+      } else {
+        sums.push_back(use);
+      }
+    }
+  }
+  return sums;
+}
+
+}  // namespace
+
+TracedStep::TracedStep(const RankContext& context) : context_(context) {
+  ParameterList& parameters = context.task->parameters();
+  if (context.config->arithmetic == Arithmetic::exact) {
+    rows_ = std::make_unique<ExactRows>(parameters);
+    row_backward_ = std::make_unique<RowBackward>(parameters.tensors);
+    rows_->hash_rows(context.trace->enabled());
+    return;
+  }
+  const ReducerOptions options{context.config->bucket_cap_bytes, context.config->gradient_as_bucket_view,
+                               context.config->find_unused_parameters};
+  reducer_ = context.comm->reduce_gradients(parameters.tensors, parameters.names, options);
+  local_hashes_.resize(parameters.tensors.size());
+  // A parameter's hook runs before the Reducer's, which hangs behind the accumulation.
+  if (context.trace->enabled() || context.mutant != nullptr || guarded()) {
+    for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
+      hooks_.push_back(parameters.tensors[i].register_hook(
+          [this, i](const at::Tensor& gradient) { return on_local_gradient(i, gradient); }));
+    }
+  }
+}
+
+TracedStep::~TracedStep() {
+  for (std::size_t i = 0; i < hooks_.size(); ++i) {
+    context_.task->parameters().tensors[i].remove_hook(hooks_[i]);
+  }
+}
+
+at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gradient) {
+  if (!listening_) {
+    return gradient;
+  }
+  const std::string& name = context_.task->parameters().names[index];
+  const at::Tensor seen =
+      context_.mutant == nullptr ? gradient : context_.mutant->local_gradient(step_, name, gradient.detach());
+  if (guarded()) guard_.look(index, seen.detach());
+  if (!context_.trace->enabled() && context_.mutant == nullptr) {
+    return seen;
+  }
+  at::Tensor& accumulated = accumulated_[index];
+  const at::Tensor before = accumulated;
+  const at::Tensor whole = before.defined() ? before + seen.detach() : seen;
+  accumulated = last_pass_ ? at::Tensor() : whole.detach().clone();
+  if (!last_pass_) {
+    return seen;
+  }
+  if (context_.trace->enabled()) {
+    local_hashes_[index] =
+        context_.trace
+            ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()), Sharing::own, {}, keep_)
+            .hash;
+  }
+  if (context_.mutant != nullptr) {
+    const at::Tensor sent = context_.mutant->sent_gradient(step_, name, whole.detach());
+    if (sent.data_ptr() != whole.data_ptr()) {
+      return before.defined() ? sent - before : sent;
+    }
+  }
+  return seen;
+}
+
+std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t rows) const {
+  if (exact()) {
+    const auto begin = positions_.begin() + static_cast<std::ptrdiff_t>(first);
+    return {begin, begin + static_cast<std::ptrdiff_t>(rows)};
+  }
+  std::vector<int64_t> positions(rows);
+  const int64_t block = context_.config->data.block;
+  for (std::size_t k = 0; k < rows; ++k) {
+    const auto row = static_cast<int64_t>(first + k);
+    positions[k] = (row / block * context_.comm->world_size() + context_.rank) * block + row % block;
+  }
+  return positions;
+}
+
+void TracedStep::seed_signs(int64_t step) {
+  generator_ = at::make_generator<at::CPUGeneratorImpl>(static_cast<uint64_t>(step) + 1);
+}
+
+at::Tensor TracedStep::signs_like(const at::Tensor& tensor) {
+  const at::Tensor either = at::randint(0, 2, tensor.sizes(), generator_, at::kFloat);
+  return (either * 2 - 1).to(tensor.scalar_type());
+}
+
+/// An alias, so that what else goes through these values keeps its signs.
+at::Tensor TracedStep::as_terms(const at::Tensor& values) {
+  if (!values.requires_grad()) return values;
+  const at::Tensor terms = values.alias();
+  terms.register_hook([this](const at::Tensor& gradient) { return turns_signs_ ? gradient * signs_like(gradient) : gradient; });
+  return terms;
+}
+
+std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options& options) {
+  const auto all = static_cast<int64_t>(options.ids.size());
+  // A reference that stands for several ranks knows each of their micro-steps' rows itself.
+  const int64_t micro_steps = context_.config->oracle_world > 0 ? 1 : context_.config->accumulation;
+  const int64_t asked = options.rows_a_part > 0 ? options.rows_a_part : context_.task->rows_at_once();
+  const int64_t rows_a_part = context_.task->takes_parts() ? asked : 0;
+  std::vector<Pass> passes;
+  for (int64_t micro = 0; micro < micro_steps; ++micro) {
+    const int64_t begin = micro * all / micro_steps;
+    const int64_t rows = (micro + 1) * all / micro_steps - begin;
+    const int64_t part = rows_a_part > 0 ? rows_a_part : std::max<int64_t>(rows, 1);
+    for (int64_t first = 0; first < std::max<int64_t>(rows, 1); first += part) {
+      Pass pass;
+      pass.input.step = step;
+      pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
+      pass.input.step_ids = options.ids;
+      pass.input.places = options.places;
+      pass.input.prepared = options.prepared;
+      pass.input.micro_step = micro;
+      if (!options.choosing.empty()) pass.input.choosing_BN = options.choosing.at(static_cast<std::size_t>(micro));
+      if (options.keep_passes) pass.input.as_terms = [this](const at::Tensor& values) { return as_terms(values); };
+      pass.input.first_row = first;
+      pass.input.end_row = std::min(rows, first + part);
+      pass.first_of_micro_step = first == 0;
+      passes.push_back(std::move(pass));
+    }
+  }
+  passes.back().last = true;
+  return passes;
+}
+
+/// Forward and backward. Only the last pass of a step is reduced, as under DistributedDataParallel's no_sync.
+StepOutput TracedStep::run_pass(const Pass& pass) {
+  const bool reduce = pass.last && (context_.mutant == nullptr || context_.mutant->reduces(step_));
+  last_pass_ = pass.last;
+  if (reduce) {
+    reducer_->before_forward();
+  }
+  StepOutput output = forward_of(pass);
+  if (reduce) {
+    reducer_->before_backward({output.loss});
+  }
+  return output;
+}
+
+StepOutput TracedStep::forward_of(const Pass& pass) {
+  StepOutput output = context_.task->forward(pass.input);
+  if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_);
+      factor != 1) {
+    output.loss = output.loss * factor;
+  }
+  return output;
+}
+
+TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
+  if (exact()) return run_exactly(step, options);
+  step_ = step;
+  keep_ = options.keep;
+  ParameterList& parameters = context_.task->parameters();
+  if (context_.mutant == nullptr || context_.mutant->zeroes_gradients(step)) {
+    for (at::Tensor& parameter : parameters.tensors) {
+      parameter.mutable_grad() = at::Tensor();  // PyTorch's default: reset to None, not to zero
+    }
+  }
+  guard_.begin();
+  accumulated_.assign(parameters.tensors.size(), at::Tensor());
+  const std::vector<Pass> passes = passes_of(step, options);
+  Outcome outcome;
+  std::vector<StepOutput> outputs;
+  for (const Pass& pass : passes) {
+    context_.heartbeat(step, "forward");
+    outputs.push_back(run_pass(pass));
+    if (!kept_counted_) {
+      // Every step has the first one's shapes.
+      outcome.kept_bytes = std::max(outcome.kept_bytes, kept_bytes(outputs.back().loss, parameters.tensors));
+    }
+    const double loss = outputs.back().loss.item<double>();
+    outcome.loss = passes.size() == 1 ? loss : outcome.loss + loss;
+    if (pass.last) {
+      // Written before the last backward pass, whose records follow.
+      trace_forward(options, passes, outputs, outcome);
+    }
+    const at::Tensor& own = outputs.back().loss;
+    (options.weight == 1 ? own : own * options.weight).backward({}, options.keep_passes);
+  }
+  kept_counted_ = true;
+  require_finite(step, outcome);
+  if (options.weight != 1) {
+    for (at::Tensor& parameter : parameters.tensors) {
+      parameter.mutable_grad().div_(options.weight);
+    }
+  }
+  if (context_.mutant != nullptr) {
+    context_.mutant->reduced_gradients(step, parameters, *context_.comm);
+  }
+  outcome.gradient_norm_tensor = total_gradient_norm(parameters.tensors);
+  outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
+  outcome.scalars = outputs.front().scalars;
+  if (options.keep_passes) {
+    outcome.passes = std::move(outputs);
+  }
+  trace_gradients(options, outcome);
+  return outcome;
+}
+
+/// All ranks know of the same number, and either all throw or none updates.
+void TracedStep::require_finite(int64_t step, Outcome& outcome) {
+  if (!guarded()) return;
+  outcome.not_finite = guard_.agree(*context_.comm);
+  if (!outcome.not_finite) return;
+  const std::string words = in_words(*outcome.not_finite, context_.task->parameters().names, step);
+  if (context_.config->watch.nan_guard == NanGuard::stop) throw std::runtime_error("nan_guard: " + words);
+  std::fprintf(stderr, "nan_guard: no rank takes the update: %s\n", words.c_str());
+}
+
+void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& passes,
+                               const std::vector<StepOutput>& outputs, const Outcome& outcome) {
+  TraceWriter& trace = *context_.trace;
+  if (!trace.enabled()) {
+    return;
+  }
+  trace.samples(options.ids);
+  for (const StreamUse& use : added_up(outputs)) {
+    trace.random(use.name, use.fingerprint, use.draws);
+  }
+  trace.scalar(Phase::control, "learning_rate", options.learning_rate, Sharing::replicated);
+  for (const auto& [name, value] : outputs.front().controls) {
+    trace.scalar(Phase::control, name, value, Sharing::replicated);
+  }
+  trace_records(options, passes, outputs);
+  const Sharing sharing = exact() ? Sharing::replicated : Sharing::own;
+  trace.scalar(Phase::loss, "loss", outcome.loss, sharing);
+  for (const auto& [name, value] : exact() ? outcome.scalars : outputs.front().scalars) {
+    trace.scalar(Phase::loss, name, value, sharing);
+  }
+  if (exact()) {
+    trace_rows(options, outputs);
+  } else if (options.keep == Keep::whole) {
+    // What the loss is recomputed from when it is asked which mistake gives the recorded value.
+    trace.scalar(Phase::loss, "row_weight", outputs.front().row_weight, Sharing::own);
+    std::vector<at::Tensor> rows;
+    for (const StepOutput& output : outputs) {
+      rows.push_back(output.row_losses_B.detach());
+    }
+    trace.tensor(Phase::loss, "row_losses", view_of(at::cat(rows).contiguous()), Sharing::own, options.ids,
+                 options.keep);
+  }
+}
+
+/// The task's records of each micro-step. The first one's names are plain, the next ones' end in their number.
+void TracedStep::trace_records(const Options& options, const std::vector<Pass>& passes,
+                               const std::vector<StepOutput>& outputs) {
+  std::size_t first_row = 0;
+  for (std::size_t first = 0, end = 0; first < passes.size(); first = end) {
+    const StepInput& input = passes[first].input;
+    for (end = first + 1; end < passes.size() && !passes[end].first_of_micro_step;) ++end;
+    const std::span<const StepOutput> parts(outputs.data() + first, end - first);
+    const std::string suffix = input.micro_step == 0 ? "" : std::string(".") += std::to_string(input.micro_step);
+    for (std::size_t which = 0; which < parts.front().records.size(); ++which) {
+      trace_record(options, parts, which, suffix, {input.ids, row_positions(first_row, input.ids.size())});
+    }
+    first_row += input.ids.size();
+  }
+}
+
+/// One record of a micro-step, whose rows may have been computed in several parts.
+void TracedStep::trace_record(const Options& options, std::span<const StepOutput> parts, std::size_t which,
+                              const std::string& suffix, const PartitionedIds& partitioned) {
+  TraceWriter& trace = *context_.trace;
+  const StepRecord& record = parts.front().records[which];
+  std::vector<at::Tensor> rows;
+  for (const StepOutput& part : parts) rows.push_back(part.records[which].rows);
+  const at::Tensor all = rows.size() == 1 ? rows.front().contiguous() : at::cat(rows, 0);
+  if (!record.columns_name.empty() && (options.keep == Keep::whole || trace.level() > TraceLevel::hash)) {
+    // What the columns are is needed where values are kept whole; their number stands in the record's shape.
+    const std::vector<int64_t> shape{static_cast<int64_t>(record.columns.size())};
+    trace.tensor(record.phase, record.columns_name + suffix, {record.columns.data(), DType::int64, shape, {}},
+                 Sharing::own, {}, options.keep);
+  }
+  trace.tensor(record.phase, record.name + suffix, view_of(all, partitioned.positions), Sharing::own, partitioned.ids,
+               options.keep);
+}
+
+void TracedStep::trace_gradients(const Options& options, const Outcome& outcome) {
+  TraceWriter& trace = *context_.trace;
+  if (!trace.enabled()) {
+    reducer_->after_backward({}, {});
+    return;
+  }
+  trace_reduced(options, outcome);
+  reducer_->after_backward(local_hashes_, reduced_hashes_);
+}
+
+void TracedStep::trace_reduced(const Options& options, const Outcome& outcome) {
+  TraceWriter& trace = *context_.trace;
+  const ParameterList& parameters = context_.task->parameters();
+  reduced_hashes_.clear();
+  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
+    reduced_hashes_.push_back(trace
+                                  .tensor(Phase::reduced_gradients, parameters.names[i],
+                                          view_of(parameters.tensors[i].grad().contiguous()),
+                                          Sharing::replicated, {}, options.keep)
+                                  .hash);
+  }
+  trace.scalar(Phase::gradient_norm, "gradient_norm", outcome.gradient_norm, Sharing::replicated);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,121 @@
+#pragma once
+// What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
+// down.
+
+#include <ATen/core/Generator.h>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/trainers/core/exact_rows.h"
+#include "harness/trainers/core/nan_guard.h"
+#include "harness/trainers/core/rank_context.h"
+#include "harness/trainers/core/row_backward.h"
+
+namespace lockstep {
+
+/// One rank's forward and backward pass with everything traced. Owns the gradient hooks and the reducer.
+class TracedStep {
+ public:
+  explicit TracedStep(const RankContext& context);
+  ~TracedStep();
+  TracedStep(const TracedStep&) = delete;
+  TracedStep& operator=(const TracedStep&) = delete;
+
+  struct Options {
+    Keep keep = Keep::by_level;        ///< of the task's records and reduced gradients
+    std::vector<int64_t> ids;          ///< this rank's rows of the step
+    std::vector<int64_t> places = {};  ///< as StepInput's
+    double learning_rate = 0;
+    int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
+    std::shared_ptr<const PreparedRows> prepared = {};  ///< as StepInput's
+    /// The loss is differentiated times this, and the reduced gradients are divided by it: ranks weight their
+    /// rows by the world size and take the mean, which rounds at other places than one process does.
+    double weight = 1;
+    std::vector<at::Tensor> choosing = {};  ///< by micro-step, as StepInput's; empty: none
+    bool keep_passes = false;  ///< the passes' graphs are kept, and handed out
+  };
+  struct Outcome {
+    double loss = 0;
+    double gradient_norm = 0;
+    at::Tensor gradient_norm_tensor;
+    std::vector<std::pair<std::string, double>> scalars;
+    int64_t kept_bytes =
+        0;  ///< most that a pass kept for its backward; of the first step alone, the others' too
+    std::vector<StepOutput> passes;  ///< with their graphs, if they were asked for
+    std::optional<NotFinite> not_finite;  ///< as watch.nan_guard found it, the same on all ranks; nobody shall update
+  };
+
+  /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
+  /// the task's records, loss, local gradients, collectives, reduced gradients and their norm into the open step of the
+  /// trace.
+  Outcome run(int64_t step, const Options& options);
+  /// Hooks record and mutate only while this is true.
+  void listen(bool on) { listening_ = on; }
+  /// While this is true, gradients of the terms that tasks have marked in passes with `keep_passes` get random signs.
+  void turn_signs(bool on) { turns_signs_ = on; }
+  /// The signs that follow are those of this step, whatever came before it.
+  void seed_signs(int64_t step);
+  /// Random signs of that shape and type: other ones at each call, the same ones in each run.
+  at::Tensor signs_like(const at::Tensor& tensor);
+
+ private:
+  /// Rows that one forward pass takes: a part of a micro-step.
+  struct Pass {
+    StepInput input;
+    bool first_of_micro_step = true;
+    bool last = false;
+  };
+
+  /// Rows of a micro-step, and where each stands in the whole batch.
+  struct PartitionedIds {
+    const std::vector<int64_t>& ids;
+    std::vector<int64_t> positions;
+  };
+
+  std::vector<Pass> passes_of(int64_t step, const Options& options);
+  at::Tensor as_terms(const at::Tensor& values);
+  StepOutput forward_of(const Pass& pass);
+  StepOutput run_pass(const Pass& pass);
+  at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
+  void trace_forward(const Options& options, const std::vector<Pass>& passes,
+                     const std::vector<StepOutput>& outputs, const Outcome& outcome);
+  void trace_records(const Options& options, const std::vector<Pass>& passes,
+                     const std::vector<StepOutput>& outputs);
+  void trace_record(const Options& options, std::span<const StepOutput> parts, std::size_t which,
+                    const std::string& suffix, const PartitionedIds& partitioned);
+  void trace_gradients(const Options& options, const Outcome& outcome);
+  void trace_reduced(const Options& options, const Outcome& outcome);
+  std::vector<int64_t> row_positions(std::size_t first, std::size_t rows) const;
+
+  // Exact arithmetic: exact_step.cpp.
+  Outcome run_exactly(int64_t step, const Options& options);
+  std::vector<Pass> turns_of(int64_t step, const Options& options);
+  std::vector<at::Tensor> row_gradients(const Pass& pass, const StepOutput& output);
+  void sum_over_ranks(Outcome& outcome, double divisor);
+  void trace_rows(const Options& options, const std::vector<StepOutput>& outputs);
+  bool exact() const { return rows_ != nullptr; }
+  bool guarded() const { return context_.config->watch.nan_guard != NanGuard::off; }
+  void require_finite(int64_t step, Outcome& outcome);
+
+  const RankContext& context_;
+  std::vector<unsigned> hooks_;
+  GradientGuard guard_;  ///< native arithmetic alone: exact arithmetic refuses rows that are not finite
+  std::unique_ptr<GradientReducer> reducer_;  ///< native arithmetic alone
+  std::unique_ptr<ExactRows> rows_;           ///< exact arithmetic alone
+  std::unique_ptr<RowBackward> row_backward_;  ///< exact arithmetic alone
+  std::vector<int64_t> positions_;            ///< exact: of the step's rows in the whole batch
+  std::vector<uint64_t> local_hashes_, reduced_hashes_;
+  std::vector<at::Tensor> accumulated_;  ///< by parameter: gradients of the passes before the last
+  int64_t step_ = 0;
+  Keep keep_ = Keep::by_level;
+  bool last_pass_ = true;
+  bool kept_counted_ = false;
+  bool listening_ = true;
+  bool turns_signs_ = false;
+  at::Generator generator_;
+};
+
+}  // namespace lockstep

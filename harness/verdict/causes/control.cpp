@@ -1,0 +1,193 @@
+// Causes of wrong control values: the learning rate under each hypothesis, recomputed from the configs.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/config/learning_rate.h"
+
+namespace lockstep::causes {
+namespace {
+
+struct Rate {
+  double expected = 0;
+  std::vector<double> actual;      ///< by rank
+  std::vector<std::size_t> wrong;  ///< ranks
+  double value() const { return actual[wrong.front()]; }
+};
+
+std::optional<double> rate_in(const StepRecords& rank) {
+  for (const Record& record : rank.records) {
+    if (record.phase == Phase::control && record.name == "learning_rate") return record.value;
+  }
+  return std::nullopt;
+}
+
+/// The rate if it is what differs, alike on every rank that has a wrong one.
+std::optional<Rate> rate_of(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != "learning_rate" ||
+      !inputs.reference || !inputs.cell) {
+    return std::nullopt;
+  }
+  const std::optional<double> expected = rate_in(inputs.reference->ranks[0]);
+  if (!expected) return std::nullopt;
+  Rate rate;
+  rate.expected = *expected;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const std::optional<double> actual = rate_in(inputs.cell->ranks[rank]);
+    if (!actual) return std::nullopt;
+    rate.actual.push_back(*actual);
+    if (*actual != *expected) rate.wrong.push_back(rank);
+  }
+  if (rate.wrong.empty()) return std::nullopt;
+  for (const std::size_t rank : rate.wrong) {
+    if (rate.actual[rank] != rate.value()) return std::nullopt;
+  }
+  return rate;
+}
+
+bool same(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
+
+std::string on_ranks(const Rate& rate) {
+  if (rate.wrong.size() == rate.actual.size()) return "on all ranks";
+  return fmt::format("on rank {}", fmt::join(rate.wrong, ", "));
+}
+
+/// The step whose scheduled rate the wrong one is, among those given; nothing unless the schedule tells steps
+/// apart.
+std::optional<int64_t> scheduled_at(const CauseInputs& inputs, const Rate& rate,
+                                    const std::vector<int64_t>& steps) {
+  if (!inputs.reference_config || inputs.reference_config->schedule == Schedule::constant)
+    return std::nullopt;
+  const RunConfig& config = *inputs.reference_config;
+  if (!same(learning_rate(config, inputs.difference.divergence.step), rate.expected)) return std::nullopt;
+  for (const int64_t step : steps) {
+    for (const int64_t clipped : {step, std::clamp<int64_t>(step, 0, config.steps)}) {
+      if (same(learning_rate(config, clipped), rate.value())) return step;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> scheduler_stepped_per_rank(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  const int64_t world = world_size_of(inputs), step = inputs.difference.divergence.step;
+  if (!rate || world < 2) return std::nullopt;
+  const auto found =
+      scheduled_at(inputs, *rate, {step * world, step * world + world - 1, (step + 1) * world});
+  if (!found || *found == step) return std::nullopt;
+  return made(
+      "scheduler-stepped-per-rank", kExact,
+      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}, as if each of {} ranks "
+                  "advanced it; expected {}",
+                  step, exact_number(rate->value()), on_ranks(*rate), *found, world,
+                  exact_number(rate->expected)));
+}
+
+std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  const int64_t step = inputs.difference.divergence.step;
+  std::vector<int64_t> near;
+  for (int64_t shift = 1; shift <= 10; ++shift) {
+    near.push_back(step + shift);
+    if (step >= shift) near.push_back(step - shift);
+  }
+  const auto found = scheduled_at(inputs, *rate, near);
+  if (!found) return std::nullopt;
+  // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank,
+  // which another rule then names.
+  const double confidence = std::abs(*found - step) == 1 ? 0.95 : 0.85;
+  return made(
+      "schedule-shifted", confidence,
+      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}; expected {}", step,
+                  exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
+}
+
+/// Of runs without a config: is the cell's rate at each step the reference's at the step that `other` gives, as far as both
+/// are recorded? Three steps with rates of their own must show it.
+bool follows_other_steps(const CauseInputs& inputs, const std::function<int64_t(int64_t)>& other) {
+  if (inputs.reference_config || inputs.cell_config) return false;
+  std::set<double> seen;
+  for (const auto& [step, rate] : inputs.cell_rates) {
+    const auto expected = inputs.reference_rates.find(other(step));
+    if (expected == inputs.reference_rates.end()) continue;
+    if (!same(rate, expected->second)) return false;
+    seen.insert(rate);
+  }
+  return seen.size() >= 3;
+}
+
+std::optional<Cause> stepped_per_rank_by_history(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  const int64_t world = world_size_of(inputs);
+  if (!rate || world < 2) return std::nullopt;
+  for (const int64_t behind : {int64_t{0}, world - 1}) {
+    if (!follows_other_steps(inputs, [=](int64_t step) { return step * world + behind; })) continue;
+    return made("scheduler-stepped-per-rank", kExact,
+                fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
+                            world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> shifted_by_history(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  for (int64_t shift = 1; shift <= 10; ++shift) {
+    for (const int64_t signed_shift : {shift, -shift}) {
+      if (!follows_other_steps(inputs, [=](int64_t step) { return step + signed_shift; })) continue;
+      return made("schedule-shifted", kExact,
+                  fmt::format("from step {} on the rate is the reference's of {} {}", inputs.difference.divergence.step,
+                              counted(shift, "step"), signed_shift > 0 ? "later" : "earlier"));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> rate_scaled(const CauseInputs& inputs, const char* code, double factor,
+                                 const std::string& what) {
+  const auto rate = rate_of(inputs);
+  if (!rate || world_size_of(inputs) < 2 || rate->expected == 0) return std::nullopt;
+  // Runs whose headers declare two rates follow what they declare.
+  const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
+  if (declared > 0 && own > 0 && declared != own) return std::nullopt;
+  if (!same(rate->value(), factor * rate->expected)) return std::nullopt;
+  return made(code, 0.96,
+              fmt::format("the rate is {} = {} times {} {}", exact_number(rate->value()), what,
+                          exact_number(rate->expected), on_ranks(*rate)));
+}
+
+std::optional<Cause> rate_scaled_linear(const CauseInputs& inputs) {
+  const int world = world_size_of(inputs);
+  return rate_scaled(inputs, "rate-scaled-linear", world, std::to_string(world));
+}
+
+std::optional<Cause> rate_scaled_sqrt(const CauseInputs& inputs) {
+  const int world = world_size_of(inputs);
+  return rate_scaled(inputs, "rate-scaled-sqrt", std::sqrt(world), fmt::format("sqrt({})", world));
+}
+
+std::optional<Cause> rate_differs(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
+  return made(
+      "rate-differs", kGeneral,
+      fmt::format("the rate is {} {}, {} times the expected {}", exact_number(rate->value()), on_ranks(*rate),
+                  factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
+}
+
+constexpr Rule kRules[] = {scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
+                           stepped_per_rank_by_history, shifted_by_history, rate_differs};
+
+}  // namespace
+
+std::span<const Rule> control_rules() { return kRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,244 @@
+// Causes of wrong local gradients that any trainer may have: the mean over ranks against the reference, and
+// the ranks' own.
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/exact_runs.h"
+#include "harness/verdict/compare/forced/flipped_bit.h"
+
+namespace lockstep::causes {
+namespace {
+
+double w(const CauseInputs& inputs) { return world_size_of(inputs); }
+
+/// One factor on every gradient.
+std::vector<std::string> outside_of(const StepGradients& local) {
+  std::vector<std::string> names;
+  for (const TensorUse& use : local.evidence->local.tensors) {
+    if (use.use.used() > 1) names.push_back(use.name);
+  }
+  return names;
+}
+
+std::optional<Cause> everywhere(const CauseInputs& inputs, const char* code, double factor) {
+  const auto local = local_of(inputs);
+  if (!local || factor == 1) return std::nullopt;
+  const Signatures signatures = local->signatures();
+  if (signatures.all_fit(factor)) return made(code, kExact, local->text());
+  // A few tensors of one group: what scales whole groups has its own pattern.
+  if (!signatures.part_of_a_role_fits(factor)) return std::nullopt;
+  return made(code, kFits,
+              fmt::format("{} times the reference's in {} alone", factor_text(factor, local->world),
+                          fmt::join(outside_of(*local), ", ")));
+}
+
+std::optional<Cause> sign_flipped(const CauseInputs& inputs) {
+  return everywhere(inputs, "sign-flipped", -1);
+}
+std::optional<Cause> gradient_times_world(const CauseInputs& inputs) {
+  return everywhere(inputs, "gradient-times-world", w(inputs));
+}
+std::optional<Cause> gradient_over_world(const CauseInputs& inputs) {
+  return everywhere(inputs, "gradient-over-world", 1 / w(inputs));
+}
+std::optional<Cause> gradient_not_scaled_by_accumulation(const CauseInputs& inputs) {
+  if (inputs.cell_facts.accumulation < 2) return std::nullopt;
+  return everywhere(inputs, "accumulation-not-scaled", static_cast<double>(inputs.cell_facts.accumulation));
+}
+
+std::optional<Cause> non_finite(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local) return std::nullopt;
+  const auto& ranks = local->evidence->cell.local;
+  for (const NamedTensor& tensor : local->evidence->reference.gradients) {
+    for (const double value : tensor.values) {
+      if (!std::isfinite(value)) return std::nullopt;
+    }
+  }
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (const NamedTensor& tensor : ranks[rank]) {
+      for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+        if (std::isfinite(tensor.values[i])) continue;
+        return made("non-finite", 0.9,
+                    fmt::format("rank {}: element {} of {} is {}", rank, i, tensor.name, tensor.values[i]));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+/// The same from statistics, wherever a run stopped being numbers: which rank's gradients did alone.
+std::optional<Cause> non_finite_on_a_rank(const CauseInputs& inputs) {
+  if (!inputs.cell || !inputs.reference || inputs.difference.divergence.kind != "value") return std::nullopt;
+  const auto first_of = [](const StepRecords& rank) -> const Record* {
+    const auto found = std::ranges::find_if(rank.records, [](const Record& record) {
+      return record.phase == Phase::local_gradients && record.has_stats && record.stats.nonfinite > 0;
+    });
+    return found == rank.records.end() ? nullptr : &*found;
+  };
+  for (const StepRecords& rank : inputs.reference->ranks) {
+    if (first_of(rank)) return std::nullopt;
+  }
+  std::vector<std::size_t> ranks;
+  const Record* first = nullptr;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const Record* own = first_of(inputs.cell->ranks[rank]);
+    if (!own) continue;
+    if (!first) first = own;
+    ranks.push_back(rank);
+  }
+  if (ranks.empty()) return std::nullopt;
+  return made("non-finite", 0.9,
+              fmt::format("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
+                          first->name, fmt::join(ranks, ", ")));
+}
+
+/// In exact arithmetic nothing rounds, so that the reduced gradients have equal bits but for what a fault has changed.
+std::optional<Cause> one_element_alone(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local || !both_exact(inputs.reference_config, inputs.cell_config)) return std::nullopt;
+  const NamedTensor* changed = nullptr;
+  std::size_t element = 0;
+  double gap = 0;
+  for (const NamedTensor& tensor : local->evidence->cell.gradients) {
+    const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, tensor.name);
+    if (!reference || reference->values.size() != tensor.values.size()) return std::nullopt;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      if (distance(reference->values[i], tensor.values[i]) == 0) continue;
+      if (changed) return std::nullopt;
+      changed = &tensor, element = i, gap = tensor.values[i] - reference->values[i];
+    }
+  }
+  // Of a tensor of one element a factor changes no more.
+  if (!changed || changed->values.size() < 2) return std::nullopt;
+  return made("bit-flip", 0.9,
+              fmt::format("element {} of {} alone differs, by {}, where in exact arithmetic every other element of every gradient has equal bits",
+                          element, changed->name, short_number(gap)));
+}
+
+std::optional<Cause> bit_flip(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local) return std::nullopt;
+  std::vector<FlippedBit> flips;
+  for (const TensorUse& use : local->evidence->local.tensors) {
+    if (use.use.used() <= 1) continue;
+    const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, use.name);
+    const NamedTensor* mean = find_tensor(local->mean, use.name);
+    if (!reference || !mean) return std::nullopt;
+    const auto element = single_difference(reference->values, mean->values, use.use.band);
+    if (!element) return std::nullopt;
+    const WrongElement wrong{
+        use.name,     *element,           reference->values[*element],       mean->values[*element],
+        use.use.band, reference->epsilon, local->evidence->cell.is_wide()};
+    const std::vector<FlippedBit> here = flips_in_values(wrong, local->evidence->cell.local);
+    std::set<int> bits;
+    for (const FlippedBit& flip : here) bits.insert(flip.bit);
+    // A change that several bits would explain says nothing of a bit.
+    if (bits.size() != 1) return std::nullopt;
+    flips.insert(flips.end(), here.begin(), here.end());
+  }
+  if (flips.empty()) return std::nullopt;
+  std::set<int> ranks;
+  for (const FlippedBit& flip : flips) ranks.insert(flip.rank);
+  const FlippedBit& first = flips.front();
+  return made("bit-flip", 0.96,
+              fmt::format("element {} of {} alone differs, and bit {} of rank {}'s value explains it{}",
+                          first.element, first.tensor, first.bit, fmt::join(ranks, " or "),
+                          ranks.size() > 1 ? " (their values share the exponent)" : ""));
+}
+
+/// Ranks whose local gradients are, in every tensor, those of the step before.
+std::optional<Cause> stale_local(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local || !local->evidence->cell_before) return std::nullopt;
+  const auto &now = local->evidence->cell.local, &before = local->evidence->cell_before->local;
+  if (before.size() != now.size()) return std::nullopt;
+  std::vector<std::size_t> stale;
+  for (std::size_t rank = 0; rank < now.size(); ++rank) {
+    bool same = !now[rank].empty(), any = false;
+    for (const NamedTensor& tensor : now[rank]) {
+      const NamedTensor* old = find_tensor(before[rank], tensor.name);
+      same = same && old && old->values == tensor.values;
+      any = any || norm(tensor.values) > 0;
+    }
+    if (same && any) stale.push_back(rank);
+  }
+  if (stale.empty()) return std::nullopt;
+  return made("stale-gradient", kExact,
+              fmt::format("rank {}: every local gradient is, bit for bit, that of step {}",
+                          fmt::join(stale, ", "), local->evidence->cell_before->step));
+}
+
+std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local || !inputs.cell || local->world < 2) return std::nullopt;
+  std::vector<std::size_t> zero;
+  const auto& ranks = local->evidence->cell.local;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    bool has_rows = false;
+    for (const Record& record : inputs.cell->ranks[rank].records) {
+      if (record.phase == Phase::samples) has_rows = has_rows || !record.ids.empty();
+    }
+    const bool any = std::any_of(ranks[rank].begin(), ranks[rank].end(),
+                                 [](const NamedTensor& tensor) { return norm(tensor.values) != 0; });
+    if (has_rows && !any) zero.push_back(rank);
+  }
+  if (zero.size() != 1 || rows_may_not_count(inputs)) return std::nullopt;
+  return made("rank-missing", kFits,
+              fmt::format("rank {} has rows, and every local gradient of it is 0", zero.front()));
+}
+
+/// Is every gradient the reference's plus `old`?
+bool adds(const StepGradients& local, const std::vector<NamedTensor>& old) {
+  bool any = false;
+  for (const TensorUse& use : local.evidence->local.tensors) {
+    const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, use.name);
+    const NamedTensor *mean = find_tensor(local.mean, use.name), *before = find_tensor(old, use.name);
+    if (!reference || !mean || !before || before->values.size() != mean->values.size()) return false;
+    double rest = 0;
+    for (std::size_t i = 0; i < mean->values.size(); ++i) {
+      rest = std::hypot(rest, mean->values[i] - reference->values[i] - before->values[i]);
+    }
+    if (rest > 3 * use.use.band) return false;
+    any = any || norm(before->values) > 16 * use.use.band;
+  }
+  return any;
+}
+
+std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
+  const auto local = local_of(inputs);
+  if (!local || !local->evidence->cell_before) return std::nullopt;
+  // What stands in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
+  const ForcedValues& before = *local->evidence->cell_before;
+  if (!adds(*local, mean_of_local(before)) && !adds(*local, before.gradients) && !adds(*local, before.applied)) {
+    return std::nullopt;
+  }
+  return made("gradients-not-zeroed", kExact, fmt::format("every gradient is the reference's plus that of step {}", before.step));
+}
+
+/// One rank's local gradient has another form than those that it is to be reduced with.
+std::optional<Cause> forms_differ(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  const bool shape = it.kind == "shape" && it.rank >= 0, dtype = it.kind == "dtype";
+  if (inputs.difference.phase != Phase::local_gradients || (!shape && !dtype)) return std::nullopt;
+  return made(shape ? "shapes-differ" : "dtype-differs", 0.9,
+              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
+}
+
+constexpr Rule kGradientRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
+                           gradient_not_scaled_by_accumulation, non_finite, bit_flip, one_element_alone,
+                           stale_local, rank_without_gradient, accumulated_before, forms_differ};
+constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
+
+}  // namespace
+
+std::span<const Rule> finite_rules() { return kFiniteRules; }
+std::span<const Rule> gradient_rules() { return kGradientRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,170 @@
+// Causes of a wrong loss that any trainer may have: its rows are right, and what was made of them is not; or
+// it is scaled.
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/loss_evidence.h"
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/causes/step_gradients.h"
+
+namespace lockstep::causes {
+namespace {
+
+/// Row losses are right, and each rank's loss is their plain mean although ranks hold unequal numbers of
+/// rows.
+std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
+  const std::vector<RankRows> ranks = rows_that_agree(inputs);
+  if (ranks.empty()) return std::nullopt;
+  std::size_t fewest = std::numeric_limits<std::size_t>::max(), most = 0;
+  for (const RankRows& rows : ranks) {
+    double sum = 0;
+    std::size_t counted_rows = 0;
+    for (const double loss : rows.rank.row_losses) {
+      sum += loss;
+      counted_rows += loss != 0;
+    }
+    fewest = std::min(fewest, counted_rows);
+    most = std::max(most, counted_rows);
+    const double mean = counted_rows > 0 ? sum / static_cast<double>(counted_rows) : 0;
+    if (!(std::abs(mean - rows.rank.loss) <= inputs.forced->loss_band + 1e-12)) return std::nullopt;
+  }
+  if (fewest == most) return std::nullopt;
+  return made(
+      "mean-of-means", kExact,
+      fmt::format("each rank's loss is the mean over its own rows, and ranks have {} to {} of them that "
+                  "count: {}",
+                  fewest, most, losses_text(inputs)));
+}
+
+/// Each rank divides the losses of its rows by a number of its own, and these add up to what the reference divides all
+/// rows by: counts of what each holds, of valid tokens for example.
+std::optional<Cause> mean_of_weighted_means(const CauseInputs& inputs) {
+  const std::vector<RankRows> ranks = rows_that_agree(inputs);
+  if (ranks.size() < 2 || !inputs.forced->reference.loss || mean_of_means(inputs)) return std::nullopt;
+  double all_rows = 0, divisors = 0, fewest = std::numeric_limits<double>::infinity(), most = 0;
+  for (const RankRows& rows : ranks) {
+    double sum = 0;
+    for (const double loss : rows.rank.row_losses) sum += loss;
+    const double divisor = sum / rows.rank.loss;
+    if (!(divisor > 0) || !std::isfinite(divisor)) return std::nullopt;
+    all_rows += sum;
+    divisors += divisor;
+    fewest = std::min(fewest, divisor);
+    most = std::max(most, divisor);
+  }
+  constexpr double kEqual = 1e-4;
+  const double whole = all_rows / *inputs.forced->reference.loss;
+  if (!(std::abs(divisors - whole) <= kEqual * whole) || most - fewest <= 100 * kEqual * most) return std::nullopt;
+  return made("mean-of-means", kExact,
+              fmt::format("row losses are the reference's; ranks divide them by {:.6g} to {:.6g}, which add up to the {:.6g} "
+                          "that the reference divides by: {}",
+                          fewest, most, whole, losses_text(inputs)));
+}
+
+/// What a row of the batch counts in the loss of all ranks: recorded, or else told from the reference's loss and rows.
+double weight_of_a_row(const CauseInputs& inputs) {
+  const std::vector<RankLoss>& reference = inputs.forced->reference.losses;
+  const double recorded = reference.front().row_weight / static_cast<double>(reference.size());
+  if (std::isfinite(recorded)) return recorded;
+  double sum = 0;
+  for (const RankLoss& rank : reference) {
+    for (const double row : rank.row_losses) sum += row;
+  }
+  return inputs.forced->reference.loss.value_or(std::nan("")) / sum;
+}
+
+std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
+  const std::vector<RankRows> ranks = rows_that_agree(inputs);
+  // Of a trainer that is not ours nobody knows whether rows may not count; one that leaves them out by design does so in
+  // the reference, too.
+  const bool known = inputs.cell_config || !inputs.trainer;
+  if (ranks.empty() || !known || rows_may_not_count(inputs) || mean_of_means(inputs) ||
+      mean_of_weighted_means(inputs)) {
+    return std::nullopt;
+  }
+  const auto world = static_cast<double>(ranks.size());
+  const double weight = weight_of_a_row(inputs) * world;
+  if (!std::isfinite(weight)) return std::nullopt;
+  std::size_t without = 0, rows = 0, wrong_rank = 0;
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    const double loss = ranks[r].rank.loss;
+    double sum = 0;
+    for (const double row : ranks[r].expected) sum += row;
+    rows += ranks[r].expected.size();
+    const double band = world * inputs.forced->loss_band + 1e-12, gap = weight * sum - loss;
+    if (std::abs(gap) <= band) continue;
+    const bool all = std::abs(loss) <= band;
+    if (!all && std::ranges::none_of(ranks[r].expected,
+                                     [&](double row) { return std::abs(gap - weight * row) <= band; })) {
+      return std::nullopt;
+    }
+    ++without;
+    wrong_rank = r;
+  }
+  if (without == 0) return std::nullopt;
+  return made(
+      "rows-left-out", 0.95,
+      fmt::format("the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of "
+                  "{} rows; {}",
+                  counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
+                  losses_text(inputs)));
+}
+
+/// Does the factor stand in the loss and in every gradient?
+bool stands_everywhere(const CauseInputs& inputs, double factor) {
+  return loss_is(inputs, factor) && gradients_of(inputs)->signatures().all_fit(factor);
+}
+
+/// A factor on the loss that stands in every gradient as well.
+std::optional<Cause> scaled_loss(const CauseInputs& inputs, const char* code, double factor) {
+  if (world_size_of(inputs) < 2 || !stands_everywhere(inputs, factor)) return std::nullopt;
+  return made(code, kExact,
+              fmt::format("loss and every gradient are {} times the reference's",
+                          factor_text(factor, world_size_of(inputs))));
+}
+
+std::optional<Cause> loss_times_world(const CauseInputs& inputs) {
+  return scaled_loss(inputs, "loss-times-world", world_size_of(inputs));
+}
+
+std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
+  return scaled_loss(inputs, "loss-over-world", 1.0 / world_size_of(inputs));
+}
+
+std::optional<Cause> loss_not_scaled_by_accumulation(const CauseInputs& inputs) {
+  const auto micro_steps = static_cast<double>(inputs.cell_facts.accumulation);
+  if (micro_steps < 2 || !stands_everywhere(inputs, micro_steps)) return std::nullopt;
+  return made("accumulation-not-scaled", kExact,
+              fmt::format("loss and every gradient are {} times the reference's, as many as micro-steps", micro_steps));
+}
+
+/// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
+std::optional<Cause> loss_in_other_precision(const CauseInputs& inputs) {
+  const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
+  if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss || !inputs.forced) {
+    return std::nullopt;
+  }
+  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
+  if (!reference || !cell) return std::nullopt;
+  // Roundings of some ten operations.
+  constexpr double kMostUnits = 64;
+  const double units = std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
+  if (!(units <= kMostUnits)) return std::nullopt;
+  return made("precision-differs", kFits,
+              fmt::format("the runs' headers declare precisions that round by {:.2g} and {:.2g}, and losses lie {:.2g} units of the "
+                          "coarser one apart",
+                          expected, actual, units));
+}
+
+constexpr Rule kLossRules[] = {mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
+                           loss_over_world,  loss_not_scaled_by_accumulation, loss_in_other_precision};
+
+}  // namespace
+
+std::span<const Rule> loss_rules() { return kLossRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,38 @@
+#include "harness/verdict/causes/mechanism.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/cause.h"
+
+namespace lockstep {
+namespace {
+
+/// What is configured otherwise comes first, whatever the verdict.
+Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences) {
+  Mechanism& mechanism = comparison.mechanism;
+  if (comparison.around) {
+    comparison.around->config_differences = differences;
+    mechanism.cause = name_cause(*comparison.around);
+  }
+  if (!differences.empty()) {
+    mechanism.sentence = fmt::format("Configs differ in {}. {}", differences_text(differences), mechanism.sentence);
+  }
+  return std::move(mechanism);
+}
+
+}  // namespace
+
+Mechanism compare_runs(const CompareOptions& options) { return named(compare_traces(options), differences_of(options)); }
+
+Mechanism judge_forced(const ForcedInputs& inputs) {
+  if (!inputs.forced_reference.empty()) return named(compare_forced(inputs), config_differences(inputs.configs()));
+  CompareOptions free;
+  free.run_a = inputs.reference_free;
+  free.run_b = inputs.cell_free;
+  free.steps = inputs.steps;
+  return compare_runs(free);
+}
+
+}  // namespace lockstep

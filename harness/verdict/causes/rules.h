@@ -1,0 +1,51 @@
+#pragma once
+// The rules that name causes of any trainer, family by family; a trainer's own stand in its folder. A rule is
+// one small function: from the evidence to its code, or nothing. Rules do not know of each other; name_cause
+// weighs what they answer.
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/causes/cause.h"
+
+namespace lockstep::causes {
+
+using Rule = std::optional<Cause> (*)(const CauseInputs& inputs);
+
+// Confidence that rules give: the evidence is reproduced exactly; it fits and little else would; a general
+// name for what is seen, which gives way to any other.
+inline constexpr double kExact = 0.98, kFits = 0.8, kGeneral = 0.5;
+
+std::span<const Rule> sample_rules();
+std::span<const Rule> random_rules();
+std::span<const Rule> control_rules();
+std::span<const Rule> score_rules();
+std::span<const Rule> loss_rules();
+std::span<const Rule> gradient_rules();  ///< before the reduction
+std::span<const Rule> finite_rules();    ///< of values that are no numbers, in any phase
+std::span<const Rule> reduction_rules();
+std::span<const Rule> norm_rules();  ///< of the gradient norm
+std::span<const Rule> clip_rules();  ///< of what the optimizer took
+std::span<const Rule> update_rules();
+std::span<const Rule> replica_rules();
+std::span<const Rule> ledger_rules();
+
+/// A cause without its remedy, which stands in the cause's page.
+Cause made(const char* code, double confidence, const std::string& evidence);
+
+/// World size of the cell; 1 if it is not known.
+int world_size_of(const CauseInputs& inputs);
+
+/// May the cell's loss leave out rows of a step, without the sample ids telling which? False where the config
+/// or the trainer is not known.
+bool rows_may_not_count(const CauseInputs& inputs);
+
+/// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".
+std::string signature_text(const GradientJudgement& judgement, int world_size);
+
+/// "8 (the world size)", "1/8", "-1", "0": closed forms by name, other numbers in six digits.
+std::string factor_text(double factor, int world_size);
+
+}  // namespace lockstep::causes

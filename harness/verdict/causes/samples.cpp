@@ -1,0 +1,316 @@
+// Causes of wrong sample ids: from the ids of all ranks at this step, the steps before and the one after.
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/config/trainer_spec.h"
+
+namespace lockstep::causes {
+namespace {
+
+using Ids = std::vector<int64_t>;
+using ByRank = std::vector<Ids>;
+
+const ByRank* at(const SampleHistory& history, int64_t step) {
+  const auto found = history.find(step);
+  return found == history.end() ? nullptr : &found->second;
+}
+
+/// What each of `ranks` ranks holds of a batch that others hold: row i of the global batch is on rank i mod
+/// V. Empty if rows are not partitioned equally.
+ByRank partitioned(const ByRank& batch, std::size_t ranks) {
+  if (batch.size() == ranks) return batch;
+  Ids global;
+  for (std::size_t k = 0; k < batch.front().size(); ++k) {
+    for (const Ids& rank : batch) {
+      if (rank.size() != batch.front().size()) return {};
+      global.push_back(rank[k]);
+    }
+  }
+  if (global.empty() || global.size() % ranks != 0) return {};
+  ByRank result(ranks);
+  for (std::size_t i = 0; i < global.size(); ++i) result[i % ranks].push_back(global[i]);
+  return result;
+}
+
+Ids sorted(const ByRank& batch) {
+  Ids ids;
+  for (const Ids& rank : batch) ids.insert(ids.end(), rank.begin(), rank.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+/// Everything that the rules ask of the samples of the step.
+struct Samples {
+  ByRank now, expected, before, next;  ///< by rank; empty if not known
+  Ids missing, extra, batch;           ///< of the global batch; `batch` is the reference's
+  std::vector<std::size_t> differing;  ///< ranks
+  std::optional<bool> right_at_next;   ///< do they hold what they should at the next step? Nothing: not known
+};
+
+std::optional<Samples> samples_of(const CauseInputs& inputs) {
+  const int64_t step = inputs.difference.divergence.step;
+  const ByRank* now = at(inputs.cell_samples, step);
+  const ByRank* reference = at(inputs.reference_samples, step);
+  if (!now || !reference || now->empty() || reference->empty()) return std::nullopt;
+  Samples samples;
+  samples.now = *now;
+  samples.expected = partitioned(*reference, now->size());
+  if (!samples.expected.empty()) {
+    for (std::size_t rank = 0; rank < now->size(); ++rank) {
+      if (samples.expected[rank] != samples.now[rank]) samples.differing.push_back(rank);
+    }
+  }
+  if (const ByRank* before = at(inputs.cell_samples, step - 1)) samples.before = *before;
+  if (const ByRank* next = at(inputs.reference_samples, step + 1)) samples.next = partitioned(*next, now->size());
+  if (const ByRank* next = at(inputs.cell_samples, step + 1); next && samples.next.size() == next->size()) {
+    samples.right_at_next = std::ranges::all_of(
+        samples.differing, [&](std::size_t rank) { return (*next)[rank] == samples.next[rank]; });
+  }
+  samples.batch = sorted(*reference);
+  const Ids actual = sorted(*now);
+  std::set_difference(samples.batch.begin(), samples.batch.end(), actual.begin(), actual.end(),
+                      std::back_inserter(samples.missing));
+  std::set_difference(actual.begin(), actual.end(), samples.batch.begin(), samples.batch.end(),
+                      std::back_inserter(samples.extra));
+  return samples;
+}
+
+bool in_batch(const Samples& samples, int64_t id) {
+  return std::binary_search(samples.batch.begin(), samples.batch.end(), id);
+}
+
+/// A rank whose list lost one sample and took the next one of its stream at the end.
+std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples) {
+  if (samples.differing.size() != 1) return std::nullopt;
+  const std::size_t rank = samples.differing.front();
+  const Ids &expected = samples.expected[rank], &actual = samples.now[rank];
+  for (std::size_t k = 0; k < expected.size(); ++k) {
+    Ids shortened = expected;
+    shortened.erase(shortened.begin() + static_cast<std::ptrdiff_t>(k));
+    if (actual == shortened) return std::pair{rank, expected[k]};
+    if (samples.next.empty() || samples.next[rank].empty()) continue;
+    shortened.push_back(samples.next[rank].front());
+    // Of the last one of the list another sample stands in its place; who left it out goes on one place earlier.
+    const bool replaced = k + 1 == expected.size() && samples.right_at_next.value_or(false);
+    if (actual == shortened && !replaced) return std::pair{rank, expected[k]};
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> shards_identical(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->now.size() < 2 || samples->now.front().empty()) return std::nullopt;
+  for (const Ids& rank : samples->now) {
+    if (rank != samples->now.front()) return std::nullopt;
+  }
+  return made(
+      "shards-identical", kExact,
+      fmt::format("all {} ranks hold the samples {}; {} of {} samples of the global batch are missing",
+                  samples->now.size(), fmt::join(samples->now.front(), ", "), samples->missing.size(),
+                  samples->batch.size()));
+}
+
+/// How often the batch's most used sample has been on any rank up to and with that step.
+std::size_t most_uses(const SampleHistory& history, int64_t step, const ByRank& batch) {
+  std::map<int64_t, std::size_t> uses;
+  for (const Ids& rank : batch) {
+    for (const int64_t id : rank) uses.emplace(id, 0);
+  }
+  for (const auto& [at_step, ranks] : history) {
+    if (at_step > step) break;
+    for (const Ids& rank : ranks) {
+      for (const int64_t id : rank) {
+        if (const auto used = uses.find(id); used != uses.end()) ++used->second;
+      }
+    }
+  }
+  std::size_t most = 0;
+  for (const auto& [id, count] : uses) most = std::max(most, count);
+  return most;
+}
+
+std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
+  const int64_t step = inputs.difference.divergence.step;
+  const ByRank *now = at(inputs.cell_samples, step), *reference = at(inputs.reference_samples, step);
+  if (!now || !reference) return std::nullopt;
+  for (const auto& [old, batch] : inputs.cell_samples) {
+    if (old < 0 || old + 1 >= step || batch != *now) continue;
+    const ByRank* then = at(inputs.reference_samples, old);
+    if (!then || sorted(*reference) == sorted(*then)) continue;
+    // An epoch in the old order uses each sample as often as one in a new order. A run that was resumed too early
+    // has a batch once more than that.
+    const std::size_t uses = most_uses(inputs.cell_samples, step, *now);
+    if (uses < 2 || uses != most_uses(inputs.reference_samples, step, *reference)) continue;
+    return made(
+        "set-epoch-forgotten", kExact,
+        fmt::format("at step {} every rank holds exactly the samples of step {} in the same order, where the "
+                    "reference begins a new permutation",
+                    step, old));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> rank_behind_data(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->differing.empty() || samples->before.size() != samples->now.size()) {
+    return std::nullopt;
+  }
+  if (samples->differing.size() == samples->now.size() && samples->now.size() > 1) return std::nullopt;
+  for (const std::size_t rank : samples->differing) {
+    if (samples->now[rank] != samples->before[rank]) return std::nullopt;
+  }
+  return made("rank-behind-data", kExact,
+              fmt::format("rank {} holds the samples {} that it had at the step before",
+                          fmt::join(samples->differing, ", "),
+                          fmt::join(samples->now[samples->differing.front()], ", ")));
+}
+
+std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples) return std::nullopt;
+  if (const auto dropped = dropped_by(*samples)) {
+    return made("sample-dropped", kExact,
+                fmt::format("rank {} leaves sample {} out and takes the rest of its list one place earlier",
+                            dropped->first, dropped->second));
+  }
+  if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
+  return made(
+      "sample-dropped", kExact,
+      fmt::format("the ranks lack {} of the reference's batch, sample {} first, with nothing in its place",
+                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
+                  samples->missing.front()));
+}
+
+std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || dropped_by(*samples) || samples->extra.size() != 1 || samples->missing.size() > 1) {
+    return std::nullopt;
+  }
+  if (!in_batch(*samples, samples->extra.front())) return std::nullopt;
+  return made("sample-duplicated", kExact,
+              fmt::format("sample {} occurs twice in the global batch{}", samples->extra.front(),
+                          samples->missing.empty()
+                              ? ""
+                              : fmt::format(", and sample {} is missing", samples->missing.front())));
+}
+
+std::optional<Cause> sample_replaced(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || dropped_by(*samples)) return std::nullopt;
+  if (samples->extra.size() != 1 || samples->missing.size() != 1) return std::nullopt;
+  // A rank of one row that is wrong again at the next step has another order, not one other sample.
+  const bool single = samples->now.front().size() > 1 || samples->right_at_next.value_or(true);
+  if (in_batch(*samples, samples->extra.front()) || !single) return std::nullopt;
+  return made("sample-replaced", kExact,
+              fmt::format("sample {} stands where sample {} belongs; every other sample is right",
+                          samples->extra.front(), samples->missing.front()));
+}
+
+std::optional<Cause> shards_overlap(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->now.size() < 2 || samples->extra.size() < 2 || rank_behind_data(inputs) ||
+      shards_identical(inputs)) {
+    return std::nullopt;
+  }
+  std::map<int64_t, std::set<std::size_t>> holders;
+  for (std::size_t rank = 0; rank < samples->now.size(); ++rank) {
+    for (const int64_t id : samples->now[rank]) holders[id].insert(rank);
+  }
+  // Random draws of another seed may meet by chance; shards that overlap explain every wrong sample.
+  for (const int64_t id : samples->extra) {
+    if (holders[id].size() < 2) return std::nullopt;
+  }
+  const std::set<std::size_t>& both = holders[samples->extra.front()];
+  return made("shards-overlap", 0.9,
+              fmt::format("{} on two ranks each, sample {} on rank {} and rank {}; as many are missing",
+                          counted(static_cast<int64_t>(samples->extra.size()), "sample"),
+                          samples->extra.front(), *both.begin(), *both.rbegin()));
+}
+
+/// Do the ids of a rank stand anywhere in what the runs have seen of it?
+bool seen_elsewhere(const CauseInputs& inputs, std::size_t rank, const Ids& ids) {
+  const int64_t step = inputs.difference.divergence.step;
+  for (const SampleHistory* history : {&inputs.reference_samples, &inputs.cell_samples}) {
+    for (const auto& [when, batch] : *history) {
+      if (history == &inputs.cell_samples && when == step) continue;
+      const ByRank by_rank = partitioned(batch, at(inputs.cell_samples, step)->size());
+      if (rank < by_rank.size() && by_rank[rank] == ids) return true;
+    }
+  }
+  return false;
+}
+
+/// Is the whole batch one that either run had at another step, whoever of the ranks had which of its rows?
+bool is_batch_of_another_step(const CauseInputs& inputs, const Samples& samples) {
+  const int64_t step = inputs.difference.divergence.step;
+  const auto is_now = [&, now = sorted(samples.now)](const auto& each) { return each.first != step && sorted(each.second) == now; };
+  return std::ranges::any_of(inputs.reference_samples, is_now) || std::ranges::any_of(inputs.cell_samples, is_now);
+}
+
+/// Does a batch of that many rows or more hold ids that follow one another without a gap? A shuffled one does so by a chance
+/// that is nil.
+bool is_in_order(const Ids& sorted_ids) {
+  constexpr std::size_t kTellingRows = 4;
+  if (sorted_ids.size() < kTellingRows) return false;
+  return sorted_ids.back() - sorted_ids.front() == static_cast<int64_t>(sorted_ids.size()) - 1 &&
+         std::ranges::adjacent_find(sorted_ids) == sorted_ids.end();
+}
+
+std::optional<Cause> shuffle_differs(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->extra.empty()) return std::nullopt;
+  const Ids actual = sorted(samples->now);
+  const bool of_cell = is_in_order(actual), of_reference = is_in_order(samples->batch);
+  if (of_cell == of_reference) return std::nullopt;
+  const Ids& ids = of_cell ? actual : samples->batch;
+  return made("shuffle-differs", 0.95,
+              fmt::format("the ranks of {} hold samples {} to {} without a gap, the order of the data; those of {} are shuffled",
+                          of_cell ? "the cell" : "the reference", ids.front(), ids.back(), of_cell ? "the reference" : "the cell"));
+}
+
+/// Do the configs tell that the runs draw from sets of different size?
+bool other_samples(const CauseInputs& inputs) {
+  if (!inputs.reference_config || !inputs.cell_config || !inputs.trainer || !inputs.trainer->counted_samples) return false;
+  const auto expected = inputs.trainer->counted_samples(*inputs.reference_config),
+             actual = inputs.trainer->counted_samples(*inputs.cell_config);
+  return expected && actual && expected->train != actual->train;
+}
+
+std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
+  // A batch of another size is another question than another permutation.
+  if (samples->extra.size() != samples->missing.size() || shuffle_differs(inputs) || other_samples(inputs)) return std::nullopt;
+  const bool one_row = samples->now.front().size() == 1 && !samples->right_at_next.value_or(true);
+  if (samples->extra.size() < 2 && !one_row) return std::nullopt;
+  if (shards_overlap(inputs) || shards_identical(inputs) || is_batch_of_another_step(inputs, *samples)) return std::nullopt;
+  for (const std::size_t rank : samples->differing) {
+    Ids expected = samples->expected[rank];
+    std::sort(expected.begin(), expected.end());
+    const auto kept = std::count_if(samples->now[rank].begin(), samples->now[rank].end(), [&](int64_t id) {
+      return std::binary_search(expected.begin(), expected.end(), id);
+    });
+    if (2 * kept >= static_cast<std::ptrdiff_t>(expected.size())) return std::nullopt;
+    if (seen_elsewhere(inputs, rank, samples->now[rank])) return std::nullopt;
+  }
+  return made(
+      "sampler-seed-differs", 0.7,
+      fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other "
+                  "steps: another permutation",
+                  samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
+}
+
+constexpr Rule kSamplesRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
+                           sample_duplicated, sample_replaced,     shards_overlap,   shuffle_differs,
+                           sampler_seed_differs};
+
+}  // namespace
+
+std::span<const Rule> sample_rules() { return kSamplesRules; }
+
+}  // namespace lockstep::causes

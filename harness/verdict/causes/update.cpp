@@ -1,0 +1,275 @@
+// Causes of a wrong update, and of a wrong gradient norm: parameters are recomputed from the state, the
+// gradient and the hyperparameters with one thing changed.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/forced/update.h"
+
+namespace lockstep::causes {
+namespace {
+
+/// The cell's update at the divergence.
+struct Update {
+  const ForcedValues* cell = nullptr;
+  const Snapshot* state = nullptr;
+  const TrainingFacts* facts = nullptr;
+  UpdateInputs inputs;
+
+  const UpdateFacts& optimizer() const { return inputs.facts; }
+  std::vector<UpdateUse> judged(const UpdateVariant& variant) const {
+    return judge_update(inputs, cell->parameters, variant);
+  }
+};
+
+/// "bits": where everything before the update has equal bits.
+bool is_of_update(const CauseInputs& inputs) {
+  const std::string& kind = inputs.difference.divergence.kind;
+  return inputs.difference.phase == Phase::parameters && (kind == "update" || kind == "bits" || kind == "replica");
+}
+
+std::optional<Update> update_of(const CauseInputs& inputs) {
+  if (!is_of_update(inputs)) return std::nullopt;
+  if (!inputs.forced || !inputs.forced->state) return std::nullopt;
+  const ForcedValues& cell = inputs.forced->cell;
+  const auto made_from = update_inputs(*inputs.forced->state, cell, inputs.cell_facts);
+  if (!made_from) return std::nullopt;
+  const Update update{&cell, &*inputs.forced->state, &inputs.cell_facts, *made_from};
+  // Replicas may differ while rank 0, whose parameters are kept, is right.
+  const std::vector<UpdateUse> plain = update.judged({});
+  const bool wrong =
+      std::any_of(plain.begin(), plain.end(), [](const UpdateUse& use) { return use.used > 1; });
+  return wrong ? std::optional(update) : std::nullopt;
+}
+
+bool explains(const Update& update, const UpdateVariant& variant) {
+  const std::vector<UpdateUse> uses = update.judged(variant);
+  return !uses.empty() &&
+         std::all_of(uses.begin(), uses.end(), [](const UpdateUse& use) { return use.used <= 1; });
+}
+
+std::optional<Cause> by_variant(const CauseInputs& inputs, const char* code, const UpdateVariant& variant,
+                                const std::string& told) {
+  const auto update = update_of(inputs);
+  if (!update || !explains(*update, variant)) return std::nullopt;
+  return made(code, kExact, "every parameter is what the update gives " + told);
+}
+
+std::optional<Cause> weight_decay_missing(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !update->optimizer().decays()) return std::nullopt;
+  return by_variant(inputs, "weight-decay-missing", {.decay = 0},
+                    fmt::format("without the weight decay of {}", update->optimizer().weight_decay));
+}
+
+std::optional<Cause> weight_decay_twice(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !update->optimizer().decays()) return std::nullopt;
+  return by_variant(inputs, "weight-decay-twice", {.decay = 2},
+                    fmt::format("with twice the weight decay of {}", update->optimizer().weight_decay));
+}
+
+std::optional<Cause> decay_coupled(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !update->optimizer().decays() || update->optimizer().optimizer != OptimizerKind::adamw) {
+    return std::nullopt;
+  }
+  return by_variant(inputs, "decay-coupled", {.other_coupling = true},
+                    "with the weight decay added to the gradient, as in Adam, not decoupled");
+}
+
+bool has_moments(const Update& update) {
+  return update.state->updates.value_or(0) > 0 &&
+         (update.optimizer().optimizer != OptimizerKind::sgd || update.optimizer().momentum != 0);
+}
+
+std::optional<Cause> optimizer_state_lost(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !has_moments(*update)) return std::nullopt;
+  if (auto cause = by_variant(inputs, "optimizer-state-lost", {.zero_moments = true, .zero_count = true},
+                              "with moments of 0 and the first update's bias correction")) {
+    return cause;
+  }
+  return by_variant(inputs, "optimizer-state-lost", {.zero_moments = true},
+                    fmt::format("with moments of 0 at update {}", *update->state->updates + 1));
+}
+
+std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || !has_moments(*update) || update->optimizer().optimizer == OptimizerKind::sgd)
+    return std::nullopt;
+  return by_variant(
+      inputs, "optimizer-counter-lost", {.zero_count = true},
+      fmt::format("with the bias correction of update 1 instead of {}", *update->state->updates + 1));
+}
+
+std::optional<Cause> clip_missing(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm) == 1) return std::nullopt;
+  return by_variant(inputs, "clip-missing", {.clip = 1},
+                    fmt::format("without clipping a gradient of norm {} to {}", short_number(update->inputs.gradient_norm),
+                                update->inputs.clip_norm));
+}
+
+std::optional<Cause> clip_twice(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  const double factor = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm);
+  if (factor == 1) return std::nullopt;
+  if (auto cause = by_variant(inputs, "clip-twice", {.clip = factor * factor},
+                              fmt::format("with the clip's factor {} applied twice", short_number(factor)))) {
+    return cause;
+  }
+  const int world = world_size_of(inputs);
+  if (world < 2 || !inputs.cell_config) return std::nullopt;
+  const double again = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm * std::sqrt(world));
+  return by_variant(
+      inputs, "clip-twice", {.clip = again},
+      fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one", world,
+                  short_number(std::sqrt(world))));
+}
+
+std::optional<Cause> clip_on_local_norm(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->cell->local.size() < 2 || update->inputs.clip_norm <= 0) return std::nullopt;
+  const double local = whole_norm(update->cell->local[0]);
+  return by_variant(
+      inputs, "clip-on-local-norm", {.clip = clip_factor(update->inputs.clip_norm, local)},
+      fmt::format("with the clip's factor from rank 0's own norm {}, not from the reduced one {}",
+                  short_number(local), short_number(update->inputs.gradient_norm)));
+}
+
+std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  const double recorded = *update->cell->learning_rate;
+  for (const double rate : update->facts->other_rates) {
+    if (rate == recorded) continue;
+    if (auto cause = by_variant(inputs, "rate-not-applied", {.rate = rate},
+                                fmt::format("at the rate {} instead of this step's {}", rate, recorded))) {
+      return cause;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
+  if (!is_of_update(inputs) || inputs.difference.divergence.kind == "replica") return std::nullopt;
+  if (!inputs.forced || !inputs.forced->state) return std::nullopt;
+  const ForcedValues& cell = inputs.forced->cell;
+  std::vector<std::string> kept, wrong;
+  if (const auto update = update_of(inputs)) {
+    for (const UpdateUse& use : update->judged({})) {
+      if (use.used > 1) wrong.push_back(use.name);
+    }
+  }
+  std::size_t moved = 0;
+  for (const NamedTensor& gradient : cell.gradients) {
+    const NamedTensor *before = find_tensor(inputs.forced->state->tensors, gradient.name),
+                      *after = find_tensor(cell.parameters, gradient.name);
+    if (!before || !after || norm(gradient.values) == 0) continue;
+    if (before->values == after->values) kept.push_back(gradient.name);
+    else ++moved;
+  }
+  const auto stands = [&](const std::string& name) { return std::ranges::find(kept, name) != kept.end(); };
+  if (kept.empty() || moved == 0 || !std::ranges::all_of(wrong, stands)) return std::nullopt;
+  return made("parameter-not-updated", kExact,
+              fmt::format("{} kept every bit through the update, and {} other tensors moved as they should",
+                          fmt::join(kept, ", "), moved));
+}
+
+std::optional<Cause> update_differs(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return std::nullopt;
+  std::size_t wrong = 0, judged = 0;
+  UpdateUse worst;
+  for (const UpdateUse& use : update->judged({})) {
+    ++judged;
+    wrong += use.used > 1;
+    if (use.used > worst.used) worst = use;
+  }
+  return made(
+      "update-differs", kGeneral,
+      fmt::format("{} of {} tensors did not move as their recorded gradients demand: {} changed by {} where "
+                  "{} was expected",
+                  wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
+}
+
+constexpr Rule kUpdateRules[] = {
+    weight_decay_missing,   weight_decay_twice,    decay_coupled, optimizer_state_lost,
+    optimizer_counter_lost, clip_missing,          clip_twice,    clip_on_local_norm,
+    rate_not_applied,       parameter_not_updated, update_differs};
+
+/// Ranks that report the norm of their own gradients where all should report that of the reduced ones.
+std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::gradient_norm || !inputs.forced || !inputs.cell) return std::nullopt;
+  const auto& local = inputs.forced->cell.local;
+  if (local.size() < 2 || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
+  std::vector<double> norms;
+  for (std::size_t rank = 0; rank < local.size(); ++rank) {
+    const double own = whole_norm(local[rank]);
+    for (const Record& record : inputs.cell->ranks[rank].records) {
+      if (record.phase != Phase::gradient_norm || !record.is_scalar) continue;
+      if (std::abs(record.value - own) > 1e-5 * own) return std::nullopt;
+      norms.push_back(record.value);
+    }
+  }
+  if (norms.size() != local.size()) return std::nullopt;
+  return made(
+      "clip-on-local-norm", kExact,
+      fmt::format("each rank's norm is that of its own local gradients: {:.4g}; the reduced gradient's is {}",
+                  fmt::join(norms, ", "), short_number(whole_norm(inputs.forced->cell.gradients))));
+}
+
+constexpr Rule kNormRules[] = {norm_of_local};
+
+/// The one factor that every gradient was multiplied by before the optimizer took it; nothing if they have several.
+std::optional<double> applied_factor(const ForcedValues& cell) {
+  double dot = 0, own = 0, taken = 0;
+  for (const NamedTensor& applied : cell.applied) {
+    const NamedTensor* reduced = find_tensor(cell.gradients, applied.name);
+    if (!reduced || reduced->values.size() != applied.values.size()) return std::nullopt;
+    for (std::size_t i = 0; i < applied.values.size(); ++i) {
+      dot += applied.values[i] * reduced->values[i];
+      own += reduced->values[i] * reduced->values[i];
+      taken += applied.values[i] * applied.values[i];
+    }
+  }
+  if (!(own > 0)) return std::nullopt;
+  const double factor = dot / own, rest = taken - factor * factor * own;
+  return rest <= 1e-10 * taken ? std::optional(factor) : std::nullopt;
+}
+
+/// What clipped the gradients, told from their factor.
+std::optional<Cause> clip_fault(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::applied_gradients || !inputs.forced) return std::nullopt;
+  const ForcedValues& cell = inputs.forced->cell;
+  const double clip = inputs.cell_facts.clip_norm, whole = reduced_norm(cell), right = clip_factor(clip, whole);
+  const std::optional<double> factor = applied_factor(cell);
+  if (!factor || clip <= 0) return std::nullopt;
+  const auto is = [&](double wanted) { return std::abs(*factor - wanted) <= 1e-5 * wanted; };
+  const std::string text = fmt::format("gradients of norm {} were multiplied by {} where clipping to {} gives {}",
+                                       short_number(whole), short_number(*factor), clip, short_number(right));
+  std::vector<Cause> fitting;
+  if (is(1)) fitting.push_back(made("clip-missing", kExact, text));
+  // A norm that was summed over ranks once more looks as another max_norm would: only a config rules that out.
+  const bool again = inputs.cell_config && is(clip_factor(clip, whole * std::sqrt(world_size_of(inputs))));
+  if (is(right * right) || again) fitting.push_back(made("clip-twice", kExact, text));
+  if (cell.local.size() > 1 && is(clip_factor(clip, whole_norm(cell.local[0])))) {
+    fitting.push_back(made("clip-on-local-norm", kExact, text + ", as the norm of rank 0's own gradients would"));
+  }
+  return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
+}
+
+constexpr Rule kClipRules[] = {clip_fault};
+
+}  // namespace
+
+std::span<const Rule> update_rules() { return kUpdateRules; }
+std::span<const Rule> norm_rules() { return kNormRules; }
+std::span<const Rule> clip_rules() { return kClipRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,166 @@
+#include "harness/verdict/compare/band.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "harness/base/hex.h"
+#include "harness/verdict/compare/forced/equal_step.h"
+#include "harness/verdict/compare/forced/free.h"
+#include "harness/verdict/compare/forced/reduction.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/trainer_of.h"
+
+namespace lockstep {
+namespace {
+
+const std::vector<ForcedValues> kNoBandRepeats;
+
+bool moves_alone(const CollectiveRecord& call) { return call.op == "all_gather" || call.op == "broadcast"; }
+
+std::vector<const Record*> moves_of(const StepRecords& rank) {
+  std::vector<const Record*> moves = records_of(rank, Phase::collective);
+  std::erase_if(moves, [](const Record* record) { return !moves_alone(record->collective); });
+  return moves;
+}
+
+/// A call that adds nothing, that all ranks entered with equal bits in both runs, and that gave other bits. Other calls, or in
+/// another order, are the ledger's audit's to find.
+std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b) {
+  std::vector<std::vector<const Record*>> of_a, of_b;
+  for (const StepRecords& rank : a.ranks) of_a.push_back(moves_of(rank));
+  for (const StepRecords& rank : b.ranks) of_b.push_back(moves_of(rank));
+  const std::size_t calls = of_a.front().size();
+  const auto has_as_many = [calls](const auto& list) { return list.size() == calls; };
+  if (!std::ranges::all_of(of_a, has_as_many) || !std::ranges::all_of(of_b, has_as_many)) return std::nullopt;
+  for (std::size_t call = 0; call < calls; ++call) {
+    bool same_inputs = true;
+    int wrong = -1;
+    for (std::size_t rank = 0; rank < of_a.size(); ++rank) {
+      const CollectiveRecord &x = of_a[rank][call]->collective, &y = of_b[rank][call]->collective;
+      same_inputs = same_inputs && x.op == y.op && x.tag == y.tag && x.hash_in == y.hash_in;
+      if (wrong < 0 && x.hash_out != y.hash_out) wrong = static_cast<int>(rank);
+    }
+    if (!same_inputs || wrong < 0) continue;
+    const Record &x = *of_a[static_cast<std::size_t>(wrong)][call], &y = *of_b[static_cast<std::size_t>(wrong)][call];
+    return difference_at(b.step, Phase::collective, wrong, y.name, "bits", "out " + hex16(x.collective.hash_out),
+                         "out " + hex16(y.collective.hash_out), static_cast<int>(b.ranks.size()));
+  }
+  return std::nullopt;
+}
+
+/// The one rank without whose part, and no other's, the reduced gradient is what the others' give; -1: there is none.
+int rank_left_out(const ForcedValues& values, const std::string& tensor) {
+  const NamedTensor* reduced = find_tensor(values.gradients, tensor);
+  const std::vector<NamedTensor> means = mean_of_local(values);
+  const NamedTensor* mean = find_tensor(means, tensor);
+  if (reduced == nullptr || mean == nullptr || mean->values.size() != reduced->values.size()) return -1;
+  const std::vector<double> allowance = reduction_allowance(values, *reduced);
+  const double divisor = values.reduced_by_sum ? 1 : static_cast<double>(values.local.size());
+  int found = -1;
+  for (std::size_t rank = 0; rank < values.local.size(); ++rank) {
+    const NamedTensor* own = find_tensor(values.local[rank], tensor);
+    if (own == nullptr || own->values.size() != mean->values.size()) continue;
+    bool explains = true;
+    for (std::size_t i = 0; i < allowance.size() && explains; ++i)
+      explains = distance(mean->values[i] - own->values[i] / divisor, reduced->values[i]) <= allowance[i];
+    if (!explains) continue;
+    if (found >= 0) return -1;
+    found = values.local_ranks[rank];
+  }
+  return found;
+}
+
+/// Names the rank whose part is missing, where one is.
+void name_rank(Difference& difference, const CauseInputs& around) {
+  Divergence& told = difference.divergence;
+  if (told.kind != "reduction" || !around.forced) return;
+  const int rank = rank_left_out(around.forced->cell, told.where);
+  if (rank < 0) return;
+  told.rank = rank;
+  told.sentence += fmt::format(" It is what the other ranks' parts give: rank {}'s is missing.", rank);
+}
+
+class BandedPrefix {
+ public:
+  explicit BandedPrefix(const BandInputs& inputs)
+      : inputs_(inputs),
+        forced_(inputs.forced),
+        real_(inputs.real),
+        trainer_(trainer_of(forced_, real_)),
+        rules_{scores_of(trainer_), band_, training_facts(inputs.config, forced_), training_facts(inputs.config, real_), trainer_ != nullptr} {
+    if (forced_.world_size() != real_.world_size())
+      throw TraceError(fmt::format("{}: {}, where {} has {}", inputs.forced, counted(forced_.world_size(), "rank"), inputs.real, real_.world_size()));
+  }
+
+  Certification hold() {
+    Certification result;
+    result.wanted = true;
+    result.asked = inputs_.asked;
+    result.certify = kByBand;
+    std::optional<StepOfRun> before_a, before_b;
+    while (result.steps < inputs_.asked) {
+      std::optional<StepOfRun> a = next_with_gradients(forced_, before_a), b = next_with_gradients(real_, before_b);
+      if (!a || !b) break;
+      if (a->step != b->step)
+        throw TraceError(fmt::format("{}: step {} where {} has step {}", inputs_.forced, a->step, inputs_.real, b->step));
+      result.divergence = first_outside(*a, before_a, *b, before_b);
+      if (result.divergence) return result;
+      result.band_used = std::max(result.band_used, used_);
+      ++result.steps;
+      before_a = std::move(a);
+      before_b = std::move(b);
+    }
+    return result;
+  }
+
+ private:
+  std::optional<Divergence> first_outside(const StepOfRun& a, const std::optional<StepOfRun>& before_a, const StepOfRun& b,
+                                          const std::optional<StepOfRun>& before_b) {
+    const KnownState known = snapshot_of(b.ranks[0]);
+    JudgedStep judged = judge({a, inputs_.forced, b, inputs_.real, before_b, kNoBandRepeats, known, nullptr, true, true});
+    std::optional<Difference> first;
+    if (judged.first) {
+      first = judged.first->difference;
+      name_rank(*first, *judged.first);
+      // What the emulated ranks show of themselves is planted, and no matter of what carries the real ones.
+      const JudgedStep itself = judge({a, inputs_.forced, a, inputs_.forced, before_a, kNoBandRepeats, known, nullptr, false, true});
+      if (itself.first && same_place(itself.first->difference, *first)) first = reduced_apart(*judged.first, b);
+    }
+    keep_earlier(first, moved_otherwise(a, b));
+    if (first) return first->divergence;
+    used_ = judged.at.band_used;
+    ForcedValues values = forced_values(b, inputs_.real, rules_.scores);
+    values.reduced_by_sum = judged.reduced_by_sum;
+    for (const ReductionUse& use : judge_reduction(values)) used_ = std::max(used_, use.used);
+    return std::nullopt;
+  }
+
+  JudgedStep judge(const EqualStep& step) const { return judge_equal_step(step, rules_); }
+
+  /// What is planted in both shows alike in both: their reduced gradients lie no further apart than rounding brings them.
+  static std::optional<Difference> reduced_apart(const CauseInputs& around, const StepOfRun& b) {
+    const TensorUse* worst = around.forced ? around.forced->reduced.worst() : nullptr;
+    if (!worst || worst->use.used() <= 1) return std::nullopt;
+    return difference_at(b.step, Phase::reduced_gradients, kAllRanks, worst->name, "band", "norm " + exact_number(worst->norm_reference),
+                         "norm " + exact_number(worst->norm_cell), static_cast<int>(b.ranks.size()));
+  }
+
+  static bool same_place(const Difference& a, const Difference& b) {
+    return a.phase == b.phase && a.divergence.where == b.divergence.where && a.divergence.kind == b.divergence.kind;
+  }
+
+  const BandInputs& inputs_;
+  RunReader forced_, real_;
+  const TrainerSpec* trainer_;
+  BandConfig band_;
+  StepRules rules_;
+  double used_ = 0;
+};
+
+}  // namespace
+
+Certification hold_to_band(const BandInputs& inputs) { return BandedPrefix(inputs).hold(); }
+
+}  // namespace lockstep

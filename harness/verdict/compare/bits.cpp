@@ -1,0 +1,445 @@
+#include "harness/verdict/compare/bits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "harness/base/hex.h"
+#include "harness/base/same_bits.h"
+#include "harness/base/special_values.h"
+#include "harness/verdict/compare/rounding_bound.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/evidence/ledger_audit.h"
+#include "harness/verdict/trace/record_values.h"
+
+namespace lockstep {
+namespace {
+
+using RecordList = std::vector<const Record*>;
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+/// One rank's first difference, before the ranks are weighed against each other.
+struct RankDifference {
+  Phase phase = Phase::samples;
+  int rank = 0;
+  const Record* a = nullptr;  // null: only the other run has the record
+  const Record* b = nullptr;
+  std::string kind;
+  double relative = kInfinity;
+};
+
+
+/// Do two records tell of the same thing, whatever its value?
+bool same_subject(const Record& a, const Record& b) {
+  return a.phase == b.phase && a.name == b.name && a.is_scalar == b.is_scalar &&
+         a.collective.op == b.collective.op && a.collective.group == b.collective.group;
+}
+
+bool same_form(const Record& a, const Record& b) { return a.dtype == b.dtype && a.shape == b.shape; }
+
+bool same_value(const Record& a, const Record& b) {
+  if (a.is_scalar) return same_bits(a.value, b.value);
+  switch (a.phase) {
+    case Phase::samples:
+      return a.ids == b.ids;
+    case Phase::random:
+      return a.stats.hash == b.stats.hash && same_bits(a.value, b.value);
+    case Phase::collective:
+      return a.collective == b.collective;
+    default:
+      return same_form(a, b) && a.stats.hash == b.stats.hash;
+  }
+}
+
+bool is_observation(Phase phase) {
+  return phase == Phase::snapshot || phase == Phase::evaluation || phase == Phase::term_sums;
+}
+
+/// A run that lacks it may only have been told to write less: levels above hash keep the columns' ids.
+bool may_be_missing(const Record& record) {
+  const bool of_optimizer = record.phase == Phase::optimizer_state || record.phase == Phase::applied_gradients;
+  return is_observation(record.phase) || of_optimizer ||
+         (record.phase == Phase::energies && record.name.starts_with("columns"));
+}
+
+bool holds(const RecordList& list, const Record& subject) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Record* each) { return same_subject(*each, subject); });
+}
+
+RecordList of_phase(const StepRecords& step, Phase phase) {
+  RecordList list;
+  for (const Record& record : step.records) {
+    if (record.phase == phase) list.push_back(&record);
+  }
+  std::ranges::stable_sort(list, {}, [](const Record* record) { return place_of(record->phase, record->name); });
+  return list;
+}
+
+std::string kind_of(const Record& a, const Record& b) {
+  if (a.phase == Phase::samples) return a.ids.size() == b.ids.size() ? "value" : "shape";
+  if (a.is_scalar) return "value";
+  if (!same_form(a, b)) return "shape";
+  if (a.phase == Phase::collective &&
+      (a.collective.reduction != b.collective.reduction || a.collective.root != b.collective.root)) {
+    return "value";
+  }
+  return "bits";
+}
+
+/// How large the difference of two records is against the whole phase of that rank.
+double relative_of(const Record& a, const Record& b, const RecordList& phase_a) {
+  if (a.is_scalar) {
+    const double difference = std::abs(a.value - b.value);
+    const double size = std::max(std::abs(a.value), std::numeric_limits<double>::min());
+    return std::isnan(difference) ? kInfinity : difference / size;
+  }
+  if (is_exact(a.phase)) return kInfinity;
+  if (a.phase == Phase::collective) return a.collective.shape == b.collective.shape ? kUnknown : kInfinity;
+  if (!same_form(a, b)) return kInfinity;
+  if (!a.has_stats || !b.has_stats) return kUnknown;
+  if (a.stats.nonfinite != b.stats.nonfinite) return kInfinity;
+  double squares = 0;
+  for (const Record* each : phase_a) squares += each->has_stats ? each->stats.norm * each->stats.norm : 0;
+  if (const auto x = values_of(a), y = values_of(b); x && y) {
+    double sum = 0;
+    for (std::size_t i = 0; i < x->size(); ++i) sum += ((*x)[i] - (*y)[i]) * ((*x)[i] - (*y)[i]);
+    if (std::isfinite(sum)) return sum == 0 ? 0 : std::sqrt(sum / squares);
+  }
+  // Statistics say how large it is at least: a turned sign leaves every norm as it was.
+  const TensorStats &p = a.stats, &q = b.stats;
+  const double least = std::max({std::abs(p.norm - q.norm), std::abs(p.min - q.min), std::abs(p.max - q.max)}) / std::sqrt(squares);
+  return least > rounding_bound(0) ? least : kUnknown;
+}
+
+std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordList& b, int rank) {
+  RankDifference found;
+  found.rank = rank;
+  const std::size_t common = std::min(a.size(), b.size());
+  for (std::size_t i = 0; i < common; ++i) {
+    found.phase = a[i]->phase;
+    found.a = a[i];
+    found.b = b[i];
+    if (same_subject(*a[i], *b[i])) {
+      if (same_value(*a[i], *b[i])) continue;
+      found.kind = kind_of(*a[i], *b[i]);
+      found.relative = relative_of(*a[i], *b[i], a);
+      return found;
+    }
+    const bool a_later = holds(b, *a[i]), b_later = holds(a, *b[i]);
+    found.kind = a_later && b_later ? "order" : "missing";
+    if (!a_later) found.b = nullptr;
+    if (a_later && !b_later) found.a = nullptr;
+    return found;
+  }
+  if (a.size() == b.size()) return std::nullopt;
+  found.a = a.size() > common ? a[common] : nullptr;
+  found.b = b.size() > common ? b[common] : nullptr;
+  found.phase = (found.a ? found.a : found.b)->phase;
+  found.kind = "missing";
+  return found;
+}
+
+bool all_equal(const StepRecords& a, const StepRecords& b) {
+  if (a.records.size() != b.records.size()) return false;
+  for (std::size_t i = 0; i < a.records.size(); ++i) {
+    if (!same_subject(a.records[i], b.records[i]) || !same_value(a.records[i], b.records[i])) return false;
+  }
+  return true;
+}
+
+const Record* of_subject(const RecordList& list, const Record& subject) {
+  const auto found = std::ranges::find_if(list, [&](const Record* each) { return same_subject(*each, subject); });
+  return found == list.end() ? nullptr : *found;
+}
+
+/// Takes out what both have and differ in without being different: see ComparedBits. `same_loss`: the means agree.
+void leave_out_own_ways(RecordList& a, RecordList& b, bool of_any_trainer, bool same_loss) {
+  const RecordList whole_a = a, whole_b = b;
+  const auto count_of = [](const RecordList& list, const Record& call) {
+    return std::ranges::count_if(list, [&](const Record* each) { return each->name == call.name; });
+  };
+  std::set<std::string> tags;
+  if (!a.empty() && a.front()->phase == Phase::collective) tags = tags_of_other_exchanges(a, b, !of_any_trainer);
+  const auto is_own_way = [&](const RecordList& own, const RecordList& others) {
+    return [&](const Record* each) {
+      if (each->phase == Phase::collective) {
+        if (of_any_trainer && count_of(own, *each) != count_of(others, *each)) return true;
+        return tags.contains(each->collective.tag);
+      }
+      if (!of_any_trainer) return false;
+      if (same_loss && each->phase == Phase::loss && each->is_scalar && each->name == "loss") return true;
+      const Record* other = of_subject(others, *each);
+      if (other != nullptr && each->is_scalar) return relative_of(*each, *other, {}) <= rounding_bound(0);
+      return other != nullptr && is_in_shards(*each, *other);
+    };
+  };
+  std::erase_if(a, is_own_way(whole_a, whole_b));
+  std::erase_if(b, is_own_way(whole_b, whole_a));
+}
+
+std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
+                                            const ComparedBits& compared, bool same_loss) {
+  if (all_equal(a, b)) return std::nullopt;
+  for (const Phase phase : phases_in_order()) {
+    if (compared.exact_phases_only && !is_exact(phase)) continue;
+    RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
+    const RecordList whole_a = list_a, whole_b = list_b;
+    const auto only_in = [&](const RecordList& other) {
+      return [&](const Record* each) { return may_be_missing(*each) && !holds(other, *each); };
+    };
+    std::erase_if(list_a, only_in(whole_b));
+    std::erase_if(list_b, only_in(whole_a));
+    if (phase == Phase::collective || (compared.of_any_trainer && !is_exact(phase))) {
+      leave_out_own_ways(list_a, list_b, compared.of_any_trainer, same_loss);
+    }
+    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
+    if (found) return found;
+  }
+  return std::nullopt;
+}
+
+/// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication
+/// itself, and so the origin of whatever was computed from it later in the step.
+std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOfRun& b,
+                                                const RankDifference& first) {
+  const auto world_size = a.ranks.size();
+  std::vector<RecordList> lists_a, lists_b;
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    lists_a.push_back(of_phase(a.ranks[rank], Phase::collective));
+    lists_b.push_back(of_phase(b.ranks[rank], Phase::collective));
+    if (lists_a[rank].size() != lists_a[0].size() || lists_b[rank].size() != lists_a[0].size())
+      return std::nullopt;
+  }
+  for (std::size_t i = 0; i < lists_a[0].size(); ++i) {
+    bool inputs_agree = true;
+    std::optional<std::size_t> changed;
+    for (std::size_t rank = 0; rank < world_size; ++rank) {
+      const CollectiveRecord &in_a = lists_a[rank][i]->collective, &in_b = lists_b[rank][i]->collective;
+      if (!same_subject(*lists_a[rank][i], *lists_b[rank][i])) return std::nullopt;
+      inputs_agree = inputs_agree && in_a.hash_in == in_b.hash_in;
+      if (!changed && in_a.hash_out != in_b.hash_out) changed = rank;
+    }
+    if (!inputs_agree || !changed) continue;
+    const Record* record = lists_b[*changed][i];
+    // Records of a rank lie in the order in which they were written: only what came later can stem from this.
+    const Record* of_first =
+        first.b != nullptr && first.rank == static_cast<int>(*changed) ? first.b : nullptr;
+    if (of_first != nullptr && of_first < record) return std::nullopt;
+    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, "bits",
+                          kUnknown};
+  }
+  return std::nullopt;
+}
+
+/// Of two kept payloads the first element that differs: its index and the value of one of them.
+std::optional<std::string> first_element(const Record& a, const Record& b, bool of_a) {
+  if (a.payload.empty() || a.payload.size() != b.payload.size() || !same_form(a, b)) return std::nullopt;
+  const std::size_t size = size_of(a.dtype);
+  for (std::size_t i = 0; i < a.payload.size(); i += size) {
+    if (std::memcmp(&a.payload[i], &b.payload[i], size) == 0) continue;
+    const auto values = values_of(of_a ? a : b);
+    if (!values) return std::nullopt;
+    const double value = (*values)[i / size];
+    const std::string text =
+        a.dtype == DType::float32 ? fmt::format("{}", static_cast<float>(value)) : fmt::format("{}", value);
+    return fmt::format(", element {} of {}: {}", i / size, values->size(), text);
+  }
+  return std::nullopt;
+}
+
+std::string shape_text(const Record& record) {
+  return fmt::format("{} [{}]", name_of(record.dtype), fmt::join(record.shape, ", "));
+}
+
+std::string ids_text(const Record& mine, const Record& other) {
+  for (std::size_t i = 0; i < mine.ids.size() && i < other.ids.size(); ++i) {
+    if (mine.ids[i] != other.ids[i]) return fmt::format("sample {} in row {}", mine.ids[i], i);
+  }
+  return counted(static_cast<int64_t>(mine.ids.size()), "sample");
+}
+
+/// What one side has; `mine` is null if it has nothing.
+std::string describe(const Record* mine, const Record* other, const std::string& kind, bool is_a) {
+  if (mine == nullptr) return "nothing";
+  if (kind == "order") return mine->name;
+  if (mine->phase == Phase::samples) return other ? ids_text(*mine, *other) : "samples";
+  if (mine->is_scalar) return exact_number(mine->value);
+  if (kind == "shape") return shape_text(*mine);
+  if (mine->phase == Phase::random) {
+    return fmt::format("hash {}, {} draws", hex16(mine->stats.hash), exact_number(mine->value));
+  }
+  if (mine->phase == Phase::collective) {
+    const CollectiveRecord& it = mine->collective;
+    if (kind == "value")
+      return fmt::format("reduction {}, root {}", it.reduction.empty() ? "none" : it.reduction, it.root);
+    return fmt::format("in {}, out {}", hex16(it.hash_in), hex16(it.hash_out));
+  }
+  std::string text = "hash " + hex16(mine->stats.hash);
+  if (mine->has_stats) text += ", norm " + exact_number(mine->stats.norm);
+  if (other != nullptr)
+    text += first_element(is_a ? *mine : *other, is_a ? *other : *mine, is_a).value_or("");
+  return text;
+}
+
+Difference worded(const RankDifference& found, int64_t step, bool on_all, int world_size) {
+  Difference result;
+  result.phase = found.phase;
+  result.relative = found.relative;
+  Divergence& it = result.divergence;
+  it.step = step;
+  it.phase = name_of(found.phase);
+  it.rank = on_all ? -1 : found.rank;
+  it.where = (found.a ? found.a : found.b)->name;
+  it.kind = found.kind;
+  it.expected = describe(found.a, found.b, found.kind, true);
+  it.actual = describe(found.b, found.a, found.kind, false);
+  std::string what = it.where + ": " + expected_found(it.expected, it.actual);
+  if (it.kind == "missing") {
+    what = it.where +
+           (found.b == nullptr ? " is missing" : " is extra: the reference has none of that name");
+  }
+  if (it.kind == "order")
+    what = fmt::format("another order: {} where {} was expected", it.actual, it.expected);
+  it.sentence =
+      fmt::format("They part at step {}, {}, {}: {}.", step, it.phase, rank_text(it.rank, world_size), what);
+  return result;
+}
+
+}  // namespace
+
+bool is_in_shards(const Record& a, const Record& b) {
+  constexpr Phase kOfParameters[] = {Phase::snapshot,          Phase::local_gradients, Phase::reduced_gradients,
+                                     Phase::applied_gradients, Phase::parameters,      Phase::optimizer_state};
+  return std::ranges::find(kOfParameters, a.phase) != std::end(kOfParameters) && !a.is_scalar && a.shape != b.shape &&
+         !(a.replicated && b.replicated);
+}
+
+namespace {
+
+/// Do the means over ranks agree but for rounding?
+bool same_mean_loss(const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
+  return expected && actual && std::abs(*expected - *actual) <= rounding_bound(0) * std::max(1.0, std::abs(*expected));
+}
+
+}  // namespace
+
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, ComparedBits compared) {
+  const std::size_t world_size = a.ranks.size();
+  const bool same_loss = compared.of_any_trainer && same_mean_loss(a, b);
+  std::vector<RankDifference> found;
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    std::optional<RankDifference> one =
+        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), compared, same_loss);
+    if (one) found.push_back(std::move(*one));
+  }
+  if (found.empty()) return std::nullopt;
+  const auto first =
+      // Of equal places the first stays: the lowest rank.
+      std::ranges::min_element(found, {}, [](const RankDifference& each) {
+        return place_of(each.phase, (each.a ? each.a : each.b)->name);
+      });
+  if (!is_exact(first->phase)) {
+    if (const auto collective = faulty_collective(a, b, *first)) {
+      return worded(*collective, a.step, false, static_cast<int>(world_size));
+    }
+  }
+  auto name = [](const RankDifference& each) { return (each.a ? each.a : each.b)->name; };
+  const bool on_all =
+      world_size > 1 && found.size() == world_size &&
+      std::all_of(found.begin(), found.end(), [&](const RankDifference& each) {
+        return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
+      });
+  return worded(*first, a.step, on_all, static_cast<int>(world_size));
+}
+
+std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
+  double largest = 0;
+  bool all_known = true;
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    for (const Phase phase : phases_in_order()) {
+      if (phase == Phase::collective) continue;  // of calls hashes tell no size
+      const RecordList of_a = of_phase(a.ranks[rank], phase), of_b = of_phase(b.ranks[rank], phase);
+      for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
+        if (!same_subject(*of_a[i], *of_b[i]) || same_value(*of_a[i], *of_b[i])) continue;
+        const double relative = relative_of(*of_a[i], *of_b[i], of_a);
+        all_known = all_known && !std::isnan(relative);
+        if (!std::isnan(relative)) largest = std::max(largest, relative);
+      }
+    }
+  }
+  return all_known || largest > rounding_bound(0) ? std::optional(largest) : std::nullopt;
+}
+
+bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b) {
+  std::set<std::pair<Phase, std::string>> signs;  // what differs in signs of zeros
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    const std::vector<Record>&of_a = a.ranks[rank].records, &of_b = b.ranks[rank].records;
+    if (of_a.size() != of_b.size()) return false;
+    for (std::size_t i = 0; i < of_a.size(); ++i) {
+      const Record &x = of_a[i], &y = of_b[i];
+      if (!same_subject(x, y)) return false;
+      if (same_value(x, y)) continue;
+      // Its hashes follow what goes in and comes out; alone they are no matter of signs.
+      if (x.phase == Phase::collective) continue;
+      // Of what is alike on all ranks rank 0 may keep the values alone; its own then speak for the others' hashes.
+      const bool spoken_for = rank > 0 && x.replicated && x.payload.empty() && signs.contains({x.phase, x.name});
+      if (is_exact(x.phase) || !(spoken_for || equal_as_numbers(x, y))) return false;
+      signs.emplace(x.phase, x.name);
+    }
+  }
+  return !signs.empty();
+}
+
+namespace {
+
+/// The record of that subject on a rank; ranks record in the same order but for what rank 0 alone observes,
+/// so the search is short.
+const Record* subject_on(const StepRecords& rank, const Record& subject, std::size_t guess) {
+  const std::vector<Record>& records = rank.records;
+  if (guess < records.size() && same_subject(subject, records[guess])) return &records[guess];
+  for (const Record& each : records) {
+    if (same_subject(subject, each)) return &each;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference) {
+  const std::vector<Record>& records = step.ranks[0].records;
+  std::optional<ReplicaDrift> first;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const Record& mine = records[i];
+    if (!mine.replicated || (first && place_of(mine.phase, mine.name) >= place_of(first->phase, first->name))) continue;
+    bool differs = false;
+    for (std::size_t rank = 1; rank < step.ranks.size() && !differs; ++rank) {
+      const Record* other = subject_on(step.ranks[rank], mine, i);
+      differs = other != nullptr && !same_value(mine, *other);
+    }
+    if (!differs) continue;
+    const Holders holders = holders_of(step, mine, reference);
+    if (!holders.parted()) continue;
+    const std::vector<int> odd = holders.odd();
+    const Record* wrong = subject_on(step.ranks[static_cast<std::size_t>(odd.front())], mine, i);
+    const Record* model = subject_on(step.ranks[static_cast<std::size_t>(holders.model())], mine, i);
+    if (!wrong || !model || wrong == model) continue;
+    first = ReplicaDrift{mine.phase, holders.right < 0 ? kRankUnknown : odd.front(), holders, mine.name, "",
+                         describe(model, wrong, "bits", true), describe(wrong, model, "bits", false)};
+    first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step, name_of(mine.phase),
+                                  odd.front(), first->actual, mine.name, holders.model(), first->expected);
+    first->sentence += holders.right < 0 ? "; nothing shows which is right"
+                       : odd.size() > 1  ? fmt::format(", the reference's; {} differ from it", ranks_text(odd))
+                                         : "";
+  }
+  return first;
+}
+
+}  // namespace lockstep

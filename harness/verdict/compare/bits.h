@@ -1,0 +1,51 @@
+#pragma once
+// Steps of runs compared bit for bit: two runs of one layout, and the replicas of one run.
+
+#include <optional>
+#include <string>
+
+#include "harness/verdict/compare/holders.h"
+#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/difference.h"
+
+namespace lockstep {
+
+/// The first difference in bits of two runs of one layout at one step, by phase, rank and order in the step.
+/// A collective whose inputs agree on all ranks but whose result differs comes before what was computed from
+/// it. A record that only observes (snapshots, evaluations, term sums) is no difference if one run lacks it.
+/// Collectives of a tag that the runs exchange in ways of their own (see tags_of_other_exchanges) are left to what comes out of them.
+struct ComparedBits {
+  bool exact_phases_only = false;
+  /// Of runs that are not ours: ranks' losses with one mean but for rounding are no difference, nor are other scalars that
+  /// rounding may tell apart (but for control values), nor is a tensor that one run
+  /// may hold in shards (it has another shape, and is not called alike on all ranks), nor calls of a name that the runs do not
+  /// make equally often.
+  bool of_any_trainer = false;
+};
+std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, ComparedBits compared = {});
+
+/// A tensor that one of two runs holds in another shape, and may hold in shards.
+bool is_in_shards(const Record& a, const Record& b);
+
+/// The largest difference of a tensor at that step, relative to its whole phase on that rank; infinite where something has another form.
+/// Nothing if values were not kept and statistics show none that is beyond rounding: hashes tell no size.
+std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
+
+/// Do two steps of one layout differ in nothing but signs of zeros, as the values tell that both kept? True only if they
+/// differ in these.
+bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b);
+
+/// Replicas of one run that no longer agree at this step: where, and in words; nothing if all do. The rank is the first that
+/// holds something else than the reference; where nothing tells which hold the right value it is unknown.
+struct ReplicaDrift {
+  Phase phase = Phase::parameters;
+  int rank = kRankUnknown;
+  Holders holders;
+  std::string name;
+  std::string sentence;
+  std::string expected, actual;
+};
+/// `reference`: the other run's step, or null.
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference = nullptr);
+
+}  // namespace lockstep

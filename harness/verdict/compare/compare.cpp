@@ -1,0 +1,230 @@
+#include "harness/verdict/compare/compare.h"
+
+#include <fmt/format.h>
+
+#include <set>
+#include <utility>
+
+#include "harness/verdict/compare/bits.h"
+#include "harness/verdict/compare/compared.h"
+#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/exact_runs.h"
+#include "harness/verdict/compare/forced/forced.h"
+#include "harness/verdict/compare/forced/free.h"
+#include "harness/verdict/compare/layouts.h"
+#include "harness/verdict/compare/rounding_bound.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/trainer_of.h"
+
+namespace lockstep {
+
+Certification certify(const std::string& emulated_dir, const std::string& real_dir, int64_t asked) {
+  StepPairs pairs(emulated_dir, real_dir);
+  Certification result;
+  result.wanted = true;
+  result.asked = asked;
+  if (!pairs.same_layout()) {
+    throw TraceError(fmt::format("{}: {}, where {} has {}: not a prefix of that run", real_dir,
+                                 counted(pairs.b().world_size(), "rank"), emulated_dir,
+                                 pairs.a().world_size()));
+  }
+  // A certificate is of the first steps, none left out.
+  while (result.steps < asked && pairs.next() && !pairs.has_gap()) {
+    if (const auto difference = first_difference(pairs.step_a(), pairs.step_b())) {
+      result.divergence = difference->divergence;
+      return result;
+    }
+    result.steps = pairs.compared();
+  }
+  return result;
+}
+
+namespace {
+
+/// Runs of which every bit that both recorded agrees; what neither or one alone recorded is told.
+std::string identical_sentence(StepPairs& pairs, const Compared& compared) {
+  const std::string lacking = compared.lacking({Looked::samples, Looked::loss, Looked::reduced_gradients, Looked::parameters});
+  const std::string steps = counted(pairs.compared(), "step"), ranks = counted(pairs.a().world_size(), "rank");
+  if (lacking.empty()) return fmt::format("Identical: every bit of {} on {} agrees", steps, ranks);
+  return fmt::format("Identical: every bit of {} on {} agrees in what both recorded: not in {}", steps, ranks, lacking);
+}
+
+/// A step's difference, told as replica drift where only the replicas of run B have parted.
+void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<ReplicaDrift> drift = replica_drift(b, &a);
+  if (!drift || replica_drift(a)) return;
+  const bool same_place = divergence.phase == name_of(drift->phase) && divergence.where == drift->name;
+  if (same_place) {
+    divergence.kind = "replica";
+    if (drift->rank >= 0) divergence.rank = drift->rank;
+  }
+  divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
+}
+
+/// Samples of the step after the divergence, the configs and the trainer: what only the end of the comparison
+/// knows.
+void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
+  inputs.reference_config = options.reference_config;
+  inputs.cell_config = options.cell_config;
+  inputs.reference_facts = training_facts(options.reference_config, pairs.a());
+  inputs.cell_facts = facts_to_meet(inputs.reference_facts, training_facts(options.cell_config, pairs.b()), options.configs());
+  inputs.trainer = trainer_of(pairs.a(), pairs.b());
+  read_on(inputs, pairs);
+}
+
+/// Names of tensors that one of two runs holds in shards.
+void note_shards(std::set<std::string>& names, const StepOfRun& a, const StepOfRun& b) {
+  for (const Record& record : a.ranks[0].records) {
+    if (record.phase != Phase::parameters && record.phase != Phase::reduced_gradients) continue;
+    const Record* other = find_record(b.ranks[0], record.phase, record.name);
+    if (other && is_in_shards(record, *other)) names.insert(record.name);
+  }
+}
+
+/// `ours`: both are runs of a trainer of ours, which promises equal bits.
+Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, bool ours) {
+  std::optional<Difference> passed;  // the first difference in bits that of_any_trainer makes none
+  std::set<std::string> shards;
+  Mechanism result;
+  std::optional<CauseInputs> inputs;
+  std::optional<std::string> drift_of_both;
+  std::optional<Difference> zeros;  // the first difference that lies in signs of zeros alone
+  Compared compared;
+  Evaluations evaluations;
+  while (pairs.next()) {
+    std::optional<Difference> difference = first_difference(pairs.step_a(), pairs.step_b());
+    if (difference && differ_in_zeros_alone(pairs.step_a(), pairs.step_b())) {
+      if (!zeros) zeros = difference;
+      difference.reset();
+    }
+    if (difference && !ours) {
+      if (!passed) passed = difference;
+      note_shards(shards, pairs.step_a(), pairs.step_b());
+      difference = first_difference(pairs.step_a(), pairs.step_b(), {.of_any_trainer = true});
+    }
+    if (difference) {
+      if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
+      result.first_divergence = difference->divergence;
+      tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
+      const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b());
+      if (difference->divergence.kind == "bits" && size && *size <= rounding_bound(0)) {
+        result.first_divergence->sentence +=
+            " By its size the difference may be rounding alone, as another order of a sum makes it.";
+      }
+      result.compared_steps = pairs.compared();
+      inputs = inputs_at(pairs, *difference);
+      inputs->ledger =
+          audit_ledger(pairs.step_b(), {pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a(), ours});
+      break;
+    }
+    compared.add_bits(pairs.step_a(), pairs.step_b());
+    evaluations.differ(pairs.step_a(), pairs.step_b(), false, 0);
+    if (drift_of_both) continue;
+    if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
+  }
+  if (!inputs) result.compared_steps = pairs.compared();
+  if (result.first_divergence) {
+    result.verdict = VerdictKind::divergent;
+    result.sentence = result.first_divergence->sentence + gaps_sentence(pairs.gaps());
+    inputs->difference.divergence = *result.first_divergence;
+    finish(*inputs, pairs, options);
+  } else if (!shards.empty()) {
+    agree_as_far(pairs, VerdictKind::inconclusive,
+                 fmt::format("What both runs hold in one shape agrees over {}. Not compared: {} of another shape, which one run may "
+                             "hold in shards, {} first",
+                             counted(result.compared_steps, "step"), counted(static_cast<int64_t>(shards.size()), "tensor"),
+                             *shards.begin()),
+                 result);
+  } else if (passed) {
+    const Divergence& first = passed->divergence;
+    agree_as_far(pairs, VerdictKind::within_envelope,
+                 fmt::format("Equal in every bit over {} but for what two programs may have of their own: scalars and means of "
+                             "losses that agree within rounding, collectives. The first such difference: step {}, {}, {}: {}",
+                             counted(result.compared_steps, "step"), first.step, first.phase, first.where,
+                             expected_found(first.expected, first.actual)),
+                 result);
+  } else if (zeros) {
+    const Divergence& first = zeros->divergence;
+    agree_as_far(pairs, VerdictKind::within_envelope,
+                 fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros alone",
+                             counted(result.compared_steps, "step"), first.step, first.phase, first.where),
+                 result);
+  } else {
+    agree_as_far(pairs, VerdictKind::identical, identical_sentence(pairs, compared), result);
+    result.sentence += evaluations.words_of_one_run();
+  }
+  if (drift_of_both) {
+    result.sentence += fmt::format(" In both runs the replicas differ among themselves: {}.", *drift_of_both);
+  }
+  return {std::move(result), std::move(inputs)};
+}
+
+/// Of runs that are not ours nobody promises equal bits: another bucket, another kernel rounds otherwise. Where bits
+/// may differ by no more than that, or collectives of gradients are others, values decide as between two layouts; and they
+/// tell more of what is beyond rounding. `by_bits`: what differed in bits.
+Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions& options) {
+  const Divergence bits = *by_bits.mechanism.first_divergence;
+  if (!by_bits.around) return by_bits;
+  const CauseInputs& around = *by_bits.around;
+  const std::optional<double> size = largest_relative_difference(*around.reference, *around.cell);
+  const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
+  const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == "bits" && is_small;
+  StepPairs pairs(options.run_a, options.run_b, options.steps);
+  Comparison by_values = compare_layouts(pairs, options.configs());
+  const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
+  if (first && by_values.around && first->step == bits.step && bits.kind == "bits" && !of_buckets &&
+      earlier(around.difference, by_values.around->difference) && !(around.difference.relative <= rounding_bound(0))) {
+    // Of what comes before, no values tell that it is rounding alone.
+    by_bits.mechanism.sentence += " By values: " + by_values.mechanism.sentence;
+    return by_bits;
+  }
+  if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
+  if (!may_be_rounding && !(of_buckets && is_small)) return by_bits;
+  by_values.mechanism.sentence =
+      fmt::format("Bits first differ at step {}, {}, {}, {}. {}", bits.step, bits.phase, bits.where,
+                  size ? "by no more than another order of a sum makes" : "by how much their hashes do not tell",
+                  by_values.mechanism.sentence);
+  return by_values;
+}
+
+}  // namespace
+
+std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
+  if (options.reference_config || options.cell_config) return config_differences(options.configs());
+  return declared_differences(RunReader(options.run_a).header().declared.get(), RunReader(options.run_b).header().declared.get());
+}
+
+Comparison compare_traces(const CompareOptions& options) {
+  if (!options.repeats.empty()) {
+    ForcedInputs inputs;
+    // Their samples, the steps before and the state at the beginning are in the same folders.
+    inputs.reference_free = options.run_a;
+    inputs.cell_free = options.run_b;
+    inputs.forced_reference = options.run_a;
+    inputs.forced_cell = options.run_b;
+    inputs.forced_repeats = options.repeats;
+    inputs.band = options.band;
+    inputs.reference_config = options.reference_config;
+    inputs.cell_config = options.cell_config;
+    inputs.declared = options.declared;
+    inputs.steps = inputs.forced_steps = options.steps;
+    return compare_forced(inputs);
+  }
+  StepPairs pairs(options.run_a, options.run_b, options.steps);
+  if (both_exact(options.reference_config, options.cell_config)) {
+    return compare_exact_runs(pairs, options.reference_config, options.cell_config);
+  }
+  if (!pairs.same_layout()) return compare_layouts(pairs, options.configs());
+  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
+  Comparison by_bits = compare_same_layout(pairs, options, ours);
+  const std::optional<CauseInputs>& around = by_bits.around;
+  // Sums over rows in another order round otherwise, as those of two layouts do.
+  if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
+    StepPairs again(options.run_a, options.run_b, options.steps);
+    return compare_layouts(again, options.configs());
+  }
+  return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
+}
+
+}  // namespace lockstep

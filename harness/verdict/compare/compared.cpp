@@ -1,0 +1,198 @@
+#include "harness/verdict/compare/compared.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/base/same_bits.h"
+#include "harness/base/word_list.h"
+#include "harness/verdict/compare/bits.h"
+#include "harness/verdict/compare/forced/values.h"
+#include "harness/verdict/compare/rounding_bound.h"
+#include "harness/verdict/compare/step_records.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<const char*, kLookedKinds> kWords = {
+    "sample ids",        "random streams", "control values",     "collectives", "collectives among the run's ranks",
+    "replicas",          "energies",       "loss",               "local gradients", "reduced gradients",
+    "gradient norm",     "applied gradients", "parameters",      "optimizer state", "evaluation",
+    "buffers",           "updates",        "reductions",         "norms",       "clipping"};
+
+std::set<Phase> phases_of(const StepOfRun& step) {
+  std::set<Phase> phases;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record& record : rank.records) phases.insert(record.phase);
+  }
+  return phases;
+}
+
+std::set<std::string> tags_of(const StepRecords& rank) {
+  std::set<std::string> tags;
+  for (const Record* record : records_of(rank, Phase::collective)) tags.insert(record->collective.op + record->collective.tag);
+  return tags;
+}
+
+}  // namespace
+
+std::optional<Looked> kind_of(Phase phase) {
+  switch (phase) {
+    case Phase::samples: return Looked::samples;
+    case Phase::random: return Looked::streams;
+    case Phase::control: return Looked::controls;
+    case Phase::collective: return Looked::collectives;
+    case Phase::energies: return Looked::scores;
+    case Phase::loss: return Looked::loss;
+    case Phase::local_gradients: return Looked::local_gradients;
+    case Phase::reduced_gradients: return Looked::reduced_gradients;
+    case Phase::gradient_norm: return Looked::gradient_norm;
+    case Phase::applied_gradients: return Looked::applied_gradients;
+    case Phase::parameters: return Looked::parameters;
+    case Phase::optimizer_state: return Looked::optimizer_state;
+    case Phase::evaluation: return Looked::evaluation;
+    default: return std::nullopt;
+  }
+}
+
+void Compared::add(Looked kind, int64_t step) {
+  Count& count = counts_[static_cast<std::size_t>(kind)];
+  if (step <= count.last) return;
+  count.last = step;
+  ++count.steps;
+}
+
+std::string Compared::words(std::initializer_list<Looked> kinds, int64_t all, const std::string& scores) const {
+  std::vector<std::string> texts;
+  for (const Looked kind : kinds) {
+    if (steps(kind) == 0) continue;
+    std::string text = kind == Looked::scores ? scores : kWords[static_cast<std::size_t>(kind)];
+    if (steps(kind) < all) text += fmt::format(" ({})", counted(steps(kind), "step"));
+    texts.push_back(std::move(text));
+  }
+  return join_words(texts);
+}
+
+std::string Compared::lacking(std::initializer_list<Looked> kinds) const {
+  std::vector<std::string> texts;
+  for (const Looked kind : kinds) {
+    if (steps(kind) == 0) texts.emplace_back(kWords[static_cast<std::size_t>(kind)]);
+  }
+  return join_words(texts);
+}
+
+void Compared::add_exact(const StepOfRun& a, const StepOfRun& b) {
+  const std::set<Phase> of_a = phases_of(a), of_b = phases_of(b);
+  for (const Phase phase : {Phase::samples, Phase::random, Phase::control}) {
+    if (of_a.contains(phase) && of_b.contains(phase)) add(*kind_of(phase), b.step);
+  }
+  add_ledger(a, b);
+  add_replicas(b);
+}
+
+void Compared::add_ledger(const StepOfRun& a, const StepOfRun& b) {
+  const std::set<std::string> of_b = tags_of(b.ranks[0]);
+  if (of_b.empty()) return;
+  const std::set<std::string> of_a = tags_of(a.ranks[0]);
+  const bool both = std::ranges::any_of(of_b, [&](const std::string& tag) { return of_a.contains(tag); });
+  if (both) add(Looked::collectives, b.step);
+  else if (b.ranks.size() > 1) add(Looked::own_collectives, b.step);
+}
+
+void Compared::add_replicas(const StepOfRun& b) {
+  if (b.ranks.size() < 2) return;
+  const auto is_held_alike = [&](const Record& mine) {
+    return mine.replicated && find_record(b.ranks[1], mine.phase, mine.name) != nullptr;
+  };
+  if (std::ranges::any_of(b.ranks[0].records, is_held_alike)) add(Looked::replicas, b.step);
+}
+
+void Compared::add_bits(const StepOfRun& a, const StepOfRun& b) {
+  const std::set<Phase> of_a = phases_of(a), of_b = phases_of(b);
+  for (const Phase phase : of_a) {
+    const auto kind = kind_of(phase);
+    if (kind && of_b.contains(phase)) add(*kind, b.step);
+  }
+}
+
+void EqualParameters::after(const StepOfRun& a, const StepOfRun& b) {
+  assumed_ = false;
+  if (!equal_ && !lost_) return;
+  std::size_t seen = 0;
+  bool equal = true;
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+    if (!other || is_in_shards(*record, *other)) continue;
+    ++seen;
+    equal = equal && other->stats.hash == record->stats.hash;
+  }
+  equal_ = equal && seen > 0;
+  lost_ = false;
+}
+
+std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
+  std::optional<Difference> first;
+  bool judged = false, apart = false, both = false;
+  const std::vector<const Record*> of_a = records_of(a.ranks[0], Phase::evaluation),
+                                   of_b = records_of(b.ranks[0], Phase::evaluation);
+  for (const Record* expected : of_a) {
+    const Record* actual = find_record(b.ranks[0], Phase::evaluation, expected->name);
+    if (!actual || !expected->is_scalar || !actual->is_scalar) continue;
+    both = true;
+    // Ranks that recorded other values have evaluated their own parts.
+    const bool of_parts = std::ranges::any_of(b.ranks, [&](const StepRecords& rank) {
+      const Record* other = find_record(rank, Phase::evaluation, expected->name);
+      return other && !same_bits(other->value, actual->value);
+    });
+    const double gap = distance(expected->value, actual->value), size = std::max(1.0, std::abs(expected->value));
+    judged = judged || (equal && !of_parts);
+    if (equal && !of_parts && !(gap <= rounding_bound(0, epsilon) * size)) {
+      if (first) continue;
+      first = difference_at(a.step, Phase::evaluation, 0, expected->name, "value", exact_number(expected->value),
+                            exact_number(actual->value), static_cast<int>(b.ranks.size()));
+      first->divergence.sentence += " Parameters are the same bits there.";
+    } else if (gap > 0) {
+      apart = true;
+      const double share = gap / std::max(std::abs(expected->value), std::numeric_limits<double>::min());
+      if (metric_.empty() || share > most_) {
+        most_ = share;
+        metric_ = expected->name;
+        step_ = a.step;
+        expected_ = expected->value;
+        actual_ = actual->value;
+      }
+    }
+  }
+  only_a_ += !both && !of_a.empty();
+  only_b_ += !both && !of_b.empty();
+  judged_ += judged;
+  apart_ += both && apart && !judged;
+  same_ += both && !apart && !judged;
+  return first;
+}
+
+std::string Evaluations::words() const {
+  std::string text;
+  if (judged_ > 0) text += fmt::format(" Evaluation agrees at {} whose parameters are the same bits.", counted(judged_, "step"));
+  if (same_ > 0) text += fmt::format(" Evaluations have the same values at {}.", counted(same_, "step"));
+  if (apart_ > 0) {
+    text += fmt::format(
+        " Evaluation was not judged at {}, where parameters are not the same bits: {} lies furthest apart at step {}, {} in the "
+        "reference and {} in the run.",
+        counted(apart_, "step"), metric_, step_, short_number(expected_), short_number(actual_));
+  }
+  return text + words_of_one_run();
+}
+
+std::string Evaluations::words_of_one_run() const {
+  std::string text;
+  for (const auto& [steps, whose] : {std::pair{only_a_, "the reference"}, {only_b_, "the run"}}) {
+    if (steps > 0) text += fmt::format(" Evaluation was not compared at {}: only {} recorded it.", counted(steps, "step"), whose);
+  }
+  return text;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,190 @@
+#include "harness/verdict/compare/exact_phases.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/base/hex.h"
+#include "harness/base/same_bits.h"
+#include "harness/verdict/compare/bits.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/evidence/replicas.h"
+
+namespace lockstep {
+
+namespace {
+
+// --- sample ids ---
+
+uint64_t merged_hash(const StepOfRun& step, Phase phase, const std::string& name) {
+  uint64_t sum = 0;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* record = find_record(rank, phase, name);
+    sum += record ? record->stats.hash : 0;
+  }
+  return sum;
+}
+
+std::vector<int64_t> sorted_ids(const StepOfRun& step) {
+  std::vector<int64_t> ids;
+  for (const int rank : ranks_with_rows(step)) {
+    for (const Record* record : records_of(step.ranks[static_cast<std::size_t>(rank)], Phase::samples)) {
+      ids.insert(ids.end(), record->ids.begin(), record->ids.end());
+    }
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::string samples_text(const std::vector<int64_t>& ids) {
+  if (ids.empty()) return "none";
+  const std::size_t shown = std::min<std::size_t>(ids.size(), 6);
+  std::string text = ids.size() == 1 ? "sample " : "samples ";
+  text += fmt::format("{}", fmt::join(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  if (shown < ids.size()) text += fmt::format(" and {} more", ids.size() - shown);
+  return text;
+}
+
+std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun& b) {
+  // The merged hash settles the common case; ids in other rows are the same batch all the same.
+  if (merged_hash(a, Phase::samples, "samples") == merged_hash(b, Phase::samples, "samples"))
+    return std::nullopt;
+  const std::vector<int64_t> in_a = sorted_ids(a), in_b = sorted_ids(b);
+  std::vector<int64_t> missing, extra;
+  std::set_difference(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(missing));
+  std::set_difference(in_b.begin(), in_b.end(), in_a.begin(), in_a.end(), std::back_inserter(extra));
+  if (missing.empty() && extra.empty()) return std::nullopt;
+  int rank = kRankUnknown;
+  for (std::size_t r = 0; r < b.ranks.size() && rank < 0 && !extra.empty(); ++r) {
+    for (const Record* record : records_of(b.ranks[r], Phase::samples)) {
+      for (int64_t id : record->ids) {
+        if (std::binary_search(extra.begin(), extra.end(), id)) rank = static_cast<int>(r);
+      }
+    }
+  }
+  return difference_at(a.step, Phase::samples, rank, "samples", extra.empty() ? "missing" : "value",
+                       samples_text(missing), samples_text(extra), static_cast<int>(b.ranks.size()));
+}
+
+// --- random streams ---
+
+struct StreamSum {
+  uint64_t hash = 0;
+  double draws = 0;
+  std::set<uint64_t> by_rank;
+};
+
+std::map<std::string, StreamSum> stream_sums(const StepOfRun& step) {
+  std::map<std::string, StreamSum> sums;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record* record : records_of(rank, Phase::random)) {
+      StreamSum& sum = sums[record->name];
+      sum.hash += record->stats.hash;
+      sum.draws += record->value;
+      sum.by_rank.insert(record->stats.hash);
+    }
+  }
+  return sums;
+}
+
+std::string stream_text(const std::map<std::string, StreamSum>& sums, const std::string& name) {
+  const auto found = sums.find(name);
+  if (found == sums.end()) return "nothing";
+  return fmt::format("hash {}, {} draws", hex16(found->second.hash), exact_number(found->second.draws));
+}
+
+/// "dropout replay" is drawn by runs that compute activations again in the backward pass. It must be what
+/// "dropout" was, also where the other run has no second pass.
+std::map<std::string, StreamSum> with_replays(std::map<std::string, StreamSum> sums,
+                                              const std::map<std::string, StreamSum>& other) {
+  constexpr std::string_view kReplay = " replay";
+  for (const auto& [name, unused] : other) {
+    const bool replay = name.size() > kReplay.size() && name.ends_with(kReplay);
+    const auto first = replay ? sums.find(name.substr(0, name.size() - kReplay.size())) : sums.end();
+    if (first != sums.end()) sums.emplace(name, first->second);
+  }
+  return sums;
+}
+
+std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun& b) {
+  const std::map<std::string, StreamSum> own_a = stream_sums(a), own_b = stream_sums(b);
+  const std::map<std::string, StreamSum> sums_a = with_replays(own_a, own_b),
+                                         sums_b = with_replays(own_b, own_a);
+  std::map<std::string, StreamSum> names = sums_a;
+  names.insert(sums_b.begin(), sums_b.end());
+  const int world_size = static_cast<int>(b.ranks.size());
+  for (const auto& [name, unused] : names) {
+    const auto in_a = sums_a.find(name), in_b = sums_b.find(name);
+    const bool both = in_a != sums_a.end() && in_b != sums_b.end();
+    if (both && in_a->second.hash == in_b->second.hash && in_a->second.draws == in_b->second.draws) continue;
+    const bool all_alike = both && world_size > 1 && in_b->second.by_rank.size() == 1;
+    Difference result = difference_at(a.step, Phase::random, all_alike ? kAllRanks : kRankUnknown, name, both ? "bits" : "missing",
+                                      stream_text(sums_a, name), stream_text(sums_b, name), world_size);
+    if (all_alike) {
+      result.divergence.actual += fmt::format("; all {} ranks drew the same numbers", world_size);
+      result.divergence.sentence += fmt::format(" All {} ranks drew the same numbers.", world_size);
+    }
+    return result;
+  }
+  return std::nullopt;
+}
+
+// --- control values ---
+
+/// Equal bits, or the same number that one of the runs read from a float32 tensor.
+bool same_control(double a, double b) {
+  if (same_bits(a, b)) return true;
+  const auto rounded = [](double value) { return static_cast<double>(static_cast<float>(value)); };
+  return rounded(a) == rounded(b) && (rounded(a) == a || rounded(b) == b);
+}
+
+std::string control_text(const Record* record) { return record ? exact_number(record->value) : "nothing"; }
+
+std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b) {
+  const int world_size = static_cast<int>(b.ranks.size());
+  std::vector<std::string> names;
+  for (const StepOfRun* run : {&a, &b}) {
+    for (const Record* record : records_of(run->ranks[0], Phase::control)) {
+      if (std::find(names.begin(), names.end(), record->name) == names.end()) names.push_back(record->name);
+    }
+  }
+  for (const std::string& name : names) {
+    const Record* expected = find_record(a.ranks[0], Phase::control, name);
+    std::vector<int> wrong;
+    for (int rank = 0; rank < world_size; ++rank) {
+      const Record* actual = find_record(b.ranks[static_cast<std::size_t>(rank)], Phase::control, name);
+      const bool same = expected && actual && same_control(expected->value, actual->value);
+      if (!same) wrong.push_back(rank);
+    }
+    if (wrong.empty()) continue;
+    const Record* actual = find_record(b.ranks[static_cast<std::size_t>(wrong[0])], Phase::control, name);
+    const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
+    return difference_at(a.step, Phase::control, on_all ? -1 : wrong[0], name,
+                         expected && actual ? "value" : "missing", control_text(expected),
+                         control_text(actual), world_size);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool rows_reordered(const StepOfRun& a, const StepOfRun& b) {
+  if (a.ranks.size() != b.ranks.size()) return false;
+  bool other = false;
+  for (std::size_t rank = 0; rank < a.ranks.size() && !other; ++rank) {
+    const std::vector<const Record*> of_a = records_of(a.ranks[rank], Phase::samples), of_b = records_of(b.ranks[rank], Phase::samples);
+    if (of_a.size() != of_b.size()) return false;
+    for (std::size_t i = 0; i < of_a.size(); ++i) other = other || of_a[i]->ids != of_b[i]->ids;
+  }
+  return other && sorted_ids(a) == sorted_ids(b);
+}
+
+std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
+  if (auto found = samples_difference(a, b)) return found;
+  if (auto found = random_difference(a, b)) return found;
+  return control_difference(a, b);
+}
+
+}  // namespace lockstep

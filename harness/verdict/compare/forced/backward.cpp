@@ -1,0 +1,423 @@
+// Gradients before and after the reduction, and the update that they make, at a forced step.
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "harness/base/hex.h"
+#include "harness/verdict/compare/forced/flipped_bit.h"
+#include "harness/verdict/compare/forced/reduction.h"
+#include "harness/verdict/compare/forced/step.h"
+#include "harness/verdict/compare/forced/twins.h"
+#include "harness/verdict/compare/forced/update.h"
+#include "harness/verdict/compare/rounding_bound.h"
+#include "harness/verdict/evidence/replicas.h"
+#include "harness/verdict/config/trainer_spec.h"
+
+namespace lockstep {
+namespace {
+
+/// At one layout, where only some ranks' local gradients differ: which rank's first, and in which tensor.
+std::optional<Difference> rank_that_differs(const ForcedContext& context) {
+  if (!context.same_layout()) return std::nullopt;
+  std::optional<Difference> first;
+  std::size_t differing = 0;
+  for (std::size_t rank = 0; rank < context.a.ranks.size(); ++rank) {
+    bool differs = false;
+    for (const Record& expected : context.a.ranks[rank].records) {
+      if (expected.phase != Phase::local_gradients) continue;
+      for (const Record& actual : context.b.ranks[rank].records) {
+        if (actual.phase != expected.phase || actual.name != expected.name) continue;
+        if (actual.stats.hash == expected.stats.hash) break;
+        differs = true;
+        if (!first) {
+          first = forced_difference(
+              context, Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
+              fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
+              fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
+        }
+        break;
+      }
+    }
+    differing += differs;
+  }
+  // If every rank's gradients differ, rounding before them may be the reason, and no rank is named.
+  return differing < context.a.ranks.size() ? first : std::nullopt;
+}
+
+/// The tensor that takes most of its band, if any lies outside; with what people read of it.
+std::optional<Difference> worst_outside(ForcedContext& context, const GradientJudgement& judgement,
+                                        Phase phase, const std::string& what) {
+  bool any_outside = false;
+  for (const TensorUse& tensor : judgement.tensors) any_outside |= context.outside(tensor.name, tensor.use);
+  if (!any_outside) return std::nullopt;
+  const TensorUse& worst = *judgement.worst();
+  // A mean of ranks' own gradients tells no rank; nor does a shard of rank 0.
+  const NamedTensor* held = find_tensor(context.evidence.cell.gradients, worst.name);
+  const bool unknown = phase == Phase::local_gradients || (held && held->may_be_shard);
+  return forced_difference(
+      context, phase, unknown ? kRankUnknown : kAllRanks, worst.name, "band", "norm " + exact_number(worst.norm_reference),
+      fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
+}
+
+bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
+  return std::any_of(tensors.begin(), tensors.end(), [](const NamedTensor& tensor) {
+    return std::any_of(tensor.values.begin(), tensor.values.end(),
+                       [](double x) { return !std::isfinite(x); });
+  });
+}
+
+/// The rank whose local gradients, times one factor that is the same for all tensors, are the mean's error.
+int rank_by_factor(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
+  int named = -1;
+  for (std::size_t rank = 0; rank < evidence.cell.local.size(); ++rank) {
+    double dot = 0, own = 0;
+    bool explains = true;
+    for (int pass = 0; pass < 2 && explains; ++pass) {
+      for (const TensorUse& use : evidence.local.tensors) {
+        if (use.use.used() <= 1) continue;
+        const NamedTensor* reference = find_tensor(evidence.reference.gradients, use.name);
+        const NamedTensor* cell = find_tensor(mean, use.name);
+        const NamedTensor* local = find_tensor(evidence.cell.local[rank], use.name);
+        if (!reference || !cell || !local) return -1;
+        double rest = 0;
+        for (std::size_t i = 0; i < local->values.size(); ++i) {
+          const double gap = cell->values[i] - reference->values[i];
+          if (pass == 0) {
+            dot += gap * local->values[i];
+            own += local->values[i] * local->values[i];
+          } else {
+            rest = std::hypot(rest, gap - dot / own * local->values[i]);
+          }
+        }
+        if (pass == 1) explains = explains && rest <= use.use.band;
+      }
+      explains = explains && own > 0;
+    }
+    if (!explains) continue;
+    if (named >= 0) return -1;
+    named = static_cast<int>(rank);
+  }
+  return named;
+}
+
+/// The rank in which a single flipped bit explains every tensor outside its band.
+int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
+  int named = -1;
+  for (const TensorUse& use : evidence.local.tensors) {
+    if (use.use.used() <= 1) continue;
+    const NamedTensor* reference = find_tensor(evidence.reference.gradients, use.name);
+    const NamedTensor* cell = find_tensor(mean, use.name);
+    if (!reference || !cell) return -1;
+    const auto element = single_difference(reference->values, cell->values, use.use.band);
+    if (!element) return -1;
+    const WrongElement wrong{
+        use.name,     *element,           reference->values[*element], cell->values[*element],
+        use.use.band, reference->epsilon, evidence.cell.is_wide()};
+    for (const FlippedBit& flip : flips_in_values(wrong, evidence.cell.local)) {
+      if (named >= 0 && named != flip.rank) return -1;
+      named = flip.rank;
+    }
+  }
+  return named;
+}
+
+int place_of_local_fault(const ForcedEvidence& evidence) {
+  const auto& local = evidence.cell.local;
+  if (local.size() < 2) return -1;
+  int nonfinite = -1, count = 0;
+  for (std::size_t rank = 0; rank < local.size(); ++rank) {
+    if (!has_nonfinite(local[rank])) continue;
+    nonfinite = static_cast<int>(rank);
+    ++count;
+  }
+  if (count > 0) return count == 1 ? nonfinite : -1;
+  if (evidence.local.tensors.empty()) return -1;
+  const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
+  const int by_bit = rank_by_bit(evidence, mean);
+  return by_bit >= 0 ? by_bit : rank_by_factor(evidence, mean);
+}
+
+}  // namespace
+
+int rank_of_local_fault(const ForcedEvidence& evidence) {
+  const int place = place_of_local_fault(evidence);
+  const std::vector<int>& ranks = evidence.cell.local_ranks;
+  return place < 0 || ranks.empty() ? place : ranks[static_cast<std::size_t>(place)];
+}
+
+void note_reduction_by_sum(ForcedEvidence& evidence) {
+  ForcedValues& cell = evidence.cell;
+  const auto is_within = [](const auto& use) { return use.use.used() <= 1; };
+  const GradientJudgement& reduced = evidence.reduced;
+  if (cell.local.size() < 2 || reduced.tensors.empty() || !reduced.missing.empty() || !reduced.misshapen.empty()) return;
+  if (cell.reduced_by_sum || !std::ranges::all_of(reduced.tensors, is_within)) return;
+  const auto fits = [&] {
+    const std::vector<ReductionUse> uses = judge_reduction(cell);
+    return !uses.empty() && std::ranges::all_of(uses, [](const ReductionUse& use) { return use.used <= 1; });
+  };
+  if (fits()) return;
+  cell.reduced_by_sum = true;
+  cell.reduced_by_sum = fits();
+}
+
+std::optional<Difference> judge_local_forms(const ForcedContext& context) {
+  const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
+  if (found.rank < 0) return std::nullopt;
+  return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
+              found.expected, found.actual);
+}
+
+std::optional<Difference> judge_local_gradients(ForcedContext& context) {
+  ForcedEvidence& evidence = context.evidence;
+  if (auto form = judge_local_forms(context)) return form;
+  if (evidence.cell.local.empty()) return std::nullopt;
+  const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
+  // A run's own twin has the same ranks; what their reduction makes of the gradients is no matter yet.
+  const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
+  const std::vector<NamedTensor> of_own =
+      of_own_twin && !evidence.reference.local.empty() ? mean_of_local(evidence.reference) : std::vector<NamedTensor>{};
+  evidence.local = judge_gradients(evidence.reference, {of_own.empty() ? evidence.reference.gradients : of_own, mean}, context.repeats,
+                                   context.band, context.twins);
+  if (!evidence.local.tensors.empty()) context.looked_at(Looked::local_gradients);
+  if (!evidence.local.misshapen.empty()) {
+    return forced_difference(context, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(), "shape",
+                "the reference's shape", "another shape");
+  }
+  auto found = worst_outside(context, evidence.local, Phase::local_gradients, " (mean over ranks)");
+  if (!found) return std::nullopt;
+  if (auto rank = rank_that_differs(context)) return rank;
+  const int rank = rank_of_local_fault(evidence);
+  if (rank < 0) return found;
+  found->divergence.rank = rank;
+  return forced_difference(context, Phase::local_gradients, found->divergence);
+}
+
+std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  const ReductionUse* worst = nullptr;
+  const std::vector<ReductionUse> uses = judge_reduction(evidence.cell);
+  if (!uses.empty()) context.looked_at(Looked::own_reduction);
+  for (const ReductionUse& use : uses) {
+    if (use.used > 1 && (!worst || use.used > worst->used)) worst = &use;
+  }
+  if (!worst) return std::nullopt;
+  const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
+  const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
+  return forced_difference(
+      context, Phase::reduced_gradients, -1, worst->name, "reduction",
+      fmt::format("the {} of {} local gradients, norm {}", evidence.cell.reduced_by_sum ? "sum" : "mean",
+                  evidence.cell.local.size(), exact_number(norm(find_tensor(means, worst->name)->values))),
+      fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
+                  exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
+                  short_number(worst->used), evidence.cell.local.size(), bucket.empty() ? "" : ", in " + bucket));
+}
+
+std::optional<Difference> judge_own_norm(const ForcedContext& context) {
+  /// Norms are sums in the precision of the trainer, in an order of its own.
+  constexpr double kMost = 1e-4;
+  const auto gap = [](const ForcedValues& values) {
+    const double own = whole_norm(values.gradients);
+    return own > 0 ? distance(own, *values.gradient_norm) / own : 0;
+  };
+  const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
+  if (!reference.gradient_norm || !cell.gradient_norm || cell.other_stages || reference.other_stages) return std::nullopt;
+  // A norm of shards is no norm of the whole.
+  const auto is_part = [&](const NamedTensor& tensor) {
+    const NamedTensor* whole = find_tensor(reference.gradients, tensor.name);
+    return tensor.may_be_shard && (!whole || whole->shape != tensor.shape);
+  };
+  if (std::ranges::any_of(cell.gradients, is_part)) return std::nullopt;
+  if (gap(reference) > kMost) return std::nullopt;
+  context.looked_at(Looked::own_norm);
+  if (gap(cell) <= kMost) return std::nullopt;
+  return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", "value",
+              "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
+}
+
+std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  const GradientJudgement& judgement = evidence.reduced;
+  if (!judgement.missing.empty()) {
+    const std::string& name = judgement.missing.front();
+    const bool in_reference = find_tensor(evidence.reference.gradients, name) != nullptr;
+    return forced_difference(context, Phase::reduced_gradients, -1, name, "missing",
+                in_reference ? "a gradient" : "nothing", in_reference ? "nothing" : "a gradient");
+  }
+  if (!judgement.misshapen.empty()) {
+    return forced_difference(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), "shape",
+                "the reference's shape", "another shape");
+  }
+  if (!judgement.tensors.empty()) context.looked_at(Looked::reduced_gradients);
+  auto against_reference = worst_outside(context, judgement, Phase::reduced_gradients, "");
+  if (auto reduction = judge_own_reduction(context)) return reduction;
+  if (!against_reference) return std::nullopt;
+  if (auto local = rank_that_differs(context)) return local;
+  return against_reference;
+}
+
+namespace {
+
+constexpr double kClippingRoundings = 16;  // of an element that was clipped
+
+/// How far what the optimizer took is from `factor` times the reduced gradient, as a multiple of what rounding explains;
+/// the worst tensor.
+ReductionUse applied_use(const ForcedValues& values, double factor) {
+  ReductionUse worst;
+  for (const NamedTensor& taken : values.applied) {
+    const NamedTensor* reduced = find_tensor(values.gradients, taken.name);
+    if (!reduced || reduced->values.size() != taken.values.size()) continue;
+    for (std::size_t i = 0; i < taken.values.size(); ++i) {
+      const double expected = factor * reduced->values[i], gap = distance(expected, taken.values[i]);
+      const double allowance = kClippingRoundings * taken.epsilon * std::abs(expected) + std::numeric_limits<float>::denorm_min();
+      if (gap / allowance > worst.used) worst = {taken.name, gap / allowance};
+    }
+  }
+  return worst;
+}
+
+double largest_of_all(const std::vector<NamedTensor>& tensors) {
+  double largest = 0;
+  for (const NamedTensor& tensor : tensors) largest = std::max(largest, largest_of(tensor.values));
+  return largest;
+}
+
+/// Is every element what it was, cut off at the largest that was taken?
+bool is_cut_off(const ForcedValues& values) {
+  const double limit = largest_of_all(values.applied);
+  return std::ranges::all_of(values.applied, [&](const NamedTensor& taken) {
+    const NamedTensor* reduced = find_tensor(values.gradients, taken.name);
+    if (!reduced || reduced->values.size() != taken.values.size()) return true;
+    for (std::size_t i = 0; i < taken.values.size(); ++i) {
+      const double expected = std::clamp(reduced->values[i], -limit, limit);
+      if (distance(expected, taken.values[i]) > kClippingRoundings * taken.epsilon * limit) return false;
+    }
+    return true;
+  });
+}
+
+/// The reference took its reduced gradient as it was, the cell a smaller one. Nobody has told of clipping: may both clip
+/// alike, by the whole norm or each value, at what the cell was clipped to, which the reference stays below?
+bool may_both_clip(const ForcedValues& reference, const ForcedValues& cell) {
+  constexpr double kRoundings = 1e-4;  // norms are sums in the precision of the trainer, and clipping adds a little to them
+  const double limit = whole_norm(cell.applied);
+  const double factor = limit / reduced_norm(cell);
+  if (factor < 1 && applied_use(cell, factor).used <= 1) return reduced_norm(reference) <= limit * (1 + kRoundings);
+  return is_cut_off(cell) && largest_of_all(reference.gradients) <= largest_of_all(cell.applied) * (1 + kRoundings);
+}
+
+}  // namespace
+
+std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
+  const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
+  if (reference.applied.empty() || cell.applied.empty() || !knows_norm(reference) || !knows_norm(cell)) return std::nullopt;
+  const double of_reference = clip_factor(context.reference_facts.clip_norm, reduced_norm(reference)),
+               of_cell = clip_factor(context.cell_facts.clip_norm, reduced_norm(cell));
+  if (applied_use(reference, of_reference).used > 1) return std::nullopt;
+  context.looked_at(Looked::own_clipping);
+  const ReductionUse worst = applied_use(cell, of_cell);
+  if (worst.used <= 1) return std::nullopt;
+  const bool is_told = context.ours || context.reference_facts.clip_norm > 0 || context.cell_facts.clip_norm > 0;
+  if (!is_told && may_both_clip(reference, cell)) return std::nullopt;
+  const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
+  return forced_difference(context, Phase::applied_gradients, -1, worst.name, "clip",
+              fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),
+                          exact_number(of_cell * size(cell.gradients))),
+              "norm " + exact_number(size(cell.applied)));
+}
+
+namespace {
+
+/// What rounding may make of a buffer. Where it is a mean of scores it follows their size; else its own, or that of
+/// values around 1, which the means that normalisation keeps are forced_difference of.
+double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
+  const ForcedEvidence& evidence = context.evidence;
+  const bool of_scores = context.scores.buffers_are_means && evidence.reference.scores;
+  const double others = of_scores ? largest_score(*evidence.reference.scores)
+                                  : std::sqrt(static_cast<double>(expected.values.size()));
+  const double size = std::max(others, norm(expected.values));
+  if (size == 0) return std::numeric_limits<double>::infinity();
+  if (context.twins) return context.twins->of_buffer(expected.name, size);
+  if (context.band.exact > 0) return context.band.exact * size;
+  double repeated = 0;
+  for (const ForcedValues& repeat : context.repeats) {
+    const NamedTensor* again = of_scores ? nullptr : find_tensor(repeat.parameters, expected.name);
+    if (again && again->values.size() == expected.values.size()) {
+      repeated = std::max(repeated, distance(expected.values, again->values));
+    }
+  }
+  const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
+                                   context.band.floor * evidence.reference.working_epsilon);
+  return std::max(rounding * size, context.band.factor * repeated);
+}
+
+}  // namespace
+
+std::optional<Difference> judge_buffers(ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  if (context.scores.buffers_are_means && !evidence.reference.scores) return std::nullopt;
+  for (const NamedTensor& expected : evidence.reference.parameters) {
+    if (!expected.name.starts_with("buffer/")) continue;
+    const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
+    if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
+    context.looked_at(Looked::buffers);
+    if (distance(expected.values, actual->values) <= buffer_band(context, expected)) continue;
+    return forced_difference(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
+                exact_number(actual->values[0]));
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+/// A parameter that kept every bit through the cell's update although it has a gradient and moved in the reference's, and that is not
+/// among the `recomputed`: its optimizer holds no state of it. Where its update is recomputed, a gradient of rounding alone may give none.
+std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::vector<UpdateUse>& recomputed) {
+  constexpr double kTelling = 1e-6;
+  const ForcedEvidence& evidence = context.evidence;
+  const auto moved = [](const KnownState& state, const ForcedValues& values, const std::string& name) {
+    const NamedTensor *before = find_tensor(state->tensors, name), *after = find_tensor(values.parameters, name);
+    if (!before || !after || before->values.size() != after->values.size()) return -1.0;
+    return distance(before->values, after->values);
+  };
+  for (const NamedTensor& gradient : evidence.cell.gradients) {
+    if (std::ranges::find(recomputed, gradient.name, &UpdateUse::name) != recomputed.end()) continue;
+    const double in_reference = moved(evidence.reference_state, evidence.reference, gradient.name);
+    if (moved(evidence.state, evidence.cell, gradient.name) != 0) continue;
+    // A gradient that is zero but for rounding may move a parameter by less than its last place.
+    const double size = norm(find_tensor(evidence.state->tensors, gradient.name)->values);
+    if (!(in_reference > kTelling * size) || !(in_reference > 0)) continue;
+    if (norm(gradient.values) > 0) return UpdateUse{gradient.name, std::numeric_limits<double>::infinity(), in_reference, 0};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Difference> judge_parameters(ForcedContext& context) {
+  const ForcedEvidence& evidence = context.evidence;
+  if (!evidence.state || !evidence.reference_state) return std::nullopt;
+  const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.reference_facts);
+  const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.cell_facts);
+  if (!of_reference || !of_cell) return std::nullopt;
+  // The recomputation must give the reference's own update; otherwise it is too uncertain to accuse the cell.
+  for (const UpdateUse& use : judge_update(*of_reference, evidence.reference.parameters)) {
+    if (use.used > 1) return std::nullopt;
+  }
+  std::optional<UpdateUse> worst;
+  const std::vector<UpdateUse> recomputed = judge_update(*of_cell, evidence.cell.parameters);
+  for (const UpdateUse& use : recomputed) {
+    context.looked_at(Looked::updates);
+    if (use.used > 1 && (!worst || use.used > worst->used)) worst = use;
+  }
+  if (!worst) worst = stood_still(context, recomputed);
+  if (!worst) return std::nullopt;
+  return forced_difference(context, Phase::parameters, -1, worst->name, "update",
+              "a change of norm " + exact_number(worst->expected),
+              fmt::format("a change of norm {}; differs by {} times the rounding from the update that its "
+                          "own gradient gives",
+                          exact_number(worst->actual), short_number(worst->used)));
+}
+
+}  // namespace lockstep

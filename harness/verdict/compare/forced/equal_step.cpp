@@ -1,0 +1,156 @@
+#include "harness/verdict/compare/forced/equal_step.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/compare/forced/free.h"
+#include "harness/verdict/compare/forced/step.h"
+#include "harness/verdict/compare/forced/update.h"
+#include "harness/verdict/compare/holders.h"
+#include "harness/verdict/compare/step_records.h"
+
+namespace lockstep {
+
+bool keeps_gradients(const StepOfRun& step) {
+  const std::vector<const Record*> gradients = records_of(step.ranks[0], Phase::reduced_gradients);
+  return !gradients.empty() &&
+         std::ranges::all_of(gradients, [](const Record* record) { return whole_tensor(*record).has_value(); });
+}
+
+std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
+  while (std::optional<StepOfRun> step = run.next()) {
+    if (!records_of(step->ranks[0], Phase::reduced_gradients).empty()) return step;
+    before = std::move(step);
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+bool all_within(const GradientJudgement& judgement) {
+  return !judgement.tensors.empty() && judgement.missing.empty() && judgement.misshapen.empty() &&
+         std::ranges::all_of(judgement.tensors, [](const TensorUse& use) { return use.use.used() <= 1; });
+}
+
+/// Replicas that part into two, of which nothing tells who is wrong: rank 0's value is what its own gradient gives, or it is not.
+void place_by_update(const EqualStep& step, const StepRules& rules, const ForcedEvidence& evidence, Difference& found) {
+  Divergence& told = found.divergence;
+  if (told.kind != "replica" || told.rank != kRankUnknown || !evidence.state || !evidence.reference_state) return;
+  const Record* record = find_record(step.b.ranks[0], Phase::parameters, told.where);
+  if (!record || found.phase != Phase::parameters) return;
+  const Holders holders = holders_of(step.b, *record, &step.a);
+  if (holders.groups.size() != 2) return;
+  const auto used = [&](const Snapshot& state, const ForcedValues& values, const TrainingFacts& facts) -> std::optional<double> {
+    const auto inputs = update_inputs(state, values, facts);
+    const NamedTensor* after = find_tensor(values.parameters, told.where);
+    if (!inputs || !after) return std::nullopt;
+    const std::vector<UpdateUse> uses = judge_update(*inputs, {*after});
+    return uses.empty() ? std::nullopt : std::optional(uses.front().used);
+  };
+  const auto of_reference = used(*evidence.reference_state, evidence.reference, rules.reference_facts),
+             of_cell = used(*evidence.state, evidence.cell, rules.cell_facts);
+  if (!of_reference || !of_cell || *of_reference > 1) return;
+  const bool fits = *of_cell <= 1;
+  const std::vector<int>& wrong = holders.groups[(holders.groups[0].front() == 0) == fits ? 1 : 0];
+  told.rank = wrong.front();
+  told.sentence = fmt::format("They part at step {}, {}, {}: replicas differ among themselves: rank 0's {} is {}what its own gradient gives.",
+                              told.step, told.phase, ranks_text(wrong), told.where, fits ? "" : "not ");
+}
+
+}  // namespace
+
+namespace {
+
+ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
+  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
+  context.at.step = step.a.step;
+  ForcedEvidence& evidence = context.evidence;
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
+  evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
+  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
+  if (!step.twins) note_reduction_by_sum(evidence);
+  evidence.reference_state = step.state;
+  evidence.state = step.cell_state ? step.cell_state : step.state;
+  return context;
+}
+
+/// Each phase's first difference beyond its band, the earliest of all; fills in what the evidence tells of the bands.
+void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first) {
+  const ForcedEvidence& evidence = context.evidence;
+  for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
+                     judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
+    std::optional<Difference> found = judge(context);
+    if (judge == judge_loss && found && !rules.loss_is_differentiated && all_within(evidence.reduced)) found.reset();
+    keep_earlier(first, found);
+  }
+  context.at.groups = evidence.reduced.groups;
+}
+
+void add_step_before(const EqualStep& step, const StepRules& rules, ForcedEvidence& evidence) {
+  if (step.before_b && keeps_gradients(*step.before_b)) {
+    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
+  }
+}
+
+}  // namespace
+
+JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
+  const StepOfRun &a = step.a, &b = step.b;
+  ForcedContext context = context_of(step, rules);
+  ForcedEvidence& evidence = context.evidence;
+  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr,
+                                       step.exact_phases, rules.loss_is_differentiated);
+  std::optional<Difference> first = own.difference;
+  if (first) place_by_update(step, rules, evidence, *first);
+  judge_phases(context, rules, first);
+  JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum};
+  if (!first) return judged;
+  CauseInputs& inputs = judged.first.emplace();
+  inputs.difference = *first;
+  inputs.reference = a;
+  inputs.cell = b;
+  inputs.cell_before = step.before_b;
+  if (first->phase == Phase::collective) inputs.ledger = own.ledger;
+  add_step_before(step, rules, evidence);
+  inputs.forced = std::move(evidence);
+  return judged;
+}
+
+ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {
+  ForcedContext context = context_of(step, rules);
+  std::optional<Difference> first;
+  judge_phases(context, rules, first);
+  add_step_before(step, rules, context.evidence);
+  return std::move(context.evidence);
+}
+
+std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
+  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}, step.compared};
+  ForcedEvidence& evidence = context.evidence;
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
+  evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
+  evidence.reference_state = step.state;
+  evidence.state = step.cell_state;
+  std::optional<Difference> first = judge_local_forms(context);
+  if (!first) first = judge_own_reduction(context);
+  if (!first) first = judge_own_norm(context);
+  if (!first) first = judge_applied_gradients(context);
+  if (!first) first = judge_parameters(context);
+  if (!first) return std::nullopt;
+  CauseInputs inputs;
+  inputs.difference = *first;
+  inputs.reference = step.a;
+  inputs.cell = step.b;
+  inputs.cell_before = step.before_b;
+  add_step_before(step, rules, evidence);
+  inputs.forced = std::move(evidence);
+  return inputs;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,215 @@
+#include "harness/verdict/compare/forced/gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "harness/verdict/compare/forced/twins.h"
+#include "harness/verdict/compare/rounding_bound.h"
+
+namespace lockstep {
+namespace {
+
+/// For a single number all four repeats can lie close by chance: for normal rounding the chance that another
+/// draw is k times as far off as the farthest of them is about 1.2 / k^4, 3e-4 at k = 8 and 7e-8 at k = 64.
+/// From two elements on it falls with k^8 or faster.
+constexpr double kSingleElement = 8;
+
+/// A tensor's errors may have one common source, so that its repeats are draws of one number too: how far the
+/// other tensors' rounding may widen its band. By the same rule, 4 bands are exceeded by chance once in a
+/// million.
+constexpr double kCommonSource = 4;
+
+/// How many roundings of half precision a gradient takes up, layer after layer.
+constexpr double kCoarse = 16;
+
+/// Sums over the tensors of a group.
+struct GroupSums {
+  std::string name;
+  std::size_t elements = 0;
+  double dot = 0, reference = 0, cell = 0, difference = 0, terms = 0;  // squares, but for dot
+  bool terms_recorded = true;
+  double twin_bound = 0;  // square
+  std::vector<double> repeats;  // squared differences, by repeat
+};
+
+double square(double value) { return value * value; }
+
+/// What one tensor adds to its group and to "all".
+GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const ForcedValues& values,
+                  const std::vector<const NamedTensor*>& repeats) {
+  const NamedTensor* terms = find_tensor(values.term_sums, reference.name);
+  GroupSums sums;
+  sums.elements = reference.values.size();
+  for (std::size_t i = 0; i < reference.values.size(); ++i) {
+    sums.dot += reference.values[i] * cell.values[i];
+    sums.reference += square(reference.values[i]);
+    sums.cell += square(cell.values[i]);
+  }
+  sums.difference = square(distance(reference.values, cell.values));
+  sums.terms = square(terms ? norm(terms->values) : term_size(reference, values));
+  sums.terms_recorded = terms != nullptr;
+  for (const NamedTensor* repeat : repeats)
+    sums.repeats.push_back(square(distance(reference.values, repeat->values)));
+  return sums;
+}
+
+void add(GroupSums& to, const GroupSums& from) {
+  to.elements += from.elements;
+  to.dot += from.dot;
+  to.reference += from.reference;
+  to.cell += from.cell;
+  to.difference += from.difference;
+  to.terms += from.terms;
+  to.terms_recorded = to.terms_recorded && from.terms_recorded;
+  to.twin_bound += from.twin_bound;
+  to.repeats.resize(from.repeats.size());
+  for (std::size_t k = 0; k < from.repeats.size(); ++k) to.repeats[k] += from.repeats[k];
+}
+
+/// What all tensors' bands share.
+struct BandScale {
+  const BandConfig& config;
+  double whole_gradient = 0, epsilon = 0;
+  double low_precision = 1;  ///< times the floor
+  std::size_t elements = 0;  ///< of the whole gradient
+  double pooled = 0;  ///< rounding of a typical tensor, by its size of terms
+  bool by_twins = false;
+};
+
+/// How large the largest difference of the repeats is against the sum of |terms|: its upper quartile over the
+/// tensors.
+double pooled_rounding(const std::vector<GroupSums>& tensors) {
+  std::vector<double> shares;
+  for (const GroupSums& sums : tensors) {
+    if (sums.terms == 0 || sums.repeats.empty()) continue;
+    shares.push_back(std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()) / sums.terms));
+  }
+  if (shares.empty()) return 0;
+  const auto quartile = shares.begin() + static_cast<std::ptrdiff_t>(shares.size() * 3 / 4);
+  std::nth_element(shares.begin(), quartile, shares.end());
+  return *quartile;
+}
+
+double band_of(const GroupSums& sums, const BandScale& scale) {
+  const BandConfig& config = scale.config;
+  if (scale.by_twins) return std::sqrt(sums.twin_bound);
+  if (config.exact > 0) return config.exact * std::sqrt(std::max(sums.reference, sums.terms));
+  double terms = std::sqrt(sums.terms);
+  // A gradient that nearly cancels is smaller than its terms, which no record tells: an element of the whole
+  // gradient's usual size stands for them.
+  if (!sums.terms_recorded && scale.elements > 0) {
+    const double share = static_cast<double>(sums.elements) / static_cast<double>(scale.elements);
+    terms = std::max(terms, scale.whole_gradient * std::sqrt(share));
+  }
+  const double floor = config.floor * scale.low_precision * scale.epsilon * terms;
+  if (sums.repeats.empty()) return std::max(floor, rounding_bound(0, scale.epsilon) * scale.whole_gradient);
+  const double factor = sums.elements == 1 ? kSingleElement * config.factor : config.factor;
+  const double measured = std::sqrt(*std::max_element(sums.repeats.begin(), sums.repeats.end()));
+  // A tensor whose few repeats all lie close by chance still rounds as the others do.
+  const double as_others = config.factor * scale.pooled * std::sqrt(sums.terms);
+  return std::max({floor, factor * measured, std::min(as_others, kCommonSource * factor * measured)});
+}
+
+/// c = <g, g_ref> / |g_ref|^2 and cosine are 0 where they would divide by 0, unless both gradients are 0.
+GradientSignature signature_of(const GroupSums& sums, const BandScale& scale) {
+  GradientSignature signature;
+  signature.group = sums.name;
+  signature.difference = std::sqrt(sums.difference);
+  signature.band = band_of(sums, scale);
+  if (sums.reference == 0 && sums.cell == 0) return signature;
+  signature.ratio = sums.reference > 0 ? sums.dot / sums.reference : 0;
+  const double norms = std::sqrt(sums.reference) * std::sqrt(sums.cell);
+  signature.cosine = norms > 0 ? std::clamp(sums.dot / norms, -1.0, 1.0) : 0;
+  if (sums.cell == 0) return signature;
+  // |g - c g_ref|^2 = |g - g_ref|^2 - (1 - c)^2 |g_ref|^2: near agreement |g|^2 - c <g, g_ref> would lose
+  // every digit.
+  const double squares = sums.difference - square(1 - signature.ratio) * sums.reference;
+  signature.residual = std::sqrt(std::max(0.0, squares)) / std::sqrt(sums.cell);
+  return signature;
+}
+
+}  // namespace
+
+double BandUse::used() const {
+  if (difference == 0) return 0;
+  if (std::isfinite(difference) && band > 0) return difference / band;
+  return std::numeric_limits<double>::infinity();
+}
+
+const TensorUse* GradientJudgement::worst() const {
+  const auto found =
+      std::max_element(tensors.begin(), tensors.end(),
+                       [](const TensorUse& x, const TensorUse& y) { return x.use.used() < y.use.used(); });
+  return found == tensors.end() ? nullptr : &*found;
+}
+
+std::string parameter_group(const std::string& name) { return name.substr(0, name.find('.')); }
+
+GradientJudgement judge_gradients(const ForcedValues& reference, const ForcedValues& cell, const std::vector<ForcedValues>& repeats,
+                                  const BandConfig& config, const TwinBounds* twins) {
+  return judge_gradients(reference, {reference.gradients, cell.gradients}, repeats, config, twins);
+}
+
+GradientJudgement judge_gradients(const ForcedValues& reference, const GradientPair& gradients,
+                                  const std::vector<ForcedValues>& repeats, const BandConfig& config,
+                                  const TwinBounds* twins) {
+  GradientJudgement judgement;
+  std::vector<GroupSums> by_tensor, groups;
+  GroupSums all;
+  all.name = "all";
+  for (const NamedTensor& expected : gradients.reference) {
+    const NamedTensor* actual = find_tensor(gradients.cell, expected.name);
+    if (!actual) {
+      judgement.missing.push_back(expected.name);
+      continue;
+    }
+    // A shard has its own shape in each layout, and is compared where shapes agree.
+    if (actual->shape != expected.shape && actual->may_be_shard) continue;
+    if (actual->shape != expected.shape) {
+      judgement.misshapen.push_back(expected.name);
+      continue;
+    }
+    std::vector<const NamedTensor*> repeated;
+    for (const ForcedValues& repeat : repeats) {
+      const NamedTensor* tensor = find_tensor(repeat.gradients, expected.name);
+      if (!tensor || tensor->shape != expected.shape) {
+        throw TraceError("a forced repeat lacks the gradient " + expected.name +
+                         ", or has it in another shape");
+      }
+      repeated.push_back(tensor);
+    }
+    by_tensor.push_back(sums_of(expected, *actual, reference, repeated));
+    by_tensor.back().name = expected.name;
+    if (twins) by_tensor.back().twin_bound = square(twins->of_gradient(expected.name));
+    const std::string group = parameter_group(expected.name);
+    auto place =
+        std::find_if(groups.begin(), groups.end(), [&](const GroupSums& each) { return each.name == group; });
+    if (place == groups.end()) {
+      groups.emplace_back();
+      groups.back().name = group;
+      place = groups.end() - 1;
+    }
+    add(*place, by_tensor.back());
+    add(all, by_tensor.back());
+  }
+  for (const NamedTensor& actual : gradients.cell) {
+    if (!find_tensor(gradients.reference, actual.name)) judgement.missing.push_back(actual.name);
+  }
+  // Each rank rounds its own gradients, which permuted rows of one process do not show; and without term sums nobody
+  // knows what was rounded.
+  const bool coarse = reference.working_epsilon > reference.epsilon && reference.term_sums.empty();
+  const BandScale scale{config, std::sqrt(all.reference), reference.working_epsilon, coarse ? kCoarse : 1, all.elements,
+                        pooled_rounding(by_tensor), twins != nullptr};
+  for (const GroupSums& sums : by_tensor) {
+    judgement.tensors.push_back({sums.name,
+                                 {std::sqrt(sums.difference), band_of(sums, scale)},
+                                 std::sqrt(sums.reference),
+                                 std::sqrt(sums.cell)});
+  }
+  groups.push_back(all);
+  for (const GroupSums& sums : groups) judgement.groups.push_back(signature_of(sums, scale));
+  return judgement;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,89 @@
+#pragma once
+// One forced step of a cell against its reference, phase by phase.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/compare/cause_inputs.h"
+#include "harness/verdict/compare/compared.h"
+#include "harness/verdict/plan/matrix.h"
+
+namespace lockstep {
+
+struct ScoreSpec;
+class TwinBounds;
+
+/// What a forced step is judged from, and what is found of it on the way. All references must outlive it.
+struct ForcedContext {
+  const StepOfRun& a;  ///< the reference's records
+  const StepOfRun& b;  ///< the cell's
+  const std::vector<ForcedValues>& repeats;
+  const ScoreSpec& scores;
+  const BandConfig& band;
+  const TrainingFacts& reference_facts;
+  const TrainingFacts& cell_facts;
+  bool ours = true;   ///< of a trainer of ours, whose records are known
+  bool free = false;  ///< of free runs: what only one of them recorded is no difference
+  const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are held against
+  ForcedEvidence evidence;
+  ForcedStep at;  ///< how much of the band is used
+  Compared* compared = nullptr;  ///< takes what was compared, or none
+
+  int world_size() const { return static_cast<int>(b.ranks.size()); }
+  bool same_layout() const { return a.ranks.size() == b.ranks.size(); }
+
+  void looked_at(Looked kind) const {
+    if (compared) compared->add(kind, b.step);
+  }
+  /// Counts what `use` takes of its band; true if it lies outside.
+  bool outside(const std::string& where, const BandUse& use);
+  /// "differs by 1e-3, 12 times the band of 8e-5".
+  std::string band_text(const BandUse& use) const;
+  /// Band of a value of that size, computed in the precision of `epsilon`, whose repeats differ by up to
+  /// `repeated`.
+  double scalar_band(double repeated, double size, double epsilon) const;
+};
+
+/// A difference of the context's step with its sentence.
+Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
+Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, const std::string& kind,
+                             const std::string& expected, const std::string& actual);
+
+/// A trainer whose ranks' losses are their shares of the whole adds gradients up. It is told from one that forgot to
+/// divide by the reduced gradients, which are the reference's, and which are the sum of the local ones.
+void note_reduction_by_sum(ForcedEvidence& evidence);
+
+/// Scores, by row id and column id.
+std::optional<Difference> judge_scores(ForcedContext& context);
+std::optional<Difference> judge_loss(ForcedContext& context);
+/// A rank whose local gradients have other shapes or types than the other ranks'.
+std::optional<Difference> judge_local_forms(const ForcedContext& context);
+/// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
+std::optional<Difference> judge_local_gradients(ForcedContext& context);
+/// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the
+/// reference.
+std::optional<Difference> judge_reduced_gradients(ForcedContext& context);
+std::optional<Difference> judge_gradient_norm(ForcedContext& context);
+/// What the optimizer took against the reduced gradient, clipped as is known. Nothing is said where the reference's
+/// own is not that.
+std::optional<Difference> judge_applied_gradients(ForcedContext& context);
+/// Buffers against the reference's.
+std::optional<Difference> judge_buffers(ForcedContext& context);
+/// Parameters after the update against what the cell's own gradient should give. Nothing is said where the
+/// recomputation does not give the reference's own update.
+std::optional<Difference> judge_parameters(ForcedContext& context);
+
+/// Moments after the update against the reference's, by what the gradients' bands make of them.
+std::optional<Difference> judge_moments(ForcedContext& context);
+
+/// Reduced gradients against the mean (or sum) of the same run's local ones: the one that is furthest from it.
+std::optional<Difference> judge_own_reduction(const ForcedContext& context);
+/// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.
+std::optional<Difference> judge_own_norm(const ForcedContext& context);
+
+/// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one
+/// rank, a value that is no number, or one rank's gradient by a factor.
+int rank_of_local_fault(const ForcedEvidence& evidence);
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+#pragma once
+// How much of a difference rounding explains where the reference was computed twice: in its own precision, and in
+// float64 (its twin). docs/meaning.md says why these figures.
+
+#include <map>
+#include <string>
+
+#include "harness/verdict/compare/forced/values.h"
+
+namespace lockstep {
+
+/// Of two twins: do they mean the same? Of a run and its twin: does it round as the reference does?
+enum class TwinQuestion { meaning, arithmetic };
+
+/// By tensor: how far the reference's gradient lay from its twin's at most, against t, at any of its forced steps.
+using LargestErrors = std::map<std::string, double>;
+/// Takes in a step of the reference, and of its twin.
+void add_errors(LargestErrors& errors, const ForcedValues& reference, const ForcedValues& twin);
+
+/// Bounds of one step, from the reference's values g, its twin's g64 and the sizes t of what that twin added up (term_size), with
+/// T the norm of all tensors' t and u the epsilon in which the reference computes:
+///
+///   e = max(|g - g64|, t * the largest |g - g64| / t of the tensor at any forced step)   (2-norms)
+///
+///   meaning     1e-12 * max(|g64|, t) + 1e-14 * T + 64 * (2^-52 / u) * e
+///   arithmetic  16 * e + n * u * (8 * max(|g64|, t) + 4 * T), n = 4 for a single number, whose e may be small by chance;
+///               else 1
+///
+/// One step's e is a single draw, and in a model that explodes the next may be a hundred times larger. Where it is t / 8 or more
+/// the precision has no digit left and measures nothing: u is then no more than float32's in the first.
+///
+/// The second part of the first is for gradients that are zero by symmetry, whose terms are; the third for gradients
+/// that cancel within a row, of which e * 2^-52 / u is the rounding in float64. Other values likewise, with their size in
+/// place of t and without T.
+class TwinBounds {
+ public:
+  TwinBounds(TwinQuestion question, const ForcedValues& reference, const ForcedValues& twin, const LargestErrors& errors = {});
+
+  TwinQuestion question() const { return question_; }
+  /// Of a gradient; of a tensor that the reference lacks 0.
+  double of_gradient(const std::string& name) const;
+  /// `largest`: of the scores' absolute values.
+  double of_scores(double largest) const { return bound({scores_, largest}, 0); }
+  double of_loss(double size) const { return bound({loss_, size, true}, 0); }
+  /// No less than what the bounds of all gradients together leave open.
+  double of_gradient_norm(double size) const;
+  double of_buffer(const std::string& name, double size) const;
+
+ private:
+  struct Value {
+    double own = 0, size = 0;
+    bool single = false;  ///< one number
+  };
+  double bound(const Value& value, double whole) const;
+
+  TwinQuestion question_;
+  double epsilon_, whole_ = 0;
+  std::map<std::string, Value> gradients_, buffers_;
+  double scores_ = 0, loss_ = 0, gradient_norm_ = 0;  ///< how far the reference's lie from its twin's
+};
+
+}  // namespace lockstep

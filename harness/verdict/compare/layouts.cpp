@@ -1,0 +1,417 @@
+#include "harness/verdict/compare/layouts.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "harness/base/special_values.h"
+#include "harness/base/word_list.h"
+#include "harness/verdict/compare/bits.h"
+#include "harness/verdict/compare/compared.h"
+#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/forced/equal_step.h"
+#include "harness/verdict/compare/forced/free.h"
+#include "harness/verdict/compare/rounding_bound.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/trainer_of.h"
+
+namespace lockstep {
+namespace {
+
+/// Where one step's rounding may reach this share it says nothing any more.
+constexpr double kUselessBound = 0.1;
+const std::vector<ForcedValues> kNoRepeats;
+
+double total_norm(const StepOfRun& step, Phase phase) {
+  double squares = 0;
+  for (const Record* record : records_of(step.ranks[0], phase))
+    squares += record->stats.norm * record->stats.norm;
+  return std::sqrt(squares);
+}
+
+/// A step that both runs began with the same parameters and of which the traces keep statistics alone.
+class BoundedStep {
+ public:
+  BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound, Compared& compared)
+      : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound), compared_(compared) {}
+
+  /// Phase by phase: the first difference that rounding does not explain.
+  std::optional<Difference> first() {
+    for (auto part :
+         {&BoundedStep::scores, &BoundedStep::loss, &BoundedStep::gradients, &BoundedStep::gradient_norm}) {
+      if (auto found = (this->*part)()) return found;
+    }
+    return std::nullopt;
+  }
+  double used() const { return used_; }
+
+ private:
+  /// Nothing if |expected - actual| <= bound * size; counts how much of the bound it takes.
+  std::optional<Difference> within(Phase phase, const std::string& where, double expected, double actual,
+                                   double size) {
+    const double gap = distance(expected, actual);
+    compared_.add(*kind_of(phase), a_.step);
+    const double share = gap == 0 ? 0 : size > 0 && std::isfinite(gap) ? gap / (bound_ * size) : kInfinity;
+    if (share <= 1) {
+      used_ = std::max(used_, share);
+      return std::nullopt;
+    }
+    used_ = share;
+    const bool of_parts = phase == Phase::energies || phase == Phase::loss;  // of ranks, merged
+    Difference found = difference_at(a_.step, phase, of_parts ? kRankUnknown : kAllRanks, where, "band", exact_number(expected),
+                                     exact_number(actual), static_cast<int>(b_.ranks.size()));
+    found.relative = std::isfinite(gap) ? share : kInfinity;
+    found.divergence.sentence.pop_back();
+    found.divergence.sentence += fmt::format(
+        ", which is {} times what rounding may explain (bound, not measured).", short_number(share));
+    return found;
+  }
+
+  double merged_norm(const StepOfRun& step) const {
+    double squares = 0;
+    for (const StepRecords& rank : step.ranks) {
+      const Record* scores = find_record(rank, Phase::energies, record_);
+      if (!scores || !scores->has_stats || scores->stats.nonfinite > 0) return -1;
+      squares += scores->stats.norm * scores->stats.norm;
+    }
+    return std::sqrt(squares);
+  }
+
+  std::optional<Difference> scores() {
+    if (auto found = columns()) return found;
+    const double norm_a = merged_norm(a_), norm_b = merged_norm(b_);
+    if (norm_a < 0 || norm_b < 0) return std::nullopt;
+    return within(Phase::energies, record_ + " (norm)", norm_a, norm_b, norm_a);
+  }
+
+ public:
+  /// Their number is no matter of rounding, nor of parameters.
+  std::optional<Difference> columns() const {
+    const int world_size = static_cast<int>(b_.ranks.size());
+    const int64_t expected = columns_of(a_.ranks[0], record_);
+    if (expected < 0) return std::nullopt;
+    std::vector<int> wrong;
+    int64_t found = expected;
+    for (int rank = 0; rank < world_size; ++rank) {
+      const int64_t actual = columns_of(b_.ranks[static_cast<std::size_t>(rank)], record_);
+      if (actual == expected || actual < 0) continue;
+      if (wrong.empty()) found = actual;
+      wrong.push_back(rank);
+    }
+    if (wrong.empty()) return std::nullopt;
+    const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
+    return columns_difference(scores_, a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
+  }
+
+ private:
+  std::optional<Difference> loss() {
+    const std::optional<double> expected = mean_loss(a_), actual = mean_loss(b_);
+    if (!expected || !actual) return std::nullopt;
+    return within(Phase::loss, "loss (mean over ranks)", *expected, *actual,
+                  std::max(1.0, std::abs(*expected)));
+  }
+
+  /// By norm and by the largest and smallest element: a turned sign leaves every norm as it was.
+  std::optional<Difference> gradients() {
+    // Against the whole gradient: the noise of a bias whose terms cancel is large against the bias's own
+    // norm.
+    const double size = total_norm(a_, Phase::reduced_gradients);
+    std::optional<Difference> worst;
+    double most = 1;
+    for (const Record* record : records_of(a_.ranks[0], Phase::reduced_gradients)) {
+      const Record* other = find_record(b_.ranks[0], Phase::reduced_gradients, record->name);
+      if (!other) {
+        return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
+                             "nothing", static_cast<int>(b_.ranks.size()));
+      }
+      if (is_in_shards(*record, *other)) continue;
+      if (record->stats.hash == other->stats.hash) compared_.add(Looked::reduced_gradients, a_.step);
+      if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
+      const TensorStats &x = record->stats, &y = other->stats;
+      for (const auto& [what, expected, actual] :
+           {std::tuple{"norm", x.norm, y.norm}, {"smallest", x.min, y.min}, {"largest", x.max, y.max}}) {
+        auto found = within(Phase::reduced_gradients, fmt::format("{} ({})", record->name, what), expected,
+                            actual, size);
+        if (!found || used_ <= most) continue;
+        most = used_;
+        worst = std::move(found);
+      }
+    }
+    if (worst) used_ = most;
+    return worst;
+  }
+
+  std::optional<Difference> gradient_norm() {
+    for (const Record* record : records_of(a_.ranks[0], Phase::gradient_norm)) {
+      const Record* other = find_record(b_.ranks[0], Phase::gradient_norm, record->name);
+      if (!other || !record->is_scalar) continue;
+      if (auto found = within(Phase::gradient_norm, record->name, record->value, other->value,
+                              std::abs(record->value))) {
+        return found;
+      }
+    }
+    return std::nullopt;
+  }
+
+  const StepOfRun &a_, &b_;
+  const ScoreSpec& scores_;
+  std::string record_;  ///< their name
+  double bound_;
+  Compared& compared_;
+  double used_ = 0;
+};
+
+/// The largest relative difference of a value over steps that nobody can judge.
+struct Apart {
+  double most = 0;
+  int64_t step = -1;
+  void add(int64_t at, std::optional<double> expected, std::optional<double> actual) {
+    if (!expected || !actual || !(std::abs(*expected) > 0)) return;
+    const double share = distance(*expected, *actual) / std::abs(*expected);
+    if (share > most) most = share, step = at;
+  }
+};
+
+/// Two free runs of different layouts, step by step.
+class FreeLayouts {
+ public:
+  FreeLayouts(StepPairs& pairs, const ConfigPair& configs)
+      : pairs_(pairs),
+        trainer_(trainer_of(pairs.a(), pairs.b())),
+        scores_(scores_of(trainer_)),
+        configs_(configs),
+        rules_{scores_, band_, training_facts(configs.reference, pairs.a()), {}, trainer_ != nullptr},
+        epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
+    rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs.cell, pairs.b()), configs);
+  }
+
+  Comparison compare() {
+    Mechanism result;
+    std::optional<CauseInputs> around;
+    while (!around && pairs_.next()) {
+      if (pairs_.after_gap()) parameters_.lost();
+      if (reordered_ < 0 && rows_reordered(pairs_.step_a(), pairs_.step_b())) reordered_ = pairs_.step_a().step;
+      around = first_at_step();
+      parameters_.after(pairs_.step_a(), pairs_.step_b());
+      if (!around) around = evaluation_at_step();
+    }
+    result.band_used = used_;
+    result.compared_steps = pairs_.compared();
+    if (around) {
+      result.first_divergence = around->difference.divergence;
+      complete(*around);
+    }
+    result.verdict = result.first_divergence ? VerdictKind::divergent : VerdictKind::inconclusive;
+    result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
+    if (reordered_ >= 0 && pairs_.same_layout()) {
+      result.sentence += fmt::format(" Rows stand in another order from step {} on: the runs are judged as two layouts are.", reordered_);
+    }
+    result.sentence += gaps_sentence(pairs_.gaps());
+    return {std::move(result), std::move(around)};
+  }
+
+ private:
+  /// The first difference of the step at which the pairs are, with what is known around it.
+  std::optional<CauseInputs> first_at_step() {
+    const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
+    const bool is_step = a.step >= 0;
+    // Runs that begin with the same later step come from somewhere else: nothing says that it is the same place.
+    const bool known = !parameters_.assumed() || a.step == 0;
+    const bool equal = is_step && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
+    const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
+    if (equal && whole) return by_values(a, b);
+    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr, &exact_);
+    std::optional<Difference> found = std::move(own.difference);
+    if (is_step && (!found || !is_exact(found->phase))) {
+      // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
+      BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_), equal_);
+      keep_earlier(found, equal ? bounded.first() : bounded.columns());
+      keep_earlier(found, number_of_one_run(a, b));
+      if (equal) judged(a.step, bounded.used());
+      if (!equal) note_apart(a, b);
+    }
+    if (whole && reduced_by_sum_) {
+      std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_);
+      if (shown && (!found || earlier(shown->difference, *found))) return shown;
+      if (shown && shown->difference.phase == found->phase) {
+        // Replicas have parted in the very values that are wrong: which rank is told, and from what.
+        shown->difference = *found;
+        return shown;
+      }
+    }
+    if (!found) return std::nullopt;
+    CauseInputs inputs;
+    inputs.difference = *found;
+    inputs.reference = a;
+    inputs.cell = b;
+    if (found->phase == Phase::collective) inputs.ledger = own.ledger;
+    return inputs;
+  }
+
+  EqualStep values_at(const StepOfRun& a, const StepOfRun& b, Compared& compared) const {
+    return {a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), kNoRepeats, state_before(a, pairs_.before_a()),
+            state_before(b, pairs_.before_b()), true, true, nullptr, nullptr, &compared};
+  }
+
+  std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {
+    JudgedStep step = judge_equal_step(values_at(a, b, equal_), rules_);
+    exact_.add_exact(a, b);
+    judged(a.step, step.at.band_used);
+    reduced_by_sum_ = step.reduced_by_sum;
+    return std::move(step.first);
+  }
+
+  /// Metrics of the step whose parameters have just been compared.
+  std::optional<CauseInputs> evaluation_at_step() {
+    const auto found = evaluations_.differ(pairs_.step_a(), pairs_.step_b(), parameters_.hold(), epsilon_);
+    if (!found) return std::nullopt;
+    CauseInputs inputs;
+    inputs.difference = *found;
+    inputs.reference = pairs_.step_a();
+    inputs.cell = pairs_.step_b();
+    return inputs;
+  }
+
+  void judged(int64_t step, double used) {
+    used_ = std::max(used_, used);
+    if (judged_steps_ == 0) assumed_ = parameters_.assumed();
+    ++judged_steps_;
+    last_judged_ = step;
+  }
+
+  void note_apart(const StepOfRun& a, const StepOfRun& b) {
+    losses_.add(a.step, mean_loss(a), mean_loss(b));
+    gradients_.add(a.step, gradient_size(a), gradient_size(b));
+  }
+
+  static std::optional<double> gradient_size(const StepOfRun& step) {
+    if (const Record* norm = find_record(step.ranks[0], Phase::gradient_norm, "gradient_norm")) return norm->value;
+    const double size = total_norm(step, Phase::reduced_gradients);
+    return size > 0 ? std::optional(size) : std::nullopt;
+  }
+
+  /// Samples of the step after the divergence and what only the end of the comparison knows.
+  void complete(CauseInputs& inputs) {
+    inputs.reference_before = pairs_.before_a();
+    inputs.cell_before = pairs_.before_b();
+    inputs.reference_config = configs_.reference;
+    inputs.cell_config = configs_.cell;
+    inputs.reference_facts = rules_.reference_facts;
+    inputs.cell_facts = rules_.cell_facts;
+    inputs.trainer = trainer_;
+    inputs.reference_samples = pairs_.samples_a();
+    inputs.cell_samples = pairs_.samples_b();
+    read_on(inputs, pairs_);
+  }
+
+  /// What was compared, up to where, what was not, and what would decide.
+  std::string open_sentence() const {
+    const int64_t compared = pairs_.compared();
+    const std::string ends = pairs_.ends();
+    if (compared == 0) {
+      return fmt::format("Nothing could be compared: {}.",
+                         ends.empty() ? "both traces end before the first step" : ends);
+    }
+    const std::string exactly = exact_.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
+                                              Looked::own_collectives, Looked::replicas}, compared);
+    std::string text = exactly.empty() ? fmt::format("Over {} nothing was recorded that must agree exactly.", counted(compared, "step"))
+                                       : fmt::format("What must agree exactly does over {}: {}.", counted(compared, "step"), exactly);
+    const std::string judged = equal_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients,
+                                             Looked::gradient_norm, Looked::own_clipping, Looked::buffers, Looked::updates},
+                                            judged_steps_, std::string(scores_.record));
+    if (judged_steps_ > 0 && !judged.empty()) {
+      text += fmt::format(
+          " {}, which both begin with the same parameters{}, {} within rounding in {} ({:.2g} % of the bound used; bound, not "
+          "measured).",
+          judged_steps_ == 1 ? fmt::format("Step {}", last_judged_)
+                             : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
+          assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", judged, 100 * used_);
+    }
+    text += own_text();
+    if (judged_steps_ < compared) text += unjudged_text();
+    text += evaluations_.words();
+    text +=
+        " Gradients from equal parameters would decide: forced runs (forced_steps), or four permuted repeats of "
+        "the reference (--repeat).";
+    if (!ends.empty()) text += fmt::format(" Compared as far as both traces go: {}.", ends);
+    return text;
+  }
+
+  /// What the run's own records show beyond the steps of equal parameters, each by the steps at which they do.
+  std::string own_text() const {
+    constexpr std::pair<Looked, const char*> kShown[] = {
+        {Looked::own_reduction, "each reduced gradient is what its own local gradients give"},
+        {Looked::own_norm, "the gradient norm is that of the reduced gradients"},
+        {Looked::own_clipping, "the gradients that the optimizer took are the reduced ones, clipped as is known"},
+        {Looked::updates, "each update that could be recomputed is what its own gradient gives"}};
+    std::vector<std::string> texts;
+    for (const auto& [kind, words] : kShown) {
+      if (own_.steps(kind) > 0) texts.push_back(fmt::format("at {} {}", counted(own_.steps(kind), "further step"), words));
+    }
+    if (texts.empty()) return "";
+    std::string text = " " + join_words(texts) + ".";
+    text[1] = 'A';
+    return text;
+  }
+
+  std::string unjudged_text() const {
+    std::string text =
+        rounding_bound(0, epsilon_) > kUselessBound
+            ? fmt::format(" Not judged are {}, losses and gradients: rounding in their precision has no useful bound",
+                          scores_.record)
+            : fmt::format(" {} parameters are not the same bit for bit, and {}, losses, gradients and updates were not judged{}: a "
+                          "mistake in them would not be seen",
+                          judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record,
+                          own_text().empty() ? "" : " against the reference's");
+    std::vector<std::string> apart;
+    for (const auto& [what, most] : {std::pair{"losses", losses_}, {"gradient norms", gradients_}}) {
+      if (most.step < 0) continue;
+      apart.push_back(fmt::format("{} by up to {:.2g} % (step {})", what, 100 * most.most, most.step));
+    }
+    if (!apart.empty()) text += fmt::format("; they differ in {}", join_words(apart));
+    return text + ".";
+  }
+
+  StepPairs& pairs_;
+  const TrainerSpec* trainer_;
+  const ScoreSpec& scores_;
+  BandConfig band_;
+  const ConfigPair configs_;
+  StepRules rules_;
+  double epsilon_;
+  EqualParameters parameters_;
+  Apart losses_, gradients_;
+  Compared exact_, equal_, own_;  ///< of all steps; of those from equal parameters; of others, by themselves
+  Evaluations evaluations_;
+  double used_ = 0;
+  int64_t judged_steps_ = 0, last_judged_ = -1, reordered_ = -1;
+  bool assumed_ = false;
+  std::optional<bool> reduced_by_sum_;  ///< of run B; nothing: no step has shown it
+};
+
+}  // namespace
+
+Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
+                              int rank, int world_size) {
+  const std::string column(scores.column);
+  const int64_t missing = expected - actual;
+  Difference found = difference_at(step, Phase::energies, rank, std::string(scores.record), "missing",
+                                   counted(expected - scores.own_columns, column) + " a row",
+                                   counted(actual - scores.own_columns, column) + " a row", world_size);
+  if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
+  found.divergence.sentence =
+      fmt::format("They part at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::energies),
+                  rank_text(rank, world_size), counted(actual - scores.own_columns, column),
+                  expected - scores.own_columns);
+  return found;
+}
+
+Comparison compare_layouts(StepPairs& pairs, const ConfigPair& configs) {
+  return FreeLayouts(pairs, configs).compare();
+}
+
+}  // namespace lockstep

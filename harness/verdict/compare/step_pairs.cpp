@@ -1,0 +1,180 @@
+#include "harness/verdict/compare/step_pairs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/base/word_list.h"
+#include "harness/verdict/evidence/replicas.h"
+
+namespace lockstep {
+namespace {
+
+bool records_phase(const StepRecords& rank, Phase phase) {
+  return std::ranges::any_of(rank.records, [phase](const Record& record) { return record.phase == phase; });
+}
+
+/// Has rank 0 recorded parameters and the optimizer's state, and nothing of a step that it made?
+bool is_state_alone(const StepOfRun& step) {
+  const Phase of_steps[] = {Phase::samples, Phase::local_gradients, Phase::reduced_gradients, Phase::loss};
+  return std::ranges::none_of(of_steps, [&](Phase phase) { return records_phase(step.ranks[0], phase); });
+}
+
+void remember_samples(SampleHistory& history, const StepOfRun& step) {
+  std::vector<std::vector<int64_t>>& by_rank = history[step.step];
+  by_rank.clear();
+  for (const int rank : ranks_with_rows(step)) {
+    by_rank.emplace_back();
+    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
+      if (record.phase == Phase::samples) by_rank.back() = record.ids;
+    }
+  }
+}
+
+}  // namespace
+
+/// The next step of a run becomes its current one, and that the one before.
+void StepPairs::read(bool of_a) {
+  std::optional<StepOfRun>&step = of_a ? step_a_ : step_b_, &before = of_a ? before_a_ : before_b_;
+  before = std::move(step);
+  step = (of_a ? a_ : b_).next();
+  if (step) remember_samples(of_a ? samples_a_ : samples_b_, *step);
+}
+
+void StepPairs::pass_by(bool of_a) {
+  const int64_t number = (of_a ? step_a_ : step_b_)->step;
+  read(of_a);
+  if (number < 0) return;  // initial parameters are no step
+  open_gap_ = true;
+  after_gap_ = true;
+  if (!alone_.empty() && alone_.back().of_a == of_a && alone_.back().last == number - 1) {
+    alone_.back().last = number;
+  } else {
+    alone_.push_back({number, number, of_a});
+  }
+}
+
+/// Goes on until both are at one step; false where one has ended before.
+bool StepPairs::pair_up() {
+  const std::size_t gaps = alone_.size();
+  while (step_a_ && step_b_ && step_a_->step != step_b_->step) {
+    pass_by(step_a_->step < step_b_->step);
+  }
+  if (!step_a_ || !step_b_) {
+    // No step of both lies behind these: they belong to the end.
+    alone_.resize(gaps);
+    return false;
+  }
+  for (std::optional<StepOfRun>* before : {&before_a_, &before_b_}) {
+    if (after_gap_ && *before && (*before)->step != step_a_->step - 1) before->reset();
+  }
+  return true;
+}
+
+bool StepPairs::next() {
+  if (asked_reached_) return false;
+  read(true);
+  read(false);
+  after_gap_ = false;
+  if (!pair_up()) return false;
+  // What a resumed run wrote first may be the state that it begins with.
+  if (!begun_ && is_state_alone(*step_a_) != is_state_alone(*step_b_)) {
+    const bool of_a = !is_state_alone(*step_a_);
+    read(!of_a);
+    pass_by(of_a);
+    if (!pair_up()) return false;
+  }
+  begun_ = true;
+  if (most_steps_ > 0 && step_a_->step >= most_steps_) {
+    asked_reached_ = true;
+    return false;
+  }
+  last_ = step_a_->step;
+  if (last_ >= 0) ++compared_;  // What comes before the first step (initial parameters) is no step.
+  const auto has_parameters = [](const StepOfRun& step) { return records_phase(step.ranks[0], Phase::parameters); };
+  if (open_gap_ && has_parameters(*step_a_) && has_parameters(*step_b_)) open_gap_ = false;
+  return true;
+}
+
+std::string StepPairs::text_of(const Alone& alone) const {
+  const std::string& dir = alone.of_a ? a_.dir() : b_.dir();
+  if (alone.first == alone.last) return fmt::format("step {} has no partner: only {} recorded it", alone.first, dir);
+  return fmt::format("steps {} to {} have no partner: only {} recorded them", alone.first, alone.last, dir);
+}
+
+std::string StepPairs::gaps() const {
+  constexpr std::size_t kTold = 3;
+  std::vector<std::string> texts;
+  for (const Alone& alone : alone_) {
+    if (texts.size() == kTold) break;
+    texts.push_back(text_of(alone));
+  }
+  if (alone_.size() > kTold) texts.push_back(fmt::format("so have {} further stretches", alone_.size() - kTold));
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::optional<Divergence> StepPairs::skipped_step(const Difference& difference) const {
+  // Who resumes and lacks the records of before says nothing of a step that was left out; between steps of both it may.
+  const bool inherited = difference.phase == Phase::energies || difference.phase == Phase::loss;
+  if (!after_gap_ || compared_ < 2 || !inherited) return std::nullopt;
+  const Alone& gap = alone_.back();
+  Divergence missing;
+  missing.step = gap.first;
+  missing.phase = name_of(Phase::samples);
+  missing.where = "the whole step";
+  missing.kind = "missing";
+  missing.expected = gap.of_a ? "recorded" : "nothing";
+  missing.actual = gap.of_a ? "nothing" : "recorded";
+  missing.sentence = fmt::format("They part at step {}: {}, and at step {} they differ in {}.", gap.first, text_of(gap),
+                                 difference.divergence.step, name_of(difference.phase));
+  return missing;
+}
+
+std::string StepPairs::missing_end() const {
+  if (asked_reached_) return "";
+  if (step_a_ && step_b_) return "";
+  const bool a_goes_on = step_a_.has_value(), b_goes_on = step_b_.has_value();
+  const bool short_of_asked = most_steps_ > 0 && last_ + 1 < most_steps_;
+  if (a_goes_on != b_goes_on) {
+    const StepOfRun& further = a_goes_on ? *step_a_ : *step_b_;
+    if (most_steps_ > 0 && further.step >= most_steps_) return "";
+    return fmt::format("{} ends after step {}, and {} goes on", a_goes_on ? b_.dir() : a_.dir(), last_,
+                       a_goes_on ? a_.dir() : b_.dir());
+  }
+  if (short_of_asked) return fmt::format("both end after step {}, and {} steps were asked for", last_, most_steps_);
+  return "";
+}
+
+std::string StepPairs::ends() const {
+  std::vector<std::string> texts;
+  for (const RunReader* run : {&a_, &b_}) {
+    if (!run->end().empty()) texts.push_back(run->end());
+  }
+  if (texts.empty() || asked_reached_) return missing_end();
+  return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+std::string gaps_sentence(const std::string& gaps) {
+  return gaps.empty() ? "" : fmt::format(" Not compared: {}.", gaps);
+}
+
+void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence) {
+  if (missing_end.empty()) return;
+  if (ends != missing_end) sentence += fmt::format(" {}.", missing_end);
+  sentence += " What comes after was not compared; --steps N judges the first N steps alone.";
+}
+
+void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result) {
+  const std::string ends = pairs.ends(), missing = pairs.missing_end();
+  result.verdict = VerdictKind::inconclusive;
+  if (pairs.compared() == 0) {
+    result.sentence = fmt::format("Nothing could be compared: {}.", ends.empty() ? "both traces end before the first step" : ends);
+    return;
+  }
+  result.sentence = sentence + (ends.empty() ? "" : ", as far as both traces go: " + ends) + ".";
+  if (missing.empty() && pairs.gap_is_bridged()) result.verdict = verdict;
+  tell_of_missing_end(missing, ends, result.sentence);
+  result.sentence += gaps_sentence(pairs.gaps());
+}
+
+}  // namespace lockstep

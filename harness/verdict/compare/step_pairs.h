@@ -1,0 +1,89 @@
+#pragma once
+// Two runs read side by side.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/difference.h"
+
+namespace lockstep {
+
+/// Sample ids by step and rank, of ranks that have rows of their own.
+using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
+
+/// How two runs' steps pair up until one of them ends.
+class StepPairs {
+ public:
+  /// `most_steps`: steps from this number on are not asked for; 0: all are.
+  StepPairs(const std::string& dir_a, const std::string& dir_b, int64_t most_steps = 0)
+      : a_(dir_a), b_(dir_b), most_steps_(most_steps) {}
+  RunReader& a() { return a_; }
+  RunReader& b() { return b_; }
+  bool same_layout() const { return a_.world_size() == b_.world_size(); }
+
+  /// Reads the next step that both recorded; false at the end of either. Steps of one run alone are passed by and kept in
+  /// mind: a run that was resumed, or whose trace was cut, lacks them.
+  bool next();
+  const StepOfRun& step_a() const { return *step_a_; }
+  const StepOfRun& step_b() const { return *step_b_; }
+  /// The steps before those; empty at the first, and of the run that lacks it.
+  const std::optional<StepOfRun>& before_a() const { return before_a_; }
+  const std::optional<StepOfRun>& before_b() const { return before_b_; }
+  int64_t compared() const { return compared_; }
+  /// Of all steps that have been read, those without a partner too.
+  const SampleHistory& samples_a() const { return samples_a_; }
+  const SampleHistory& samples_b() const { return samples_b_; }
+
+  /// Do steps without a partner lie just before these?
+  bool after_gap() const { return after_gap_; }
+  bool has_gap() const { return !alone_.empty(); }
+  /// Have both recorded parameters behind the last gap? What they hold there, all steps before have made.
+  bool gap_is_bridged() const { return !open_gap_; }
+  /// "steps 3 to 9 have no partner: only A recorded them"; empty if each has one.
+  std::string gaps() const;
+  /// The first step behind a gap differs in what the parameters that it begins with decide: the gap may have made it.
+  /// Then this is the divergence: the first step that one run skipped.
+  std::optional<Divergence> skipped_step(const Difference& difference) const;
+
+  /// Once next() gave false: in words that the traces end at different steps, or before the steps that were asked for; empty
+  /// if all that was asked for has been compared.
+  std::string missing_end() const;
+  /// In words what the comparison could not reach: cut traces, unequal lengths; empty if both ended together
+  /// and whole.
+  std::string ends() const;
+
+ private:
+  struct Alone {
+    int64_t first = 0, last = 0;
+    bool of_a = true;
+  };
+
+  void read(bool of_a);
+  bool pair_up();
+  void pass_by(bool of_a);
+  std::string text_of(const Alone& alone) const;
+
+  RunReader a_, b_;
+  int64_t most_steps_ = 0;
+  bool begun_ = false, asked_reached_ = false, after_gap_ = false, open_gap_ = false;
+  std::optional<StepOfRun> step_a_, step_b_, before_a_, before_b_;
+  SampleHistory samples_a_, samples_b_;
+  std::vector<Alone> alone_;
+  int64_t compared_ = 0, last_ = -1;
+};
+
+/// " Not compared: steps 3 to 9 have no partner: only A recorded them."; empty if each step has one.
+std::string gaps_sentence(const std::string& gaps);
+
+/// Where `missing_end` says that the traces end apart: says so, but where `ends` has, and how to judge what both have.
+void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence);
+
+/// Writes `verdict` and `sentence` (without its full stop) of runs that agree in all that was compared; `inconclusive` if nothing
+/// was, if the traces end at different steps, or if nothing shows what lies behind a gap. Pairs must be at their end.
+void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result);
+
+}  // namespace lockstep

@@ -1,0 +1,208 @@
+#include "harness/verdict/config/canonical.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/hex.h"
+#include "harness/base/json_text.h"
+#include "harness/base/nearest.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/trainer_spec.h"
+
+namespace lockstep {
+namespace {
+
+// What stands before each value, in the order of the keys: commas, braces of groups, names.
+struct JsonSlot {
+  std::string before;
+  const RunField* field;
+};
+
+/// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
+constexpr std::array<std::string_view, 4> kLaterKeys{"backend", "checkpoint.", "watch.", "forced.chosen_by"};
+using LaterKeys = std::array<bool, kLaterKeys.size()>;
+LaterKeys sets_later_keys(const RunConfig& config) {
+  return {config.transport != Transport::gloo, !(config.checkpoint == CheckpointConfig{}), !(config.watch == WatchConfig{}),
+          !config.forced.chosen_by.empty()};
+}
+bool stands(const RunField& field, const LaterKeys& later) {
+  for (std::size_t i = 0; i < kLaterKeys.size(); ++i) {
+    if (field.spec.key.starts_with(kLaterKeys[i])) return later[i];
+  }
+  return true;
+}
+
+std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer, const LaterKeys& later) {
+  const auto fields = fields_of(trainer);
+  std::vector<const RunField*> sorted(fields.begin(), fields.end());
+  std::erase_if(sorted, [&later](const RunField* field) { return !stands(*field, later); });
+  std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->spec.key < b->spec.key; });
+  std::vector<JsonSlot> slots;
+  std::string_view group;
+  for (const RunField* field : sorted) {
+    const std::string_view key = field->spec.key;
+    const std::size_t dot = key.find('.');
+    const std::string_view its_group =
+        dot == std::string_view::npos ? std::string_view() : key.substr(0, dot);
+    std::string before = slots.empty() ? "{" : ",";
+    if (its_group != group) {
+      before = group.empty() ? before : "}" + before;
+      if (!its_group.empty()) before += fmt::format("\"{}\":{{", its_group);
+      group = its_group;
+    }
+    before += fmt::format("\"{}\":", its_group.empty() ? key : key.substr(dot + 1));
+    slots.push_back({std::move(before), field});
+  }
+  // The last key in the alphabet stands at the top level, so no group is left open.
+  LOCKSTEP_CHECK(group.empty(), "the last key of RunConfig must not stand in a group");
+  return slots;
+}
+
+// JSON values as the tree that config files are read into, so that types and ranges are checked by one
+// reader.
+YamlNode tree_of(const nlohmann::json& json) {
+  YamlNode node;
+  if (json.is_object()) {
+    node.kind = YamlNode::Kind::map;
+    for (const auto& [key, value] : json.items()) {
+      YamlNode name;
+      name.kind = YamlNode::Kind::scalar;
+      name.text = key;
+      node.keys.push_back(std::move(name));
+      node.items.push_back(tree_of(value));
+    }
+  } else if (json.is_array()) {
+    node.kind = YamlNode::Kind::sequence;
+    for (const nlohmann::json& item : json) node.items.push_back(tree_of(item));
+  } else if (!json.is_null()) {
+    node.kind = YamlNode::Kind::scalar;
+    node.quoted = json.is_string();
+    node.text = json.is_string() ? json.get<std::string>() : json.dump();
+  }
+  return node;
+}
+
+void read_object(const YamlNode& map, const std::string& prefix, RunConfig& config, Problems& problems) {
+  const TrainerSpec& trainer = spec_of(config);
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    const std::string key = prefix + map.keys[i].text;
+    if (map.items[i].is_map() && prefix.empty()) {
+      read_object(map.items[i], key + ".", config, problems);
+      continue;
+    }
+    const RunField* field = find_field(trainer, key);
+    if (field == nullptr) {
+      std::vector<std::string_view> keys;
+      for (const RunField* known : fields_of(trainer)) keys.push_back(known->spec.key);
+      problems.add({}, fmt::format("unknown key {}", in_quotes(key)), nearest(key, keys));
+      continue;
+    }
+    read_field(field->spec, field->of(config), map.items[i], problems);
+  }
+}
+
+/// The slots of a trainer's fields.
+const std::vector<JsonSlot>& json_slots(const TrainerSpec& trainer, const LaterKeys& later_keys) {
+  using Slots = std::map<std::pair<const TrainerSpec*, LaterKeys>, std::vector<JsonSlot>>;
+  static const Slots slots = [] {
+    Slots all;
+    for (const TrainerSpec* spec : trainer_specs()) {
+      for (unsigned set = 0; set < 1U << kLaterKeys.size(); ++set) {
+        LaterKeys later{};
+        for (std::size_t i = 0; i < later.size(); ++i) later[i] = (set >> i & 1U) != 0;
+        all.emplace(std::pair(spec, later), make_json_slots(*spec, later));
+      }
+    }
+    return all;
+  }();
+  return slots.at({&trainer, later_keys});
+}
+
+/// The trainer that a run's JSON names, or the default one.
+const TrainerSpec& trainer_of(const nlohmann::json& json, Problems& problems) {
+  const auto name = json.find("trainer");
+  if (name == json.end() || !name->is_string()) return *trainer_specs().front();
+  if (const TrainerSpec* spec = find_trainer_spec(name->get<std::string>())) return *spec;
+  problems.add({}, fmt::format("unknown trainer {}", in_quotes(name->get<std::string>())));
+  return *trainer_specs().front();
+}
+
+}  // namespace
+
+std::string canonical_json(const RunConfig& config) {
+  std::string out;
+  out.reserve(1600);
+  for (const JsonSlot& slot : json_slots(spec_of(config), sets_later_keys(config))) {
+    out += slot.before;
+    append_json(out, slot.field->of(config));
+  }
+  out += '}';
+  return out;
+}
+
+std::string config_hash(const RunConfig& config) {
+  return hash_in_hex(canonical_json(config));
+}
+
+std::string training_hash(const RunConfig& config) {
+  const CoreConfig plain;
+  RunConfig same = config;
+  same.layout = {1, config.layout.global_batch()};
+  same.rows = plain.rows;
+  same.backend = plain.backend;
+  same.transport = plain.transport;
+  same.stop_after = plain.stop_after;
+  same.resume_from = plain.resume_from;
+  same.resume_step = plain.resume_step;
+  same.bucket_cap_bytes = plain.bucket_cap_bytes;
+  same.gradient_as_bucket_view = plain.gradient_as_bucket_view;
+  same.find_unused_parameters = plain.find_unused_parameters;
+  same.data.prefetch = plain.data.prefetch;
+  same.process_start = plain.process_start;
+  same.trace = plain.trace;
+  same.snapshot_steps = plain.snapshot_steps;
+  same.checkpoint = plain.checkpoint;
+  same.watch = plain.watch;
+  same.watch.nan_guard = config.watch.nan_guard;  // it may leave updates out
+  same.timeout_s = plain.timeout_s;
+  same.control_guard = plain.control_guard;
+  return config_hash(same);
+}
+
+RunConfig run_config_from_json(const std::string& text, const std::string& file_name) {
+  JsonProblem problem;
+  const nlohmann::json json = parse_json(text, &problem);
+  if (!problem.message.empty()) {
+    throw ConfigError({ConfigProblem{file_name, problem.line, problem.column, problem.message, ""}});
+  }
+  Problems problems(file_name);
+  RunConfig config(trainer_of(json, problems));
+  if (json.is_object()) {
+    read_object(tree_of(json), "", config, problems);
+  } else {
+    problems.add({}, "a run's config must be a JSON object");
+  }
+  problems.throw_if_any();
+  return config;
+}
+
+std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const RunField* field : fields_of(spec_of(config))) {
+    if (!stands(*field, sets_later_keys(config))) continue;
+    out.emplace_back(field->spec.key, text_of(field->of(config)));
+  }
+  return out;
+}
+
+bool same_config(const RunConfig& a, const RunConfig& b) {
+  return a.trainer == b.trainer && std::ranges::all_of(fields_of(spec_of(a)), [&](const RunField* field) {
+    return equal(field->of(a), field->of(b));
+  });
+}
+
+}  // namespace lockstep

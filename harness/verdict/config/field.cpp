@@ -1,0 +1,362 @@
+#include "harness/verdict/config/field.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/nearest.h"
+#include "harness/base/room.h"
+#include "harness/base/word_list.h"
+
+namespace lockstep {
+namespace {
+
+using Names = WordList;
+
+constexpr std::string_view kNever = "never";
+constexpr int kMostRanks = 4096;
+constexpr int kMostRows = 65536;
+
+bool in_range(const Range& range, double value) {
+  const bool above = range.low_open ? value > range.low : value >= range.low;
+  const bool below = range.high_open ? value < range.high : value <= range.high;
+  return above && below;
+}
+
+// One value of one field: the words of its complaints are made in one place.
+struct Reader {
+  const FieldSpec& spec;
+  const YamlNode& node;
+  Problems& problems;
+
+  bool refuse(const std::string& wanted, std::string_view suggestion = {}) const {
+    const std::string got = node.is_scalar() ? in_quotes(node.text) : name_of(node.kind);
+    problems.add(node.place, fmt::format("{} must be {}, not {}", spec.key, wanted, got), suggestion);
+    return false;
+  }
+  bool refuse_range(const YamlNode& at) const {
+    const std::string unit = spec.unit.empty() ? "" : fmt::format(" ({})", spec.unit);
+    problems.add(at.place,
+                 fmt::format("{} must be {}{}, not {}", spec.key, text_of(spec.range), unit, at.text));
+    return false;
+  }
+  bool plain() const { return node.is_scalar() && !node.quoted; }
+
+  bool read(bool& out) const {
+    if (plain() && (node.text == "true" || node.text == "false")) {
+      out = node.text == "true";
+      return true;
+    }
+    return refuse("true or false");
+  }
+  bool read_integer(const YamlNode& at, int64_t& out) const {
+    int64_t value = 0;
+    if (!at.is_scalar() || at.quoted || !parse_integer(at.text, value)) {
+      const std::string got = at.is_scalar() ? in_quotes(at.text) : name_of(at.kind);
+      const std::string meant = at.is_scalar() && !at.quoted ? plain_integer(at.text) : "";
+      problems.add(at.place, fmt::format("{} must be a whole number, not {}", spec.key, got), meant);
+      return false;
+    }
+    if (!in_range(spec.range, static_cast<double>(value))) return refuse_range(at);
+    out = value;
+    return true;
+  }
+  bool read(int64_t& out) const { return read_integer(node, out); }
+  bool read(int& out) const {
+    int64_t value = 0;
+    if (!read_integer(node, value)) return false;
+    if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max()) {
+      return refuse("a number of at most 32 bits");
+    }
+    out = static_cast<int>(value);
+    return true;
+  }
+  bool read(double& out) const {
+    double value = 0;
+    if (!plain() || !parse_double(node.text, value)) {
+      return refuse("a finite number", plain() ? plain_number(node.text) : "");
+    }
+    if (!in_range(spec.range, value)) return refuse_range(node);
+    // Where a number has no sign there is one zero, so that equal configs have equal hashes.
+    out = value == 0 && spec.range.low >= 0 ? 0.0 : value;
+    return true;
+  }
+  bool read(std::string& out) const {
+    // An empty text is written "" in YAML; `key:` alone was probably not meant.
+    if (!node.is_scalar()) return refuse("a text");
+    const std::vector<std::string_view> words = choices_of(spec, &out);
+    if (!words.empty() && std::find(words.begin(), words.end(), node.text) == words.end()) {
+      constexpr std::size_t kMostListed = 12;
+      const std::string wanted = words.size() <= kMostListed
+                                     ? join_words(words, "or")
+                                     : fmt::format("one of the {} names of `lockstep list`", words.size());
+      return refuse(wanted, nearest(node.text, words));
+    }
+    const auto is_name_char = [](unsigned char c) {
+      return std::isalnum(c) || c == '_' || c == '-' || c == '.';
+    };
+    if (spec.words == Words::name &&
+        (node.text.empty() || node.text.size() > 100 || node.text.front() == '.' ||
+         !std::all_of(node.text.begin(), node.text.end(), is_name_char))) {
+      return refuse("letters, digits, '_', '-' and '.' (at most 100, not beginning with '.')");
+    }
+    out = node.text;
+    return true;
+  }
+  bool read(Layout& out) const {
+    const std::string_view text = node.text;
+    const std::size_t cross = text.find('x');
+    int64_t ranks = 0, rows = 0;
+    const bool fits = text.substr(0, cross) == "fit";
+    if (fits) ranks = room_for_ranks();
+    if (!node.is_scalar() || cross == std::string_view::npos ||
+        (!fits && !parse_integer(text.substr(0, cross), ranks)) || !parse_integer(text.substr(cross + 1), rows)) {
+      return refuse("VxB, ranks x rows of each, such as 8x3, or fitx3");
+    }
+    if (ranks < 1 || ranks > kMostRanks || rows < 1 || rows > kMostRows) {
+      return refuse(fmt::format("VxB with 1 to {} ranks of 1 to {} rows", kMostRanks, kMostRows));
+    }
+    out = Layout{static_cast<int>(ranks), static_cast<int>(rows)};
+    return true;
+  }
+  bool read(EvaluationPeriod& out) const {
+    int64_t steps = 0;
+    if (node.is_scalar() && node.text == kNever) {
+      out = EvaluationPeriod::never();
+      return true;
+    }
+    if (plain() && !parse_integer(node.text, steps)) {
+      return refuse("a whole number or never", nearest(node.text, std::vector<std::string_view>{kNever}));
+    }
+    if (!read_integer(node, steps)) return false;
+    out = steps;
+    return true;
+  }
+  bool read(std::vector<int64_t>& out) const {
+    if (!node.is_sequence()) return refuse("a list of whole numbers");
+    std::vector<int64_t> values;
+    bool good = true;
+    for (const YamlNode& item : node.items) {
+      int64_t value = 0;
+      good = read_integer(item, value) && good;
+      values.push_back(value);
+    }
+    if (!good) return false;
+    // Lists of numbers are sets of steps: one order, so that equal sets have equal hashes.
+    std::sort(values.begin(), values.end());
+    if (std::adjacent_find(values.begin(), values.end()) != values.end()) {
+      problems.add(node.place, fmt::format("{} names a number twice", spec.key));
+      return false;
+    }
+    out = std::move(values);
+    return true;
+  }
+  bool read(const WordRef& out) const {
+    const Names names = out.words;
+    const auto at = node.is_scalar() ? std::find(names.begin(), names.end(), node.text) : names.end();
+    if (at == names.end()) {
+      return refuse(join_words(names, "or"),
+                    node.is_scalar() ? nearest(node.text, names) : std::string_view());
+    }
+    out.set(out.place, static_cast<int>(at - names.begin()));
+    return true;
+  }
+};
+
+void append_number(std::string& out, auto value) {
+  std::array<char, 32> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+  out.append(digits.data(), end);
+}
+
+struct TextWriter {
+  std::string& out;
+  void operator()(const bool* value) const { out += *value ? "true" : "false"; }
+  void operator()(const int* value) const { append_number(out, *value); }
+  void operator()(const int64_t* value) const { append_number(out, *value); }
+  void operator()(const double* value) const { append_number(out, *value); }
+  void operator()(const std::string* value) const { out += *value; }
+  void operator()(const EvaluationPeriod* value) const {
+    if (value->is_never()) {
+      out += kNever;
+    } else {
+      append_number(out, value->steps());
+    }
+  }
+  void operator()(const Layout* value) const {
+    append_number(out, value->world_size);
+    out += 'x';
+    append_number(out, value->rows_per_rank);
+  }
+  void operator()(const std::vector<int64_t>* value) const { list(*value, ", "); }
+  void list(const std::vector<int64_t>& values, std::string_view separator) const {
+    out += '[';
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (i > 0) out += separator;
+      append_number(out, values[i]);
+    }
+    out += ']';
+  }
+  void operator()(const WordRef& word) const { out += word.words[static_cast<std::size_t>((*word).index)]; }
+};
+
+struct JsonWriter : TextWriter {
+  using TextWriter::operator();
+  void operator()(const double* value) const {
+    const std::size_t start = out.size();
+    append_number(out, *value);
+    // A point keeps it a floating-point number in every reader, and -0.0 negative.
+    if (out.find_first_of(".e", start) == std::string::npos) out += ".0";
+  }
+  void operator()(const std::string* value) const { append_json(out, std::string_view(*value)); }
+  void operator()(const std::vector<int64_t>* value) const { list(*value, ","); }
+  void operator()(const Layout* value) const { quote(value); }
+  void operator()(const EvaluationPeriod* value) const {
+    if (value->is_never()) return quote(value);
+    TextWriter::operator()(value);
+  }
+  void operator()(const WordRef& word) const { quote(word); }
+  void quote(const auto& value) const {
+    out += '"';
+    TextWriter::operator()(value);
+    out += '"';
+  }
+};
+
+}  // namespace
+
+std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref) {
+  std::vector<std::string_view> words;
+  if (spec.choices != nullptr) words = spec.choices();
+  if (const auto* word = std::get_if<WordRef>(&ref)) words.assign(word->words.begin(), word->words.end());
+  return words;
+}
+
+FieldValue load(const FieldRef& ref) {
+  return std::visit([](const auto& field) { return FieldValue(*field); }, ref);
+}
+
+void store(const FieldRef& ref, const FieldValue& value) {
+  if (const auto* word = std::get_if<WordRef>(&ref)) {
+    word->set(word->place, std::get<Word>(value).index);
+    return;
+  }
+  std::visit(
+      [&value]<class T>(const T& field) {
+        if constexpr (std::is_pointer_v<T>) *field = std::get<std::remove_pointer_t<T>>(value);
+      },
+      ref);
+}
+
+bool equal(const FieldRef& ref, const FieldValue& value) { return load(ref) == value; }
+
+bool equal(const FieldRef& a, const FieldRef& b) {
+  return std::visit([&b]<class T>(const T& field) { return *field == *std::get<T>(b); }, a);
+}
+
+bool read_field(const FieldSpec& spec, const FieldRef& ref, const YamlNode& node, Problems& problems) {
+  const Reader reader{spec, node, problems};
+  return std::visit(
+      [&reader]<class T>(const T& field) {
+        if constexpr (std::is_pointer_v<T>) {
+          return reader.read(*field);
+        } else {
+          return reader.read(field);
+        }
+      },
+      ref);
+}
+
+std::string text_of(const FieldRef& ref) {
+  std::string out;
+  std::visit(TextWriter{out}, ref);
+  return out;
+}
+
+void append_json(std::string& out, const FieldRef& ref) { std::visit(JsonWriter{{out}}, ref); }
+
+void append_json(std::string& out, std::string_view text) {
+  const auto is_plain = [](unsigned char c) { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\'; };
+  if (std::all_of(text.begin(), text.end(), is_plain)) {
+    out += '"';
+    out += text;
+    out += '"';
+    return;
+  }
+  out += nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+namespace {
+
+/// 010 is 8 to YAML 1.1 and 10 to YAML 1.2: whoever writes it may mean either.
+bool begins_with_zero(std::string_view text) {
+  if (text.starts_with('-')) text.remove_prefix(1);
+  return text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+}
+
+}  // namespace
+
+std::string plain_number(std::string_view text) {
+  std::string digits;
+  for (const char c : text) {
+    if (c != '_') digits += c;
+  }
+  if (digits.starts_with('+')) digits.erase(0, 1);
+  const bool negative = digits.starts_with('-');
+  if (negative) digits.erase(0, 1);
+  const int base = digits.starts_with("0x")   ? 16
+                   : digits.starts_with("0o") ? 8
+                   : digits.starts_with("0b") ? 2
+                                              : 10;
+  if (base != 10) {
+    uint64_t value = 0;
+    const char* const end = digits.data() + digits.size();
+    const auto [read, error] = std::from_chars(digits.data() + 2, end, value, base);
+    if (error != std::errc() || read != end) return "";
+    return fmt::format("{}{}", negative && value > 0 ? "-" : "", value);
+  }
+  while (digits.size() > 1 && digits[0] == '0' && digits[1] >= '0' && digits[1] <= '9') digits.erase(0, 1);
+  if (negative && digits != "0") digits.insert(0, 1, '-');
+  double value = 0;
+  return digits != text && parse_double(digits, value) ? digits : "";
+}
+
+std::string plain_integer(std::string_view text) {
+  const std::string number = plain_number(text);
+  int64_t whole = 0;
+  if (parse_integer(number, whole)) return number;
+  double value = 0;
+  // 1e3 and 5.0 are whole too, up to where a double counts every number.
+  constexpr double kMostExact = 9007199254740991.0;
+  if (!parse_double(number.empty() ? text : std::string_view(number), value)) return "";
+  return std::abs(value) <= kMostExact && value == std::trunc(value) ? fmt::format("{:.0f}", value) : "";
+}
+
+std::string text_of(const Range& range) {
+  const bool has_low = std::isfinite(range.low), has_high = std::isfinite(range.high);
+  if (has_low && has_high) {
+    return fmt::format("in {}{}, {}{}", range.low_open ? '(' : '[', range.low, range.high,
+                       range.high_open ? ')' : ']');
+  }
+  if (has_low) return fmt::format("{} {}", range.low_open ? "greater than" : "at least", range.low);
+  if (has_high) return fmt::format("{} {}", range.high_open ? "less than" : "at most", range.high);
+  return "";
+}
+
+bool parse_integer(std::string_view text, int64_t& value) {
+  if (begins_with_zero(text) || text == "-0") return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool parse_double(std::string_view text, double& value) {
+  if (begins_with_zero(text)) return false;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+}
+
+}  // namespace lockstep

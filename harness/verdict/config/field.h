@@ -1,0 +1,165 @@
+#pragma once
+// One field of a config as data: its key, range and help, and typed access to it. YAML reading, --set, JSON,
+// hashes, the schema and the reports' listings are all loops over tables of these.
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "harness/base/clean_text.h"
+#include "harness/verdict/config/problems.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/verdict/config/yaml_tree.h"
+
+namespace lockstep {
+
+/// Words of an enumeration, in the order of its enumerators, which count from 0.
+using WordList = std::span<const std::string_view>;
+
+WordList words_of(Backend);
+WordList words_of(Transport);
+WordList words_of(RowPartition);
+WordList words_of(Precision);
+WordList words_of(Arithmetic);
+WordList words_of(ProcessStart);
+WordList words_of(Perturbation);
+WordList words_of(OptimizerKind);
+WordList words_of(LrRule);
+WordList words_of(Schedule);
+WordList words_of(RankSeed);
+WordList words_of(NanGuard);
+WordList words_of(TraceLevel);
+WordList words_of(DataSource);
+
+/// An enumerator as data, whatever its type: trainers bring enumerations of their own.
+struct Word {
+  int index = 0;
+  bool operator==(const Word&) const = default;
+};
+
+/// Where an enumerator lies.
+struct WordRef {
+  void* place = nullptr;
+  WordList words;
+  int (*get)(const void* place) = nullptr;
+  void (*set)(void* place, int index) = nullptr;
+  Word operator*() const { return {get(place)}; }
+};
+
+template <class... T>
+struct FieldTypes {
+  using Ref = std::variant<T*..., WordRef>;
+  using Value = std::variant<T..., Word>;
+};
+using AllFieldTypes = FieldTypes<bool, int, int64_t, double, std::string, Layout, std::vector<int64_t>, EvaluationPeriod>;
+
+/// Where a field of one object lies.
+using FieldRef = AllFieldTypes::Ref;
+/// A copy of a field's value.
+using FieldValue = AllFieldTypes::Value;
+
+/// The field of a member. An enumeration's words are found by words_of, which stands beside its type.
+template <class T>
+FieldRef ref_to(T& member) {
+  if constexpr (std::is_enum_v<T>) {
+    return WordRef{&member, words_of(T{}), [](const void* place) { return static_cast<int>(*static_cast<const T*>(place)); },
+                   [](void* place, int index) { *static_cast<T*>(place) = static_cast<T>(index); }};
+  } else {
+    return &member;
+  }
+}
+
+/// Allowed numbers; of lists, every element.
+struct Range {
+  double low = -std::numeric_limits<double>::infinity();
+  double high = std::numeric_limits<double>::infinity();
+  bool low_open = false;
+  bool high_open = false;
+};
+
+/// What a text may be.
+enum class Words {
+  any,
+  name,       ///< letters, digits, '.', '_', '-': usable as a folder
+  path,       ///< a file; a relative path in a config file starts at the folder of that file
+};
+
+enum class Setter {
+  user,      ///< config files and --set
+  internal,  ///< the planner alone; refused in config files
+};
+
+struct FieldSpec {
+  std::string_view key;  ///< dotted
+  Range range;
+  std::string_view unit;  ///< empty: a pure number or no number
+  std::string_view help;
+  Words words = Words::any;
+  Setter setter = Setter::user;
+  /// The words that a text may be; null: any.
+  std::vector<std::string_view> (*choices)() = nullptr;
+};
+
+template <class Owner>
+struct Field {
+  FieldSpec spec;
+  FieldRef (*ref)(Owner&);
+  FieldRef of(Owner& owner) const { return ref(owner); }
+  /// For reading alone; no table's accessor writes.
+  FieldRef of(const Owner& owner) const { return ref(const_cast<Owner&>(owner)); }
+};
+using RunField = Field<RunConfig>;
+
+/// What every trainer's runs have, in the struct's order.
+std::span<const RunField> core_fields();
+/// Null if there is none of that key.
+const RunField* find_core_field(std::string_view key);
+
+/// Every field of a trainer's runs: the core's, then its own.
+std::span<const RunField* const> fields_of(const TrainerSpec& trainer);
+/// The same by key; null if its runs have none of that key.
+const RunField* find_field(const TrainerSpec& trainer, std::string_view key);
+/// The first trainer with an own key of that name; null if there is none.
+const TrainerSpec* owner_of_key(std::string_view key);
+
+/// The words that a field may be; empty if it is no choice.
+std::vector<std::string_view> choices_of(const FieldSpec& spec, const FieldRef& ref);
+
+FieldValue load(const FieldRef& ref);
+/// `value` must have been loaded from the same field.
+void store(const FieldRef& ref, const FieldValue& value);
+bool equal(const FieldRef& ref, const FieldValue& value);
+bool equal(const FieldRef& a, const FieldRef& b);
+
+/// Reads `node` into the field. Reports a wrong type, an unknown word or a value out of range and returns
+/// false.
+bool read_field(const FieldSpec& spec, const FieldRef& ref, const YamlNode& node, Problems& problems);
+
+/// The value in words: "8x3", "0.125", "true", "[0, 1]".
+std::string text_of(const FieldRef& ref);
+/// The value as JSON; doubles with as many digits as their bits need, and always with a point or an exponent.
+void append_json(std::string& out, const FieldRef& ref);
+/// A quoted JSON string.
+void append_json(std::string& out, std::string_view text);
+
+/// "in [0, 1)", "at least 1", or empty.
+std::string text_of(const Range& range);
+
+/// A number in another spelling, respelled for a suggestion: "16" for 0x10, "1000" for 1_000, "10" for 010;
+/// empty if it is no number.
+std::string plain_number(std::string_view text);
+/// The same for whole numbers: "1000" for 1e3.
+std::string plain_integer(std::string_view text);
+
+/// A whole decimal number and nothing else: no sign but -, no zero before another digit, no 0x, _ or
+/// exponent.
+bool parse_integer(std::string_view text, int64_t& value);
+/// A finite decimal number and nothing else; its whole part is written as a whole number is.
+bool parse_double(std::string_view text, double& value);
+
+}  // namespace lockstep

@@ -1,0 +1,161 @@
+#pragma once
+// What a trainer is to programs that have no LibTorch: its keys, checks, data, parameters and metrics. scenarios/NAME/spec.cpp
+// makes one, and a line in scenarios/specs.cpp makes it known; harness/trainers/core/task.h is the other half, which needs LibTorch.
+
+#include <any>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/run_config.h"
+
+namespace lockstep {
+
+/// A parameter of a trainer's model, known without LibTorch; a test holds the list equal to the model.
+struct ModelParameter {
+  std::string name;            ///< "group.tensor"
+  std::vector<int64_t> shape;  ///< sizes
+  /// The loss does not depend on it: its gradient is 0 but for rounding.
+  bool without_gradient = false;
+  /// Its first element belongs to a row's first time step, which may be padding on every row of a rank.
+  bool first_may_be_padding = false;
+  int64_t elements() const;
+};
+
+/// Samples in each part of the data.
+struct SampleCounts {
+  int64_t train = 0, holdout = 0, test = 0;
+};
+
+/// What a planner asks of the data.
+struct DataFacts {
+  SampleCounts samples;
+  std::string hash;  ///< hex, of the very bytes that were read, or of the generator's parameters
+};
+
+/// Something that a trainer measures, by name.
+struct MetricSpec {
+  /// A value of each step; a metric of each evaluation; a metric of the last one alone. All are curves.
+  enum class When { step, evaluation, end };
+  std::string_view name;
+  std::string_view help;
+  When when = When::step;
+  std::string_view family = {};  ///< in words, "accuracy"; empty: the name
+  std::string_view way = {};     ///< of how many candidates or classes, "24"; empty: of no number
+  std::string_view qualifier = {};  ///< which of its family, "temperature-fitted"; empty: the plain one
+  std::optional<bool> higher_is_better = std::nullopt;
+  std::optional<double> chance = std::nullopt;  ///< what guessing gives, in the metric's units, on any data
+  /// Where chance depends on the data: what guessing gives, from the value of `chance_metric`, which the run
+  /// measures at its end ("classes").
+  double (*chance_by)(double value) = nullptr;
+  std::string_view chance_metric = {};
+  bool shown = false;                           ///< its curve stands in the report
+  bool has_area = false;                        ///< the judge takes the area under its curve, as auc_NAME
+  /// "training loss": the judge takes the mean over the last steps as train_NAME, and reports call it this;
+  /// empty: it takes none.
+  std::string_view train_words = {};
+  int test_samples = 0;                         ///< fewest that it is measured on
+  int holdout_samples = 0;                      ///< fewest held-out ones that it is fitted on
+  /// Why a run of that config does not measure it, "... is measured where ..."; null, or empty: it does.
+  std::string (*unmeasured)(const RunConfig& config) = nullptr;
+};
+
+/// What a comparison knows of a trainer's scores: what its model gives each row for each column, recorded in the phase "energies". The
+/// defaults hold for a trainer of which nothing is known.
+struct ScoreSpec {
+  std::string_view record = "energies";  ///< name of the record of rows by columns; that of the columns' ids is "columns"
+  std::string_view row = "row";          ///< what a row is, before its id: "episode"
+  std::string_view column = "column";    ///< what a column is to a row, for a count of them: "negative"
+  /// What the column of that id is, where ids are a code: "log-probability, chunk 3, transition 2". Null: "column 17".
+  std::string (*column_name)(int64_t id) = nullptr;
+  int64_t own_columns = 0;               ///< columns of a row that do not count as such: its own candidate
+  bool buffers_are_means = false;        ///< its buffers are means of scores, so that their rounding follows the scores' size
+  /// Of so many columns, how many the loss takes of each row: those with the lowest scores, besides its own. Null or 0: all.
+  /// Which these are is a choice, and rounding decides it where two scores are nearly equal.
+  int64_t (*taken)(const RunConfig& config, int64_t columns) = nullptr;
+  bool takes_some(const RunConfig& config) const { return taken != nullptr && taken(config, 1) > 0; }
+};
+
+/// A key of a config and what is wrong with it.
+using KeyProblem = std::pair<std::string, std::string>;
+
+/// What a config is checked for.
+struct CheckedFor {
+  bool certificate = false;         ///< both sides are computed from one state, against the plain reference
+  bool allow_no_negatives = false;  ///< the matrix says that a loss without negatives is meant
+};
+
+/// What a run takes of the machine beside what its number of parameters tells.
+struct RunCosts {
+  double data_bytes = 0;       ///< of a process: the samples
+  double held_bytes = 0;       ///< of a rank at each moment of a step: what it has gathered, scores, records
+  double computing_bytes = 0;  ///< of a rank while it computes: what it keeps for the backward pass
+  double step_flops = 0;       ///< of a rank's step, forward and backward
+  double evaluation_flops = 0, curve_flops = 0;  ///< of the evaluation at the end, and of one before it
+};
+
+struct TrainerSpec {
+  std::string_view name = {};
+  std::string_view help = {};  ///< one line
+
+  /// The own key whose value, without the key, follows the layout in a cell's name ("8x3 global"); empty:
+  /// none.
+  std::string_view naming_key = {};
+  /// Its own keys, which stand beside the core's; and its section with their defaults.
+  std::span<const RunField> (*fields)() = nullptr;
+  std::any (*section)() = nullptr;
+  /// What is wrong with a run's own keys, alone and with the core's.
+  std::vector<KeyProblem> (*problems)(const RunConfig& config, const CheckedFor& what) = nullptr;
+
+  /// Reads the data. Throws ConfigError if a file is missing or corrupt.
+  DataFacts (*inspect_data)(const RunConfig& config) = nullptr;
+  /// The same counts where they follow from the config alone; nothing where only the files tell them.
+  std::optional<SampleCounts> (*counted_samples)(const RunConfig& config) = nullptr;
+  /// Which keys give more samples of a part ("training", "held-out", "test"), with their values.
+  std::string (*how_to_get_samples)(const RunConfig& config, std::string_view part) = nullptr;
+  std::string_view samples_word = "samples";  ///< what its samples are called in messages, "pairs"
+
+  /// Its model's parameters in their order. `channels`: of the data.
+  std::vector<ModelParameter> (*parameters)(const RunConfig& config, int64_t channels) = nullptr;
+  /// Null: next to nothing.
+  RunCosts (*costs)(const RunConfig& config) = nullptr;
+  /// A parameter that every config has: a planted bug acts on it where none is named.
+  std::string_view usual_parameter = {};
+  std::span<const MetricSpec> (*metrics)() = nullptr;
+  /// The metric whose curve every comparison shows first.
+  std::string_view shown_metric = {};
+
+  /// Sets the trainer's own settings of the process that computes a cell's plain reference; layout, ranks and
+  /// buckets are set already. Null: it keeps the cell's.
+  void (*make_oracle)(const RunConfig& cell, RunConfig& oracle) = nullptr;
+  /// The objective of a run in words that tell apart what a certificate tabulates: "infonce global".
+  std::string (*objective)(const RunConfig& config) = nullptr;
+  /// Is a run's loss 0 whatever the model does, because a row has no candidate but its own? Null: never.
+  bool (*learns_nothing)(const RunConfig& config) = nullptr;
+  /// What one of its rules chooses for a layout, in a word; empty if it has no such rule. Null: it has no
+  /// rules.
+  std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
+  /// How a run's objective differs from its reference's because its batch or layout differs: "a row has ...
+  /// where the reference has ..."; null, or empty: it does not.
+  std::string (*other_objective)(const RunConfig& config, const RunConfig& reference) = nullptr;
+  /// Why the theory of the gradient noise scale does not apply to a run, or how far it does; null, or empty: it does.
+  std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
+  /// May a run's loss leave out rows of a step, without the sample ids telling which? Null: all rows count.
+  bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
+  ScoreSpec scores = {};
+};
+
+/// Every trainer, in the order in which they are listed; the first is the default. Defined in scenarios/specs.cpp.
+std::span<const TrainerSpec* const> trainer_specs();
+
+/// Null if there is none of that name.
+const TrainerSpec* find_trainer_spec(std::string_view name);
+/// The spec of a config's trainer, which must exist.
+const TrainerSpec& spec_of(const RunConfig& config);
+
+}  // namespace lockstep

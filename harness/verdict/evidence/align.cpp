@@ -1,0 +1,181 @@
+#include "harness/verdict/evidence/align.h"
+
+#include <sys/stat.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "harness/verdict/results/results.h"
+
+namespace lockstep {
+namespace {
+
+TraceReader open_rank(const std::string& dir, int rank) {
+  const std::string path = fmt::format("{}/rank-{}.trace", dir, rank);
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    throw TraceError(fmt::format(
+        "{}: there is no such trace; a run leaves one for each rank unless its trace level is off", path));
+  }
+  return TraceReader(path);
+}
+
+}  // namespace
+
+RunReader::RunReader(const std::string& dir) : dir_(dir) {
+  readers_.push_back(open_rank(dir, 0));
+  const int world_size = header().world_size;
+  for (int rank = 1; rank < world_size; ++rank) readers_.push_back(open_rank(dir, rank));
+  for (int rank = 0; rank < world_size; ++rank) {
+    const TraceHeader& each = readers_[static_cast<std::size_t>(rank)].header();
+    if (each.config_hash != header().config_hash) {
+      throw TraceError(
+          fmt::format("{}/rank-{}.trace: belongs to another run than rank 0's: its config hash is {}, and "
+                      "rank 0's is {}",
+                      dir, rank, each.config_hash, header().config_hash));
+    }
+    const auto text = [](const TraceHeader& header) { return header.declared ? to_json(*header.declared).dump() : ""; };
+    if (text(each) != text(header())) {
+      throw TraceError(fmt::format("{}/rank-{}.trace: its header declares otherwise than rank 0's", dir, rank));
+    }
+    if (each.rank == rank && each.world_size == world_size) continue;
+    throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs",
+                                 dir, rank, each.rank, each.world_size, rank, world_size));
+  }
+}
+
+void RunReader::find_end(const std::vector<bool>& ended) {
+  ended_ = true;
+  // What a rank itself says of its end tells more than that the others go on.
+  for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
+    if (!ended[rank] || readers_[rank].finished()) continue;
+    end_ = fmt::format("{}/rank-{}.trace {}{}", dir_, rank,
+                       readers_[rank].end().starts_with("cut") ? "is " : "", readers_[rank].end());
+    return;
+  }
+  if (std::all_of(ended.begin(), ended.end(), [](bool one) { return one; })) return;
+  const auto first = std::find(ended.begin(), ended.end(), true) - ended.begin();
+  end_ = fmt::format("{}/rank-{}.trace ends before those of other ranks", dir_, first);
+}
+
+namespace {
+
+/// What stands before the name of a parameter or buffer.
+constexpr std::string_view kKinds[] = {"buffer/", "first_moment/", "second_moment/"};
+/// What wrappers of a model put before the names of its parameters.
+constexpr std::string_view kWrappers[] = {"module.", "_orig_mod.", "_fsdp_wrapped_module."};
+
+bool names_a_parameter(const Record& record) {
+  switch (record.phase) {
+    case Phase::local_gradients:
+    case Phase::reduced_gradients:
+    case Phase::applied_gradients:
+    case Phase::parameters:
+    case Phase::term_sums:
+      return true;
+    case Phase::snapshot:
+    case Phase::optimizer_state:
+      return record.name != "updates";
+    default:
+      return false;
+  }
+}
+
+std::size_t name_begins(const Record& record) {
+  for (const std::string_view kind : kKinds) {
+    if (record.name.starts_with(kind)) return kind.size();
+  }
+  return 0;
+}
+
+/// Takes the prefixes off that the header declares, each once, in their order.
+void strip(StepRecords& rank, const Declared* declared) {
+  if (!declared) return;
+  for (Record& record : rank.records) {
+    if (!names_a_parameter(record)) continue;
+    for (const std::string& prefix : declared->strip_prefixes) {
+      const std::size_t begin = name_begins(record);
+      if (record.name.compare(begin, prefix.size(), prefix) == 0) record.name.erase(begin, prefix.size());
+    }
+  }
+}
+
+/// Takes a wrapper's prefix off the names of parameters, if all of them have it: the same model, wrapped in the
+/// one run and not in the other, has the same names then.
+void unwrap(StepRecords& rank) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view prefix : kWrappers) {
+      std::size_t parameters = 0;
+      const bool all = std::all_of(rank.records.begin(), rank.records.end(), [&](const Record& record) {
+        if (!names_a_parameter(record)) return true;
+        ++parameters;
+        return record.name.compare(name_begins(record), prefix.size(), prefix) == 0;
+      });
+      if (!all || parameters == 0) continue;
+      for (Record& record : rank.records) {
+        if (names_a_parameter(record)) record.name.erase(name_begins(record), prefix.size());
+      }
+      again = true;
+    }
+  }
+}
+
+}  // namespace
+
+std::optional<StepOfRun> RunReader::next() {
+  if (ended_) return std::nullopt;
+  StepOfRun step;
+  step.declared = header().declared;
+  std::vector<bool> ended(readers_.size(), false);
+  for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
+    std::optional<StepRecords> records = readers_[rank].next();
+    ended[rank] = !records;
+    if (records) {
+      strip(*records, header().declared.get());
+      unwrap(*records);
+    }
+    step.ranks.push_back(records ? std::move(*records) : StepRecords{});
+  }
+  if (std::any_of(ended.begin(), ended.end(), [](bool one) { return one; })) {
+    find_end(ended);
+    return std::nullopt;
+  }
+  step.step = step.ranks[0].step;
+  for (std::size_t rank = 1; rank < readers_.size(); ++rank) {
+    if (step.ranks[rank].step == step.step) continue;
+    ended_ = true;
+    end_ = fmt::format("{}/rank-{}.trace goes on with step {} where rank 0 has step {}", dir_, rank,
+                       step.ranks[rank].step, step.step);
+    return std::nullopt;
+  }
+  return step;
+}
+
+std::string short_number(double value) { return fmt::format("{:.6g}", value); }
+
+std::string exact_number(double value) { return fmt::format("{}", value); }
+
+std::string expected_found(const std::string& expected, const std::string& actual) {
+  double a = 0, b = 0;
+  const auto whole = [](const std::string& text, double& number) {
+    const char* end = text.data() + text.size();
+    return std::from_chars(text.data(), end, number).ptr == end;
+  };
+  if (whole(expected, a) && whole(actual, b) && short_number(a) != short_number(b)) {
+    return fmt::format("expected {}, found {}", short_number(a), short_number(b));
+  }
+  return fmt::format("expected {}, found {}", expected, actual);
+}
+
+std::string rank_text(int rank, int world_size) {
+  if (rank == kRankUnknown && world_size > 1) return "rank unknown";
+  if (rank < 0 && world_size > 1) return fmt::format("all {} ranks", world_size);
+  return fmt::format("rank {}", std::max(rank, 0));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+#pragma once
+// What the ledger of collectives must satisfy by itself, without a reference: all ranks call the same,
+// results are alike everywhere, a broadcast gives what its root sent.
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/difference.h"
+
+namespace lockstep {
+
+/// A collective that breaks a rule of the ledger.
+struct LedgerFinding {
+  std::string code;  ///< the cause that the ledger itself gives: wrong-op, stale-buffer, ...
+  int rank = -1;     ///< -1: all ranks
+  std::string name;  ///< of the record: "all_gather loss.candidates"
+  std::string expected, actual, evidence;
+  int place = 0;  ///< in the step, see Difference::place
+};
+
+/// Tags whose k-th calls two runs make in ways of their own. A broadcast gives what a gather gives; in two programs a sum that is
+/// divided afterwards what a mean gives, and a count is the same in every integer. What comes out is judged where it is used.
+std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& expected, const std::vector<const Record*>& actual,
+                                              bool one_program);
+
+/// What a step's ledger is held against.
+struct AuditedBeside {
+  const StepOfRun* before = nullptr;     ///< the same run one step earlier, or null
+  const StepOfRun* reference = nullptr;  ///< another run at the same step, of any layout, or null
+  /// Do both runs make the same calls but for what the layout changes? So do those of one trainer of ours. Other programs
+  /// exchange in ways of their own, and only what comes out is compared.
+  bool one_program = false;
+};
+
+/// The first broken rule of a step, or nothing. Of a reference only collectives of equal tag are compared.
+std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside);
+
+/// The same as a difference, with the sentence that people read.
+Difference ledger_difference(const LedgerFinding& finding, int64_t step, int world_size);
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+#pragma once
+// What one run left, as far as outcomes need it: its end, its metrics, its curves.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/results/metric_names.h"
+#include "harness/verdict/results/results.h"
+#include "harness/verdict/trace/rank_result.h"
+
+namespace lockstep {
+
+struct RunEvidence {
+  std::optional<Failure> failure;
+  std::optional<Failure> idle_fault;  ///< the run finished, and a fault that was planted in it never acted
+  std::map<std::string, double> metrics;  ///< of rank 0; training metrics and areas made from the curves
+  double seconds = 0;                     ///< of training, on the slowest rank
+  double activation_bytes = 0;            ///< most that a step kept, on the rank that kept most
+  std::string certified_by;                ///< what two runs over its transport may be held to, as rank 0 says: "bits", "band"; empty: nothing said
+  double resident_growth = 1;  ///< memory at the end over that after the first tenth, rank 0's process
+  std::map<std::string, Series>
+      curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
+};
+
+/// seed -> metric -> value at the end of the run
+using MetricsBySeed = std::map<int64_t, std::map<std::string, double>>;
+
+using RankResultReader = std::function<RankResult(const std::string& path)>;
+
+/// Steps at the end of a run over which its training metrics are averaged.
+inline constexpr std::size_t kTrainMetricSteps = 50;
+
+/// Reads every rank's result under `run_dir`. What is wrong with them becomes the evidence's failure; it is
+/// never thrown. `launched` is the failure that the launcher saw, or null; it comes first. A training loss
+/// that is NaN or infinite at any step fails the run, and so does the primary metric, at its end or along its
+/// curve; of other metrics such values are handed on. An empty primary metric: the one that the trainer
+/// shows.
+RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const Failure* launched,
+                       const RankResultReader& read, std::string_view primary_metric = {});
+
+/// Area under the curve by the trapezoid rule, over the length from the first to the last step: a mean
+/// height. Of at least two points.
+double area_under(const std::vector<int64_t>& steps, const std::vector<double>& values);
+
+/// Bands over the seeds of one arm: median, smallest, largest at the steps that all have, at most
+/// `most_points` of them. A metric without a curve in every run is left out.
+std::vector<CurveBand> curve_bands(const std::vector<const RunEvidence*>& seeds,
+                                   const std::vector<std::string>& metrics, std::size_t most_points = 300);
+
+}  // namespace lockstep

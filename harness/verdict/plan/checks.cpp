@@ -1,0 +1,430 @@
+// Values that are fine alone and not together.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/verdict/config/metrics.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/plan/exact_pairs.h"
+#include "harness/verdict/plan/fault_checks.h"
+#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/question.h"
+#include "harness/verdict/plan/resumed.h"
+#include "harness/verdict/plan/timing.h"
+#include "harness/verdict/plan/training_checks.h"
+
+namespace lockstep {
+namespace {
+
+class Checker {
+ public:
+  Checker(const MatrixSource& source, Problems& problems)
+      : source_(source), asks_(asked_by(source.matrix)), problems_(problems) {}
+
+  void check_cell(const Cell& cell) {
+    cell_ = &cell;
+    check_batch(cell);
+    check_length(cell);
+    for (const RunConfig* config : {&cell.config, &cell.reference}) {
+      in_reference_ = config == &cell.reference;
+      check_data(*config);
+      check_metric(*config);
+      check_blocks(*config);
+      check_trainer(*config);
+      check_partitioning(*config);
+      check_schedule(*config);
+      check_steps(*config);
+      check_trace(cell, *config);
+      for (auto& [key, message] : fault_problems(*config)) add(std::move(key), std::move(message));
+      for (auto& [key, message] : training_problems(*config, asks_)) {
+        add(std::move(key), std::move(message));
+      }
+    }
+    in_reference_ = false;
+    check_exact_pair(cell);
+    check_expectation(cell);
+  }
+
+  /// Of a layout that is timed: can a run of it be partitioned its rows?
+  void check_timed(const Cell& timed) {
+    cell_ = &timed;
+    check_data(timed.config);
+    check_blocks(timed.config);
+    check_trainer(timed.config);
+    check_partitioning(timed.config);
+  }
+
+  void check_whole(const std::vector<Cell>& cells) {
+    const auto controls = [](const Cell& cell) { return cell.power_control; };
+    if (asks_.by_outcome && source_.power_controls.empty()) {
+      problems_.add(source_.place_of("question"),
+                    "an outcome needs power_controls: a cell that learns so differently that it must come "
+                    "out divergent");
+    }
+    if (!asks_.by_outcome && std::any_of(cells.begin(), cells.end(), controls)) {
+      problems_.add(
+          source_.place_of("power_controls"),
+          fmt::format("power controls are judged by their outcome; the question is {}", asks_.name));
+    }
+    if (!source_.matrix.timing.layouts.empty() && asks_.derives_reference()) {
+      problems_.add(source_.place_of("timing.layouts"),
+                    fmt::format("timed runs use the reference's config, which the question of {} derives",
+                                asks_.name));
+    }
+    for (const Cell& cell : cells) {
+      for (const auto& [key, message] : resume_problems(cells, cell)) problems_.add(source_.place_of(key), fmt::format("cell {}: {}", in_quotes(cell.name), message));
+      if (asks_.by_outcome && !cell.config.resume_from.empty()) {
+        problems_.add(source_.place_of("resume_from"), "a run that goes on from another's has no whole curves: the question must be mechanism");
+        break;
+      }
+    }
+    check_idle_fault(cells);
+    check_forced_steps(cells);
+    check_repeats();
+    check_target();
+    check_transports(cells);
+  }
+
+  // A transport that no real rank has would be asked for in vain, and nobody would notice.
+  void check_transports(const std::vector<Cell>& cells) {
+    const Matrix& matrix = source_.matrix;
+    const bool prefixes = certifies_prefixes(matrix.ranks) && matrix.certify_steps > 0 && asks_.trains && matrix.replay.empty();
+    const Transport* asked = nullptr;
+    for (const Cell& cell : cells) {
+      for (const RunConfig* config : {&cell.config, &cell.reference}) {
+        if (config->transport == Transport::gloo || config->layout.world_size == 1) continue;
+        if (config->backend == Backend::gloo || (prefixes && config == &cell.config && !cell.noise)) return;
+        asked = &config->transport;
+      }
+    }
+    if (asked == nullptr || !matrix.timing.layouts.empty()) return;
+    problems_.add(source_.place_of("backend"),
+                  fmt::format("backend {} carries nothing: no run of this matrix has real ranks; take ranks: real, or ranks: auto with "
+                              "certify_steps of 1 or more, or leave backend out",
+                              word_of(*asked)));
+  }
+
+  void check_target() {
+    const Primary& primary = source_.matrix.primary;
+    if (primary.target <= 0) return;
+    const auto metrics = spec_of(source_.base).metrics();
+    const bool followed = std::ranges::any_of(metrics, [&](const MetricSpec& metric) {
+      return metric.name == primary.metric && metric.when == MetricSpec::When::evaluation;
+    });
+    if (followed) return;
+    problems_.add(
+        source_.place_of("primary.target"),
+        fmt::format("steps to a target come from evaluations during the run, and these do not measure {}",
+                    primary.metric));
+  }
+
+  std::vector<std::string> messages() const {
+    std::vector<std::string> all;
+    for (const Found& found : found_) all.push_back(found.message);
+    return all;
+  }
+
+  void report() {
+    for (const Found& found : found_) {
+      const std::string more = found.cells > 1 ? fmt::format(" and {} more", found.cells - 1) : "";
+      problems_.add(found.place,
+                    fmt::format("cell {}{}: {}", in_quotes(found.first), more, found.message));
+    }
+  }
+
+ private:
+  struct Found {
+    std::string key, message, first;
+    Place place;
+    int cells = 1;
+    const Cell* last = nullptr;
+  };
+
+  // One line for one mistake, however many cells share it.
+  void add(std::string key, std::string message) {
+    const auto said_of_cell = [&](const Found& found) {
+      return found.key == key && found.message == message && found.last == cell_;
+    };
+    if (in_reference_) {
+      if (std::any_of(found_.begin(), found_.end(), said_of_cell)) return;
+      message = "its reference: " + message;
+    }
+    for (Found& found : found_) {
+      if (found.key != key || found.message != message) continue;
+      if (found.last != cell_) ++found.cells;
+      found.last = cell_;
+      return;
+    }
+    const Place place = place_of(key);
+    found_.push_back({std::move(key), std::move(message), cell_->name, place, 1, cell_});
+  }
+
+  /// Where the cell, or its reference, was given the key; else where the matrix was; else where the cell stands.
+  Place place_of(const std::string& key) const {
+    const auto own = cell_->places.find(in_reference_ ? "reference." + key : key);
+    if (own != cell_->places.end()) return own->second;
+    if (source_.places.contains(key)) return source_.place_of(key);
+    if (const auto cell = cell_->places.find(""); cell != cell_->places.end() && cell->second.column > 0) return cell->second;
+    const char* const kWhole[] = {"axes", "include", "reference", "question"};
+    const auto* given = std::ranges::find_if(kWhole, [this](const char* whole) { return source_.places.contains(whole); });
+    return source_.place_of(given == std::end(kWhole) ? key : *given);
+  }
+
+  void check_batch(const Cell& cell) {
+    const Layout& own = cell.config.layout;
+    const Layout& other = cell.reference.layout;
+    if (own.global_batch() == other.global_batch() || source_.matrix.allow_unequal_batch) return;
+    add("layout", fmt::format("a step has {} x {} = {} rows, the reference's has {} x {} = {}; "
+                              "say allow_unequal_batch: true if that is meant",
+                              own.world_size, own.rows_per_rank, own.global_batch(), other.world_size,
+                              other.rows_per_rank, other.global_batch()));
+  }
+
+  // Batches of different size are compared at equal samples, as they are at equal epochs.
+  void check_length(const Cell& cell) {
+    const RunConfig &own = cell.config, &other = cell.reference;
+    const int64_t samples = own.steps * own.layout.global_batch();
+    const int64_t other_samples = other.steps * other.layout.global_batch();
+    const bool growing = own.layout.global_batch() != other.layout.global_batch();
+    if (own.steps == other.steps || (growing && samples == other_samples)) return;
+    add("steps", growing ? fmt::format("{} steps of {} rows are {} samples, the reference's {} of {} are {}; "
+                                       "both must have equally many steps or equally many samples",
+                                       own.steps, own.layout.global_batch(), samples, other.steps,
+                                       other.layout.global_batch(), other_samples)
+                         : fmt::format("{} steps against the reference's {}", own.steps, other.steps));
+  }
+
+  void check_data(const RunConfig& config) {
+    const DataConfig& data = config.data;
+    const bool has_files = !data.train_file.empty() || !data.test_file.empty();
+    if (data.source == DataSource::ts_files) {
+      if (data.train_file.empty() || data.test_file.empty()) {
+        add("data.source", "source ts_files needs data.train_file and data.test_file");
+      }
+      return;  // What the files hold is known when they are read.
+    }
+    if (has_files) add("data.train_file", "data files are given, but data.source is not ts_files");
+    const std::optional<SampleCounts> samples = spec_of(config).counted_samples(config);
+    if (!samples) return;  // The trainer says why.
+    if (std::string few = too_few_samples(config, *samples); !few.empty()) add("layout", std::move(few));
+  }
+
+  // A metric that a run does not measure would be missed when everything has been trained.
+  void check_metric(const RunConfig& config) {
+    if (!asks_.measures_primary) return;
+    std::string why = unmeasured(source_.matrix.primary.metric, config, spec_of(config).counted_samples(config));
+    if (!why.empty()) add("primary.metric", std::move(why));
+  }
+
+  void check_blocks(const RunConfig& config) {
+    const DataConfig& data = config.data;
+    if (data.source != DataSource::synthetic && (data.correlation > 0 || data.block > 1)) {
+      add(data.block > 1 ? "data.block" : "data.correlation",
+          "blocks of alike samples exist only with source synthetic");
+    } else if (data.correlation > 0 && data.block < 2) {
+      add("data.correlation", "one sample has nothing to correlate with: data.block must be 2 or more");
+    }
+    if (config.layout.rows_per_rank % data.block != 0) {
+      add("data.block", fmt::format("a rank's {} rows are not whole blocks of {} samples",
+                                    config.layout.rows_per_rank, data.block));
+    }
+    if (data.block > 1 && config.layout.rows_per_rank / data.block % config.accumulation != 0) {
+      add("accumulation", fmt::format("a rank's {} blocks do not make {} equal micro-steps",
+                                      config.layout.rows_per_rank / data.block, config.accumulation));
+    }
+  }
+
+  void check_trainer(const RunConfig& config) {
+    const bool certificate = asks_.against_plain();
+    for (auto& [key, message] : spec_of(config).problems(config, {certificate, source_.matrix.allow_no_negatives})) {
+      add(std::move(key), std::move(message));
+    }
+    if (certificate && config.rank_seed != RankSeed::keyed) {
+      add("rank_seed",
+          "one process can repeat the ranks' draws only if they are keyed by sample: a certificate needs "
+          "rank_seed keyed");
+    }
+  }
+
+  // What exact arithmetic does not take, the cell itself may.
+  void check_exact_pair(const Cell& cell) {
+    const std::optional<ExactPair> pair = exact_pair_of(source_.matrix, cell);
+    if (!pair) return;
+    for (const RunConfig* config : {&pair->cell, &pair->reference}) {
+      RunConfig native = *config;
+      native.arithmetic = Arithmetic::native;
+      const auto said = problems_of(native);
+      for (const auto& [key, message] : problems_of(*config)) {
+        const auto same = [&text = message](const auto& other) { return other.second == text; };
+        if (std::none_of(said.begin(), said.end(), same)) add("certify.exact", message);
+      }
+    }
+  }
+
+  std::vector<std::pair<std::string, std::string>> problems_of(const RunConfig& config) const {
+    std::vector<std::pair<std::string, std::string>> all = training_problems(config, asks_);
+    for (auto& [key, message] :
+         spec_of(config).problems(config, {asks_.against_plain(), source_.matrix.allow_no_negatives})) {
+      all.emplace_back(std::move(key), std::move(message));
+    }
+    return all;
+  }
+
+  void check_partitioning(const RunConfig& config) {
+    const Layout layout = meant_layout(config);
+    if (config.rows != RowPartition::equal && layout.world_size < 2) {
+      add("rows", fmt::format("rows {} needs at least 2 ranks",
+                              config.rows == RowPartition::unequal ? "unequal" : "one_empty"));
+    }
+    if (config.accumulation == 1) return;
+    if (config.rows != RowPartition::equal) {
+      add("accumulation", fmt::format("accumulation {} does not divide unequal rows", config.accumulation));
+    } else if (layout.rows_per_rank % config.accumulation != 0) {
+      add("accumulation", fmt::format("accumulation {} does not divide the {} rows of a rank",
+                                      config.accumulation, layout.rows_per_rank));
+    }
+  }
+
+  void check_schedule(const RunConfig& config) {
+    if (config.schedule == Schedule::warmup && config.warmup_steps == 0) {
+      add("schedule", "schedule warmup needs warmup_steps");
+    } else if (config.schedule == Schedule::constant && config.warmup_steps > 0) {
+      add("warmup_steps", "warmup_steps has no effect with schedule constant");
+    } else if (config.warmup_steps >= config.steps) {
+      // `--set steps=20` shortens a run; the warm-up must be shortened with it, or nothing else would be
+      // seen.
+      add("warmup_steps", fmt::format("a warm-up of {} steps leaves nothing of the {} steps",
+                                      config.warmup_steps, config.steps));
+    }
+  }
+
+  // Who shortens a run on the command line need not name its steps anew.
+  bool is_meant(const std::string& key) const {
+    return source_.places.contains(key) &&
+           (!source_.set_keys.contains("steps") || source_.set_keys.contains(key));
+  }
+
+  void check_steps(const RunConfig& config) {
+    if (!config.snapshot_steps.empty() && config.snapshot_steps.back() >= config.steps &&
+        is_meant("snapshot_steps")) {
+      add("snapshot_steps", fmt::format("snapshot_steps names step {}; a run of {} steps has steps 0 to {}",
+                                        config.snapshot_steps.back(), config.steps, config.steps - 1));
+    }
+    if (config.eval_every.steps() > config.steps && is_meant("eval_every")) {
+      add("eval_every",
+          fmt::format("eval_every {} is beyond the {} steps of the run: 0 evaluates at the end alone",
+                      config.eval_every.steps(), config.steps));
+    }
+  }
+
+  void check_forced_steps(const std::vector<Cell>& cells) {
+    const std::vector<int64_t>& forced = source_.matrix.forced_steps;
+    if (cells.empty() || forced.empty() || asks_.draws_cells() ||
+        !is_meant("forced_steps")) {
+      return;
+    }
+    int64_t longest = 0;
+    for (const Cell& cell : cells) longest = std::max({longest, cell.config.steps, cell.reference.steps});
+    if (forced.back() < longest) return;
+    problems_.add(source_.place_of("forced_steps"),
+                  fmt::format("forced_steps names step {}; runs of {} steps have steps 0 to {}",
+                              forced.back(),
+                              longest, longest - 1));
+  }
+
+  void check_repeats() {
+    const int repeats = source_.matrix.band.repeats;
+    if (repeats == 0 || repeats >= kLeastRepeats) return;
+    problems_.add(source_.place_of("band.repeats"),
+                  fmt::format("band.repeats is {}: fewer than {} lie close by chance, and a clean run would be an alarm; 0: "
+                              "float64 twins judge",
+                              repeats, kLeastRepeats));
+  }
+
+  void check_trace(const Cell& cell, const RunConfig& config) {
+    if (config.trace != TraceLevel::off) return;
+    const bool certifies = certifies_prefixes(source_.matrix.ranks) && source_.matrix.certify_steps > 0;
+    if (asks_.compares_results && cell.config.layout != cell.reference.layout) {
+      add("trace",
+          "trace: off leaves nothing to compare between two layouts: their final parameters differ by "
+          "rounding");
+    } else if (!asks_.compares_results && !asks_.measures_primary) {
+      add("trace", "trace: off leaves nothing to compare");
+    } else if ((!source_.matrix.forced_steps.empty() && !(asks_.compares_results && cell.paired)) ||
+               certifies) {
+      add("trace",
+          "trace: off keeps neither snapshots nor hashes; it needs forced_steps: [] and certify_steps: 0");
+    }
+  }
+
+  void check_idle_fault(const std::vector<Cell>& cells) {
+    if (cells.empty()) return;
+    for (const Setting& setting : source_.faults) {
+      const std::string_view key = setting.field->spec.key;
+      const std::string_view fault = key.substr(0, key.find('.'));
+      const auto acts = [fault](const Cell& cell) {
+        const auto named = [fault](const RunConfig& config) {
+          return (fault == "mutant" ? config.mutant : config.second_mutant).name != "none";
+        };
+        return named(cell.config) || named(cell.reference);
+      };
+      if (key.ends_with(".name") || std::any_of(cells.begin(), cells.end(), acts)) continue;
+      problems_.add(setting.place, fmt::format("{} has no effect: {}.name is none", key, fault));
+    }
+  }
+
+  void check_expectation(const Cell& cell) {
+    const bool outcome = asks_.by_outcome;
+    const auto answers = [outcome](VerdictKind kind) {
+      if (kind == VerdictKind::divergent || kind == VerdictKind::failed) return true;
+      const bool of_outcome = kind == VerdictKind::equivalent || kind == VerdictKind::inconclusive;
+      return of_outcome == outcome;
+    };
+    for (const VerdictKind kind : cell.expected) {
+      if (!answers(kind)) {
+        add("expect", fmt::format("{} is not a verdict of the question of {}", name_of(kind), asks_.name));
+      }
+    }
+    const auto begin = cell.expected.begin(), end = cell.expected.end();
+    if (outcome && cell.power_control && std::find(begin, end, VerdictKind::divergent) == end) {
+      add("expect", "a power control must be expected to be divergent");
+    }
+  }
+
+  const MatrixSource& source_;
+  const QuestionPlan& asks_;
+  Problems& problems_;
+  const Cell* cell_ = nullptr;
+  bool in_reference_ = false;
+  std::vector<Found> found_;
+};
+
+}  // namespace
+
+std::vector<std::string> cell_problems(const MatrixSource& source, const Cell& cell) {
+  Problems none("");
+  Checker checker(source, none);
+  checker.check_cell(cell);
+  return checker.messages();
+}
+
+void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) {
+  Checker checker(source, problems);
+  for (const Cell& cell : cells) checker.check_cell(cell);
+  std::vector<Cell> timed;
+  if (!cells.empty()) {
+    Matrix matrix = source.matrix;
+    matrix.cells = {cells.front()};
+    for (const Layout& layout : matrix.timing.layouts) {
+      timed.emplace_back();
+      timed.back().name = timing_name(layout);
+      timed.back().config = timing_config(matrix, layout);
+    }
+  }
+  for (const Cell& cell : timed) checker.check_timed(cell);
+  checker.check_whole(cells);
+  checker.report();
+}
+
+}  // namespace lockstep

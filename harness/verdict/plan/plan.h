@@ -1,0 +1,43 @@
+#pragma once
+// From a matrix to the list of runs, without launching anything.
+
+#include <string>
+#include <vector>
+
+#include "harness/verdict/plan/matrix.h"
+#include "harness/verdict/plan/planned_run.h"
+
+namespace lockstep {
+
+struct Plan {
+  Matrix matrix;
+  std::vector<PlannedRun> runs;  ///< each distinct run once, references first
+};
+
+/// Expands the matrix: references, cells, certifying prefixes, forced runs. Marks runs in `out_dir` that can
+/// be reused: those whose OUT/runs/<id>/done, JSON {config_hash, build, libtorch, isa, data, seconds, files,
+/// checksum}, names the same five hashes, whose files have the bytes that it noted (they are read whole), and
+/// whose needs are reused too.
+Plan make_plan(const Matrix& matrix, const std::string& out_dir, const BuildIdentity& identity);
+
+/// The run of one cell by role, or null; `seed` selects among free runs; each other role has one run (of the
+/// repeats the first is returned). For the roles of references `cell` is the reference's own name or that of
+/// a cell that has it.
+const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole role, int64_t seed);
+
+/// Seconds until everything that is not reused has run, `jobs` cores given (0: those of this machine).
+double estimate_total_s(const Plan& plan, int jobs = 0);
+
+/// Bytes of all runs' traces on disk, by a rough model from each trainer's parameters, at data.channels
+/// channels.
+double estimate_trace_bytes(const Plan& plan);
+
+/// Runs that need more memory than the machine has, in words.
+std::vector<std::string> lacking_memory(const Plan& plan, double machine_bytes);
+
+/// What would run, for people: one line for the runs that differ by seed alone, then the totals.
+std::string plan_text(const Plan& plan, int jobs = 0);
+/// The same as JSON, every run with its config.
+std::string plan_json(const Plan& plan, int jobs = 0);
+
+}  // namespace lockstep

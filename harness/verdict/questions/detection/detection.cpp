@@ -1,0 +1,383 @@
+#include "harness/verdict/questions/detection/detection.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <set>
+
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/layout_name.h"
+#include "harness/verdict/evidence/run_evidence.h"
+#include "harness/verdict/stats/rate.h"
+#include "harness/verdict/plan/planted.h"
+#include "harness/verdict/questions/detection/trials.h"
+
+namespace lockstep {
+namespace {
+
+constexpr double kAskedCaught = 0.95, kAskedExact = 0.95, kAskedNamed = 0.90;
+
+enum Detector { samples, random, control, ledger, energies, loss, local, reduced, update, replicas, failed };
+
+/// Codes that speak of one rank's parameters against another's, not of the update's arithmetic.
+bool speaks_of_replicas(const std::string& code) {
+  constexpr std::array kCodes{"initial-weights-differ", "replica-corrupted", "rank-behind",
+                              "buffers-not-synchronised", "replicas-drift"};
+  return std::find(kCodes.begin(), kCodes.end(), code) != kCodes.end();
+}
+
+int detector_of(const Mechanism& mechanism) {
+  const std::string& phase = mechanism.first_divergence->phase;
+  if (phase == "samples") return samples;
+  if (phase == "random") return random;
+  if (phase == "control") return control;
+  if (phase == "collective") return ledger;
+  if (phase == "energies") return energies;
+  if (phase == "loss") return loss;
+  if (phase == "local gradients") return local;
+  if (phase == "reduced gradients" || phase == "gradient norm") return reduced;
+  const bool one_rank = mechanism.first_divergence->rank >= 0 || mechanism.first_divergence->kind == "replica";
+  if (mechanism.cause && mechanism.cause->code != "unexplained") {
+    return speaks_of_replicas(mechanism.cause->code) ? replicas : update;
+  }
+  return one_rank ? replicas : update;
+}
+
+/// The cause that was named; of a failure without one, what its kind says.
+std::string cause_code_of(const CellResult& result) {
+  if (result.failure && result.cause) return result.cause->code;
+  if (result.mechanism && result.mechanism->cause) return result.mechanism->cause->code;
+  if (!result.failure) return "";
+  const FailureKind kind = result.failure->kind;
+  return kind == FailureKind::died || kind == FailureKind::hung || kind == FailureKind::threw ? "rank-" + std::string(to_word(kind)) : "";
+}
+
+/// "rank 2" as words of their own.
+bool mentions_rank(const std::string& text, int rank) {
+  const std::string words = fmt::format("rank {}", rank);
+  for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) {
+    const std::size_t end = at + words.size();
+    if (end == text.size() || !std::isdigit(static_cast<unsigned char>(text[end]))) return true;
+  }
+  return false;
+}
+
+void score_failure(const PlantedFault& fault, const CellResult& result, TrialScore& score) {
+  if (!result.failure) return;
+  const Failure& failure = *result.failure;
+  score.caught = failure.kind == FailureKind::died || failure.kind == FailureKind::hung || failure.kind == FailureKind::threw;
+  if (!score.caught) return;
+  score.detector = failed;
+  score.exact_step = failure.step == fault.step;
+  const int rank = fault.mutant.rank;
+  score.exact_place = rank < 0 || failure.rank == rank || mentions_rank(failure.message, rank);
+}
+
+/// A run in exact arithmetic stops at a row that is no number, and names it.
+void score_row(const PlantedFault& fault, const Failure& failure, TrialScore& score) {
+  const std::size_t at = failure.message.find(kRowNotFinite);
+  if (at == std::string::npos) return;
+  score.caught = true;
+  score.detector = local;
+  score.exact_step = failure.step == fault.step;
+  constexpr std::string_view kGradient = "its gradient of ";
+  const std::size_t where = failure.message.find(kGradient, at);
+  if (where == std::string::npos) return;
+  const std::string rest = failure.message.substr(where + kGradient.size());
+  score.exact_place = names_place(fault, "local gradients", rest.substr(0, rest.find(':')));
+}
+
+void score_divergence(const PlantedFault& fault, const CellResult& result, TrialScore& score) {
+  if (result.mechanism && result.mechanism->first_divergence) {
+    const Divergence& divergence = *result.mechanism->first_divergence;
+    score.caught = true;
+    score.detector = detector_of(*result.mechanism);
+    score.exact_step = divergence.step == fault.step;
+    score.exact_place = names_place(fault, divergence.phase, divergence.where);
+  } else if (result.failure) {
+    // Not finite is what the judge found; a run that was lost otherwise is no finding about the fault.
+    score.caught = result.failure->kind == FailureKind::nonfinite;
+    if (score.caught) score.detector = failed;
+    score_row(fault, *result.failure, score);
+  } else {
+    score.caught = result.verdict == VerdictKind::divergent;
+  }
+}
+
+/// Did the fault that must show first change nothing? Where it acted, it may have kept the other from acting.
+bool is_idle(const PlantedFault& fault, const RunConfig& config, const CellResult& result) {
+  if (!result.failure || result.failure->kind != FailureKind::idle) return false;
+  const auto idle = split_words(result.failure->operation, ' ');
+  const char* const key = fault.mutant == config.mutant ? "mutant" : "second_mutant";
+  return std::find(idle.begin(), idle.end(), key) != idle.end();
+}
+
+std::string planted_words(const RunConfig& config) {
+  std::string text;
+  for (const MutantConfig* mutant : {&config.mutant, &config.second_mutant}) {
+    if (mutant->name == "none") continue;
+    const MutantEntry* entry = find_mutant(mutant->name);
+    if (entry)
+      text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", mutant->name, drawn_words(*entry, *mutant));
+  }
+  return text.empty() ? "nothing" : text;
+}
+
+std::string said_words(const CellResult& result) {
+  std::string text = name_of(result.verdict);
+  if (result.failure && result.failure->kind == FailureKind::idle) return text + ": " + result.failure->message;
+  if (result.mechanism && result.mechanism->first_divergence) {
+    const Divergence& d = *result.mechanism->first_divergence;
+    text += fmt::format(" at step {}, {}{}{}", d.step, d.phase, d.where.empty() ? "" : ", ", d.where);
+    if (d.rank >= 0) text += fmt::format(", rank {}", d.rank);
+  } else if (result.failure) {
+    text += fmt::format(": rank {} {} after {} steps", result.failure->rank, to_word(result.failure->kind),
+                        result.failure->step);
+    if (!result.failure->message.empty()) text += ": " + result.failure->message;
+  }
+  const std::string code = cause_code_of(result);
+  return text + (code.empty() ? "; no cause" : "; " + code);
+}
+
+std::string wrong_words(const TrialScore& score) {
+  if (!score.planted) return "false alarm";
+  if (score.idle) return "never acted";
+  if (!score.caught) return "missed";
+  if (score.wrong_cause) return "wrong cause";
+  if (!score.exact_step) return "another step";
+  if (!score.exact_place) return "another place";
+  return "not named";
+}
+
+std::vector<std::pair<std::string, std::string>> drawn_rows(const Cell& cell) {
+  const RunConfig& config = cell.config;
+  std::vector<std::pair<std::string, std::string>> rows{
+      {"layout", layout_name(config.layout)},
+      {"seed", std::to_string(config.seed)},
+      {"steps", std::to_string(config.steps)},
+      {"planted", planted_words(config)}};
+  for (const auto& [key, value] : config_fields(config)) {
+    if (key == "optimizer" || key == "clip_norm" || key == "dropout" || key == "trace")
+      rows.emplace_back(key, value);
+  }
+  return rows;
+}
+
+void slim(const Cell& cell, CellResult& result) {
+  result.curves.clear();
+  result.config.clear();
+  result.settings = drawn_rows(cell);
+  if (!result.mechanism) return;
+  const auto& first = result.mechanism->first_divergence;
+  std::erase_if(result.mechanism->forced,
+                [&first](const ForcedStep& step) { return !first || step.step != first->step; });
+}
+
+void count(const TrialScore& score, DetectionRow& row) {
+  ++row.trials;
+  row.caught += score.caught;
+  row.exact_step += score.caught && score.exact_step;
+  row.exact_place += score.caught && score.exact_place;
+  row.exact += score.caught && score.exact();
+  row.right_cause += score.caught && score.right_cause;
+  row.wrong_cause += score.wrong_cause;
+  row.by_loss_curve += score.by_loss_curve;
+  if (score.detector >= 0) ++row.first_found[static_cast<std::size_t>(score.detector)];
+}
+
+/// The mutant's row, made where there is none yet.
+DetectionRow& row_of(Detection& detection, const std::string& mutant) {
+  const auto row = std::ranges::find(detection.rows, mutant, &DetectionRow::mutant);
+  if (row != detection.rows.end()) return *row;
+  DetectionRow fresh;
+  fresh.mutant = mutant;
+  fresh.report = find_mutant(mutant)->report;
+  fresh.first_found.assign(detection.detectors.size(), 0);
+  return detection.rows.emplace_back(std::move(fresh));
+}
+
+DetectionRow total_of(const std::vector<DetectionRow>& rows) {
+  DetectionRow total;
+  for (const DetectionRow& row : rows) {
+    total.trials += row.trials;
+    total.caught += row.caught;
+    total.exact += row.exact;
+    total.right_cause += row.right_cause;
+    total.wrong_cause += row.wrong_cause;
+    total.by_loss_curve += row.by_loss_curve;
+    total.exact_trials += row.exact_trials;
+    total.exact_found += row.exact_found;
+  }
+  return total;
+}
+
+DetectionRate asked(DetectionRate rate, double share) {
+  rate.asked = share;
+  // Nothing was tried: nothing is refused.
+  rate.enough = rate.of == 0 || static_cast<double>(rate.hits) >= share * static_cast<double>(rate.of);
+  return rate;
+}
+
+DetectionRate forbidden(DetectionRate rate) {
+  rate.asked = 0;
+  rate.at_most = true;
+  rate.enough = rate.hits == 0;
+  return rate;
+}
+
+/// `idle`: trials whose fault never acted, which the rows leave out. `exact`: of free runs in exact arithmetic, where every
+/// fault must show at its step and place.
+void set_rates(Detection& detection, int64_t idle, bool exact) {
+  const DetectionRow all = total_of(detection.rows);
+  auto& rates = detection.rates;
+  rates.push_back(asked(detection_rate("caught", all.caught, all.trials), exact ? 1 : kAskedCaught));
+  // Of mutants of which none can act nothing is known.
+  if (all.trials + all.exact_trials == 0 && !detection.left_out.empty()) rates.back().enough = false;
+  rates.push_back(asked(detection_rate("of these at the exact step and place", all.exact, all.caught),
+                        exact ? 1 : kAskedExact));
+  rates.push_back(asked(detection_rate("named rightly", all.right_cause, all.trials), kAskedNamed));
+  rates.push_back(forbidden(detection_rate("named wrongly", all.wrong_cause, all.trials)));
+  rates.push_back(
+      forbidden(detection_rate("false alarms on clean pairs", detection.false_alarms, detection.clean)));
+  if (all.exact_trials > 0) {
+    rates.push_back(asked(detection_rate("found at the exact step and place by a free run in exact arithmetic",
+                                         all.exact_found, all.exact_trials),
+                          1));
+  }
+  if (idle > 0) rates.push_back(forbidden(detection_rate("never acted", idle, all.trials + idle)));
+  rates.push_back(detection_rate("found by comparing loss curves", all.by_loss_curve, all.trials));
+  detection.passed =
+      std::all_of(rates.begin(), rates.end(), [](const DetectionRate& rate) { return rate.enough; });
+}
+
+}  // namespace
+
+bool TrialScore::is_found() const { return planted && !idle && caught && exact(); }
+
+bool TrialScore::is_right() const { return planted ? is_found() && right_cause : !caught; }
+
+const std::vector<std::string>& detector_names() {
+  static const std::vector<std::string> names{"samples", "random",  "control", "ledger",   "energies", "loss",
+                                              "local",   "reduced", "update",  "replicas", "failed"};
+  return names;
+}
+
+TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_gap) {
+  TrialScore score;
+  const std::optional<PlantedFault> fault = first_planted(cell.config);
+  score.planted = fault.has_value();
+  score.by_loss_curve = !(loss_gap <= kLossCurveTolerance);
+  if (!fault) {
+    const bool inside =
+        result.verdict == VerdictKind::identical || result.verdict == VerdictKind::within_envelope;
+    score.caught = !inside || (result.mechanism && result.mechanism->cause);
+    return score;
+  }
+  score.idle = is_idle(*fault, cell.config, result);
+  if (score.idle) return score;
+  if (fault->entry->phase == "failed")
+    score_failure(*fault, result, score);
+  else
+    score_divergence(*fault, result, score);
+  const std::string code = cause_code_of(result);
+  const std::vector<std::string> right = right_causes(*fault, cell.config.layout.world_size);
+  score.right_cause = std::find(right.begin(), right.end(), code) != right.end();
+  score.wrong_cause = !code.empty() && code != "unexplained" && !score.right_cause;
+  return score;
+}
+
+Detection score_detection(const Matrix& matrix, std::vector<CellResult>& cells,
+                          const std::vector<double>& loss_gaps) {
+  Detection detection;
+  detection.detectors = detector_names();
+  detection.loss_tolerance = kLossCurveTolerance;
+  DetectionRow pairs;
+  pairs.mutant = "pairs";
+  pairs.first_found.assign(detection.detectors.size(), 0);
+  int64_t idle = 0;
+  const auto is_exact = [](const Cell& cell) { return cell.config.arithmetic == Arithmetic::exact; };
+  // Where others are native, trials in exact arithmetic stand beside them.
+  const bool exact = !matrix.cells.empty() && std::ranges::all_of(matrix.cells, is_exact);
+  detection.left_out = section_of<DetectionConfig>(matrix).left_out;
+  std::vector<TrialScore> scores;
+  std::set<std::string> acted;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    scores.push_back(score_trial(matrix.cells[i], cells[i], loss_gaps[i]));
+    if (!scores.back().idle) acted.insert(matrix.cells[i].config.mutant.name);
+  }
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Cell& cell = matrix.cells[i];
+    CellResult& result = cells[i];
+    const TrialScore& score = scores[i];
+    if (score.idle && !acted.contains(cell.config.mutant.name)) {
+      // It did nothing in any of its trials: nothing here lets it act.
+      const std::string& name = cell.config.mutant.name;
+      if (std::ranges::find(detection.left_out, name, &LeftOutMutant::mutant) == detection.left_out.end()) {
+        detection.left_out.push_back({name, result.failure->message});
+      }
+      result.as_expected = true;
+      slim(cell, result);
+      continue;
+    }
+    if (result.failure && result.failure->kind == FailureKind::idle && !score.idle && result.mechanism) {
+      result.failure.reset();  // The trial is that of its first fault.
+      result.verdict = result.mechanism->verdict;
+    }
+    const bool beside = !exact && cell.config.arithmetic == Arithmetic::exact;
+    result.as_expected = beside ? score.is_found() : score.is_right();
+    if (!score.planted) {
+      ++detection.clean;
+      detection.false_alarms += score.caught;
+    } else if (beside) {
+      DetectionRow& row = row_of(detection, cell.config.mutant.name);
+      ++row.exact_trials;
+      row.exact_found += score.is_found();
+    } else if (score.idle) {
+      ++idle;
+    } else if (cell.config.second_mutant.name != "none") {
+      count(score, pairs);
+    } else {
+      count(score, row_of(detection, cell.config.mutant.name));
+    }
+    if (!result.as_expected) {
+      detection.misses.push_back({result.scenario, wrong_words(score), planted_words(cell.config),
+                                  said_words(result), result.rerun});
+    }
+    slim(cell, result);
+  }
+  if (pairs.trials > 0) detection.rows.push_back(std::move(pairs));
+  set_rates(detection, idle, exact);
+  return detection;
+}
+
+std::vector<std::string> detection_sentences(const Detection& detection) {
+  std::string text;
+  for (const DetectionRate& rate : detection.rates) {
+    if (rate.enough) continue;
+    text += fmt::format("{}{} {} of {}", text.empty() ? "" : "; ", rate.what, rate.hits, rate.of);
+    if (rate.at_most)
+      text += ", where none is allowed";
+    else
+      text += fmt::format(", where {:.0f} % are required", 100 * rate.asked);
+  }
+  std::vector<std::string> sentences;
+  if (!text.empty()) sentences = {"The detectors fall short: " + text + "."};
+  const DetectionRow all = total_of(detection.rows);
+  if (text.empty()) {
+    sentences = {fmt::format(
+              "{} of {} planted faults were caught, {} of them at the exact step and place, {} named rightly "
+              "and {} wrongly; {} false alarms on {} clean pairs.",
+              all.caught, all.trials, all.exact, all.right_cause, all.wrong_cause, detection.false_alarms,
+              detection.clean),
+          fmt::format("Comparing loss curves would have found {} of them.", all.by_loss_curve)};
+  }
+  if (std::string left_out = left_out_words(detection.left_out); !left_out.empty()) {
+    left_out[0] = 'L';
+    sentences.push_back(left_out + ".");
+  }
+  return sentences;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,124 @@
+// What `question: detection` asks of a config: which faults are planted, and how many trials are drawn.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/counted.h"
+#include "harness/verdict/config/mutants.h"
+#include "harness/verdict/config/seeds.h"
+#include "harness/verdict/plan/planned_run.h"
+#include "harness/verdict/config/ranges.h"
+#include "harness/verdict/plan/question.h"
+#include "harness/verdict/plan/schema.h"
+#include "harness/verdict/questions/detection/trials.h"
+
+namespace lockstep::questions::detection {
+namespace {
+
+constexpr Layout kReferenceLayout{1, 24};
+#define DETECTION(member, ...)                                            \
+  {                                                                       \
+    {"detection." #member, __VA_ARGS__}, [](Matrix& m) -> FieldRef {              \
+      return &section_of<DetectionConfig>(m).member;                           \
+    }                                                                        \
+  }
+const std::array kFields{
+    MatrixField DETECTION(pairs, Range{0, 10000}, "trials",
+                          "trials of a detection matrix with two mutants at once"),
+    MatrixField DETECTION(clean, Range{0, 100000}, "trials", "trials of a detection matrix without a mutant"),
+    MatrixField DETECTION(exact, Range{}, "",
+                          "each mutant's trials again as free runs in exact arithmetic, 8x3 against 1x24"),
+    MatrixField DETECTION(steps, Range{2, 1000}, "steps",
+                          "length of a detection matrix's runs; clean ones have 1 to so many"),
+    MatrixField DETECTION(draw_seed, ranges::kSeed, "", "seed of all of a detection matrix's draws"),
+};
+#undef DETECTION
+
+SchemaJson mutants_schema() {
+  SchemaJson mutant{{"type", "string"}};
+  for (const MutantEntry& entry : mutant_entries()) mutant["enum"].push_back(std::string(entry.name));
+  const SchemaJson all{{"type", "string"}, {"enum", {"all"}}};
+  return {{"anyOf", {all, {{"type", "array"}, {"items", mutant}, {"minItems", 1}, {"uniqueItems", true}}}},
+          {"description", "mutants of a detection matrix, planted one at a time"}};
+}
+
+const std::array kKeys{
+    QuestionKey{.key = "detection.mutants",
+                .read =
+                    [](const Entry& entry, MatrixSource& source, Problems& problems) {
+                      read_mutants(entry, section_of<DetectionConfig>(source.matrix), problems);
+                    },
+                .schema = &mutants_schema,
+                .settable = true},
+    QuestionKey{.key = "detection.seeds",
+                .read =
+                    [](const Entry& entry, MatrixSource& source, Problems& problems) {
+                      read_seeds(entry.value, section_of<DetectionConfig>(source.matrix).seeds, problems);
+                    },
+                .schema = &seeds_schema,
+                .settable = true},
+};
+
+/// Length, seeds, forced steps (all), no certification.
+void finish(MatrixSource& source, Problems& problems) {
+  constexpr std::array<std::string_view, 9> kNotOurs{"reference", "axes",           "exclude",
+                                                     "include",   "power_controls", "expect",
+                                                     "layout",    "steps",          "mutant.name"};
+  for (const std::string_view key : kNotOurs) {
+    // The reference's own keys have places, too.
+    const bool of_reference = (key == "layout" || key == "steps") && source.places.contains("reference");
+    if (!source.places.contains(key) || of_reference) continue;
+    problems.add(source.place_of(key),
+                 fmt::format("{} is not allowed in a detection matrix, which draws its trials{}", key,
+                             key == "steps" ? "; give detection.steps" : ""));
+    source.sound = false;
+  }
+  Matrix& matrix = source.matrix;
+  const DetectionConfig& own = section_of<DetectionConfig>(matrix);
+  source.base.steps = own.steps;
+  source.base.layout = kReferenceLayout;
+  if (!source.set_keys.contains("seeds") && !source.places.contains("seeds")) matrix.seeds = own.seeds;
+  // Every step is forced, so that the first one that differs is the one that is named.
+  if (!source.places.contains("forced_steps")) {
+    matrix.forced_steps.clear();
+    for (int64_t step = 0; step < own.steps; ++step) matrix.forced_steps.push_back(step);
+  }
+  if (!source.places.contains("certify_steps")) matrix.certify_steps = 0;
+}
+
+std::string headline(const Matrix& matrix) {
+  const DetectionConfig& own = section_of<DetectionConfig>(matrix);
+  const std::string text =
+      fmt::format("{}, each of 1 to {} steps", counted(static_cast<int64_t>(matrix.cells.size()), "trial"), own.steps);
+  const std::string left_out = left_out_words(own.left_out);
+  return left_out.empty() ? text : text + "; " + left_out;
+}
+
+/// Trials are many: "flip_bit" of "flip_bit #3", "1x24" of "1x24 #5d9e2c7a".
+std::string line_of(const PlannedRun& run) {
+  if (run.cell.find(" + ") != std::string::npos) return "pairs";
+  return run.cell.substr(0, run.cell.rfind(" #"));
+}
+
+}  // namespace
+
+const QuestionPlan& plan() {
+  static const QuestionPlan kPlan{
+      .name = "detection",
+      .help = "which planted faults are found",
+      .references = References::own,
+      .section = []() -> std::any { return DetectionConfig{}; },
+      .fields = []() -> std::span<const MatrixField> { return kFields; },
+      .keys = []() -> std::span<const QuestionKey> { return kKeys; },
+      .finish = &finish,
+      .cells = &detection_cells,
+      .headline = &headline,
+      .line_of = &line_of,
+  };
+  return kPlan;
+}
+
+}  // namespace lockstep::questions::detection

@@ -1,0 +1,40 @@
+#pragma once
+// The detection matrix: trials of planted faults and of none, each drawn from keys alone.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/results/results.h"
+
+namespace lockstep {
+
+/// What a detection matrix plants and draws.
+struct DetectionConfig {
+  std::vector<std::string> mutants;           ///< planted one at a time; empty: all of the table
+  std::vector<int64_t> seeds{0, 1, 2, 3, 4};  ///< trials of each mutant
+  int64_t pairs = 30;                         ///< trials with two mutants at once
+  int64_t clean = 1000;                       ///< trials with none
+  int64_t steps = 20;                         ///< of every planted run; clean ones have 1 to so many
+  int64_t draw_seed = 1;                      ///< of everything that is drawn
+  /// Each mutant's trials again in exact arithmetic, 8x3 against one process, without a forced step.
+  bool exact = false;
+  std::vector<LeftOutMutant> left_out;  ///< that cannot act here; filled as trials are drawn
+};
+
+/// Reads `all` or a list of mutants.
+void read_mutants(const Entry& entry, DetectionConfig& detection, Problems& problems);
+
+/// "left out, for they cannot act here: NAME (REASON); …", or empty.
+std::string left_out_words(const std::vector<LeftOutMutant>& left_out);
+
+/// Cells of a detection matrix: mutants x seeds ("flip_bit #3"), then pairs ("flip_bit + grad_scale #7"),
+/// then, if asked for, mutants x seeds in exact arithmetic ("flip_bit exact #3"), then clean ones ("clean #512"). What a trial draws (layout, optimizer, rank, step, tensor, bit, factor) is
+/// a hash of (draw_seed, its name, what is drawn), so that a trial is the same whatever else is in the
+/// matrix. References are one process of the same global batch; trials of one seed draw from few settings, so
+/// that they share references. A mutant that cannot show within detection.steps, or whose own settings the rest of the config refuses, is left
+/// out; where none is left of those that are asked for, that is a problem.
+std::vector<Cell> detection_cells(MatrixSource& source, Problems& problems);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#pragma once
+// What the runs of a matrix left, as its judge looks things up.
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "harness/verdict/evidence/planned_arms.h"
+#include "harness/verdict/evidence/run_evidence.h"
+#include "harness/verdict/questions/judge.h"
+
+namespace lockstep {
+
+/// A failure that the judge sees, not the launcher: see Failure::kind.
+Failure judge_failure(FailureKind kind, const std::string& run, std::string message);
+
+class MatrixEvidence {
+ public:
+  /// Gathers every run, `options.jobs` at a time.
+  MatrixEvidence(const Plan& plan, const JudgeOptions& options, const RankResultReader& read);
+
+  const Plan& plan() const { return plan_; }
+  const Matrix& matrix() const { return plan_.matrix; }
+  const JudgeOptions& options() const { return options_; }
+  const PlannedArms& arms() const { return arms_; }
+  std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
+  const RunEvidence& of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
+  /// What the cell's runs left, by seed; null where the plan has no such run.
+  std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
+
+ private:
+  const Plan& plan_;
+  const JudgeOptions& options_;
+  const PlannedArms arms_;
+  std::vector<RunEvidence> evidence_;  ///< of plan_.runs
+  std::unordered_map<std::string, std::size_t> index_;
+};
+
+}  // namespace lockstep

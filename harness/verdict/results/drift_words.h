@@ -1,0 +1,21 @@
+#pragma once
+// How far rounding alone carried a run, in words: the same in a summary and on the terminal.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/verdict/results/results.h"
+
+namespace lockstep {
+
+/// What CurveBand::metric calls the distance of the parameters; and of those whose gradient is zero by symmetry, so that
+/// rounding alone moves them: under Adam by as much as any other.
+inline constexpr std::string_view kParameterDrift = "parameters";
+inline constexpr std::string_view kIdleParameterDrift = "parameters without a gradient";
+
+/// "Up to step 299 rounding alone carried the parameters at most 3.1e-05 of their length apart, the training loss at most
+/// 4.0e-06, the 24-way accuracy not at all." Empty of no drift.
+std::string drift_sentence(const std::vector<CurveBand>& drift);
+
+}  // namespace lockstep

@@ -1,0 +1,374 @@
+#include "harness/verdict/stats/outcome.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+
+#include "harness/base/counted.h"
+#include "harness/base/special_values.h"
+#include "harness/verdict/results/interval_words.h"
+#include "harness/verdict/results/metric_names.h"
+#include "harness/verdict/stats/decision.h"
+#include "harness/verdict/stats/estimates.h"
+#include "harness/verdict/stats/power.h"
+#include "harness/verdict/stats/skewness.h"
+#include "harness/verdict/stats/stats.h"
+
+namespace lockstep {
+namespace {
+
+void refuse_unpaired(const OutcomeInputs& inputs) {
+  std::vector<std::string> alone;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) {
+    if (!inputs.reference_metrics.contains(seed))
+      alone.push_back(fmt::format("{} ({} alone)", seed, inputs.cell));
+  }
+  for (const auto& [seed, metrics] : inputs.reference_metrics) {
+    if (!inputs.cell_metrics.contains(seed))
+      alone.push_back(fmt::format("{} ({} alone)", seed, inputs.reference));
+  }
+  if (!alone.empty()) {
+    throw OutcomeError(
+        FailureKind::lost, fmt::format("seeds without a partner: {}; a paired comparison needs both runs of each seed",
+                            fmt::join(alone, ", ")));
+  }
+  if (inputs.cell_metrics.empty()) throw OutcomeError(FailureKind::lost, inputs.cell + ": no seed has run");
+}
+
+/// "8x3 local, seed 6: train_loss is nan": the first value of the metric that is not finite; empty if all
+/// are.
+std::string nonfinite_value(const OutcomeInputs& inputs, const std::string& metric) {
+  for (const auto& [arm, seeds] : {std::pair(inputs.cell, &inputs.cell_metrics),
+                                   std::pair(inputs.reference, &inputs.reference_metrics)}) {
+    for (const auto& [seed, metrics] : *seeds) {
+      const auto found = metrics.find(metric);
+      if (found == metrics.end() || std::isfinite(found->second)) continue;
+      return fmt::format("{}, seed {}: {} is {}", arm, seed, metric, found->second);
+    }
+  }
+  return "";
+}
+
+/// The metric of every seed of one arm; nothing if no seed has it.
+std::optional<std::vector<double>> values_of(const std::string& arm, const MetricsBySeed& seeds,
+                                             const std::string& metric) {
+  std::vector<double> values;
+  std::vector<std::string> missing;
+  for (const auto& [seed, metrics] : seeds) {
+    const auto found = metrics.find(metric);
+    if (found == metrics.end()) {
+      missing.push_back(std::to_string(seed));
+      continue;
+    }
+    values.push_back(found->second);
+  }
+  if (values.empty()) return std::nullopt;
+  if (!missing.empty()) {
+    throw OutcomeError(FailureKind::unmeasured,
+                       fmt::format("{}: seeds {} have no {}", arm, fmt::join(missing, ", "), metric));
+  }
+  return values;
+}
+
+struct PairedMetric {
+  MetricDifference difference;
+  PairedSummary summary;
+  std::vector<double> differences;
+};
+
+/// Nothing if one of the arms did not measure it at all.
+std::optional<PairedMetric> pair_metric(const OutcomeInputs& inputs, const std::string& metric) {
+  const auto cell = values_of(inputs.cell, inputs.cell_metrics, metric);
+  const auto reference = values_of(inputs.reference, inputs.reference_metrics, metric);
+  if (!cell || !reference) return std::nullopt;
+  PairedMetric paired;
+  for (std::size_t i = 0; i < cell->size(); ++i) paired.differences.push_back((*cell)[i] - (*reference)[i]);
+  paired.summary = summarize_differences(paired.differences);
+  const double level = 1.0 - inputs.primary.alpha;
+  MetricDifference& d = paired.difference;
+  d.metric = metric;
+  d.reference_mean = summarize_differences(*reference).mean;
+  d.cell_mean = summarize_differences(*cell).mean;
+  d.mean = paired.summary.mean;
+  d.sd = paired.summary.sd;
+  d.interval = student_interval(paired.summary, level).value_or(Interval{-kInfinity, kInfinity, level});
+  d.has_direction = higher_is_better(metric).has_value();
+  d.higher_is_better = higher_is_better(metric).value_or(true);
+  return paired;
+}
+
+/// Bound of the sd, power, seeds needed and what could be seen: what a design can show, whatever difference was
+/// measured.
+void plan_design(const PairedSummary& summary, Outcome& outcome) {
+  outcome.sd_upper = sd_upper_bound(summary);
+  outcome.detectable = std::numeric_limits<double>::infinity();
+  if (outcome.n < 2) {
+    outcome.seeds_needed = outcome.seeds_needed_half = 2;
+    return;
+  }
+  const PowerQuestion equal{outcome.n, outcome.sd_upper, outcome.margin, outcome.alpha, 0.0, outcome.test};
+  outcome.detectable = detectable_difference(equal);
+  PowerQuestion half = equal;
+  half.true_difference = outcome.margin / 2.0;
+  outcome.power = equivalence_power(equal);
+  outcome.power_half = equivalence_power(half);
+  if (outcome.verdict != VerdictKind::inconclusive) return;
+  outcome.seeds_needed = seeds_needed(equal);
+  outcome.seeds_needed_half = seeds_needed(half);
+}
+
+/// +1: the interval lies wholly on the better side of 0, -1: on the worse side, 0: neither, or no direction.
+int sense_of(const MetricDifference& d) {
+  if (!d.has_direction) return 0;
+  const int sign = d.interval.low > 0 ? 1 : d.interval.high < 0 ? -1 : 0;
+  return d.higher_is_better ? sign : -sign;
+}
+
+/// "0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds)".
+std::string size_in_words(const Outcome& o) {
+  const MetricDifference& d = o.primary;
+  const bool lower = d.mean < 0;
+  const double low = lower ? -d.interval.high : d.interval.low;
+  const double high = lower ? -d.interval.low : d.interval.high;
+  return fmt::format("{} {} ({} interval {} to {}, {}){}", format_difference(std::abs(d.mean), o.margin),
+                     lower ? "lower" : "higher", level_words(d.interval.level), format_difference(low, o.margin),
+                     format_difference(high, o.margin), pairs_in_words(o), middle_in_words(o));
+}
+
+/// ", although its training loss reads better": other metrics that speak against the primary one, or nothing.
+std::string disagreement(const Outcome& o) {
+  const int sense = sense_of(o.primary);
+  if (sense == 0) return "";
+  std::vector<std::string> against, all;
+  for (const MetricDifference& other : o.others) {
+    all.push_back(other.metric);
+    if (sense_of(other) == -sense) against.push_back(other.metric);
+  }
+  all.push_back(o.metric);
+  // Where a curve's end speaks, its area says nothing more.
+  std::erase_if(against, [&](const std::string& metric) {
+    return metric.starts_with(kAreaPrefix) &&
+           std::ranges::find(all, metric.substr(kAreaPrefix.size())) != all.end();
+  });
+  if (against.empty()) return "";
+  // The training loss first: it is the one that people watch.
+  std::ranges::stable_partition(against,
+                                [](const std::string& metric) { return metric.starts_with("train_"); });
+  const bool plural = metric_list(against, all).find(" and ") != std::string::npos;
+  return fmt::format(", although {} {} {}", metric_list(against, all), plural ? "read" : "reads",
+                     sense < 0 ? "better" : "worse");
+}
+
+int decimals_of(double margin) {
+  const double digits = margin > 0 ? 1.0 - std::floor(std::log10(margin)) : 6.0;
+  return static_cast<int>(std::clamp(digits, 0.0, 12.0));
+}
+
+std::string count_of(int seeds) { return seeds >= kMostSeeds ? "10,000 or more" : std::to_string(seeds); }
+
+std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
+  const std::string pairs = pairs_in_words(o);
+  const std::string mean = format_signed_difference(o.primary.mean, o.margin);
+  if (o.n < 2) {
+    return fmt::format(
+        "{} is undecided: {} differs by {} with one seed, which shows no spread; at least 2 seeds are "
+        "needed, more if they scatter.",
+        inputs.cell, o.metric, mean);
+  }
+  const std::string shape = is_skewed(o) ? "; " + skew_in_words(o) : "";
+  switch (o.verdict) {
+    case VerdictKind::equivalent:
+      return fmt::format("{} learns the same: {} differs by {} ({}){}, inside the margin of {} ({}{}){}.", inputs.cell,
+                         o.metric, mean, interval_in_words(o.equivalence, o.margin), middle_in_words(o), o.margin, pairs,
+                         beyond_in_words(o), shape);
+    case VerdictKind::divergent: {
+      const int sense = sense_of(o.primary);
+      return fmt::format("{} learns {}: {}{}.", inputs.cell,
+                         sense < 0   ? "worse"
+                         : sense > 0 ? "better"
+                                     : "differently",
+                         difference_in_words(o, o.metric), shape);
+    }
+    default:
+      return fmt::format("{} is undecided: {} differs by {} ({}){} against a margin of {} ({}){}; {}{}.", inputs.cell,
+                         o.metric, mean, interval_in_words(o.primary.interval, o.margin), middle_in_words(o), o.margin,
+                         pairs, disagreement(o), seeds_in_words(o), shape);
+  }
+}
+
+}  // namespace
+
+std::string format_difference(double value, double margin) {
+  std::string text = fmt::format("{:.{}f}", value, decimals_of(margin));
+  // "-0.000" says no more than "0.000".
+  if (text.starts_with('-') && text.find_first_of("123456789") == std::string::npos && std::isfinite(value)) {
+    text.erase(0, 1);
+  }
+  return text;
+}
+
+std::string format_at_least(double value, double margin) {
+  const double unit = std::pow(10.0, -decimals_of(margin));
+  return format_difference(std::isfinite(value) ? std::ceil(value / unit) * unit : value, margin);
+}
+
+std::string format_signed_difference(double value, double margin) {
+  const std::string text = format_difference(value, margin);
+  return text.starts_with('-') ? text : "+" + text;
+}
+
+std::string interval_in_words(const Interval& interval, double margin) {
+  return fmt::format("{} interval {} to {}", level_words(interval.level),
+                     format_signed_difference(interval.low, margin),
+                     format_signed_difference(interval.high, margin));
+}
+
+std::string figures_in_words(const Outcome& o) {
+  const std::string mean = format_signed_difference(o.primary.mean, o.margin);
+  if (o.n < 2) return mean + ", one seed, which has no interval";
+  return fmt::format("{}, {}, {}", mean, interval_in_words(o.primary.interval, o.margin), pairs_in_words(o));
+}
+
+double samples_ratio(const RunConfig& cell, const RunConfig& reference) {
+  const auto seen = [](const RunConfig& config) {
+    return static_cast<double>(steps_to_run(config)) * meant_layout(config).global_batch();
+  };
+  return seen(reference) > 0 ? seen(cell) / seen(reference) : 1;
+}
+
+std::string pairs_in_words(const Outcome& o) {
+  const std::string pairs = counted(o.n, "paired seed");
+  return o.samples_ratio == 1 ? pairs : fmt::format("{}, {:.3g} times the samples", pairs, o.samples_ratio);
+}
+
+std::string middle_in_words(const Outcome& o) { return o.test == OutcomeTest::sign ? " in the median" : ""; }
+
+std::string beyond_in_words(const Outcome& o) {
+  if (o.test != OutcomeTest::sign) return "";
+  const auto beyond = std::ranges::count_if(o.differences, [&](double d) { return std::abs(d) >= o.margin; });
+  if (beyond == 0) return "";
+  return fmt::format(", of which {} {} beyond it", beyond, beyond == 1 ? "lies" : "lie");
+}
+
+bool leaves_out(const Interval& interval, double size) {
+  const auto holds = [&](double value) { return interval.low <= value && value <= interval.high; };
+  return !holds(size) && !holds(-size);
+}
+
+std::string seeds_in_words(const Outcome& o) {
+  const Interval& interval = o.primary.interval;
+  const std::string half = count_of(o.seeds_needed_half);
+  // Tests at the full level after each addition find too often what is not there.
+  const std::string anew =
+      "; they are counted for one test: to add seeds to these and test again, take seeds: auto";
+  const std::string near = "the true difference may lie near the margin or beyond it";
+  if (leaves_out(interval, 0)) {
+    if (leaves_out(interval, o.margin / 2) || o.seeds_needed_half <= o.n)
+      return fmt::format("the interval leaves 0 out, and {}, where no number of seeds is sure to decide", near);
+    return fmt::format("the interval leaves 0 out: {} seeds would decide this with probability {:g} if the true "
+                       "difference is half the margin{}",
+                       half, kWantedPower, anew);
+  }
+  if (o.seeds_needed > o.n) {
+    return fmt::format(
+        "{} seeds would decide this with probability {:g} if the true difference is 0, {} if it is half the "
+        "margin{}",
+        count_of(o.seeds_needed), kWantedPower, half, anew);
+  }
+  if (o.seeds_needed_half > o.n) {
+    return fmt::format(
+        "{} seeds would do with probability {:g} if the true difference were 0, so {}: {} would decide this if it is "
+        "half the margin{}",
+        count_of(o.seeds_needed), kWantedPower, near, half, anew);
+  }
+  return fmt::format(
+      "{} seeds would do with probability {:g} if the true difference were half the margin, so {}, where no number "
+      "of seeds is sure to decide",
+      half, kWantedPower, near);
+}
+
+std::string family_in_words(const Outcome& outcome) {
+  if (outcome.n < 2 || outcome.p_holm <= outcome.alpha) return "";
+  return fmt::format("; among the matrix's cells it may be chance (Holm's p {:.2g})", outcome.p_holm);
+}
+
+void adjust_for_family(std::vector<CellResult>& cells) {
+  std::vector<Outcome*> family;
+  std::vector<double> p;
+  for (CellResult& cell : cells) {
+    if (!cell.outcome) continue;
+    cell.outcome->p_holm = cell.outcome->p_different;
+    if (cell.power_control || cell.noise || cell.anchor || cell.failure || cell.outcome->n < 2) continue;
+    family.push_back(&*cell.outcome);
+    p.push_back(cell.outcome->p_different);
+  }
+  const std::vector<double> adjusted = holm_adjusted(p);
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    Outcome& outcome = *family[i];
+    outcome.p_holm = adjusted[i];
+    if (outcome.verdict != VerdictKind::divergent || !outcome.sentence.ends_with('.')) continue;
+    outcome.sentence.insert(outcome.sentence.size() - 1, family_in_words(outcome));
+  }
+}
+
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words) {
+  return fmt::format("{} {}{}", metric_in_words, size_in_words(outcome), disagreement(outcome));
+}
+
+Outcome judge_outcome(const OutcomeInputs& inputs) {
+  refuse_unpaired(inputs);
+  const Primary& primary = inputs.primary;
+  const std::string bad = nonfinite_value(inputs, primary.metric);
+  if (!bad.empty()) throw OutcomeError(FailureKind::nonfinite, bad);
+  const auto paired = pair_metric(inputs, primary.metric);
+  if (!paired) {
+    throw OutcomeError(FailureKind::unmeasured, fmt::format("{} against {}: no run has the primary metric {}",
+                                                 inputs.cell, inputs.reference, primary.metric));
+  }
+  Outcome outcome;
+  outcome.metric = primary.metric;
+  outcome.samples_ratio = inputs.samples_ratio;
+  outcome.margin = primary.margin;
+  outcome.alpha = primary.alpha;
+  outcome.test = primary.test;
+  outcome.n = paired->summary.n;
+  outcome.primary = paired->difference;
+  outcome.differences = paired->differences;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) outcome.seeds.push_back(seed);
+  const Decision decision = decide_fully(paired->differences, primary);
+  outcome.verdict = decision.verdict;
+  outcome.primary.mean = decision.middle;
+  outcome.primary.interval = decision.interval;
+  outcome.equivalence = decision.equivalence;
+  plan_design(paired->summary, outcome);
+  outcome.p_equivalent = decision.p.equivalent;
+  outcome.p_different = outcome.p_holm = decision.p.different;
+  outcome.estimates = estimate_middle(paired->differences, primary.alpha);
+  outcome.skewness = skewness_of(paired->differences);
+  outcome.p_skewed = skewness_p(paired->differences);
+
+  std::set<std::string> names;
+  for (const auto& [seed, metrics] : inputs.cell_metrics) {
+    for (const auto& [name, value] : metrics) names.insert(name);
+  }
+  for (const auto& [seed, metrics] : inputs.reference_metrics) {
+    for (const auto& [name, value] : metrics) names.insert(name);
+  }
+  names.erase(primary.metric);
+  for (const std::string& name : names) {
+    const std::string unusable = nonfinite_value(inputs, name);
+    if (!unusable.empty()) {
+      outcome.notes.push_back(unusable);
+      continue;
+    }
+    if (const auto other = pair_metric(inputs, name)) outcome.others.push_back(other->difference);
+  }
+  outcome.sentence = sentence_of(inputs, outcome);
+  return outcome;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,85 @@
+#pragma once
+// Does a cell learn the same as its reference? Paired over seeds, on metrics alone: blind to what was
+// configured.
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/evidence/run_evidence.h"
+#include "harness/verdict/results/results.h"
+
+namespace lockstep {
+
+/// The arms cannot be compared: seeds without a partner, a metric that is missing or not finite; says which.
+class OutcomeError : public std::runtime_error {
+ public:
+  /// `kind`: lost, unmeasured or nonfinite.
+  OutcomeError(FailureKind kind, const std::string& what)
+      : std::runtime_error(what), kind_(kind) {}
+  FailureKind kind() const { return kind_; }
+
+ private:
+  FailureKind kind_;
+};
+
+struct OutcomeInputs {
+  std::string cell, reference;  ///< names, for the sentence
+  const MetricsBySeed& cell_metrics;
+  const MetricsBySeed& reference_metrics;
+  Primary primary;
+  double samples_ratio = 1;  ///< samples that the cell's runs saw over those of the reference's
+};
+
+/// Verdict, intervals, estimates, power and sentence of one cell. Throws OutcomeError. A metric other than
+/// the primary that is not finite is noted and not compared.
+Outcome judge_outcome(const OutcomeInputs& inputs);
+
+/// "24-way accuracy 0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds), although its training loss reads
+/// better": the difference's size with its (1 - alpha) interval and n, and the other metrics whose intervals speak against it. Of an outcome with n >= 2.
+std::string difference_in_words(const Outcome& outcome, const std::string& metric_in_words);
+
+/// Samples that a run of `cell` sees over those of a run of `reference`.
+double samples_ratio(const RunConfig& cell, const RunConfig& reference);
+
+/// "10 paired seeds"; "10 paired seeds, 8 times the samples" where the cell's runs saw so many times the reference's.
+std::string pairs_in_words(const Outcome& outcome);
+
+/// " in the median" where the sign test decided; nothing where the mean did.
+std::string middle_in_words(const Outcome& outcome);
+
+/// ", of which 2 lie beyond it": pairs at or beyond the margin, which say nothing against a median inside it.
+/// Empty where there are none, and of t.
+std::string beyond_in_words(const Outcome& outcome);
+
+/// Of an undecided outcome with n >= 2: "28 seeds would decide this if the true difference is 0, 61 if it is
+/// half the margin", or, where that many have run, that the difference may lie near the margin. Seeds are never
+/// counted at the difference that was measured; what its interval leaves out is not supposed.
+std::string seeds_in_words(const Outcome& outcome);
+
+/// Are neither `size` nor minus it in the interval?
+bool leaves_out(const Interval& interval, double size);
+
+/// Of a difference that is claimed of a cell picked from a matrix: empty, or "; among the matrix's cells it
+/// may be chance (Holm's p 0.08)" if p_holm exceeds alpha.
+std::string family_in_words(const Outcome& outcome);
+
+/// Fills p_holm of every outcome: over the cells that are neither power controls nor A/A pairs nor their own
+/// reference and have two seeds or more; of the others it is p_different. The sentence of a divergent cell
+/// says so if p_holm exceeds alpha.
+void adjust_for_family(std::vector<CellResult>& cells);
+
+/// "0.094": as many decimals as the margin needs for two digits of it. Signed: "+0.094", "-0.094".
+std::string format_difference(double value, double margin);
+std::string format_signed_difference(double value, double margin);
+/// The same, rounded up: of what a true value has to reach.
+std::string format_at_least(double value, double margin);
+
+/// "90 % interval -0.004 to +0.005".
+std::string interval_in_words(const Interval& interval, double margin);
+/// "-0.347, 95 % interval -0.360 to -0.334, 10 paired seeds": the primary difference.
+std::string figures_in_words(const Outcome& outcome);
+
+}  // namespace lockstep

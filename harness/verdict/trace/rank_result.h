@@ -1,0 +1,70 @@
+#pragma once
+// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. This file, not an exit code,
+// is the truth about a rank.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "harness/base/files.h"
+
+namespace lockstep {
+
+struct Series {
+  std::vector<int64_t> steps;
+  std::vector<double> values;
+};
+
+/// What a rank saved of its run, and where the run went on.
+struct CheckpointsOfRank {
+  std::vector<int64_t> saved;     ///< steps whose checkpoints were committed by this process
+  double seconds = 0;             ///< in which training waited for them
+  std::vector<std::string> problems;  ///< of saves that failed
+  int64_t resumed_at = 0;         ///< the step before which this process loaded a checkpoint; 0: it began
+  std::string resumed_from;       ///< its name
+  std::vector<std::string> remarks;  ///< of the load: newer ones that were refused, pointers behind
+  int stop_signal = 0;            ///< that ended the run after an agreed step
+  double stop_seconds = 0;        ///< from that signal, as this rank heard of it, to the end of the save
+  bool any() const { return !saved.empty() || !problems.empty() || resumed_at > 0 || stop_signal != 0; }
+};
+
+struct RankResult {
+  int rank = 0;
+  int world_size = 1;
+  std::string config_hash;  ///< of the rank's run; empty: not recorded
+  std::string data_hash;    ///< of the data that the rank's process read; empty: none was read
+  std::string status;  ///< "finished", "failed", "interrupted"
+  std::string error;   ///< what was thrown, if it failed
+  std::string phase;   ///< launch, rendezvous, train, evaluate: where it ended
+  int64_t steps_done = 0;
+  double train_seconds = 0;       ///< wall time of the training loop without evaluation
+  double first_step_seconds = 0;  ///< from the command's start to the end of the first step; 0: unknown
+  /// Seconds in which the rank did nothing but communicate: collectives and waits for gradients' reductions.
+  double communication_seconds = 0;
+  double activation_bytes = 0;  ///< most that a step kept from its forward for its backward pass
+  double resident_first_bytes = 0,
+         resident_last_bytes = 0;         ///< of the process, after the first tenth and at the end
+  std::map<std::string, double> metrics;  ///< final, those of the trainer's spec; rank 0 alone
+  std::map<std::string, Series> curves;   ///< by step: loss, gradient_norm, …
+  std::string parameters_hash;     ///< of all final parameters, 16 hex digits; empty: none were reached
+  double step_seconds = 0;         ///< median over the steps after the first tenth
+  double communication_share = 0;  ///< of those steps' time, in [0, 1]
+  double weight_bytes = 0;         ///< of all parameters
+  double received_bytes = 0;       ///< from other ranks in the collectives of one of those steps, in the mean
+  /// The planted faults that changed something on this rank: "mutant", "second_mutant".
+  std::vector<std::string> faults_acted;
+  CheckpointsOfRank checkpoints;  ///< written only if there is any
+  /// Of a rank of several processes: what carried its collectives ("gloo", "nccl", "gloo_cuda"), and what two runs over it may be
+  /// held to, as the rank's own environment decides ("bits", "band"). Else empty, and not written.
+  std::string transport, certified_by;
+};
+
+/// Doubles are kept as 17 digits and as hex bits where they are metrics; NaN and infinities as strings.
+/// Sealed by a checksum. Written to a temporary name, synced and renamed. Throws MachineError.
+void write_rank_result(const std::string& path, const RankResult& result, Files& files = real_files());
+
+/// Throws std::runtime_error naming the file if it is missing, malformed, damaged or of an unknown version.
+RankResult read_rank_result(const std::string& path);
+
+}  // namespace lockstep

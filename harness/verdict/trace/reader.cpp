@@ -1,0 +1,335 @@
+#include "harness/verdict/trace/reader.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include "harness/base/counted.h"
+#include "harness/base/read_file.h"
+#include "harness/verdict/trace/decode.h"
+#include "harness/verdict/trace/format.h"
+#include "harness/verdict/trace/header.h"
+
+namespace lockstep {
+namespace {
+
+/// A file, or bytes in memory.
+class Source {
+ public:
+  explicit Source(const std::string& path) : file_(std::in_place, path), size_(file_->size_bytes()) {
+    if (!file_->problem().empty()) throw TraceError(path + ": " + file_->problem());
+  }
+  explicit Source(std::span<const std::byte> bytes) : bytes_(bytes), size_(bytes.size()) {}
+
+  uint64_t size() const { return size_; }
+
+  /// The caller has checked that the bytes are there; false if the file has shrunk since.
+  bool read(uint64_t offset, char* to, std::size_t count) const {
+    if (!file_) {
+      if (count > 0) std::memcpy(to, bytes_.data() + offset, count);
+      return true;
+    }
+    while (count > 0) {
+      const ssize_t got = ::pread(file_->descriptor(), to, count, static_cast<off_t>(offset));
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return false;
+      to += got;
+      offset += static_cast<uint64_t>(got);
+      count -= static_cast<std::size_t>(got);
+    }
+    return true;
+  }
+
+ private:
+  std::optional<OpenFile> file_;
+  std::span<const std::byte> bytes_;
+  uint64_t size_ = 0;
+};
+
+}  // namespace
+
+struct TraceReader::Impl {
+  std::string path;
+  Source source;
+  TraceHeader header;
+  std::optional<StepDecoder> decoder;
+  uint64_t offset = 0;  // of the next frame
+  int64_t steps = 0;
+  int64_t last_step = std::numeric_limits<int64_t>::min();
+  bool ended = false, finished = false;
+  std::string end;
+  std::string frame;
+  std::optional<StepRecords> partial;
+  // Parts of a step whose last frame has not come yet.
+  std::optional<StepRecords> parts;
+  std::optional<GradientNorms> norm_parts;
+
+  template <typename From>
+  Impl(std::string name, const From& from) : path(std::move(name)), source(from) {}
+
+  std::string after_step() const {
+    return steps == 0 ? "before the first step" : fmt::format("after step {}", last_step);
+  }
+  std::string place() const {
+    return fmt::format("{}: at offset {}, {}", path, with_commas(static_cast<int64_t>(offset)), after_step());
+  }
+  [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
+  [[noreturn]] void fail_damaged(const char* what, uint64_t said, uint64_t found, int digits) const {
+    fail(fmt::format(
+        "{} is damaged: its checksum is {:0{}x} and its bytes give {:0{}x}; run the matrix again to retrain "
+        "this run",
+        what, said, digits, found, digits));
+  }
+
+  void cut_short() {
+    ended = true;
+    end = fmt::format("cut short in the record {}: {} of {} bytes are whole",
+                      steps == 0 ? "before the first step" : fmt::format("after step {}", last_step),
+                      with_commas(static_cast<int64_t>(offset)),
+                      with_commas(static_cast<int64_t>(source.size())));
+  }
+
+  void read(uint64_t from, char* to, std::size_t count) const {
+    if (!source.read(from, to, count)) fail("the file became shorter while it was read");
+  }
+
+  /// The next frame's type, its payload in `payload`; nothing if the file ends inside it or before it.
+  std::optional<FrameType> next_frame(std::string_view& payload) {
+    const uint64_t left = source.size() - offset;
+    if (left < kFrameHeadBytes) return std::nullopt;
+    uint64_t head = 0;
+    read(offset, reinterpret_cast<char*>(&head), sizeof head);
+    const auto size = static_cast<uint32_t>(head);
+    const auto type = static_cast<FrameType>(head >> 32 & 0xff);
+    if (const uint64_t right = frame_head(size, type); head != right) {
+      fail_damaged("the head of a frame", head >> 40, right >> 40, 6);
+    }
+    if (left - kFrameHeadBytes < uint64_t{size} + kFrameTailBytes) return std::nullopt;
+    frame.resize(kFrameHeadBytes + size + kFrameTailBytes);
+    read(offset, frame.data(), frame.size());
+    uint64_t checksum = 0;
+    std::memcpy(&checksum, frame.data() + kFrameHeadBytes + size, sizeof checksum);
+    if (const uint64_t right = XXH3_64bits(frame.data(), kFrameHeadBytes + size); checksum != right) {
+      fail_damaged("a frame", checksum, right, 16);
+    }
+    payload = std::string_view(frame).substr(kFrameHeadBytes, size);
+    return type;
+  }
+
+  void read_header() {
+    char prefix[kFilePrefixBytes] = {};
+    const std::size_t there = std::min<uint64_t>(source.size(), sizeof prefix);
+    read(0, prefix, there);
+    if (there == 0) throw TraceError(path + ": an empty file, not a trace");
+    if (std::memcmp(prefix, kTraceMagic, std::min(there, sizeof kTraceMagic)) != 0) {
+      throw TraceError(path + ": not a trace (it does not begin with LSTRACE)");
+    }
+    if (there < sizeof prefix) throw TraceError(path + ": a trace cut short in its first 12 bytes");
+    uint32_t version = 0;
+    std::memcpy(&version, prefix + sizeof kTraceMagic, sizeof version);
+    if (version != kTraceVersion) {
+      throw TraceError(fmt::format("{}: a trace of version {}; this build reads version {}", path, version,
+                                   kTraceVersion));
+    }
+    offset = sizeof prefix;
+    std::string_view payload;
+    const std::optional<FrameType> type = next_frame(payload);
+    if (!type) throw TraceError(path + ": a trace cut short in its header");
+    if (*type != FrameType::header) fail("the first frame is not a header");
+    std::string why;
+    const std::optional<TraceHeader> read_header = header_from_json(payload, why);
+    if (!read_header) throw TraceError(path + ": " + why);
+    header = *read_header;
+    decoder.emplace(header.rank, header.world_size);
+    offset += frame.size();
+  }
+
+  /// `decoded` is what is to be made of a step: a decoder's member function.
+  template <typename Step>
+  Step decode(std::string_view payload, Step (StepDecoder::*decoded)(ByteCursor&)) {
+    ByteCursor cursor(payload, place());
+    Step step = ((*decoder).*decoded)(cursor);
+    if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} is repeated or out of order",
+                                                              step.step));
+    return step;
+  }
+
+  std::optional<StepRecords>& parts_of(const StepRecords&) { return parts; }
+  std::optional<GradientNorms>& parts_of(const GradientNorms&) { return norm_parts; }
+
+  static void add(StepRecords& to, StepRecords&& from) {
+    to.records.insert(to.records.end(), std::make_move_iterator(from.records.begin()),
+                      std::make_move_iterator(from.records.end()));
+  }
+  static void add(GradientNorms& to, GradientNorms&& from) {
+    if (!from.ids.empty()) to.ids = std::move(from.ids);
+    to.local_squared += from.local_squared;
+    to.reduced_squared += from.reduced_squared;
+    to.has_local = to.has_local || from.has_local;
+    to.has_reduced = to.has_reduced || from.has_reduced;
+    to.nonfinite += from.nonfinite;
+  }
+
+  /// The step with the parts of it that came before.
+  template <typename Step>
+  Step joined(Step step) {
+    std::optional<Step>& before = parts_of(step);
+    if (!before) return step;
+    if (before->step != step.step) {
+      fail(fmt::format("a part of step {} is followed by step {}", before->step, step.step));
+    }
+    add(*before, std::move(step));
+    return *std::exchange(before, std::nullopt);
+  }
+
+  void end_partial(std::string_view payload) {
+    partial = joined(decode(payload, &StepDecoder::decode));
+    offset += frame.size();
+    ended = true;
+    end = fmt::format("ends inside step {}, which was left after {} records", partial->step,
+                      partial->records.size());
+    if (!partial->records.empty()) {
+      const Record& last = partial->records.back();
+      end += fmt::format(" (the last: {}, {})", name_of(last.phase), last.name);
+    }
+    if (offset != source.size()) fail("bytes after the step that was left");
+  }
+
+  void end_finished(std::string_view payload) {
+    if (parts || norm_parts) fail("the end mark inside a step");
+    ByteCursor cursor(payload, place());
+    const uint64_t count = cursor.varint();
+    if (cursor.left() != 0 || count != static_cast<uint64_t>(steps)) {
+      fail(fmt::format("the end mark tells of {} steps, and {} were read", count, steps));
+    }
+    offset += frame.size();
+    if (offset != source.size()) fail("bytes after the end mark");
+    ended = finished = true;
+    end = "whole";
+  }
+
+  template <typename Step>
+  std::optional<Step> next(Step (StepDecoder::*decoded)(ByteCursor&)) {
+    // A step may have as many parts as it has records.
+    while (true) {
+      bool is_part = false;
+      std::optional<Step> step = next_of_frame(decoded, is_part);
+      if (!is_part) return step;
+      parts_of(*step) = std::move(step);
+    }
+  }
+
+  template <typename Step>
+  std::optional<Step> next_of_frame(Step (StepDecoder::*decoded)(ByteCursor&), bool& is_part) {
+    if (ended) return std::nullopt;
+    if (offset == source.size()) {
+      ended = true;
+      end =
+          fmt::format("ends {} without an end mark: the rank was stopped there, or still runs", after_step());
+      return std::nullopt;
+    }
+    std::string_view payload;
+    const std::optional<FrameType> type = next_frame(payload);
+    if (!type) {
+      cut_short();
+      return std::nullopt;
+    }
+    switch (*type) {
+      case FrameType::step_part: {
+        Step part = joined(decode(payload, decoded));
+        offset += frame.size();
+        is_part = true;
+        return part;
+      }
+      case FrameType::step: {
+        Step step = joined(decode(payload, decoded));
+        last_step = step.step;
+        ++steps;
+        offset += frame.size();
+        return step;
+      }
+      case FrameType::partial_step:
+        end_partial(payload);
+        return std::nullopt;
+      case FrameType::end:
+        end_finished(payload);
+        return std::nullopt;
+      case FrameType::header:
+        fail("a second header");
+    }
+    fail("a frame of an unknown kind");
+  }
+};
+
+TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>(path, path)) {
+  impl_->read_header();
+}
+
+TraceReader::TraceReader(std::span<const std::byte> bytes, const std::string& name)
+    : impl_(std::make_unique<Impl>(name, bytes)) {
+  impl_->read_header();
+}
+
+TraceReader::~TraceReader() = default;
+TraceReader::TraceReader(TraceReader&&) noexcept = default;
+TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
+
+const TraceHeader& TraceReader::header() const { return impl_->header; }
+std::optional<StepRecords> TraceReader::next() { return impl_->next(&StepDecoder::decode); }
+std::optional<GradientNorms> TraceReader::next_gradient_norms() {
+  return impl_->next(&StepDecoder::decode_gradient_norms);
+}
+bool TraceReader::finished() const { return impl_->finished; }
+std::string TraceReader::end() const { return impl_->end; }
+const std::optional<StepRecords>& TraceReader::partial() const { return impl_->partial; }
+uint64_t TraceReader::valid_bytes() const { return impl_->offset; }
+uint64_t TraceReader::file_bytes() const { return impl_->source.size(); }
+
+namespace {
+
+Trace read_all(TraceReader reader, const std::string& path) {
+  Trace trace;
+  trace.path = path;
+  trace.header = reader.header();
+  while (std::optional<StepRecords> step = reader.next()) trace.steps.push_back(std::move(*step));
+  trace.partial = reader.partial();
+  trace.finished = reader.finished();
+  trace.valid_bytes = reader.valid_bytes();
+  trace.file_bytes = reader.file_bytes();
+  if (!trace.finished) trace.end = reader.end();
+  return trace;
+}
+
+}  // namespace
+
+std::string trace_problem(const std::string& path, const std::string& config_hash, int rank) {
+  try {
+    TraceReader reader(path);
+    const TraceHeader& header = reader.header();
+    if (header.config_hash != config_hash || header.rank != rank) {
+      return fmt::format("{}: is of rank {} of the run with the config hash {}, where rank {} of {} belongs",
+                         path, header.rank, header.config_hash, rank, config_hash);
+    }
+    while (reader.next_gradient_norms()) {
+    }
+    return reader.finished() ? "" : fmt::format("{}: {}", path, reader.end());
+  } catch (const TraceError& error) {
+    return error.what();
+  }
+}
+
+Trace read_trace(const std::string& path) { return read_all(TraceReader(path), path); }
+
+Trace read_trace_bytes(std::span<const std::byte> bytes, const std::string& name) {
+  return read_all(TraceReader(bytes, name), name);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,155 @@
+// What doctor says of a node, by facts that a test plants: each fault alone on a node that is well.
+
+#include "harness/cli/doctor/node_checks.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using State = Check::State;
+using testing::HasSubstr;
+
+NodeFacts well() {
+  NodeFacts node;
+  node.host = "node7";
+  node.host_addresses = {"10.0.0.7"};
+  node.interfaces = {{"lo", "127.0.0.1", true, true}, {"eth0", "10.0.0.7", true, false}};
+  node.ports_from = 32768;
+  node.ports_to = 60999;
+  node.shm_bytes = int64_t{1} << 30;
+  node.cores = 8;
+  node.local_ranks = 8;
+  node.shared = {"/shared", "", true, 0.01, "nfs"};
+  node.slurm_version = "slurm-wlm 22.05.8";
+  node.slurm_job = "17";
+  node.slurm_nodes = 2;
+  node.clocks = {{"node7", 0}, {"node8", -0.2}};
+  node.driver = "580.65.06";
+  node.gpus = 8;
+  node.plugin = "/opt/lockstep-gpu.so";
+  node.ptrace_scope = 0;
+  node.perf_paranoid = 2;
+  node.tracers = {"gdb"};
+  return node;
+}
+
+Check check_named(const std::vector<Check>& checks, const std::string& name) {
+  const auto found = std::ranges::find(checks, name, &Check::name);
+  return found == checks.end() ? Check{State::failed, name, "no such check"} : *found;
+}
+
+TEST(NodeChecks, FindNothingOnANodeThatIsWell) {
+  const std::vector<Check> checks = node_checks(well());
+  EXPECT_EQ(checks.size(), 10U);
+  for (const Check& check : checks) EXPECT_EQ(check.state, State::ok) << check.name << ": " << check.text;
+}
+
+struct Planted {
+  const char* label;
+  std::function<void(NodeFacts&)> fault;
+  const char* check;
+  State state;
+  const char* says;
+  const char* what_to_do;
+};
+
+class NodeFault : public testing::TestWithParam<Planted> {};
+
+TEST_P(NodeFault, IsSaidWithWhatToDoAndNothingElseIs) {
+  NodeFacts node = well();
+  GetParam().fault(node);
+  const std::vector<Check> checks = node_checks(node);
+  const Check check = check_named(checks, GetParam().check);
+  EXPECT_EQ(check.state, GetParam().state) << check.text;
+  EXPECT_THAT(check.text, HasSubstr(GetParam().says));
+  EXPECT_THAT(check.text, HasSubstr(GetParam().what_to_do));
+  for (const Check& other : checks) {
+    if (other.name != check.name) {
+      EXPECT_EQ(other.state, State::ok) << other.name << ": " << other.text;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, NodeFault,
+    testing::Values(
+        Planted{"unresolved", [](NodeFacts& n) { n.host_addresses.clear(), n.host_problem = "Name or service not known"; }, "host name",
+                State::note, "node7 resolves to nothing", "/etc/hosts"},
+        Planted{"loopback_trap", [](NodeFacts& n) { n.host_addresses = {"127.0.1.1"}; }, "host name", State::note,
+                "127.0.1.1 alone", "GLOO_SOCKET_IFNAME"},
+        Planted{"no_such_interface", [](NodeFacts& n) { n.gloo_interface = "ib0"; }, "network", State::failed, "ib0 is no interface",
+                "eth0 10.0.0.7"},
+        Planted{"interface_down", [](NodeFacts& n) { n.gloo_interface = "eth0", n.interfaces[1].up = false; }, "network", State::failed,
+                "is down", "ip link set eth0 up"},
+        Planted{"loopback_chosen", [](NodeFacts& n) { n.gloo_interface = "lo"; }, "network", State::note, "lo 127.0.0.1",
+                "other hosts do not reach it"},
+        Planted{"only_loopback", [](NodeFacts& n) { n.interfaces.pop_back(); }, "network", State::note, "only the loopback", "LOCKSTEP_ADDRESS"},
+        Planted{"several", [](NodeFacts& n) { n.interfaces.push_back({"docker0", "172.17.0.1", true, false}); }, "network", State::note,
+                "the first of eth0 10.0.0.7, docker0 172.17.0.1", "GLOO_SOCKET_IFNAME"},
+        Planted{"no_port", [](NodeFacts& n) { n.port_problem = "Operation not permitted"; }, "ports", State::failed,
+                "Operation not permitted", "firewall"},
+        Planted{"port_in_use", [](NodeFacts& n) { n.master_port = "29500", n.master_port_taken = true; }, "ports", State::failed,
+                "MASTER_PORT=29500", "another port"},
+        Planted{"few_ports", [](NodeFacts& n) { n.ports_to = n.ports_from + 99; }, "ports", State::note, "100 ports", "ip_local_port_range"},
+        Planted{"no_shm", [](NodeFacts& n) { n.shm_bytes = -1; }, "/dev/shm", State::note, "there is none", "tmpfs"},
+        Planted{"small_shm", [](NodeFacts& n) { n.shm_bytes = 64 << 20; }, "/dev/shm", State::note, "64 MiB", "--shm-size"},
+        Planted{"crowded", [](NodeFacts& n) { n.cores = 2; }, "threads", State::note, "8 ranks here, 2 cores", "fewer ranks"},
+        Planted{"unwritable", [](NodeFacts& n) { n.shared.problem = "no file can be written: Permission denied"; }, "shared folder",
+                State::failed, "Permission denied", "--out"},
+        Planted{"no_locks", [](NodeFacts& n) { n.shared.lock_holds = false; }, "shared folder", State::failed,
+                "a second process got a lock", "nolock"},
+        Planted{"clock_ahead", [](NodeFacts& n) { n.shared.clock_ahead_s = 3; }, "shared folder", State::note, "3.0 s ahead of", "NTP"},
+        Planted{"clock_behind", [](NodeFacts& n) { n.shared.clock_ahead_s = -2.5; }, "shared folder", State::note, "2.5 s behind", "NTP"},
+        Planted{"slurm_silent", [](NodeFacts& n) { n.slurm_problem = "no answer within 3 s"; }, "slurm", State::note, "does not answer",
+                "scontrol ping"},
+        Planted{"slurm_not_in_container", [](NodeFacts& n) { n.slurm_version.clear(); }, "slurm", State::note,
+                "inside job 17", "bind Slurm's programs"},
+        Planted{"node_ahead", [](NodeFacts& n) { n.clocks[1].ahead_s = 30; }, "clocks", State::note, "against node7: node8 is 30.0 s ahead", "NTP"},
+        Planted{"node_behind", [](NodeFacts& n) { n.clocks[1].ahead_s = -2; }, "clocks", State::note, "node8 is 2.0 s behind", "NTP"},
+        Planted{"node_silent", [](NodeFacts& n) { n.clocks.pop_back(); }, "clocks", State::note, "1 of 2 nodes", "srun --overlap date"},
+        Planted{"no_plugin", [](NodeFacts& n) { n.plugin.clear(); }, "GPUs", State::note, "8 GPUs; no plugin", "--preset gpu"},
+        Planted{"no_driver", [](NodeFacts& n) { n.driver.clear(), n.gpus = 0; }, "GPUs", State::note, "no NVIDIA driver", "nvidia-smi"},
+        Planted{"no_gpu", [](NodeFacts& n) { n.gpus = 0; }, "GPUs", State::note, "0 GPUs", "--gpus all"},
+        Planted{"hidden", [](NodeFacts& n) { n.visible_set = true; }, "GPUs", State::note, "CUDA_VISIBLE_DEVICES= hides all", "unset"},
+        Planted{"nobody_traces", [](NodeFacts& n) { n.ptrace_scope = 3, n.root = true; }, "tracing", State::note, "nobody may trace", "restart"},
+        Planted{"parents_trace", [](NodeFacts& n) { n.ptrace_scope = 1; }, "tracing", State::note, "only by its parent", "sysctl"},
+        Planted{"no_perf", [](NodeFacts& n) { n.perf_paranoid = 3; }, "tracing", State::note, "perf sees nothing", "sysctl"},
+        Planted{"no_tracer", [](NodeFacts& n) { n.tracers.clear(); }, "tracing", State::note, "none of gdb", "elfutils"}),
+    [](const auto& info) { return std::string(info.param.label); });
+
+TEST(NodeChecks, LetRootTraceWhereOthersMayNot) {
+  NodeFacts node = well();
+  node.ptrace_scope = 2;
+  node.perf_paranoid = 3;
+  node.root = true;
+  EXPECT_EQ(check_named(node_checks(node), "tracing").state, State::ok);
+}
+
+TEST(NodeChecks, TakeAMachineWithoutGpusAndSlurmAsItIs) {
+  NodeFacts node = well();
+  node.driver = node.plugin = node.slurm_version = node.slurm_job = "";
+  node.gpus = node.slurm_nodes = 0;
+  EXPECT_EQ(check_named(node_checks(node), "GPUs").state, State::ok);
+  EXPECT_EQ(check_named(node_checks(node), "slurm").state, State::ok);
+  EXPECT_EQ(check_named(node_checks(node), "clocks").state, State::ok);
+}
+
+TEST(NodeFactsSeen, HoldOfAFolderThatCanBeWritten) {
+  const support::TempFolder folder;
+  const NodeFacts node = see_node(folder.path(), "/nowhere/lockstep-rank");
+  EXPECT_EQ(node.shared.problem, "");
+  EXPECT_TRUE(node.shared.lock_holds);
+  EXPECT_FALSE(node.interfaces.empty());
+  EXPECT_EQ(node.port_problem, "");
+  EXPECT_EQ(node.plugin, "");
+  EXPECT_NE(see_node(folder.path() + "/missing", "").shared.problem, "");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,179 @@
+#include "harness/cli/session/background.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "harness/base/errors.h"
+#include "harness/run/stacks.h"
+#include "tests/support/files.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+bool never() { return false; }
+
+std::string problem_of(const std::string& folder) {
+  try {
+    read_session(folder);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+/// The detached process is a child of the test, and stays a zombie until that asks for it.
+void reap(const Session& session) { ::waitpid(session.process, nullptr, 0); }
+
+TEST(Session, ComesBackAsItWasWritten) {
+  const TemporaryFolder folder;
+  Session session{"lockstep run a.yaml", "vm", 17, "", {}, 24, {}};
+  write_session(folder.path(), session);
+  Session back = read_session(folder.path());
+  EXPECT_EQ(back.command, session.command);
+  EXPECT_EQ(back.host, "vm");
+  EXPECT_EQ(back.process, 17);
+  EXPECT_EQ(back.runs, 24);
+  EXPECT_FALSE(back.exit_code);
+  session.exit_code = 5;
+  write_session(folder.path(), session);
+  EXPECT_EQ(read_session(folder.path()).exit_code, 5);
+}
+
+TEST(Session, IsRefusedWhereThereIsNone) {
+  const TemporaryFolder folder;
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("`lockstep run --detach` and `--launcher slurm` write it"));
+  std::ofstream(session_file(folder.path())) << "[1, 2]\n";
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("is no session"));
+}
+
+TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {
+  const TemporaryFolder folder;
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
+    std::printf("said by %d\n", static_cast<int>(::getsid(0) == ::getpid()));
+    std::fprintf(stderr, "warned\n");
+    return 5;
+  });
+  EXPECT_NE(session.process, ::getpid());
+  EXPECT_EQ(read_session(folder.path()).process, session.process) << "it is noted before detach returns";
+  EXPECT_EQ(wait_for(folder.path(), never), 5);
+  reap(session);
+  EXPECT_EQ(support::read_file(folder / "run.out"), "said by 1\n");
+  EXPECT_EQ(support::read_file(folder / "run.err"), "warned\n");
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("ended: process"));
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("0 of 3 runs have finished; exit status 5\n  lockstep run a.yaml"));
+}
+
+TEST(Detach, IsLostWhereItsProcessDiesWithoutAStatus) {
+  const TemporaryFolder folder;
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
+    ::raise(SIGKILL);
+    return 0;
+  });
+  reap(session);
+  EXPECT_EQ(state_of(folder.path(), read_session(folder.path())), "lost");
+  EXPECT_EQ(wait_for(folder.path(), never), std::nullopt);
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("run the same command again to resume"));
+}
+
+TEST(Detach, IsRunningAsLongAsItsProcessIs) {
+  const TemporaryFolder folder;
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
+    for (;;) ::pause();
+    return 0;
+  });
+  std::filesystem::create_directories(folder / "runs/a");
+  std::ofstream(folder / "runs/a/done") << "{}";
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("running: process"));
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("1 of 3 runs have finished"));
+  int asked = 0;
+  EXPECT_EQ(wait_for(folder.path(), [&] { return ++asked > 2; }), std::nullopt) << "whoever waits gave up";
+  ::kill(session.process, SIGKILL);
+  reap(session);
+}
+
+TEST(Session, OfAnotherMachineIsTakenForRunning) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(state_of(folder.path(), {"x", "another-machine", 1, "", {}, 1, {}}), "running");
+}
+
+TEST(Status, SaysWhereTheStacksOfRanksThatHungAre) {
+  const TemporaryFolder folder;
+  write_session(folder.path(), {"lockstep run a.yaml", "another-machine", 17, "", {}, 24, {}});
+  std::filesystem::create_directories(folder / "runs/a");
+  EXPECT_THAT(session_text(folder.path()), testing::Not(HasSubstr("hung")));
+  write_stacks(folder / "runs/a", 3, {"#0 pause\n", {"pause"}});
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("rank 3 of a hung; its stacks: " + (folder / "runs/a/stacks-3.txt") + " (lockstep explain " +
+                                                     (folder / "runs/a") + ")\n"));
+  for (int rank = 4; rank < 10; ++rank) write_stacks(folder / "runs/a", rank, {"#0 pause\n", {"pause"}});
+  EXPECT_THAT(session_text(folder.path()), HasSubstr("stacks of 2 more: "));
+}
+
+TEST(JobScript, NotesTheStatusOfWhatItRan) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "job.sh") << job_script("(echo said; exit 3)", folder.path(), "a", {"--time=5"});
+  const std::string script = support::read_file(folder / "job.sh");
+  EXPECT_THAT(script, HasSubstr("#SBATCH --job-name=lockstep-a\n"));
+  EXPECT_THAT(script, HasSubstr("#SBATCH --time=5\n"));
+  const int status = std::system(("bash " + (folder / "job.sh") + " 2>/dev/null").c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 3);
+  EXPECT_EQ(support::read_file(folder / "run.out"), "said\n");
+  Session session{"x", "vm", 0, "17", {}, 1, {}};
+  write_session(folder.path(), session);
+  EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "noted by the script alone";
+}
+
+/// Programs of Slurm's in PATH that note what they are asked, and answer as told.
+class FakeSlurm {
+ public:
+  explicit FakeSlurm(const std::string& scancel) {
+    put("sbatch", "echo \"$@\" >>" + asked_ + "; echo 17");
+    put("scancel", "echo \"$@\" >>" + asked_ + "; " + scancel);
+    ::setenv("PATH", (folder_.path() + ":" + before_).c_str(), 1);
+  }
+  ~FakeSlurm() { ::setenv("PATH", before_.c_str(), 1); }
+  std::string asked() const { return support::read_file(asked_); }
+
+ private:
+  void put(const std::string& name, const std::string& line) const {
+    std::ofstream(folder_ / name) << "#!/bin/sh\n" << line << "\n";
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+  }
+  const TemporaryFolder folder_;
+  const std::string asked_ = folder_ / "asked", before_ = std::getenv("PATH");
+};
+
+TEST(Jobs, ComeAfterOneThatSlurmMayForget) {
+  const TemporaryFolder folder;
+  const FakeSlurm slurm("exit 0");
+  EXPECT_EQ(submit_script(folder / "a.sh", "#!/bin/sh\n"), "17");
+  EXPECT_EQ(submit_script(folder / "b.sh", "#!/bin/sh\n", "17"), "17");
+  EXPECT_EQ(slurm.asked(), "--parsable " + (folder / "a.sh") + "\n--parsable --dependency=afterany:17 --kill-on-invalid-dep=yes " +
+                               (folder / "b.sh") + "\n");
+}
+
+TEST(Jobs, AreTakenBack) {
+  const FakeSlurm slurm("exit 0");
+  EXPECT_EQ(cancel_jobs({}), "");
+  EXPECT_EQ(cancel_jobs({"17"}), "; the array 17 that had been submitted is cancelled");
+  EXPECT_EQ(cancel_jobs({"17", "18"}), "; the arrays 17, 18 that had been submitted are cancelled");
+  EXPECT_EQ(slurm.asked(), "17\n17 18\n");
+}
+
+TEST(Jobs, ThatCannotBeTakenBackAreSaid) {
+  const FakeSlurm slurm("echo no controller; exit 1");
+  EXPECT_EQ(cancel_jobs({"17", "18"}), "; the arrays 17, 18 had been submitted and scancel says no controller: scancel 17 18");
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,318 @@
+// Runs that save, end anywhere, and go on: through the real trainer, on Gloo, in threads, and alone.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/atomic_file.h"
+#include "harness/base/read_file.h"
+#include "harness/base/sealed_json.h"
+#include "harness/lib/checkpoint/survey.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/run/heartbeat.h"
+#include "harness/jobs/jobs.h"
+#include "harness/verdict/trace/rank_result.h"
+#include "scenarios/energy/config.h"
+#include "tests/support/mini_run.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+RunConfig saving_config(Backend backend = Backend::gloo) {
+  RunConfig config = mini_config();
+  config.backend = backend;
+  config.steps = 9;
+  config.eval_every = 2;
+  config.schedule = Schedule::cosine;
+  config.checkpoint.every = 3;
+  return config;
+}
+
+struct Attempt {
+  std::string dir;
+  std::vector<int> statuses;
+};
+
+/// Starts the run in `dir` once more, as the launcher would, and waits for it. `during`: called with the processes.
+Attempt attempt(const std::string& dir, const RunConfig& config, const json& planted = json::object(),
+                const std::function<void(const std::vector<pid_t>&, const HeartbeatFile&)>& during = nullptr) {
+  std::filesystem::create_directories(dir);
+  for (const char* stale : {"store", "store-checkpoints"}) std::filesystem::remove(dir + "/" + stale);
+  for (int rank = 0; rank < config.layout.world_size; ++rank)
+    std::filesystem::remove(dir + "/rank-" + std::to_string(rank) + ".result.json");
+  json run{{"config", json::parse(canonical_json(config))}, {"planted", planted.is_null() ? json::object() : planted}};
+  seal(run);
+  write_file_atomically(dir + "/run.json", run.dump());
+  const HeartbeatFile heartbeats = HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
+  const bool real = config.backend == Backend::gloo && config.layout.world_size > 1;
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(120);  // A rank that hangs ends the test, not the session.
+      RankTask task;
+      task.run_dir = dir;
+      if (real) task.rank = rank;
+      _exit(run_job(task));
+    }
+    children.push_back(child);
+  }
+  if (during) during(children, heartbeats);
+  Attempt made{dir, {}};
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    made.statuses.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  return made;
+}
+
+RankResult result_of(const std::string& dir, int rank = 0) {
+  return read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json");
+}
+
+std::string trace_bytes(const std::string& dir, int rank) {
+  return read_file(dir + "/rank-" + std::to_string(rank) + ".trace").text;
+}
+
+std::vector<int64_t> steps_kept(const std::string& dir) {
+  std::vector<int64_t> steps;
+  for (const auto& entry : checkpoint::survey(checkpoint::posix_storage(), dir + "/checkpoints", true).entries) {
+    if (entry.standing == checkpoint::Standing::whole) steps.push_back(entry.commit.step);
+  }
+  return steps;
+}
+
+/// Results and traces of all ranks.
+void expect_same_end(const std::string& expected, const std::string& found, int ranks) {
+  for (int rank = 0; rank < ranks; ++rank) {
+    const RankResult a = result_of(expected, rank), b = result_of(found, rank);
+    EXPECT_EQ(b.status, "finished") << b.error;
+    EXPECT_EQ(a.parameters_hash, b.parameters_hash) << "rank " << rank;
+    EXPECT_EQ(a.metrics, b.metrics);
+    ASSERT_EQ(a.curves.size(), b.curves.size());
+    for (const auto& [name, series] : a.curves) {
+      EXPECT_EQ(series.steps, b.curves.at(name).steps) << name;
+      EXPECT_EQ(series.values, b.curves.at(name).values) << name;
+    }
+    EXPECT_EQ(trace_bytes(expected, rank), trace_bytes(found, rank)) << "rank " << rank;
+  }
+}
+
+/// Waits until a rank has finished so many steps, or its process has ended.
+void wait_for_step(pid_t process, const HeartbeatFile& heartbeats, int rank, int64_t steps) {
+  siginfo_t info{};
+  while (heartbeats.step(rank) < steps && info.si_pid == 0) {
+    waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOHANG | WNOWAIT);
+    poll(nullptr, 0, 1);
+  }
+}
+
+/// Kills every process once the slowest rank has finished so many steps.
+auto kill_after(int64_t steps) {
+  return [steps](const std::vector<pid_t>& processes, const HeartbeatFile& heartbeats) {
+    for (int rank = 0; rank < heartbeats.world_size(); ++rank) wait_for_step(processes.front(), heartbeats, rank, steps);
+    for (const pid_t process : processes) kill(process, SIGKILL);
+  };
+}
+
+class GoesOn : public testing::TestWithParam<std::pair<const char*, std::function<void(RunConfig&)>>> {};
+
+TEST_P(GoesOn, FromItsNewestCheckpointBitForBit) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config();
+  GetParam().second(config);
+  const int ranks = config.layout.world_size;
+  const Attempt whole = attempt(folder.path() + "/whole", config);
+  ASSERT_EQ(result_of(whole.dir).status, "finished") << result_of(whole.dir).error;
+  EXPECT_THAT(result_of(whole.dir).checkpoints.saved, ElementsAre(3, 6, 9));
+  const Attempt killed = attempt(folder.path() + "/run", config, {}, kill_after(7));
+  EXPECT_NE(killed.statuses.front(), 0);
+  const int64_t newest = steps_kept(killed.dir).at(0);
+  EXPECT_GE(newest, config.checkpoint.async ? 3 : 6);
+  attempt(killed.dir, config);
+  EXPECT_EQ(result_of(killed.dir).checkpoints.resumed_at, newest);
+  expect_same_end(whole.dir, killed.dir, ranks);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Runs, GoesOn,
+    testing::Values(std::pair{"gloo", +[](RunConfig&) {}},
+                    std::pair{"gloo_async_sharded",
+                              +[](RunConfig& c) { c.checkpoint.async = c.checkpoint.sharded = true; }},
+                    std::pair{"emulated", +[](RunConfig& c) { c.backend = Backend::emulated; }},
+                    std::pair{"alone", +[](RunConfig& c) { c.layout = {1, 6}; }},
+                    std::pair{"accumulation_sgd", +[](RunConfig& c) {
+                                c.accumulation = 2;
+                                c.optimizer = OptimizerKind::sgd;
+                                c.momentum = 0.9;
+                              }},
+                    // Buckets that take another shape after the first pass, and three ranks, whose sums depend on it.
+                    std::pair{"small_buckets", +[](RunConfig& c) { c.bucket_cap_bytes = 2000; }},
+                    std::pair{"prefetch", +[](RunConfig& c) { c.data.prefetch = 2; }}),
+    [](const auto& info) { return info.param.first; });
+
+TEST(CheckpointedRun, HasTheBitsOfOneThatSavesNothing) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config(), plain = config;
+  plain.checkpoint = {};
+  const RankResult saved = result_of(attempt(folder.path() + "/saved", config).dir);
+  const RankResult unsaved = result_of(attempt(folder.path() + "/plain", plain).dir);
+  EXPECT_EQ(saved.parameters_hash, unsaved.parameters_hash);
+  EXPECT_EQ(saved.curves.at("loss").values, unsaved.curves.at("loss").values);
+  EXPECT_FALSE(unsaved.checkpoints.any());
+}
+
+TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config();
+  config.checkpoint.every = 2;
+  config.checkpoint.keep = 2;
+  config.steps = 8;
+  const std::string dir = attempt(folder.path() + "/run", config).dir;
+  EXPECT_LE(steps_kept(dir).size(), 2u);
+  EXPECT_EQ(steps_kept(dir).front(), 8);
+  const auto best = checkpoint::read_pointer(checkpoint::posix_storage(), dir + "/checkpoints", checkpoint::kBest);
+  EXPECT_TRUE(best.problem.empty()) << best.problem;
+  const Series curve = result_of(dir).curves.at("accuracy_24");
+  const auto highest = std::max_element(curve.values.begin(), curve.values.end()) - curve.values.begin();
+  EXPECT_EQ(best.pointer.step, curve.steps[static_cast<std::size_t>(highest)]);
+}
+
+TEST(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
+  const support::TempFolder folder;
+  const RunConfig config = saving_config();
+  const std::string whole = attempt(folder.path() + "/whole", config).dir;
+  // Rank 0 does some 40 operations before it commits the first save.
+  for (const int64_t operation : {12, 30, 60}) {
+    const std::string dir = folder.path() + "/killed-" + std::to_string(operation);
+    const Attempt killed = attempt(dir, config, {{"rank", 0}, {"operation", operation}, {"signal", SIGKILL}});
+    EXPECT_EQ(killed.statuses.front(), -SIGKILL);
+    attempt(dir, config);
+    expect_same_end(whole, dir, 3);
+  }
+}
+
+TEST(CheckpointedRun, NamesAKindThatWasNotSavedOrNotPutBack) {
+  const support::TempFolder folder;
+  const RunConfig config = saving_config();
+  const std::string lacking = folder.path() + "/lacking", kept = folder.path() + "/kept";
+  attempt(lacking, config, {{"not_saved", "moments"}}, kill_after(4));
+  attempt(lacking, config);
+  EXPECT_THAT(result_of(lacking).error, HasSubstr("moments: the run needs it, the checkpoint has none"));
+  attempt(kept, config, {}, kill_after(4));
+  for (const auto& [kind, words] : {std::pair{"scheduler", "scheduler: step"},
+                                    {"sampler_cursor", "sampler cursor: sample"},
+                                    {"stream/draws", "random stream draws: step"},
+                                    {"optimizer_step", "optimizer step: updates"},
+                                    {"parameters", "parameters: "},
+                                    {"curves", "curves: series"}}) {
+    attempt(kept, config, {{"not_restored", kind}});
+    EXPECT_THAT(result_of(kept).error, HasSubstr(words));
+    EXPECT_EQ(result_of(kept).status, "failed");
+  }
+}
+
+TEST(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
+  const support::TempFolder folder;
+  const RunConfig config = saving_config();
+  const std::string dir = attempt(folder.path() + "/run", config, {}, kill_after(4)).dir;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(dir + "/checkpoints")) {
+    if (entry.path().extension() == ".safetensors") std::filesystem::resize_file(entry.path(), 100);
+  }
+  attempt(dir, config);
+  EXPECT_THAT(result_of(dir).error, HasSubstr("no checkpoint can be gone on from"));
+}
+
+TEST(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config();
+  config.data.series = 24;
+  config.arithmetic = Arithmetic::exact;
+  config.layout = {1, 6};
+  config.checkpoint.sharded = true;
+  const RankResult whole = result_of(attempt(folder.path() + "/whole", config).dir);
+  config.layout = {3, 2};
+  const std::string dir = attempt(folder.path() + "/run", config, {}, kill_after(4)).dir;
+  config.layout = {2, 3};
+  attempt(dir, config);
+  const RankResult end = result_of(dir);
+  EXPECT_EQ(end.parameters_hash, whole.parameters_hash) << end.error;
+  EXPECT_EQ(end.curves.at("loss").values, whole.curves.at("loss").values);
+  EXPECT_THAT(end.checkpoints.remarks, ElementsAre(HasSubstr("the trace lacks steps 0 to 2 of the run")));
+}
+
+TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config(Backend::emulated);
+  config.data.series = 24;
+  const auto mean_loss = [](const std::string& dir, int world_size, std::size_t steps) {
+    std::vector<double> mean(steps, 0);
+    for (int rank = 0; rank < world_size; ++rank) {
+      const Series loss = read_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json").curves.at("loss");
+      for (std::size_t i = 0; i < steps; ++i) {
+        EXPECT_EQ(loss.steps.at(i), static_cast<int64_t>(i)) << "rank " << rank;
+        mean[i] += loss.values.at(i) / world_size;
+      }
+    }
+    return mean;
+  };
+  config.layout = {3, 2};
+  const std::string whole = attempt(folder.path() + "/whole", config).dir;
+  for (const Layout& layout : {Layout{2, 3}, {6, 1}}) {
+    const std::string dir = folder.path() + "/on_" + std::to_string(layout.world_size);
+    std::filesystem::create_directories(dir);
+    std::filesystem::copy(whole + "/checkpoints", dir + "/checkpoints", std::filesystem::copy_options::recursive);
+    for (const auto& entry : std::filesystem::directory_iterator(dir + "/checkpoints")) {
+      if (entry.path().string().ends_with("step_6") || entry.path().string().ends_with("step_9")) std::filesystem::remove_all(entry);
+    }
+    config.layout = layout;
+    attempt(dir, config);
+    EXPECT_EQ(result_of(dir).checkpoints.resumed_at, 3) << result_of(dir).error;
+    const std::vector<double> before = mean_loss(whole, 3, 3), now = mean_loss(dir, layout.world_size, 9);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_DOUBLE_EQ(now[i], before[i]);
+    // What rank 0 alone has measured stays its own.
+    EXPECT_EQ(result_of(dir).curves.at("loss").steps.size(), 9u);
+    EXPECT_EQ(result_of(dir).curves.at("accuracy_24").steps, result_of(whole).curves.at("accuracy_24").steps);
+  }
+}
+
+TEST(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
+  const support::TempFolder folder;
+  for (const Backend backend : {Backend::gloo, Backend::emulated}) {
+    RunConfig config = saving_config(backend);
+    config.steps = 14;
+    config.checkpoint.every = 7;
+    const std::string name = backend == Backend::gloo ? "gloo" : "emulated";
+    const std::string whole = attempt(folder.path() + "/whole-" + name, config).dir;
+    for (const int signal : {SIGTERM, SIGUSR1}) {
+      const std::string dir = folder.path() + "/" + name + std::to_string(signal);
+      const Attempt told = attempt(dir, config, {}, [signal](const std::vector<pid_t>& processes, const HeartbeatFile& heartbeats) {
+        wait_for_step(processes.front(), heartbeats, 0, 4);
+        kill(processes.back(), signal);
+      });
+      EXPECT_THAT(told.statuses, testing::Each(128 + signal));
+      const RankResult stopped = result_of(dir);
+      EXPECT_EQ(stopped.status, "interrupted");
+      EXPECT_EQ(stopped.checkpoints.stop_signal, signal);
+      EXPECT_EQ(steps_kept(dir).at(0), stopped.steps_done);
+      EXPECT_THAT(stopped.error, HasSubstr("saved as step " + std::to_string(stopped.steps_done)));
+      attempt(dir, config);
+      expect_same_end(whole, dir, 3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,340 @@
+#include "harness/lib/checkpoint/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "harness/lib/checkpoint/canonical.h"
+#include "harness/lib/checkpoint/manifest.h"
+#include "tests/support/checkpoint_ranks.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using namespace support;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+const std::string kRootText = kRoot;
+
+/// Steps 10 and 11, each on two ranks.
+class Loader : public testing::Test {
+ protected:
+  Loader() {
+    prepare(disk_);
+    save_on(disk_, 10, 2);
+    save_on(disk_, 11, 2);
+  }
+  void put(const std::string& name, std::string bytes) {
+    disk_.put_file(kRootText + "/" + name, std::move(bytes));
+  }
+  std::string bytes(const std::string& name) const { return *disk_.bytes(kRootText + "/" + name); }
+  /// What all ranks are told, which must be the same.
+  LoadOutcome load_all(const LoadOptions& options = load_options()) {
+    std::vector<LoadOutcome> outcomes = load_on(disk_, 2, options);
+    EXPECT_EQ(outcomes[0].loaded, outcomes[1].loaded);
+    EXPECT_EQ(outcomes[0].problem, outcomes[1].problem);
+    EXPECT_EQ(outcomes[0].refused, outcomes[1].refused);
+    EXPECT_EQ(outcomes[0].remarks, outcomes[1].remarks);
+    return outcomes[0];
+  }
+  MemoryStorage disk_;
+};
+
+TEST_F(Loader, TakesTheNewestByManifestWhateverThePointerSays) {
+  const std::string latest = bytes("latest");
+  std::string other;
+  const Pointer behind{"epoch_1_step_10",
+                       manifest_from(bytes("epoch_1_step_10/manifest.json"), other).save_id, 10};
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "latest: is empty"},
+      {latest.substr(0, 20), "latest: is not JSON, or cut short"},
+      {to_text(behind),
+       "latest names epoch_1_step_10 (step 10), and a newer one is whole: epoch_1_step_11 is loaded"},
+      {to_text(Pointer{"epoch_9_step_99", std::string(32, 'a'), 99}),
+       "latest names epoch_9_step_99 (step 99), which is not there"},
+      {to_text(Pointer{"epoch_1_step_10", std::string(32, 'x'), 10}),
+       "latest: save_id: 32 hexadecimal digits expected"}};
+  for (const auto& [text, remark] : cases) {
+    put("latest", text);
+    const LoadOutcome outcome = load_all();
+    EXPECT_EQ(outcome.manifest.step, 11) << outcome.problem;
+    EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr(remark)));
+  }
+  disk_.take(kRootText + "/latest");
+  EXPECT_THAT(load_all().remarks,
+              ElementsAre(HasSubstr("latest: missing; the newest checkpoint that is whole")));
+  put("latest", latest);
+  EXPECT_THAT(load_all().remarks, IsEmpty());
+}
+
+TEST_F(Loader, SaysWhereAPointersFieldsDoNotBelongTogether) {
+  std::string none;
+  const std::string save_id = manifest_from(bytes("epoch_1_step_11/manifest.json"), none).save_id;
+  LoadOptions by_name = load_options();
+  by_name.name = "latest";
+  for (const Pointer& pointer : {Pointer{"epoch_1_step_10", save_id, 11}, Pointer{"epoch_1_step_11", save_id, 10}}) {
+    put("latest", to_text(pointer));
+    const LoadOutcome newest = load_all();
+    EXPECT_EQ(newest.manifest.step, 11) << newest.problem;
+    EXPECT_THAT(newest.remarks, ElementsAre(HasSubstr("and its save_id is that of epoch_1_step_11 (step 11)")));
+    EXPECT_THAT(load_all(by_name).problem, HasSubstr("and its save_id is that of epoch_1_step_11 (step 11)"));
+  }
+}
+
+TEST_F(Loader, DoesNotCountASaveThatDidNotFinish) {
+  disk_.take(kRootText + "/epoch_1_step_11/commit.json");
+  const LoadOutcome outcome = load_all();
+  EXPECT_EQ(outcome.manifest.step, 10);
+  EXPECT_THAT(outcome.remarks,
+              ElementsAre(HasSubstr("epoch_1_step_11: commit.json: missing"),
+                          HasSubstr("latest names epoch_1_step_11 (step 11), which is not there")));
+}
+
+TEST_F(Loader, TakesTheOneBeforeADamagedOneAndSaysSo) {
+  std::string shard = bytes("epoch_1_step_11/rank-1-of-2.safetensors");
+  shard.back() ^= 1;
+  put("epoch_1_step_11/rank-1-of-2.safetensors", shard);
+  const LoadOutcome outcome = load_all();
+  EXPECT_EQ(outcome.manifest.step, 10);
+  EXPECT_THAT(outcome.refused,
+              ElementsAre(AllOf(HasSubstr("epoch_1_step_11: rank-1-of-2.safetensors: hash: "),
+                                HasSubstr(" expected, found "))));
+  EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("which is refused: epoch_1_step_10 is loaded")));
+}
+
+TEST_F(Loader, NamesAShardOfAnotherRankOrStep) {
+  const std::string own = bytes("epoch_1_step_11/rank-0-of-2.safetensors");
+  put("epoch_1_step_11/rank-0-of-2.safetensors", bytes("epoch_1_step_10/rank-0-of-2.safetensors"));
+  EXPECT_THAT(load_all().refused, ElementsAre(HasSubstr("rank-0-of-2.safetensors: hash: ")));
+  EXPECT_THAT(load_all().refused, ElementsAre(HasSubstr("(step: 11 expected, found 10)")));
+  put("epoch_1_step_11/rank-0-of-2.safetensors", bytes("epoch_1_step_11/rank-1-of-2.safetensors"));
+  EXPECT_THAT(load_all().refused, ElementsAre(HasSubstr("rank-0-of-2.safetensors: length: ")));
+  disk_.take(kRootText + "/epoch_1_step_11/rank-0-of-2.safetensors");
+  EXPECT_THAT(load_all().refused, ElementsAre(HasSubstr("rank-0-of-2.safetensors: length: ")));
+  put("epoch_1_step_11/rank-0-of-2.safetensors", own);
+  EXPECT_THAT(load_all().refused, IsEmpty());
+}
+
+/// A manifest with one field changed, its checksum made to fit again.
+std::string changed(const std::string& text, const std::function<void(nlohmann::json&)>& change) {
+  nlohmann::json json = nlohmann::json::parse(text);
+  change(json);
+  json.erase("checksum");
+  return canonical_text(json);
+}
+
+TEST_F(Loader, NamesAChangedFieldOfTheManifest) {
+  const std::string path = "epoch_1_step_11/manifest.json", text = bytes(path);
+  using Json = nlohmann::json;
+  const std::pair<std::function<void(Json&)>, std::string> cases[] = {
+      {[](Json& json) { json["step"] = 12; }, "step: 11 was committed, the manifest has 12"},
+      {[](Json& json) { json["epoch"] = 2; }, "epoch: 1 was committed, the manifest has 2"},
+      {[](Json& json) { json["sequence"] = 7; }, "sequence: 2 was committed, the manifest has 7"},
+      {[](Json& json) { json["save_id"] = std::string(32, '0'); }, "save_id: "},
+      {[](Json& json) { json["config_hash"] = "x"; },
+       "config_hash: config was committed, the manifest has x"},
+      {[](Json& json) { json["world_size"] = 3; }, "world_size: 2 was committed, the manifest has 3"},
+      {[](Json& json) { json["world_size"] = -1; }, "world_size: a whole number from 1 expected, found -1"},
+      {[](Json& json) { json["format"] = "x"; }, "format: \"lockstep checkpoint\" expected, found \"x\""},
+      {[](Json& json) { json["more"] = 1; }, "more: no such field expected, found 1"},
+      {[](Json& json) { json.erase("files"); }, "files: a list expected, found nothing"},
+      {[](Json& json) { json["files"][1]["name"] = "rank-0-of-2.safetensors"; },
+       "files: name: rank-1-of-2.safetensors expected"},
+      {[](Json& json) { json["files"][1]["hash"] = "0"; },
+       "hash: 32 hexadecimal digits expected, found \"0\""},
+      {[](Json& json) { json["files"][1]["length"] = 1; }, "manifest.json: length: "},
+      {[](Json& json) { json["kinds"]["parameters"]["tensors"][0]["dtype"] = "F8"; },
+       "dtype: a type of safetensors expected"},
+      {[](Json& json) { json["kinds"]["moments"]["tensors"][0]["slices"][1][0] = 8; },
+       "a slice from element 7 on expected"},
+      {[](Json& json) { json["kinds"].erase("patience"); }, "manifest.json: length: "},
+      {[](Json& json) { json["kinds"]["patience"]["values"]["checks_left"] = 4; }, "manifest.json: hash: "},
+      {[](Json& json) { json["writer"]["process"] = "x"; },
+       "process: a whole number from 0 expected, found \"x\""}};
+  for (const auto& [change, expected] : cases) {
+    put(path, changed(text, change));
+    const LoadOutcome outcome = load_all();
+    EXPECT_EQ(outcome.manifest.step, 10);
+    EXPECT_THAT(outcome.refused,
+                ElementsAre(AllOf(HasSubstr("epoch_1_step_11: manifest.json: "), HasSubstr(expected))));
+  }
+  // The same change with the checksum left as it was.
+  put(path, text.substr(0, text.find("\"step\": 11")) + "\"step\": 12" +
+                text.substr(text.find("\"step\": 11") + 10));
+  EXPECT_THAT(load_all().refused, ElementsAre(HasSubstr("step: 11 was committed, the manifest has 12")));
+}
+
+TEST_F(Loader, RefusesEveryFlippedBitAndEveryTruncation) {
+  for (const char* name :
+       {"manifest.json", "commit.json", "rank-0-of-2.safetensors", "rank-1-of-2.safetensors"}) {
+    const std::string path = std::string("epoch_1_step_11/") + name, text = bytes(path);
+    AloneGroup alone;
+    LoadOptions options = load_options();
+    int64_t accepted = 0;
+    // A sample; the lab tries them all.
+    for (std::size_t byte = 0; byte < text.size(); byte += 7) {
+      std::string damaged = text;
+      damaged[byte] = static_cast<char>(damaged[byte] ^ (1 << (byte % 8)));
+      put(path, damaged);
+      accepted += load(options, disk_, alone).manifest.step == 11 ? 1 : 0;
+    }
+    for (std::size_t length = 0; length < text.size(); length += 31) {
+      put(path, text.substr(0, length));
+      accepted += load(options, disk_, alone).manifest.step == 11 ? 1 : 0;
+    }
+    put(path, text + "x");
+    accepted += load(options, disk_, alone).manifest.step == 11 ? 1 : 0;
+    EXPECT_EQ(accepted, 0) << name;
+    put(path, text);
+    EXPECT_EQ(load(options, disk_, alone).manifest.step, 11);
+  }
+}
+
+TEST_F(Loader, BeginsAtStep0OnlyIfThatIsAskedFor) {
+  LoadOptions options = load_options();
+  options.root = "/run/none";
+  EXPECT_THAT(load_all(options).problem,
+              AllOf(HasSubstr("/run/none: no such folder"), HasSubstr("ask for a fresh start")));
+  options.fresh_start = true;
+  EXPECT_EQ(load_all(options).loaded, Loaded::fresh);
+  // What was saved and is damaged, or gone, is no reason to begin anew.
+  options.root = kRoot;
+  for (const char* name : {"epoch_1_step_10/manifest.json", "epoch_1_step_11/manifest.json"}) put(name, "");
+  EXPECT_THAT(load_all(options).problem, AllOf(HasSubstr("no checkpoint in it is whole"),
+                                               HasSubstr("epoch_1_step_11: manifest.json: is empty"),
+                                               HasSubstr("epoch_1_step_10: manifest.json: is empty")));
+  for (const char* name : {"epoch_1_step_10", "epoch_1_step_11"}) disk_.take(kRootText + "/" + name);
+  EXPECT_THAT(load_all(options).problem,
+              HasSubstr("latest stands there and names epoch_1_step_11, but no checkpoint"));
+  disk_.take(kRootText + "/latest");
+  EXPECT_EQ(load_all(options).loaded, Loaded::fresh);
+}
+
+TEST_F(Loader, RefusesAFolderThatIsNone) {
+  LoadOptions options = load_options();
+  options.root = "/run/data";
+  disk_.put_file("/run/data/train.ts", "x");
+  EXPECT_THAT(load_all(options).problem, HasSubstr("/run/data: no checkpoint in it; it holds 'train.ts'"));
+  options.root = kRootText + "/epoch_1_step_11";
+  EXPECT_THAT(load_all(options).problem,
+              HasSubstr("looks like a checkpoint itself, give the folder that it stands in"));
+  options.root = "/run/data/train.ts";
+  EXPECT_THAT(load_all(options).problem, HasSubstr("/run/data/train.ts: cannot list: Not a directory"));
+}
+
+TEST_F(Loader, RefusesANewerFormatInsteadOfAnOlderCheckpoint) {
+  const auto later = [](nlohmann::json& json) { json["format_version"] = 2; };
+  put("epoch_1_step_11/commit.json", changed(bytes("epoch_1_step_11/commit.json"), later));
+  const std::vector<std::string> before = disk_.paths();
+  const LoadOutcome outcome = load_all();
+  EXPECT_EQ(outcome.loaded, Loaded::refused);
+  EXPECT_THAT(
+      outcome.problem,
+      HasSubstr("epoch_1_step_11: commit.json: format_version: 1 expected, found 2; a newer lockstep"));
+  EXPECT_EQ(disk_.paths(), before);
+}
+
+TEST_F(Loader, RefusesAnotherRunsOrModelsCheckpoint) {
+  LoadOptions options = load_options();
+  options.config_hash = "other";
+  EXPECT_THAT(load_all(options).problem, HasSubstr("config_hash: other expected, found config"));
+  options.config_hash = "config";
+  const auto problem_of = [&](const std::function<void(State&)>& change) {
+    State expected = state_at(0, 0, 1);
+    change(expected);
+    options.expected = &expected;
+    const LoadOutcome outcome = load_all(options);
+    EXPECT_EQ(outcome.loaded, Loaded::refused);
+    return outcome.problem;
+  };
+  EXPECT_THAT(problem_of([](State& state) { state[kind::parameters].tensors[0].shape = {5, 3}; }),
+              HasSubstr("parameters: w: F32 [5, 3] expected, found F32 [3, 5]"));
+  EXPECT_THAT(problem_of([](State& state) { state[kind::parameters].tensors[0].dtype = "F64"; }),
+              HasSubstr("parameters: w: F64 [3, 5] expected, found F32 [3, 5]"));
+  EXPECT_THAT(problem_of([](State& state) { state[kind::parameters].tensors[0].name = "v"; }),
+              HasSubstr("parameters: v: the run needs it, the checkpoint has none"));
+  EXPECT_THAT(problem_of([](State& state) { state[kind::parameters].tensors.pop_back(); }),
+              HasSubstr("parameters: bias: the checkpoint has it, the run does not know it"));
+  EXPECT_THAT(problem_of([](State& state) { state.sections.erase("patience"); }),
+              HasSubstr("early-stop patience: the checkpoint has it, the run does not know it"));
+  const State good = state_at(0, 0, 1);
+  options.expected = &good;
+  EXPECT_EQ(load_all(options).loaded, Loaded::loaded);
+}
+
+TEST_F(Loader, NamesEveryKindThatWasNotSaved) {
+  for (const auto& [kind_name, section] : state_at(0, 0, 1).sections) {
+    MemoryStorage disk;
+    prepare(disk);
+    AloneGroup group;
+    State lacking = state_at(3, 0, 1);
+    lacking.sections.erase(kind_name);
+    ASSERT_TRUE(Saver(save_options(), disk, group).save({0, 3}, lacking));
+    const State expected = state_at(0, 0, 1);
+    LoadOptions options = load_options();
+    options.expected = &expected;
+    EXPECT_THAT(load(options, disk, group).problem,
+                HasSubstr(words_of(kind_name) + ": the run needs it, the checkpoint has none"));
+  }
+}
+
+TEST_F(Loader, DoesNotTakeAnOlderOneForOneThatItMayNotRead) {
+  FaultHook hook;
+  Seam seam(hook);
+  HookedStorage hooked(disk_, seam);
+  AloneGroup alone;
+  LoadOptions options = load_options();
+  ASSERT_TRUE(load(options, hooked, alone));
+  const std::vector<std::string> all = hook.seen;
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (!all[at].starts_with("open /run/checkpoints/epoch_1_step_11/")) continue;
+    FaultHook fault;
+    fault.fail_at = static_cast<int64_t>(at);
+    fault.error = EACCES;
+    Seam other(fault);
+    HookedStorage refusing(disk_, other);
+    const LoadOutcome outcome = load(options, refusing, alone);
+    EXPECT_EQ(outcome.loaded, Loaded::refused) << all[at];
+    EXPECT_THAT(outcome.problem, AllOf(HasSubstr("epoch_1_step_11"), HasSubstr("Permission denied")));
+  }
+}
+
+TEST_F(Loader, RefusesOnEveryRankWhenOneCannotRead) {
+  FaultHook hook;
+  Seam seam(hook);
+  HookedStorage hooked(disk_, seam);
+  hook.dead_at = "rank-1-of-2.safetensors";
+  std::vector<LoadOutcome> outcomes(2);
+  run_ranks(2, [&](int rank, Group& group) {
+    outcomes[static_cast<std::size_t>(rank)] =
+        load(load_options(), rank == 1 ? static_cast<Storage&>(hooked) : disk_, group);
+  });
+  for (const LoadOutcome& outcome : outcomes) {
+    EXPECT_EQ(outcome.loaded, Loaded::refused);
+    EXPECT_THAT(outcome.problem, AllOf(HasSubstr("epoch_1_step_11: "), HasSubstr("Input/output error")));
+  }
+  EXPECT_EQ(outcomes[0].problem, outcomes[1].problem);
+}
+
+TEST_F(Loader, LoadsTheOneThatIsNamed) {
+  LoadOptions options = load_options();
+  options.name = "epoch_1_step_10";
+  EXPECT_EQ(wrong_with(load_on(disk_, 2, options), 10), "");
+  options.name = "latest";
+  EXPECT_EQ(wrong_with(load_on(disk_, 2, options), 11), "");
+  options.name = "best_model";
+  EXPECT_THAT(load_all(options).problem, HasSubstr("best_model: missing"));
+  options.name = "epoch_7_step_70";
+  EXPECT_THAT(load_all(options).problem, HasSubstr("no checkpoint 'epoch_7_step_70' stands there"));
+  options.name = "epoch_1_step_10";
+  put("epoch_1_step_10/manifest.json", "{");
+  EXPECT_THAT(load_all(options).problem, HasSubstr("epoch_1_step_10: manifest.json: is not JSON"));
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

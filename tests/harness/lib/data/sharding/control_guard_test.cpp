@@ -1,0 +1,206 @@
+// Control values of ranks that are threads: silent while they agree, and the same name on every rank where
+// they do not.
+
+#include "harness/lib/data/sharding/control_guard.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <thread>
+
+#include "harness/lib/checkpoint/groups/thread_group.h"
+#include "harness/lib/checkpoint/socket_group.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep::sharding {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+struct Ranks {
+  int64_t step = 4;
+  bool stop = false;
+  double rate = 0.1, kl = 0.02;
+  uint64_t parameters = 7;
+};
+
+/// What each rank is told about values that `change` makes.
+std::vector<ControlVerdict> verdicts(int ranks, const std::function<void(int rank, Ranks&)>& change,
+                                     int leaves = -1) {
+  checkpoint::ThreadRendezvous meeting(ranks);
+  std::vector<ControlVerdict> told(static_cast<std::size_t>(ranks));
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const std::unique_ptr<checkpoint::Group> group = meeting.group(rank);
+      if (rank == leaves) return;
+      Ranks mine;
+      change(rank, mine);
+      Controls controls;
+      controls.add("stop", mine.stop);
+      controls.add("learning_rate", mine.rate);
+      controls.driven_by("kl", mine.kl);
+      controls.add_hash("parameters", mine.parameters);
+      told[static_cast<std::size_t>(rank)] = ControlGuard(*group, 30).check(mine.step, controls);
+    });
+  }
+  threads.clear();
+  return told;
+}
+
+void expect_all(const std::vector<ControlVerdict>& told, const std::string& code, int rank, int64_t step) {
+  for (const ControlVerdict& verdict : told) {
+    EXPECT_EQ(verdict.code, code) << verdict.sentence;
+    EXPECT_EQ(verdict.rank, rank);
+    EXPECT_EQ(verdict.step, step);
+    EXPECT_EQ(verdict.sentence, told[0].sentence);
+  }
+}
+
+/// Rank 0 of 4,096: the others tell what it tells, but for one of them.
+class ManyRanks final : public checkpoint::Group {
+ public:
+  explicit ManyRanks(int other) : other_(other) {}
+  int rank() const override { return 0; }
+  int size() const override { return 4096; }
+  checkpoint::Gathered all_gather(const std::string& label, const std::string& mine, double) override {
+    checkpoint::Gathered all{std::vector<std::string>(4096, mine), ""};
+    if (other_ < 0) return all;
+    std::string& told = all.texts[static_cast<std::size_t>(other_)];
+    const std::size_t at = told.find("false");
+    if (label == "controls")
+      told = "0123456789abcdef";
+    else
+      told.replace(at, 5, "true");
+    return all;
+  }
+
+ private:
+  int other_;
+};
+
+TEST(ControlGuard, NamesOneOfManyRanks) {
+  Controls controls;
+  controls.add("epoch", int64_t{3});
+  controls.add("stop", false);
+  ManyRanks alike(-1), one_stops(4001);
+  EXPECT_EQ(ControlGuard(alike, 30).check(9, controls).sentence, "");
+  const ControlVerdict verdict = ControlGuard(one_stops, 30).check(9, controls);
+  EXPECT_EQ(verdict.code, "stop_differs");
+  EXPECT_EQ(verdict.rank, 4001);
+  EXPECT_THAT(verdict.sentence, HasSubstr("4095 of 4096 ranks"));
+}
+
+TEST(ControlGuard, IsSilentWhereAllAgree) {
+  expect_all(verdicts(4, [](int, Ranks&) {}), "", -1, 0);
+}
+
+TEST(ControlGuard, NamesTheFirstRankThatDisagrees) {
+  const auto told = verdicts(5, [](int rank, Ranks& mine) { mine.stop = rank >= 3; });
+  expect_all(told, "stop_differs", 3, 4);
+  EXPECT_EQ(told[0].found, "true");
+  EXPECT_EQ(told[0].expected, "false");
+  EXPECT_THAT(
+      told[0].sentence,
+      HasSubstr("step 4: stop is true on rank 3, and false on 3 of 5 ranks; who stops leaves the others "
+                "waiting at the next collective"));
+}
+
+TEST(ControlGuard, TellsAnOwnStatisticFromAWrongValue) {
+  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate = rank == 2 ? 0.2 : 0.1; }),
+             "learning_rate_differs", 2, 4);
+  // The rate is still the same: it will not be.
+  const auto told = verdicts(3, [](int rank, Ranks& mine) { mine.kl += 0.001 * rank; });
+  expect_all(told, "learning_rate_from_local_kl", 1, 4);
+  EXPECT_THAT(told[0].sentence, HasSubstr("kl, which drives learning_rate, is 0.021"));
+}
+
+TEST(ControlGuard, ClaimsNoMajorityOfTwo) {
+  const auto told = verdicts(2, [](int rank, Ranks& mine) { mine.stop = rank == 0; });
+  expect_all(told, "stop_differs", 1, 4);
+  EXPECT_THAT(told[0].sentence, HasSubstr("stop is false on rank 1, and true on rank 0"));
+}
+
+TEST(ControlGuard, NamesTheStepFirst) {
+  const auto told = verdicts(3, [](int rank, Ranks& mine) {
+    mine.step += rank == 1;
+    mine.parameters += rank == 1;
+  });
+  expect_all(told, "step_differs", 1, 4);
+}
+
+TEST(ControlGuard, SeesTheLastBit) {
+  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate += rank == 0 ? 5e-18 : 0; }), "", -1, 0);
+  expect_all(verdicts(3, [](int rank, Ranks& mine) { mine.rate += rank == 0 ? 1.4e-17 : 0; }),
+             "learning_rate_differs", 0, 4);
+}
+
+/// What ranks that are processes are told at last, each of values that `change` makes at each step.
+std::vector<std::string> told_in_processes(
+    int ranks, int64_t steps, const std::function<void(int rank, int64_t step, Ranks&)>& change) {
+  const support::TempFolder folder;
+  const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
+  std::vector<std::unique_ptr<checkpoint::SocketGroup>> groups = checkpoint::make_socket_groups(ranks);
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < ranks; ++rank) {
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    for (int other = 0; other < ranks; ++other) {
+      if (other != rank) groups[static_cast<std::size_t>(other)]->close();
+    }
+    ControlGuard guard(*groups[static_cast<std::size_t>(rank)], 30);
+    ControlVerdict verdict;
+    for (int64_t step = 0; step < steps && verdict; ++step) {
+      Ranks mine;
+      mine.step = step;
+      change(rank, step, mine);
+      Controls controls;
+      controls.add("stop", mine.stop);
+      controls.add_hash("parameters", mine.parameters);
+      verdict = guard.check(step, controls);
+    }
+    std::ofstream(path(rank)) << verdict.sentence;
+    ::_exit(0);
+  }
+  for (const auto& group : groups) group->close();
+  std::vector<std::string> told;
+  for (int rank = 0; rank < ranks; ++rank) {
+    ::waitpid(children[static_cast<std::size_t>(rank)], nullptr, 0);
+    std::ifstream file(path(rank));
+    std::string& line = told.emplace_back();
+    std::getline(file, line);
+  }
+  return told;
+}
+
+TEST(ControlGuard, TellsProcessesBeforeTheyWaitForOneAnother) {
+  EXPECT_THAT(told_in_processes(3, 50, [](int, int64_t, Ranks&) {}), Each(""));
+  const auto stop = told_in_processes(
+      3, 50, [](int rank, int64_t step, Ranks& mine) { mine.stop = rank == 2 && step >= 17; });
+  EXPECT_THAT(stop, Each(HasSubstr("step 17: stop is true on rank 2, and false on 2 of 3 ranks")));
+  // A replica that is not synchronised has other parameters from step 1 on.
+  const auto alone = told_in_processes(
+      3, 50, [](int rank, int64_t step, Ranks& mine) { mine.parameters += rank == 1 && step >= 1; });
+  EXPECT_THAT(alone, Each(HasSubstr("step 1: parameters is 0000000000000008 on rank 1")));
+  const auto killed = told_in_processes(3, 50, [](int rank, int64_t step, Ranks&) {
+    if (rank == 0 && step == 9) ::raise(SIGKILL);
+  });
+  EXPECT_THAT(killed[1], HasSubstr("step 9: control values could not be compared: rank 0 ended"));
+  EXPECT_EQ(killed[2], killed[1]);
+}
+
+TEST(ControlGuard, TellsOfARankThatIsGone) {
+  const auto told = verdicts(3, [](int, Ranks&) {}, 2);
+  EXPECT_EQ(told[0].code, "group_broken");
+  EXPECT_THAT(told[0].sentence, HasSubstr("step 4: control values could not be compared: rank 2 ended"));
+}
+
+}  // namespace
+}  // namespace lockstep::sharding

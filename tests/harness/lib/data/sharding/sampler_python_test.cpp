@@ -1,0 +1,108 @@
+// A sample of the audited cases against PyTorch's own DistributedSampler.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "harness/base/errors.h"
+#include "harness/base/hashing.h"
+#include "harness/base/hex.h"
+#include "harness/lib/data/sampler.h"
+#include "harness/lib/data/sharding/partition.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep::sharding {
+namespace {
+
+constexpr const char* kPython = LOCKSTEP_PYTHON;
+
+struct Drawn {
+  PartitionOptions options;
+  int64_t epoch = 0;
+};
+
+/// 600 of the 49,536 cases, the edges among them.
+std::vector<Drawn> cases() {
+  std::vector<Drawn> all;
+  for (const int64_t samples : {0, 1, 2, 7, 16, 17, 257}) {
+    for (const int ranks : {1, 2, 8, 16}) {
+      for (const bool drop_last : {false, true}) all.push_back({{samples, ranks, drop_last, true, 3}, 2});
+    }
+  }
+  for (uint64_t i = 0; all.size() < 600; ++i) {
+    const auto below = [i](uint64_t what, uint64_t count) { return keyed(uint64_t{7}, i, what) % count; };
+    all.push_back({{static_cast<int64_t>(below(0, 258)), static_cast<int>(1 + below(1, 16)), below(2, 2) == 0,
+                    below(3, 2) == 0, static_cast<int64_t>(below(4, 1000))},
+                   static_cast<int64_t>(below(5, 3))});
+  }
+  return all;
+}
+
+std::string hash_of(const std::vector<std::vector<int64_t>>& shards) {
+  uint64_t state = 0xcbf29ce484222325u;
+  const auto add = [&](int64_t value) {
+    for (int shift = 0; shift < 64; shift += 8)
+      state = (state ^ ((static_cast<uint64_t>(value) >> shift) & 0xffu)) * 0x100000001b3u;
+  };
+  for (const auto& shard : shards) {
+    add(static_cast<int64_t>(shard.size()));
+    for (const int64_t id : shard) add(id);
+  }
+  return hex16(state);
+}
+
+/// Each rank's list by the trainers' sampler; empty lists where it refuses the case.
+std::vector<std::vector<int64_t>> trainers_partition(const Drawn& drawn) {
+  std::vector<std::vector<int64_t>> shards(static_cast<std::size_t>(drawn.options.ranks));
+  try {
+    for (int rank = 0; rank < drawn.options.ranks; ++rank) {
+      const DistributedSampler sampler({.samples = drawn.options.samples,
+                                        .world_size = drawn.options.ranks,
+                                        .rank = rank,
+                                        .seed = drawn.options.seed,
+                                        .shuffle = drawn.options.shuffle,
+                                        .drop_last = drawn.options.drop_last});
+      shards[static_cast<std::size_t>(rank)] = sampler.epoch_indices(drawn.epoch);
+    }
+  } catch (const ConfigError&) {
+  }
+  return shards;
+}
+
+TEST(SamplerAudit, HasTheRuleOfPyTorch) {
+  if (*kPython == '\0')
+    GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
+  const support::TempFolder folder;
+  const std::string path = folder.path() + "/cases";
+  {
+    std::ofstream file(path);
+    for (const Drawn& drawn : cases())
+      file << drawn.options.samples << ' ' << drawn.options.ranks << ' ' << drawn.options.drop_last << ' '
+           << drawn.options.shuffle << ' ' << drawn.options.seed << ' ' << drawn.epoch << '\n';
+  }
+  const std::string command = std::string("OMP_NUM_THREADS=1 ") + kPython +
+                              " -W ignore " LOCKSTEP_SOURCE_DIR "/tests/bridge/sampler.py < " + path;
+  FILE* pipe = popen(command.c_str(), "r");
+  std::string output;
+  std::array<char, 4096> buffer{};
+  while (const std::size_t got = fread(buffer.data(), 1, buffer.size(), pipe))
+    output.append(buffer.data(), got);
+  ASSERT_EQ(pclose(pipe), 0) << output;
+  std::istringstream lines(output);
+  std::string theirs;
+  for (const Drawn& drawn : cases()) {
+    ASSERT_TRUE(lines >> theirs);
+    const std::string words =
+        std::to_string(drawn.options.samples) + " samples on " + std::to_string(drawn.options.ranks);
+    EXPECT_EQ(hash_of(torch_partition(drawn.options, drawn.epoch)), theirs) << words;
+    EXPECT_EQ(hash_of(trainers_partition(drawn)), theirs) << words;
+  }
+  ASSERT_TRUE(lines >> theirs);
+  EXPECT_EQ(theirs, "low_32_bits") << "docs/sampling.md says what PyTorch's CPU generator takes of a seed";
+}
+
+}  // namespace
+}  // namespace lockstep::sharding

@@ -1,0 +1,91 @@
+// What a rank on another host tells lockstep, and what happens when their connection breaks.
+
+#include "harness/jobs/heartbeat_line.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "harness/base/clock.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+Arrival elsewhere() {
+  RankEnvironment rank_environment;
+  rank_environment.rank = 1;
+  rank_environment.world = 3;
+  Arrival mine = introduce(rank_environment);
+  mine.machine = "another";
+  return mine;
+}
+
+class Line : public testing::Test {
+ protected:
+  /// The first heartbeat that the desk hears of within some seconds.
+  std::optional<LauncherEvent> heard(HeartbeatLine& line) {
+    for (const double until = monotonic_s() + 10; monotonic_s() < until; ::poll(nullptr, 0, 2)) {
+      line.look();
+      for (LauncherEvent& event : desk_.look(monotonic_s())) return std::move(event);
+    }
+    return std::nullopt;
+  }
+  const TemporaryFolder folder_;
+  HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / "beat", 3);
+  const RankStart what_{"a", folder_.path(), 3, 3};
+  HeartbeatServer desk_;
+};
+
+TEST_F(Line, TellsWhatTheRankReportsAndHowItsProcessIs) {
+  desk_.expect(what_);
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  EXPECT_EQ(line.tracer(), -1);
+  line.started(::getpid());
+  HeartbeatFile::open(folder_ / line.heartbeats(), 3).report(1, 4, "forward");
+  const auto told = heard(line);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->rank, 1);
+  EXPECT_EQ(told->heartbeat.step, 4);
+  EXPECT_EQ(told->heartbeat.operation, "forward");
+  EXPECT_EQ(told->heartbeat.process.state, 'R');
+  line.ended();
+  EXPECT_FALSE(std::filesystem::exists(folder_ / line.heartbeats()));
+}
+
+TEST_F(Line, IsThereAgainAfterItBroke) {
+  desk_.expect(what_);
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  line.started(::getpid());
+  HeartbeatFile reports = HeartbeatFile::open(folder_ / line.heartbeats(), 3);
+  reports.report(1, 4, "forward");
+  ASSERT_TRUE(heard(line));
+  desk_.forget("a");  // hangs up
+  line.look();
+  desk_.expect(what_);
+  reports.report(1, 5, "forward");
+  const auto told = heard(line);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->heartbeat.step, 5);
+}
+
+TEST_F(Line, IsNotNeededOnTheHostOfWhoWatches) {
+  desk_.expect(what_);
+  const HeartbeatLine line(folder_.path(), introduce(RankEnvironment{}), 1, 3);
+  EXPECT_EQ(line.heartbeats(), kHeartbeatFile);
+  EXPECT_EQ(line.tracer(), ::getpid());
+}
+
+TEST_F(Line, IsNotThereWhereNobodyWatches) {
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  EXPECT_EQ(line.heartbeats(), kHeartbeatFile);
+  EXPECT_EQ(line.tracer(), -1);
+  line.started(::getpid());
+  line.look();
+  line.ended();
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,487 @@
+#include "harness/run/launch.h"
+
+#include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "harness/base/errors.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/run/identity.h"
+#include "harness/run/run_folder.h"
+#include "harness/run/stacks.h"
+#include "harness/verdict/trace/rank_result.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+const char* const kFakeRank = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
+
+/// `script` says what the ranks do: tests/support/fake_rank.cpp.
+PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "") {
+  PlannedRun run;
+  run.id = id;
+  run.cell = script;
+  run.config.layout = {ranks, 3};
+  run.config.backend = kind;
+  run.config.steps = 5;
+  run.hash = config_hash(run.config);
+  run.estimate_s = 1;
+  return run;
+}
+
+class Launcher : public testing::Test {
+ protected:
+  Launcher() {
+    options_.rank_program = kFakeRank;
+    options_.out_dir = folder_.path();
+    options_.jobs = 4;
+    options_.hang_grace_s = 0.1;
+    options_.kill_grace_s = 0.3;
+    options_.on_event = [this](const RunEvent& event) { events_.push_back({event.kind, event.run}); };
+  }
+  LaunchReport launch_all() { return launch(plan_, options_, identity_); }
+  bool done(const std::string& id) const {
+    return std::filesystem::exists(folder_ / ("runs/" + id + "/done"));
+  }
+  std::vector<std::string> started_order() const {
+    std::istringstream lines(read_text(folder_ / "runs/order"));
+    std::vector<std::string> order;
+    for (std::string line; lines >> line;) {
+      if (order.empty() || order.back() != line) order.push_back(line);
+    }
+    return order;
+  }
+  std::vector<pid_t> pids_of(const std::string& id) const {
+    std::istringstream lines(read_text(folder_ / ("runs/" + id + "/pids")));
+    std::vector<pid_t> pids;
+    for (pid_t pid; lines >> pid;) pids.push_back(pid);
+    return pids;
+  }
+  /// Every rank of the run had started, and none is there any more, not even as a zombie.
+  void expect_no_orphan(const std::string& id, std::size_t processes) const {
+    const std::vector<pid_t> pids = pids_of(id);
+    EXPECT_EQ(pids.size(), processes) << id;
+    for (const pid_t pid : pids) {
+      EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH)
+          << "process " << pid << " of " << id << " is still there";
+    }
+  }
+
+  const TemporaryFolder folder_;
+  Plan plan_;
+  LaunchOptions options_;
+  BuildIdentity identity_{"b", "t", "i", "d"};
+  std::vector<std::pair<RunEvent::Kind, std::string>> events_;
+};
+
+TEST_F(Launcher, RunsEveryRankInItsOwnProcess) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  const LaunchReport report = launch_all();
+  EXPECT_EQ(report.finished, 1);
+  EXPECT_TRUE(report.failures.empty());
+  EXPECT_FALSE(report.interrupted);
+  EXPECT_TRUE(done("a"));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(std::filesystem::exists(rank_log_path(folder_ / "runs/a", rank)));
+    EXPECT_EQ(read_rank_result(rank_result_path(folder_ / "runs/a", rank)).status, "finished");
+  }
+  expect_no_orphan("a", 3);
+  EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::started, std::string("a"))));
+  EXPECT_EQ(events_.back(), std::pair(RunEvent::Kind::finished, std::string("a")));
+}
+
+/// Tells of a run that nobody asked for, and then that it can start nothing.
+class Stray : public lockstep::Launcher {
+ public:
+  void start(const RankStart& what) override { asked_ = what.run; }
+  void stop(const std::string&, int) override {}
+  std::vector<LauncherEvent> poll(double) override {
+    if (asked_.empty()) return {};
+    LauncherEvent stray, refused;
+    stray.kind = LauncherEvent::Kind::exit;
+    stray.run = "nobody's";
+    refused.kind = LauncherEvent::Kind::refused;
+    refused.run = asked_;
+    refused.message = "no more processes";
+    return {stray, refused};
+  }
+  void shut_down(double) override {}
+
+ private:
+  std::string asked_;
+};
+
+TEST_F(Launcher, DoesNotHeedWhatIsToldOfARunThatIsNotGoing) {
+  plan_.runs = {a_run("a", 1, Backend::gloo)};
+  options_.make_launcher = [] { return std::make_unique<Stray>(); };
+  EXPECT_THAT([this] { launch_all(); },
+              testing::ThrowsMessage<MachineError>(HasSubstr("a: its ranks cannot be started: no more processes")));
+  EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::stray, std::string("nobody's"))));
+}
+
+TEST_F(Launcher, RefusesAProgramThatIsNotThePlanned) {
+  plan_.runs = {a_run("a", 1, Backend::gloo)};
+  options_.program_hash = hash_of_file(kFakeRank);
+  EXPECT_EQ(launch_all().finished, 1);
+  options_.program_hash = "0123456789abcdef";
+  plan_.runs = {a_run("b", 1, Backend::gloo)};
+  try {
+    launch_all();
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("changed since the runs were planned: its hash was 0123456789abcdef and is "));
+  }
+  EXPECT_FALSE(done("b"));
+}
+
+TEST_F(Launcher, TellsRanksWhatDataTheyArePlannedOn) {
+  plan_.runs = {a_run("a", 1, Backend::gloo)};
+  options_.data_hash_of = [](const RunConfig& config) { return "data of " + std::to_string(config.steps); };
+  launch_all();
+  EXPECT_THAT(read_text(folder_ / "runs/a/run.json"), HasSubstr("\"data_hash\": \"data of 5\""));
+}
+
+TEST_F(Launcher, RunsEmulatedRanksInOneProcess) {
+  plan_.runs = {a_run("a", 3, Backend::emulated), a_run("b", 1, Backend::gloo)};
+  EXPECT_EQ(launch_all().finished, 2);
+  expect_no_orphan("a", 1);
+  expect_no_orphan("b", 1);
+}
+
+TEST_F(Launcher, RunsEightRanksAtOnceOnFewerSlots) {
+  options_.jobs = 2;
+  plan_.runs = {a_run("a", 8, Backend::gloo)};
+  EXPECT_EQ(launch_all().finished, 1);
+  expect_no_orphan("a", 8);
+}
+
+TEST_F(Launcher, RunsAnExclusiveRunAlone) {
+  for (const std::string id : {"a", "b", "c", "d"}) plan_.runs.push_back(a_run(id, 1, Backend::emulated));
+  plan_.runs[1].exclusive = true;
+  EXPECT_EQ(launch_all().finished, 4);
+  std::vector<std::string> going;
+  for (const auto& [kind, run] : events_) {
+    if (kind == RunEvent::Kind::started) going.push_back(run);
+    if (std::ranges::count(going, "b") > 0) {
+      EXPECT_THAT(going, ElementsAre("b"));
+    }
+    if (kind == RunEvent::Kind::finished) std::erase(going, run);
+  }
+}
+
+TEST_F(Launcher, StartsNoParentWhereEverythingIsReused) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  plan_.runs[0].reused = true;
+  options_.rank_program = "/nowhere/lockstep-rank";
+  const LaunchReport report = launch_all();
+  EXPECT_EQ(report.reused, 1);
+  EXPECT_EQ(report.finished, 0);
+  EXPECT_THAT(events_, ElementsAre(std::pair(RunEvent::Kind::reused, std::string("a"))));
+}
+
+TEST_F(Launcher, StartsARunAfterWhatItNeeds) {
+  plan_.runs = {a_run("b", 1, Backend::emulated), a_run("a", 1, Backend::emulated),
+                a_run("r", 1, Backend::gloo)};
+  plan_.runs[0].needs = {"a", "r"};
+  plan_.runs[2].reused = true;
+  EXPECT_EQ(launch_all().finished, 2);
+  EXPECT_THAT(started_order(), ElementsAre("a", "b"));
+}
+
+TEST_F(Launcher, NamesARankThatIsKilled) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die"), a_run("b", 1, Backend::emulated)};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  const RankFailure& failure = report.failures[0];
+  EXPECT_EQ(failure.run, "a");
+  EXPECT_EQ(failure.kind, FailureKind::died);
+  EXPECT_EQ(failure.rank, 1);
+  EXPECT_EQ(failure.step, 3);
+  EXPECT_EQ(failure.operation, "train");
+  EXPECT_EQ(failure.message, "killed by signal 9 (SIGKILL)");
+  EXPECT_THAT(failure.last_lines, ElementsAre("rank 1 is about to die"));
+  EXPECT_FALSE(done("a"));
+  EXPECT_TRUE(done("b")) << "another run goes on";
+  expect_no_orphan("a", 3);
+}
+
+TEST_F(Launcher, NamesARankThatThrows) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "0:lose 1:wait 2:throw")};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::threw);
+  EXPECT_EQ(report.failures[0].rank, 2);
+  EXPECT_EQ(report.failures[0].message, "no such tensor: head.weight");
+  EXPECT_THAT(report.failures[0].last_lines,
+              ElementsAre("rank 2 is about to throw", "rank 2 failed: no such tensor: head.weight"));
+  expect_no_orphan("a", 3);
+}
+
+TEST_F(Launcher, NamesAnEmulatedRankThatThrows) {
+  plan_.runs = {a_run("a", 3, Backend::emulated, "1:throw")};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_EQ(report.failures[0].message, "no such tensor: head.weight");
+}
+
+TEST_F(Launcher, NamesAnExceptionThatNoRankCaught) {
+  plan_.runs = {a_run("a", 2, Backend::gloo, "1:escape")};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_EQ(report.failures[0].message, "exited with status 1 without a result");
+  EXPECT_EQ(report.failures[0].last_lines.back(), "rank 1: thrown past the rank's own net");
+}
+
+TEST_F(Launcher, NamesARankThatLeavesWithoutAResult) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "2:leave")};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 2);
+  EXPECT_EQ(report.failures[0].message, "exited with status 0 without a result");
+}
+
+TEST_F(Launcher, NamesARankThatHangs) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang")};
+  plan_.runs[0].config.timeout_s = 0.8;
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
+  EXPECT_EQ(report.failures[0].rank, 0);
+  EXPECT_EQ(report.failures[0].operation, "train");
+  EXPECT_THAT(report.failures[0].message, HasSubstr("no progress for"));
+  expect_no_orphan("a", 3);
+}
+
+/// A rank sleeps, is in a loop, or waits in a collective that nobody leaves: its stack is taken before anybody ends it.
+TEST_F(Launcher, SaysWhereAHungRankIs) {
+  struct Case {
+    const char *script, *function, *kind = FailureKind::hung;
+  };
+  for (const Case& each : {Case{"all:wait 1:hang", "wait_for_ever"}, Case{"all:wait 1:compute", "compute_for_ever", "slow"},
+                           Case{"all:wait", "wait_for_ever"}}) {
+    plan_.runs = {a_run("a", 3, Backend::gloo, each.script)};
+    plan_.runs[0].config.timeout_s = 0.3;
+    plan_.runs[0].config.watch.slow_s = 0.5;
+    const LaunchReport report = launch_all();
+    ASSERT_EQ(report.failures.size(), 1U) << each.script;
+    const RankFailure& failure = report.failures[0];
+    EXPECT_EQ(failure.kind, each.kind);
+    const std::string file = read_text(folder_ / ("runs/a/stacks-" + std::to_string(failure.rank) + ".txt"));
+    if (stack_command(::getpid()).empty()) {
+      EXPECT_THAT(failure.message, HasSubstr("none of eu-stack"));
+      continue;
+    }
+    EXPECT_THAT(file, HasSubstr(each.function)) << each.script;
+    EXPECT_THAT(failure.message, HasSubstr("its first thread is in")) << each.script;
+    EXPECT_THAT(failure.message, HasSubstr(each.function)) << each.script;
+  }
+}
+
+TEST_F(Launcher, TellsOfARankThatComputesLongAndWaitsForIt) {
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:labour")};
+  plan_.runs[0].config.timeout_s = 0.2;
+  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  const LaunchReport report = launch_all();
+  EXPECT_TRUE(report.failures.empty()) << report.failures.front().message;
+  EXPECT_EQ(report.finished, 1);
+  EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::slow, std::string("a"))));
+}
+
+TEST_F(Launcher, EndsARankThatComputesForLongerThanItsLimitAndNamesTheKey) {
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:compute")};
+  plan_.runs[0].config.timeout_s = 0.2;
+  plan_.runs[0].config.watch.slow_s = 0.7;
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::slow);
+  EXPECT_THAT(report.failures[0].message, testing::AllOf(HasSubstr("'train'"), HasSubstr("watch.slow_s"), HasSubstr("0.7 s")));
+  expect_no_orphan("a", 1);
+}
+
+TEST_F(Launcher, SaysThatNoToolForStacksIsThere) {
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", "/nowhere", 1);
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang")};
+  plan_.runs[0].config.timeout_s = 0.2;
+  const LaunchReport report = launch_all();
+  ::setenv("PATH", path.c_str(), 1);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 0);
+  EXPECT_THAT(report.failures[0].message, HasSubstr("none of eu-stack (package elfutils), gdb and py-spy is installed; install one"));
+}
+
+TEST_F(Launcher, NamesAStoppedRankThatItsPeersAccuse) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:lose 1:stop")};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_THAT(report.failures[0].message, HasSubstr("Connection closed by peer"));
+  expect_no_orphan("a", 3);
+}
+
+TEST_F(Launcher, NamesTheNeedThatFailed) {
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:throw"), a_run("b", 1, Backend::emulated),
+                a_run("c", 1, Backend::emulated)};
+  plan_.runs[1].needs = {"a"};
+  const LaunchReport report = launch_all();
+  ASSERT_EQ(report.failures.size(), 2U);
+  EXPECT_EQ(report.failures[1].run, "b");
+  EXPECT_EQ(report.failures[1].kind, FailureKind::not_started);
+  EXPECT_EQ(report.failures[1].message, "it needs a, which failed");
+  EXPECT_TRUE(done("c"));
+  EXPECT_THAT(started_order(), UnorderedElementsAre("a", "c"));
+}
+
+/// Asks for a stop once both ranks of run `a` have reported that they wait.
+class InterruptedLauncher : public Launcher {
+ protected:
+  void interrupt_with(int wish) {
+    options_.jobs = 1;
+    options_.stop_requested = &stop_;
+    options_.on_event = [this, wish](const RunEvent& event) {
+      if (event.kind == RunEvent::Kind::progress && event.run == "a") stop_ = wish;
+    };
+  }
+  volatile int stop_ = 0;
+};
+
+TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
+  plan_.runs = {a_run("first", 1, Backend::emulated), a_run("a", 2, Backend::emulated, "all:wait"),
+                a_run("later", 1, Backend::emulated)};
+  plan_.runs[0].estimate_s = 9;
+  plan_.runs[1].estimate_s = 5;
+  interrupt_with(1);
+  const LaunchReport report = launch_all();
+  EXPECT_TRUE(report.interrupted);
+  EXPECT_EQ(report.finished, 1);
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::interrupted);
+  EXPECT_EQ(report.failures[0].run, "a");
+  EXPECT_TRUE(done("first"));
+  EXPECT_FALSE(done("a"));
+  EXPECT_THAT(started_order(), ElementsAre("first", "a"));
+  expect_no_orphan("a", 1);
+
+  options_.stop_requested = nullptr;
+  plan_.runs[0].reused = true;
+  plan_.runs[1].cell = "";
+  const LaunchReport resumed = launch_all();
+  EXPECT_FALSE(resumed.interrupted);
+  EXPECT_EQ(resumed.reused, 1);
+  EXPECT_EQ(resumed.finished, 2);
+  EXPECT_TRUE(done("a"));
+  EXPECT_THAT(started_order(), ElementsAre("first", "a", "later")) << "a was done again, first was not";
+}
+
+TEST_F(InterruptedLauncher, KillsRanksThatIgnoreTheRequest) {
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:ignore_term")};
+  interrupt_with(1);
+  EXPECT_TRUE(launch_all().interrupted);
+  expect_no_orphan("a", 2);
+}
+
+TEST_F(InterruptedLauncher, KillsAtOnceWhenAskedTwice) {
+  options_.kill_grace_s = 1e6;
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:ignore_term")};
+  interrupt_with(2);
+  EXPECT_TRUE(launch_all().interrupted);
+  expect_no_orphan("a", 2);
+}
+
+TEST_F(Launcher, SaysThatThereIsNoRankProgram) {
+  plan_.runs = {a_run("a", 1, Backend::emulated)};
+  options_.rank_program = "/nowhere/lockstep-rank";
+  EXPECT_THROW(launch_all(), MachineError);
+}
+
+TEST_F(Launcher, SaysHowAParentEndedThatCannotServe) {
+  plan_.runs = {a_run("a", 1, Backend::emulated)};
+  options_.rank_program = "/bin/false";
+  try {
+    launch_all();
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("exit status 1"));
+  }
+}
+
+TEST_F(Launcher, StopsWhereARankFindsTheDiskFull) {
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:wait 1:full")};
+  EXPECT_THROW(launch_all(), MachineError);
+  expect_no_orphan("a", 2);
+}
+
+TEST_F(Launcher, SaysWhichFileCannotBeWritten) {
+  plan_.runs = {a_run("a", 1, Backend::emulated)};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // Files of this process can hold nothing any more, as on a full disk.
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit none{0, 0};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+    try {
+      launch_all();
+    } catch (const MachineError& error) {
+      ::_exit(std::string(error.what()).find("run.json") != std::string::npos ? 0 : 2);
+    }
+    ::_exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+/// Ranks must not outlive a lockstep that nobody asked before it was killed.
+TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
+  ASSERT_EQ(::prctl(PR_SET_CHILD_SUBREAPER, 1), 0);  // so that their ends can be waited for here
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:ignore_term")};
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  options_.on_event = [&](const RunEvent& event) {
+    if (event.kind == RunEvent::Kind::progress && ::write(ends[1], "!", 1) != 1) ::_exit(1);
+  };
+  const pid_t lockstep = ::fork();
+  if (lockstep == 0) {
+    launch_all();
+    ::_exit(0);
+  }
+  pollfd wait{ends[0], POLLIN, 0};
+  ASSERT_EQ(::poll(&wait, 1, 30000), 1) << "the ranks have not started";
+  ASSERT_EQ(::kill(lockstep, SIGKILL), 0);
+  ::alarm(30);  // ends this test if a rank does not die
+  // Who dies without a parent becomes a child of this test: once it has none, nobody is left.
+  int dead = 0;
+  while (::wait(nullptr) > 0) ++dead;
+  EXPECT_EQ(errno, ECHILD);
+  ::alarm(0);
+  EXPECT_GE(dead, 2) << "lockstep and the parent, which may have reaped its ranks itself";
+  expect_no_orphan("a", 3);
+  ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace lockstep

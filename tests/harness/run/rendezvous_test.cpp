@@ -1,0 +1,142 @@
+#include "harness/run/launchers/external/rendezvous.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <future>
+#include <thread>
+
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+Arrival rank(int number, int world) {
+  RankEnvironment rank_environment;
+  rank_environment.name = "test";
+  rank_environment.rank = number;
+  rank_environment.world = world;
+  Arrival mine = introduce(rank_environment);
+  mine.build = "b";
+  mine.isa = "i";
+  return mine;
+}
+
+std::vector<Met> meet_all(const std::string& folder, std::vector<Arrival> ranks, const std::string& store = "") {
+  std::vector<std::future<Met>> meetings;
+  for (Arrival& each : ranks)
+    meetings.push_back(std::async(std::launch::async, [&folder, each, &store] { return meet(folder, each, store, 20); }));
+  std::vector<Met> met;
+  for (auto& each : meetings) met.push_back(each.get());
+  return met;
+}
+
+TEST(Meeting, GivesAllRanksTheSameStart) {
+  const TemporaryFolder folder;
+  const auto met = meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)});
+  for (const Met& each : met) {
+    EXPECT_EQ(each.start, met[0].start);
+    EXPECT_TRUE(each.one_host);
+    EXPECT_FALSE(each.tcp) << "one host meets by a file";
+    EXPECT_EQ(each.host, "127.0.0.1");
+  }
+}
+
+TEST(Meeting, TakesNothingThatAnEarlierStartHasLeft) {
+  const TemporaryFolder folder;
+  const auto first = meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)});
+  const auto second = meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)});
+  EXPECT_NE(first[0].start, second[0].start);
+  for (const Met& each : second) EXPECT_EQ(each.start, second[0].start);
+}
+
+TEST(Meeting, IsAtRankZerosOwnAddressWhereHostsDiffer) {
+  const TemporaryFolder folder;
+  std::vector<Arrival> ranks = {rank(0, 2), rank(1, 2)};
+  ranks[0].address = "10.0.0.1";
+  ranks[0].port = 4711;
+  ranks[0].host = "a";
+  ranks[1].host = "b";
+  ranks[1].machine = "another";
+  for (const Met& each : meet_all(folder.path(), ranks)) {
+    EXPECT_FALSE(each.one_host);
+    EXPECT_TRUE(each.tcp);
+    EXPECT_EQ(each.host, "10.0.0.1");
+    EXPECT_EQ(each.port, 4711);
+  }
+  EXPECT_FALSE(meet_all(folder.path(), {rank(0, 1)}, "file")[0].tcp);
+}
+
+TEST(Meeting, TellsContainersOfOneNameFromOneHost) {
+  const TemporaryFolder folder;
+  std::vector<Arrival> ranks = {rank(0, 2), rank(1, 2)};
+  ranks[0].address = "10.0.0.1";
+  ranks[1].machine += " of another container";
+  for (const Met& each : meet_all(folder.path(), ranks)) {
+    EXPECT_FALSE(each.one_host);
+    EXPECT_TRUE(each.tcp);
+  }
+  const TemporaryFolder other;
+  std::vector<Arrival> renamed = {rank(0, 2), rank(1, 2)};
+  renamed[1].host = "its other name";
+  EXPECT_TRUE(meet_all(other.path(), renamed)[1].one_host);
+}
+
+TEST(Meeting, EndsForAllWhenARankLeaves) {
+  const TemporaryFolder folder;
+  auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(0, 3), "", 60); });
+  auto second = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 60); });
+  const Met left = meet(folder.path(), rank(2, 3), "", 60, [](const Met& answer) { return "cannot reach " + answer.ranks.front().rank_environment; });
+  EXPECT_EQ(left.ranks[2].problem, "cannot reach test");
+  EXPECT_THAT([&] { first.get(); },
+              ThrowsMessage<RendezvousError>(AllOf(HasSubstr("rank 2 (process "), HasSubstr("has left: cannot reach test"))));
+  EXPECT_THAT([&] { second.get(); }, ThrowsMessage<RendezvousError>(HasSubstr("has left: cannot reach test")));
+  // What it left is nobody's problem when they start again.
+  for (const Met& each : meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)})) EXPECT_FALSE(each.start.empty());
+}
+
+TEST(Meeting, NamesTheRanksThatDoNotCome) {
+  const TemporaryFolder folder;
+  EXPECT_THAT([&] { meet(folder.path(), rank(0, 3), "", 0.05); },
+              ThrowsMessage<RendezvousError>(AllOf(HasSubstr("ranks of 3 did not come in time: ranks 1, 2."), HasSubstr(folder.path()))));
+  const TemporaryFolder other;
+  EXPECT_THAT([&] { meet(other.path(), rank(2, 3), "", 0.05); },
+              ThrowsMessage<RendezvousError>(HasSubstr("rank 0 did not come in time")));
+}
+
+TEST(Meeting, NamesTwoProcessesOfOneRank) {
+  const TemporaryFolder folder;
+  auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 20); });
+  while (read_arrival(folder.path(), 1).nonce.empty()) std::this_thread::yield();
+  Arrival twin = rank(1, 3);
+  twin.nonce = "another";
+  auto second = std::async(std::launch::async, [&] { return meet(folder.path(), twin, "", 0.5); });
+  EXPECT_THAT([&] { first.get(); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 1: process ")));
+  EXPECT_THROW(second.get(), RendezvousError);
+}
+
+TEST(Meeting, NamesWhatDiffersBetweenRanks) {
+  Arrival first = rank(0, 2), other = rank(1, 2);
+  EXPECT_EQ(difference_of_identity(first, other), "");
+  other.build = "c";
+  other.isa = "j";
+  EXPECT_THAT(difference_of_identity(first, other), AllOf(HasSubstr("rank 0 runs the build b and rank 1 the build c"),
+                                                         HasSubstr("rank 0 computes on i and rank 1 on j"), HasSubstr("--mixed")));
+}
+
+TEST(Meeting, SaysWhatToTryWhereRankZeroCannotBeReached) {
+  Met met;
+  met.ranks = {rank(0, 2), rank(1, 2)};
+  met.host = "127.0.0.1";
+  const int listening = listening_socket(met.port);
+  EXPECT_EQ(unreachable_text(met, met.ranks[1], 5), "");
+  ::close(listening);
+  EXPECT_THAT(unreachable_text(met, met.ranks[1], 5), AllOf(HasSubstr("Connection refused"), HasSubstr("Set LOCKSTEP_ADDRESS")));
+}
+
+}  // namespace
+}  // namespace lockstep

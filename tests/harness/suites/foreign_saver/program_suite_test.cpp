@@ -1,0 +1,157 @@
+// The suite of programs as a whole: a correct saver is silent, each classic mistake is found, and a finding's trial
+// finds it again.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/base/errors.h"
+#include "harness/suites/foreign_saver/program.h"
+#include "tests/harness/suites/foreign_saver/support.h"
+#include "tests/support/suite_run.h"
+
+namespace lockstep::program {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
+
+std::string config_of(const std::string& save, const std::string& more = "") {
+  return "name: tried\nlaboratory: program\nprogram:\n  setup: " + kSaver + " well save {out} 1\n  save: '" + save +
+         "'\n  resume: " + kSaver + " well resume {out} {resume}\n  deadline_s: 20\n" + more;
+}
+
+SuiteResult run_config(const std::string& text, const std::string& only = "") {
+  return support::run_tried(program_suite(), text, only);
+}
+
+std::set<std::string> faults_of(const SuiteResult& result, const std::string& failure) {
+  std::set<std::string> outcomes;
+  for (const SuiteCount& count : result.table) {
+    if (count.failure == failure && count.verdict == CaseVerdict::fault) outcomes.insert(count.outcome);
+  }
+  return outcomes;
+}
+
+/// The first finding of a failure, and that its trial alone finds the same again.
+void expect_replayed(const std::string& text, const SuiteResult& result, const std::string& failure) {
+  for (const SuiteFinding& finding : result.findings) {
+    if (finding.failure != failure) continue;
+    const SuiteResult again = run_config(text, finding.trial);
+    ASSERT_EQ(again.trials, 1);
+    EXPECT_EQ(again.faults, 1) << finding.trial;
+    EXPECT_EQ(again.table.front().outcome, finding.outcome);
+    return;
+  }
+  FAIL() << "nothing was found of " << failure;
+}
+
+TEST(ProgramSuite, IsSilentOnACorrectSaver) {
+  const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2"));
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
+  EXPECT_EQ(result.undecided, 0);
+  EXPECT_EQ(result.trials, 53);
+  EXPECT_THAT(result.facts, Contains(testing::Pair("killed", "9 of 9 operations")));
+}
+
+TEST(ProgramSuite, FindsAnOverwriteInPlace) {
+  const std::string text = config_of(kSaver + " in_place save {out} 2");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramSuite, FindsARenameBeforeTheDataIsWritten) {
+  const std::string text = config_of(kSaver + " renamed_early save {out} 2", "  failures: [kill]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramSuite, FindsADeletionBeforeTheRename) {
+  const std::string text = config_of(kSaver + " after_delete save {out} 2", "  failures: [kill, EIO]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("no checkpoint"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramSuite, FindsErrorsThatNobodyLooksAt) {
+  const std::string text = config_of(kSaver + " unchecked save {out} 2", "  failures: [ENOSPC]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work", "silent"));
+  expect_replayed(text, result, "fails with ENOSPC");
+}
+
+TEST(ProgramSuite, FindsATemporaryNameThatTwoProcessesShare) {
+  const std::string save = kSaver + " fixed_name save {out} 2 ";
+  const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s",
+                                     "  failures: [hold]\n  writers: 2\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "held until another has run"), Contains("save failed"));
+  expect_replayed(text, result, "held until another has run");
+  for (const SuiteFinding& finding : result.findings) {
+    if (finding.failure == "held until another has run") {
+      EXPECT_THAT(finding.timeline, Contains(testing::Field(&TimelineStep::mark, "goes on")));
+    }
+  }
+}
+
+TEST(ProgramSuite, FindsTwoProcessesThatWriteOneNameInPlace) {
+  const std::string save = kSaver + " in_place save {out} 2 ";
+  const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "held until another has run"), Contains("mixed"));
+  expect_replayed(text, result, "held until another has run");
+}
+
+TEST(ProgramSuite, IsSilentWhereTwoProcessesSaveWell) {
+  const std::string save = kSaver + " well save {out} 2 ";
+  const SuiteResult result =
+      run_config(config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n"));
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
+  EXPECT_GT(result.trials, 10);
+}
+
+TEST(ProgramSuite, SaysWhatItCannotSee) {
+  EXPECT_THAT(run_config(config_of(kSaver + " well save {out} 2", "  failures: [kill]\n")).notes,
+              Contains(HasSubstr("power loss")));
+}
+
+void expect_config_error(const std::string& text, const std::string& says) {
+  try {
+    run_config(text);
+    FAIL() << "no error: " << text;
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(says));
+  }
+}
+
+TEST(ProgramSuite, RefusesAConfigWithThePlaceOfWhatIsWrong) {
+  expect_config_error("name: x\nlaboratory: program\nprogram: {resume: r}\n", "tried.yaml:2:1: program.save is missing");
+  expect_config_error(config_of("true"), "tried.yaml:5:3: program.save lacks the placeholder {out}");
+  expect_config_error(config_of("true {out}", "  failures: [kil]\n"), "did you mean kill?");
+  expect_config_error(config_of("true {out}", "  failure: [kill]\n"), "program.failure");
+}
+
+TEST(ProgramSuite, RefusesASaverThatFailsByItself) {
+  expect_config_error(config_of("false {out}"), "ended with status 1 without a failure");
+  expect_config_error(config_of("true {out}"), "wrote nothing below {out}");
+  expect_config_error(config_of(kSaver + " well save {out} 2", "  writers: 2\n"), "2 writers expected, 1 seen");
+}
+
+TEST(ProgramSuite, RefusesAnEndResultThatChangesByItself) {
+  expect_config_error(config_of("echo $$ > {out}/state"), "two undisturbed saves were resumed to different end results");
+}
+
+TEST(ProgramSuite, TakesTheUsersCheck) {
+  const std::string text = "name: tried\nlaboratory: program\nprogram:\n  save: 'echo one > {out}/a && echo two > {out}/b'\n"
+                           "  check: 'test -e {out}/b || ! test -e {out}/a'\n  failures: [kill]\n";
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
+}
+
+}  // namespace
+}  // namespace lockstep::program

@@ -1,0 +1,249 @@
+// The order in which emulated ranks add is Gloo's own: held against real Gloo ranks.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+#include <thread>
+
+#include "harness/trainers/comm/emulated.h"
+#include "harness/trainers/comm/gloo.h"
+#include "harness/trainers/comm/ring_order.h"
+#include "harness/trainers/comm/solo.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<float> values_of(int rank, std::size_t elements) {
+  std::vector<float> values(elements);
+  uint32_t state = 12345U + 777U * static_cast<uint32_t>(rank);
+  for (float& value : values) {
+    state = state * 1664525U + 1013904223U;
+    value = std::ldexp(static_cast<float>(static_cast<int32_t>(state)), -20 - static_cast<int>(state % 7));
+  }
+  return values;
+}
+
+/// What one real Gloo rank does; its exit status says whether the sum had the predicted bits.
+int gloo_rank(const std::string& store, int rank, int world, const std::vector<std::size_t>& sizes) {
+  at::set_num_threads(1);
+  const std::unique_ptr<Comm> comm = make_gloo_comm({store, rank, world, "127.0.0.1", 30});
+  for (const std::size_t elements : sizes) {
+    std::vector<std::vector<float>> all;
+    std::vector<const float*> inputs;
+    for (int r = 0; r < world; ++r) {
+      all.push_back(values_of(r, elements));
+    }
+    for (const std::vector<float>& values : all) {
+      inputs.push_back(values.data());
+    }
+    std::vector<float> expected(elements);
+    ring_sum(inputs, elements, expected.data());
+    at::Tensor mine = at::from_blob(all[static_cast<std::size_t>(rank)].data(),
+                                    {static_cast<int64_t>(elements)}, at::kFloat)
+                          .clone();
+    comm->all_reduce_sum(mine, "test");
+    if (std::memcmp(mine.const_data_ptr(), expected.data(), elements * sizeof(float)) != 0) {
+      return 1;
+    }
+  }
+  // The first goes by rank 0, the second round the ring.
+  for (const int64_t elements : {int64_t{2}, int64_t{200000}}) {
+    const at::Tensor own = at::arange(elements, at::kLong) + (int64_t{rank} << 40);
+    const at::Tensor gathered = comm->all_gather(own, "test");
+    for (int r = 0; r < world; ++r) {
+      if (!gathered[r].equal(at::arange(elements, at::kLong) + (int64_t{r} << 40))) return 2;
+    }
+    at::Tensor sum = own.clone();
+    comm->all_reduce_sum(sum, "test");
+    if (!sum.equal(world * at::arange(elements, at::kLong) + (int64_t{world} * (world - 1) / 2 << 40))) return 3;
+  }
+  return 0;
+}
+
+TEST(GlooComm, AddsAsItsRingDoesAndMovesIntegersWhole) {
+  for (const int world : {2, 3, 5, 8}) {
+    const support::TempFolder folder;
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < world; ++rank) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(60);
+        _exit(gloo_rank(folder.path() + "/store", rank, world, {1, 7, 1000, 4099, 300007}));
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0) << world << " ranks";
+    }
+  }
+}
+
+/// What one of three real ranks hears when rank 2 gathers something else; exit status 0: rank 2 is named, in
+/// time, and no payload has moved.
+int odd_rank(const std::string& store, int rank, int which) {
+  at::set_num_threads(1);
+  const std::unique_ptr<Comm> comm = make_gloo_comm({store, rank, 3, "127.0.0.1", 30});
+  comm->barrier("start");
+  const std::vector<at::Tensor> odd{at::zeros({4, 3}, at::kFloat), at::zeros({4, 2}, at::kDouble),
+                                    at::zeros({4, 2}, at::kFloat)};
+  const char* const expected[] = {"rows of shape [3], not [2]", "as Double, not Float",
+                                  "is at step 6, not 5"};
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    const auto other = static_cast<std::size_t>(which);
+    gather_rows(*comm, {rank == 2 ? odd[other] : at::zeros({4, 2}, at::kFloat)},
+                rank == 2 && which == 2 ? 6 : 5, "loss.candidates");
+    return 1;
+  } catch (const std::runtime_error& error) {
+    const std::string text = error.what();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+    if (took.count() > 1.0) {
+      return 2;
+    }
+    // Rank 2 finds that it is rank 0 who differs from it.
+    const bool named = rank == 2 ? text.find("rank 0") != std::string::npos
+                                 : text.find("rank 2") != std::string::npos &&
+                                       text.find(expected[which]) != std::string::npos;
+    if (!named) {
+      return 3;
+    }
+  }
+  // Had any payload moved, this sum would meet it.
+  at::Tensor one = at::ones({1}, at::kDouble);
+  comm->all_reduce_sum(one, "after");
+  return one.item<double>() == 3.0 ? 0 : 4;
+}
+
+TEST(GatherRows, NamesTheRankThatDiffersOnEveryRealRankWithinASecond) {
+  for (const int which : {0, 1, 2}) {
+    const support::TempFolder folder;
+    std::vector<pid_t> children;
+    for (int rank = 0; rank < 3; ++rank) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(60);
+        _exit(odd_rank(folder.path() + "/store", rank, which));
+      }
+      children.push_back(child);
+    }
+    for (const pid_t child : children) {
+      int status = 0;
+      waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0) << "case " << which << ", exit status " << WEXITSTATUS(status);
+    }
+  }
+}
+
+TEST(RingSum, DependsOnTheOrderForThreeRanksOrMore) {
+  // If every order gave the same bits, the test above would prove nothing.
+  const std::size_t elements = 1000;
+  const std::vector<float> a = values_of(0, elements);
+  const std::vector<float> b = values_of(1, elements);
+  const std::vector<float> c = values_of(2, elements);
+  std::vector<float> one(elements);
+  std::vector<float> other(elements);
+  ring_sum<float>({a.data(), b.data(), c.data()}, elements, one.data());
+  ring_sum<float>({c.data(), b.data(), a.data()}, elements, other.data());
+  EXPECT_NE(one, other);
+}
+
+/// Runs `body(rank, comm)` in one thread a rank; returns what each threw.
+std::vector<std::string> on_threads(EmulatedWorld& world, int size,
+                                    const std::function<void(int, Comm&)>& body) {
+  std::vector<std::string> errors(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        const std::unique_ptr<Comm> comm = world.comm(rank);
+        body(rank, *comm);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+        world.abort("rank " + std::to_string(rank) + " has failed");
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  return errors;
+}
+
+TEST(EmulatedWorld, GathersReducesAndBroadcasts) {
+  EmulatedWorld world(3, 10);
+  const auto errors = on_threads(world, 3, [](int rank, Comm& comm) {
+    at::Tensor sum = at::full({5}, rank + 1, at::kFloat);
+    comm.all_reduce_sum(sum, "sum");
+    if (sum[4].item<float>() != 6.0F) {
+      throw std::runtime_error("wrong sum");
+    }
+    at::Tensor root = at::full({2}, rank, at::kLong);
+    comm.broadcast(root, 2, "root");
+    if (root[0].item<int64_t>() != 2) {
+      throw std::runtime_error("wrong root");
+    }
+    const GatheredRows rows = gather_rows(
+        comm, {at::full({rank, 2}, rank, at::kFloat), at::full({rank}, 10 * rank, at::kLong)}, 7, "rows");
+    if (rows.total_rows != 3 || rows.offset != 2 * rank || rows.valid.sum().item<int64_t>() != 3 ||
+        rows.columns[0].size(0) != 6 || rows.columns[1][5].item<int64_t>() != 20) {
+      throw std::runtime_error("wrong rows");
+    }
+  });
+  EXPECT_EQ(errors, std::vector<std::string>(3));
+}
+
+TEST(EmulatedWorld, AMismatchedCollectiveIsNamedOnEveryRank) {
+  EmulatedWorld world(3, 10);
+  const auto errors = on_threads(world, 3, [](int rank, Comm& comm) {
+    comm.all_reduce_sum(at::zeros({rank == 1 ? 4 : 5}, at::kFloat), "sum");
+  });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("all_reduce"), std::string::npos) << error;
+  }
+}
+
+TEST(GatherRows, NamesTheRankThatDiffersBeforeAnyPayloadMoves) {
+  struct Case {
+    const char* expected;
+    at::Tensor other;
+    int64_t step;
+  };
+  const std::vector<Case> cases{{"rows of shape [3], not [2]", at::zeros({4, 3}, at::kFloat), 5},
+                                {"as Double, not Float", at::zeros({4, 2}, at::kDouble), 5},
+                                {"is at step 6, not 5", at::zeros({4, 2}, at::kFloat), 6}};
+  for (const Case& planted : cases) {
+    EmulatedWorld world(3, 10);
+    const auto errors = on_threads(world, 3, [&](int rank, Comm& comm) {
+      const bool odd = rank == 2;
+      gather_rows(comm, {odd ? planted.other : at::zeros({4, 2}, at::kFloat)}, odd ? planted.step : 5,
+                  "loss.candidates");
+    });
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_NE(errors[static_cast<std::size_t>(rank)].find("rank 2"), std::string::npos)
+          << errors[static_cast<std::size_t>(rank)];
+      EXPECT_NE(errors[static_cast<std::size_t>(rank)].find(planted.expected), std::string::npos)
+          << errors[static_cast<std::size_t>(rank)];
+    }
+    EXPECT_FALSE(errors[2].empty());
+  }
+}
+
+TEST(SoloComm, IsTheIdentity) {
+  const std::unique_ptr<Comm> comm = make_solo_comm();
+  const GatheredRows rows = gather_rows(*comm, {at::arange(6, at::kFloat).reshape({3, 2})}, 0, "rows");
+  EXPECT_EQ(rows.total_rows, 3);
+  EXPECT_TRUE(at::equal(rows.columns[0], at::arange(6, at::kFloat).reshape({3, 2})));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,288 @@
+#include "harness/trainers/core/exact_sum.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+/// Arithmetic on the integers that floats are multiples of: an oracle that shares nothing with the sum but the question.
+class BigInteger {
+ public:
+  void add(uint64_t mantissa, int shift, bool negative) {
+    std::vector<uint32_t> term(kWords, 0);
+    for (int bit = 0; bit < 64; ++bit) {
+      if ((mantissa >> bit & 1) != 0) term[static_cast<std::size_t>((bit + shift) / 32)] |= 1U << ((bit + shift) % 32);
+    }
+    if (negative) negate(term);
+    uint64_t carry = 0;
+    for (std::size_t w = 0; w < kWords; ++w) {
+      carry += static_cast<uint64_t>(words_[w]) + term[w];
+      words_[w] = static_cast<uint32_t>(carry);
+      carry >>= 32;
+    }
+  }
+  bool negative() const { return (words_.back() >> 31) != 0; }
+  /// The nearest multiple of 2^k with `precision` bits, ties to even, as an exponent and an integer below 2^precision + 1.
+  double rounded(int precision, int lowest_exponent) const {
+    std::vector<uint32_t> value = words_;
+    if (negative()) negate(value);
+    int top = static_cast<int>(kWords) * 32 - 1;
+    while (top >= 0 && !bit_of(value, top)) --top;
+    if (top < 0) return 0;
+    const int low = std::max(0, top - precision + 1);
+    uint64_t kept = 0;
+    for (int bit = top; bit >= low; --bit) kept = kept << 1 | (bit_of(value, bit) ? 1 : 0);
+    const bool half = low > 0 && bit_of(value, low - 1);
+    bool rest = false;
+    for (int bit = 0; bit < low - 1; ++bit) rest |= bit_of(value, bit);
+    if (half && (rest || (kept & 1) != 0)) ++kept;
+    const double size = std::ldexp(static_cast<double>(kept), low + lowest_exponent);
+    return negative() ? -size : size;
+  }
+
+ private:
+  static constexpr std::size_t kWords = 72;  // 2,304 bits
+  static bool bit_of(const std::vector<uint32_t>& value, int bit) {
+    return (value[static_cast<std::size_t>(bit / 32)] >> (bit % 32) & 1) != 0;
+  }
+  static void negate(std::vector<uint32_t>& value) {
+    uint64_t carry = 1;
+    for (uint32_t& word : value) {
+      carry += static_cast<uint32_t>(~word);
+      word = static_cast<uint32_t>(carry);
+      carry >>= 32;
+    }
+  }
+  std::vector<uint32_t> words_ = std::vector<uint32_t>(kWords, 0);
+};
+
+float by_integers(const std::vector<float>& values) {
+  BigInteger sum;
+  for (const float value : values) {
+    const auto bits = std::bit_cast<uint32_t>(value);
+    const uint32_t exponent = bits >> 23 & 0xff, fraction = bits & 0x7fffff;
+    sum.add(exponent != 0 ? fraction | 0x800000 : fraction, exponent != 0 ? static_cast<int>(exponent) - 1 : 0, bits >> 31);
+  }
+  return static_cast<float>(sum.rounded(24, -149));
+}
+
+double by_integers(const std::vector<double>& values) {
+  BigInteger sum;
+  for (const double value : values) {
+    const auto bits = std::bit_cast<uint64_t>(value);
+    const uint64_t exponent = bits >> 52 & 0x7ff, fraction = bits & ((uint64_t{1} << 52) - 1);
+    sum.add(exponent != 0 ? fraction | uint64_t{1} << 52 : fraction, exponent != 0 ? static_cast<int>(exponent) - 1 : 0,
+            bits >> 63);
+  }
+  return sum.rounded(53, -1074);
+}
+
+template <typename Float>
+at::Tensor one(Float value) {
+  return at::full({1}, static_cast<double>(value), sizeof(Float) == 4 ? at::kFloat : at::kDouble);
+}
+
+template <typename Float>
+Float summed(const std::vector<Float>& values) {
+  ExactSum sum(1, sizeof(Float) == 4 ? at::kFloat : at::kDouble);
+  for (const Float value : values) sum.add(0, one(value));
+  at::Tensor result = one(Float{0});
+  sum.round_to(0, result);
+  return *result.const_data_ptr<Float>();
+}
+
+/// Any bit pattern that is a finite number: exponents over the whole range.
+template <typename Float, typename Bits>
+std::vector<Float> any_numbers(std::mt19937_64& engine, int count) {
+  std::vector<Float> values;
+  while (static_cast<int>(values.size()) < count) {
+    const auto value = std::bit_cast<Float>(static_cast<Bits>(engine()));
+    if (std::isfinite(value)) values.push_back(value);
+    // What nearly cancels shows digits that a carry got wrong.
+    if (values.size() % 5 == 4) values.push_back(-values[engine() % values.size()]);
+  }
+  return values;
+}
+
+TEST(ExactSum, IsTheNearestNumberToTheSumOfAnyFloats) {
+  std::mt19937_64 engine(1);
+  for (int trial = 0; trial < 3000; ++trial) {
+    const std::vector<float> values = any_numbers<float, uint32_t>(engine, 1 + static_cast<int>(engine() % 40));
+    const float expected = by_integers(values), found = summed(values);
+    ASSERT_EQ(std::bit_cast<uint32_t>(expected), std::bit_cast<uint32_t>(found)) << "trial " << trial;
+  }
+}
+
+TEST(ExactSum, IsTheNearestNumberToTheSumOfAnyDoubles) {
+  std::mt19937_64 engine(2);
+  for (int trial = 0; trial < 1000; ++trial) {
+    const std::vector<double> values = any_numbers<double, uint64_t>(engine, 1 + static_cast<int>(engine() % 20));
+    ASSERT_EQ(std::bit_cast<uint64_t>(by_integers(values)), std::bit_cast<uint64_t>(summed(values))) << "trial " << trial;
+  }
+}
+
+TEST(ExactSum, RoundsTiesToEvenAndLooksAtEveryBitBelow) {
+  const float unit = std::ldexp(1.0F, -23), half = std::ldexp(1.0F, -24), least = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(summed<float>({1.0F, half}), 1.0F);
+  EXPECT_EQ(summed<float>({1.0F + unit, half}), 1.0F + 2 * unit);
+  EXPECT_EQ(summed<float>({1.0F, half, least}), 1.0F + unit);
+  EXPECT_EQ(summed<float>({1.0F, half, -least}), 1.0F);
+  EXPECT_EQ(summed<float>({-1.0F, -half, -least}), -1.0F - unit);
+  EXPECT_EQ(summed<float>({1e30F, 1.0F, -1e30F}), 1.0F);
+}
+
+TEST(ExactSum, OfZerosIsPositiveZeroWhateverTheirSigns) {
+  EXPECT_FALSE(std::signbit(summed<float>({-0.0F, -0.0F})));
+  EXPECT_FALSE(std::signbit(summed<float>({1.0F, -1.0F})));
+  EXPECT_EQ(summed<float>({}), 0.0F);
+}
+
+TEST(ExactSum, BeyondTheLargestNumberIsInfinite) {
+  const float most = std::numeric_limits<float>::max();
+  EXPECT_EQ(summed<float>({most, most}), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(summed<float>({most, most, -most}), most);
+}
+
+/// What the sums of ranks become when all have exchanged them.
+at::Tensor exchanged(std::vector<ExactSum>& ranks) {
+  const int64_t elements = ranks.front().elements();
+  std::vector<at::Tensor> descriptions;
+  std::vector<const int64_t*> pointers;
+  for (ExactSum& rank : ranks) descriptions.push_back(rank.description());
+  for (const at::Tensor& description : descriptions) pointers.push_back(description.const_data_ptr<int64_t>());
+  const ExactForm form = ExactSum::form_of(pointers, elements);
+  const int64_t size = ExactSum::size_of(form, elements);
+  at::Tensor sums = at::zeros({size}, at::kLong), one = at::empty({size}, at::kLong);
+  for (ExactSum& rank : ranks) {
+    rank.write(form, one.mutable_data_ptr<int64_t>());
+    sums.add_(one);
+  }
+  ranks.front().read(form, sums);
+  at::Tensor rounded = at::zeros({elements});
+  ranks.front().round_to(0, rounded);
+  return rounded;
+}
+
+TEST(ExactSum, OfRanksIsTheSumOfTheirsWhicheverDigitsTheyUse) {
+  std::mt19937_64 engine(3);
+  const std::vector<float> values = any_numbers<float, uint32_t>(engine, 240);
+  ExactSum whole(10, at::kFloat);
+  std::vector<ExactSum> ranks;
+  for (int r = 0; r < 3; ++r) ranks.emplace_back(10, at::kFloat);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    whole.add(static_cast<int64_t>(k % 10), one(values[k]));
+    ranks[engine() % 3].add(static_cast<int64_t>(k % 10), one(values[k]));
+  }
+  at::Tensor expected = at::zeros({10});
+  whole.round_to(0, expected);
+  EXPECT_TRUE(at::equal(exchanged(ranks), expected));
+}
+
+/// Rows as gradients are: of like size within a row, rows of unlike size, with a few numbers far from the others.
+std::vector<at::Tensor> rows_like_gradients(std::mt19937_64& engine, int64_t elements, int rows, int spread) {
+  std::normal_distribution<float> normal;
+  std::vector<at::Tensor> all;
+  for (int row = 0; row < rows; ++row) {
+    const int of_row = static_cast<int>(engine() % static_cast<uint64_t>(2 * spread + 1)) - spread - 20;
+    at::Tensor values = at::empty({elements});
+    float* out = values.mutable_data_ptr<float>();
+    for (int64_t i = 0; i < elements; ++i) {
+      out[i] = std::ldexp(normal(engine), of_row);
+      if (engine() % 50 == 0) out[i] = 0.0F;
+      if (engine() % 300 == 0) out[i] = std::numeric_limits<float>::denorm_min() * static_cast<float>(engine() % 99);
+      if (engine() % 3000 == 0) out[i] = std::ldexp(normal(engine), static_cast<int>(engine() % 240) - 120);
+      if (row > 0 && engine() % 7 == 0) out[i] = -all[engine() % all.size()].const_data_ptr<float>()[i];
+    }
+    all.push_back(values);
+  }
+  return all;
+}
+
+TEST(ExactSum, OfRowsOfAnySizeIsThatOfIntegersOnOneRankAndOnSeveral) {
+  std::mt19937_64 engine(4);
+  const int64_t elements = 2 * ExactSum::kBlock + 77;
+  for (int trial = 0; trial < 24; ++trial) {
+    const int rows = trial % 3 == 2 ? 200 : 1 + static_cast<int>(engine() % 24);  // 200: more than integers take
+    const auto all = rows_like_gradients(engine, elements, rows, trial % 4 * 12);
+    ExactSum whole(elements, at::kFloat);
+    std::vector<ExactSum> ranks;
+    for (int r = 0; r < 5; ++r) ranks.emplace_back(elements, at::kFloat);
+    for (const at::Tensor& row : all) {
+      whole.add(0, row);
+      ranks[engine() % 4].add(0, row);  // the fifth one has no row
+    }
+    at::Tensor found = at::zeros({elements});
+    whole.round_to(0, found);
+    for (int64_t i = 0; i < elements; ++i) {
+      std::vector<float> values;
+      for (const at::Tensor& row : all) values.push_back(row.const_data_ptr<float>()[i]);
+      ASSERT_EQ(std::bit_cast<uint32_t>(by_integers(values)), std::bit_cast<uint32_t>(found.const_data_ptr<float>()[i]))
+          << "trial " << trial << ", element " << i;
+    }
+    EXPECT_TRUE(at::equal(exchanged(ranks), found)) << "trial " << trial;
+  }
+}
+
+TEST(ExactSum, GoesOnAfterItWasRoundedAndExchanged) {
+  std::vector<ExactSum> ranks;
+  for (int r = 0; r < 2; ++r) ranks.emplace_back(3, at::kFloat);
+  ranks[0].add(0, at::full({3}, 0.75));
+  EXPECT_EQ(ranks[0].rounded(1), 0.75);
+  ranks[1].add(0, at::full({3}, -0.5));
+  ranks[0].add(0, at::full({3}, 1e-30));
+  EXPECT_TRUE(at::equal(exchanged(ranks), at::full({3}, 0.25)));
+  ranks[0].add(0, at::full({3}, -0.25));
+  EXPECT_EQ(ranks[0].rounded(2), static_cast<double>(1e-30F));
+}
+
+TEST(ExactSum, SendsOneIntegerForANumberOfLikeSize) {
+  std::vector<ExactSum> ranks;
+  for (int r = 0; r < 2; ++r) ranks.emplace_back(2 * ExactSum::kBlock, at::kFloat);
+  for (ExactSum& rank : ranks) rank.add(0, at::full({2 * ExactSum::kBlock}, 0.1));
+  const auto size = [&] {
+    const at::Tensor a = ranks[0].description(), b = ranks[1].description();
+    const int64_t* of_ranks[] = {a.const_data_ptr<int64_t>(), b.const_data_ptr<int64_t>()};
+    return ExactSum::size_of(ExactSum::form_of(of_ranks, ranks[0].elements()), ranks[0].elements());
+  };
+  EXPECT_EQ(size(), 2 * ExactSum::kBlock);
+  ranks[1].add(1, 1e-20);  // its block alone needs digits
+  EXPECT_GT(size(), 3 * ExactSum::kBlock);
+  EXPECT_LE(size(), 6 * ExactSum::kBlock);
+}
+
+TEST(ExactSum, HoldsFourMillionNumbersOfOneSign) {
+  ExactSum sum(1, at::kFloat);
+  const at::Tensor value = one(16777215.0F);
+  for (int k = 0; k < (1 << 22); ++k) sum.add(0, value);
+  EXPECT_EQ(sum.rounded(0), std::ldexp(16777215.0, 22));
+}
+
+TEST(ExactSum, BeginsAnewWhenItIsCleared) {
+  ExactSum sum(2, at::kFloat);
+  sum.add(0, at::ones({2}));
+  sum.zero(0, 1);
+  EXPECT_EQ(sum.rounded(0), 0.0);
+  EXPECT_EQ(sum.rounded(1), 1.0);
+  sum.clear();
+  EXPECT_EQ(sum.rounded(1), 0.0);
+}
+
+TEST(AllFinite, SeesOneValueThatIsNone) {
+  at::Tensor values = at::ones({33});
+  EXPECT_TRUE(all_finite(values));
+  values[17] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(all_finite(values));
+  EXPECT_FALSE(all_finite(at::full({1}, -std::numeric_limits<double>::infinity(), at::kDouble)));
+}
+
+}  // namespace
+}  // namespace lockstep

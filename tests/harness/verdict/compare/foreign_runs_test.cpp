@@ -1,0 +1,254 @@
+// Runs of other trainers: what their tracers may write otherwise is no difference, and what is wrong beside it is found.
+
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/trace/writer.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A run of SGD on one tensor w of four elements, every rank with the same gradient.
+struct SgdRun {
+  int world_size = 1;
+  int64_t steps = 3;
+  std::function<double(int64_t step, int rank)> loss = [](int64_t, int) { return 5.702017307281494; };
+  std::function<float(int64_t step)> size = [](int64_t) { return 1.0F; };  ///< of the reduced gradient
+  /// What the optimizer takes of it; null: it is not recorded, and it takes the whole.
+  std::function<std::vector<float>(const std::vector<float>&)> clip;
+  float drift = 0;  ///< added to the parameter at step 0
+  std::function<void(TraceWriter&, int64_t step, int rank)> extra = [](TraceWriter&, int64_t, int) {};
+};
+
+void write_tensor(TraceWriter& writer, Phase phase, const std::string& name, const std::vector<float>& values, Sharing sharing,
+                  std::vector<int64_t> shape = {}) {
+  if (shape.empty()) shape = {static_cast<int64_t>(values.size())};
+  writer.tensor(phase, name, {values.data(), DType::float32, shape, {}}, sharing, {}, Keep::whole);
+}
+
+void write_run(const std::string& dir, const SgdRun& run) {
+  std::filesystem::create_directories(dir);
+  for (int rank = 0; rank < run.world_size; ++rank) {
+    TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
+                       {"hash", rank, run.world_size, "somebody's", TraceLevel::full, "other"});
+    std::vector<float> w{1, 1, 1, 1};
+    writer.begin_step(-1);
+    write_tensor(writer, Phase::parameters, "w", w, Sharing::replicated);
+    run.extra(writer, -1, rank);
+    writer.end_step();
+    for (int64_t step = 0; step < run.steps; ++step) {
+      std::vector<float> gradient{0.1F, -0.2F, 0.3F, 0.4F};
+      double squares = 0;
+      for (float& value : gradient) {
+        value *= run.size(step);
+        squares += static_cast<double>(value) * value;
+      }
+      std::vector<int64_t> samples;
+      for (int64_t row = rank; row < 12; row += run.world_size) samples.push_back(row + 12 * step);
+      writer.begin_step(step);
+      writer.samples(samples);
+      writer.scalar(Phase::control, "learning_rate", 0.1, Sharing::replicated);
+      writer.scalar(Phase::loss, "loss", run.loss(step, rank), Sharing::own);
+      write_tensor(writer, Phase::local_gradients, "w", gradient, Sharing::own);
+      run.extra(writer, step, rank);
+      write_tensor(writer, Phase::reduced_gradients, "w", gradient, Sharing::replicated);
+      writer.scalar(Phase::gradient_norm, "gradient_norm", std::sqrt(squares), Sharing::replicated);
+      const std::vector<float> taken = run.clip ? run.clip(gradient) : gradient;
+      if (run.clip) write_tensor(writer, Phase::applied_gradients, "w", taken, Sharing::replicated);
+      for (std::size_t i = 0; i < w.size(); ++i) w[i] += -0.1F * taken[i] + (step == 0 ? run.drift : 0);
+      write_tensor(writer, Phase::parameters, "w", w, Sharing::replicated);
+      writer.end_step();
+    }
+    writer.finish();
+  }
+}
+
+class ForeignRuns : public ::testing::Test {
+ protected:
+  Mechanism compare(const SgdRun& a, const SgdRun& b) {
+    const std::string folder = folder_ / std::to_string(++pairs_);
+    write_run(folder + "/a", a);
+    write_run(folder + "/b", b);
+    return compare_runs({folder + "/a", folder + "/b", {}, {}});
+  }
+  support::TempFolder folder_;
+  int pairs_ = 0;
+};
+
+TEST_F(ForeignRuns, LossesOfRanksAreComparedByTheirMeanWithinRounding) {
+  SgdRun a, unit, of_ranks, of_other_ranks, wrong;
+  unit.loss = [](int64_t, int) { return 5.702017784118652; };  // one float32 unit in the last place
+  const Mechanism by_rounding = compare(a, unit);
+  EXPECT_EQ(by_rounding.verdict, VerdictKind::within_envelope) << by_rounding.sentence;
+  EXPECT_THAT(by_rounding.sentence, HasSubstr("means of losses that agree within rounding"));
+  of_ranks.world_size = of_other_ranks.world_size = 3;
+  of_ranks.loss = [](int64_t, int rank) { return 6.0 + rank; };
+  of_other_ranks.loss = [](int64_t, int) { return 7.0; };
+  EXPECT_EQ(compare(of_ranks, of_other_ranks).verdict, VerdictKind::within_envelope);
+  wrong.loss = [](int64_t step, int) { return step == 1 ? 5.703 : 5.702017307281494; };
+  const Mechanism found = compare(a, wrong);
+  EXPECT_EQ(found.verdict, VerdictKind::divergent);
+  ASSERT_TRUE(found.first_divergence);
+  EXPECT_EQ(found.first_divergence->step, 1);
+  EXPECT_EQ(found.first_divergence->phase, "loss");
+  wrong.loss = unit.loss;
+  wrong.size = [](int64_t step) { return step == 2 ? 1.01F : 1.0F; };
+  const Mechanism behind = compare(a, wrong);
+  ASSERT_TRUE(behind.first_divergence) << "what comes behind a loss that rounding explains is compared all the same";
+  EXPECT_EQ(behind.first_divergence->step, 2);
+  EXPECT_EQ(behind.first_divergence->phase, "local gradients");
+}
+
+TEST_F(ForeignRuns, AnotherOrderOfASumIsNoDifferenceInAnyScalar) {
+  const auto scalars = [](double times) {
+    return [times](TraceWriter& writer, int64_t step, int) {
+      if (step < 0) return;
+      writer.scalar(Phase::loss, "auxiliary", 0.25 * times, Sharing::own);
+      writer.scalar(Phase::gradient_norm, "norm of the head", 3 * times, Sharing::replicated);
+    };
+  };
+  SgdRun a, unit, wrong;
+  a.extra = scalars(1);
+  unit.extra = scalars(1 + 1.2e-7);
+  wrong.extra = scalars(1.001);
+  const Mechanism by_rounding = compare(a, unit);
+  EXPECT_EQ(by_rounding.verdict, VerdictKind::within_envelope) << by_rounding.sentence;
+  EXPECT_EQ(compare(a, wrong).verdict, VerdictKind::divergent);
+}
+
+/// Records a tensor of six rows whole, or two rows of it on each of three ranks.
+std::function<void(TraceWriter&, int64_t, int)> table(bool in_shards, Sharing sharing) {
+  return [=](TraceWriter& writer, int64_t step, int rank) {
+    if (step >= 0) return;
+    std::vector<float> values;
+    const int first = in_shards ? 4 * rank : 0, count = in_shards ? 4 : 12;
+    for (int i = first; i < first + count; ++i) values.push_back(static_cast<float>(i));
+    write_tensor(writer, Phase::parameters, "table", values, sharing, {count / 2, 2});
+  };
+}
+
+TEST_F(ForeignRuns, AShardIsNoDifferenceFromTheWholeAndIsSaidNotToBeCompared) {
+  SgdRun a, b;
+  a.world_size = b.world_size = 3;
+  a.extra = table(false, Sharing::replicated);
+  b.extra = table(true, Sharing::own);
+  const Mechanism shards = compare(a, b);
+  EXPECT_EQ(shards.verdict, VerdictKind::inconclusive) << shards.sentence;
+  EXPECT_THAT(shards.sentence, HasSubstr("Not compared: 1 tensor of another shape"));
+  SgdRun one = a;
+  one.world_size = 1;
+  EXPECT_EQ(compare(one, b).verdict, VerdictKind::inconclusive);
+  b.size = [](int64_t step) { return step == 1 ? -1.0F : 1.0F; };
+  EXPECT_EQ(compare(a, b).verdict, VerdictKind::divergent) << "what both hold in one shape is compared";
+  b = a;
+  b.extra = table(true, Sharing::replicated);
+  const Mechanism wrong = compare(a, b);
+  EXPECT_EQ(wrong.verdict, VerdictKind::divergent) << "all ranks call it alike: no shard";
+}
+
+std::function<void(TraceWriter&, int64_t, int)> reduces(const std::string& op, const std::string& tag, const std::string& group,
+                                                        const std::function<uint64_t(int64_t)>& out) {
+  return [=](TraceWriter& writer, int64_t step, int rank) {
+    if (step < 0) return;
+    const uint64_t in = 7919 * static_cast<uint64_t>(step + 1) + static_cast<uint64_t>(rank) * 104729;
+    writer.collective({op, op == "all_gather" ? "" : "sum", group, tag, -1, DType::float32, {2}, in, out(step)});
+  };
+}
+
+TEST_F(ForeignRuns, WhatOneOfTwoProgramsExchangesIsItsOwn) {
+  const auto by_step = [](int64_t step) { return static_cast<uint64_t>(step) * 31 + 5; };
+  for (const char* group : {"world", "", "gradients", "loss"}) {
+    for (const int ranks_of_b : {1, 3}) {
+      SgdRun a, b;
+      a.world_size = ranks_of_b == 1 ? 3 : 1;
+      b.world_size = ranks_of_b;
+      a.extra = reduces("reduce_gradients", "bucket 0", group, by_step);
+      EXPECT_NE(compare(a, b).verdict, VerdictKind::divergent) << group;
+      b.extra = reduces("all_gather", "shard 0", group, by_step);
+      EXPECT_NE(compare(a, b).verdict, VerdictKind::divergent) << group;
+      a.extra = reduces("all_reduce", "tokens", group, by_step);
+      b.extra = reduces("all_gather", "tokens", group, by_step);
+      EXPECT_NE(compare(a, b).verdict, VerdictKind::divergent) << group;
+      b.size = [](int64_t step) { return step == 0 ? 1.01F : 1.0F; };
+      const Mechanism wrong = compare(a, b);
+      ASSERT_TRUE(wrong.first_divergence);
+      EXPECT_EQ(wrong.first_divergence->phase, "local gradients") << "and hides nothing";
+    }
+  }
+  SgdRun a, b;
+  a.world_size = b.world_size = 3;
+  a.extra = reduces("reduce_gradients", "bucket 0", "world", by_step);
+  b.extra = reduces("all_gather", "bucket 0", "fsdp", by_step);
+  const Mechanism at_one_layout = compare(a, b);
+  EXPECT_NE(at_one_layout.verdict, VerdictKind::divergent) << at_one_layout.sentence;
+  b.size = [](int64_t step) { return step == 2 ? 1.01F : 1.0F; };
+  const Mechanism wrong = compare(a, b);
+  ASSERT_TRUE(wrong.first_divergence);
+  EXPECT_EQ(wrong.first_divergence->step, 2);
+  EXPECT_EQ(wrong.first_divergence->phase, "local gradients");
+}
+
+TEST_F(ForeignRuns, ASumOfCountsMayRepeat) {
+  SgdRun a, b;
+  b.world_size = 2;
+  b.extra = reduces("all_reduce", "rows and tokens", "loss", [](int64_t) { return uint64_t{5236450}; });
+  const Mechanism result = compare(a, b);
+  EXPECT_NE(result.verdict, VerdictKind::divergent) << result.sentence;
+}
+
+std::vector<float> times(std::vector<float> values, double factor) {
+  for (float& value : values) value *= static_cast<float>(factor);
+  return values;
+}
+
+double norm_of(const std::vector<float>& values) {
+  double squares = 0;
+  for (const float value : values) squares += static_cast<double>(value) * value;
+  return std::sqrt(squares);
+}
+
+TEST_F(ForeignRuns, ClippingThatNobodyDeclaresMayActOnOneRunAlone) {
+  const auto by_norm = [](const std::vector<float>& gradient) {
+    return times(gradient, std::min(1.0, 0.5 / (norm_of(gradient) + 1e-6)));
+  };
+  const auto by_value = [](std::vector<float> gradient) {
+    for (float& value : gradient) value = std::clamp(value, -0.38F, 0.38F);
+    return gradient;
+  };
+  for (const auto& clip : {std::function<std::vector<float>(const std::vector<float>&)>(by_norm),
+                           std::function<std::vector<float>(const std::vector<float>&)>(by_value)}) {
+    SgdRun a, b;
+    b.world_size = 2;
+    b.drift = 1e-6F;  // their parameters are not the same any more
+    a.clip = b.clip = clip;
+    a.size = [](int64_t step) { return step == 0 ? 0.5F : 0.9F; };  // norms 0.27 and 0.49, of 0.55 at size 1
+    b.size = [](int64_t step) { return step == 0 ? 0.5F : 1.0F; };
+    const Mechanism both = compare(a, b);
+    EXPECT_NE(both.verdict, VerdictKind::divergent) << both.sentence;
+    a.clip = [](const std::vector<float>& gradient) { return gradient; };
+    a.size = [](int64_t step) { return step == 0 ? 0.5F : 1.2F; };
+    const Mechanism one = compare(a, b);
+    ASSERT_TRUE(one.first_divergence) << "the reference is above the limit, and took all";
+    EXPECT_EQ(one.first_divergence->phase, "applied gradients");
+    EXPECT_EQ(one.first_divergence->step, 1);
+  }
+  SgdRun a, b;
+  b.world_size = 2;
+  b.drift = 1e-6F;
+  a.clip = [](const std::vector<float>& gradient) { return gradient; };
+  b.clip = [](const std::vector<float>& gradient) { return times(gradient, 0.5); };
+  EXPECT_EQ(compare(a, b).verdict, VerdictKind::divergent) << "halved whatever its norm";
+}
+
+}  // namespace
+}  // namespace lockstep

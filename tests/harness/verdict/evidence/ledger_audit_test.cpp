@@ -1,0 +1,277 @@
+#include "harness/verdict/evidence/ledger_audit.h"
+
+#include <gtest/gtest.h>
+
+namespace lockstep {
+namespace {
+
+/// One sum of each rank, with what came out of it.
+StepOfRun sums(int64_t step, const std::vector<uint64_t>& outs) {
+  StepOfRun made;
+  made.step = step;
+  for (std::size_t rank = 0; rank < outs.size(); ++rank) {
+    Record record;
+    record.step = step;
+    record.phase = Phase::collective;
+    record.name = "all_reduce stats.energy";
+    record.collective.op = "all_reduce";
+    record.collective.reduction = "sum";
+    record.collective.group = "data";
+    record.collective.tag = "stats.energy";
+    record.collective.hash_in = 100 * static_cast<uint64_t>(step) + rank;
+    record.collective.hash_out = outs[rank];
+    made.ranks.push_back({step, {record}});
+  }
+  return made;
+}
+
+TEST(AuditLedger, OfTwoRanksTheOneThatHoldsAnOldResultIsWrong) {
+  const StepOfRun before = sums(3, {7, 7});
+  for (const int stale : {0, 1}) {
+    const StepOfRun now = stale == 0 ? sums(4, {7, 9}) : sums(4, {9, 7});
+    const auto found = audit_ledger(now, {&before, nullptr, true});
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->code, "stale-buffer");
+    EXPECT_EQ(found->rank, stale);
+  }
+}
+
+TEST(AuditLedger, AResultOfItsOwnIsACorruptedMessage) {
+  const StepOfRun before = sums(3, {7, 7, 7});
+  const auto found = audit_ledger(sums(4, {9, 8, 9}), {&before, nullptr, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "message-corrupted");
+  EXPECT_EQ(found->rank, 1);
+}
+
+TEST(AuditLedger, WhoHoldsAfterABroadcastWhatItHadBeforeDidNotReceive) {
+  StepOfRun broadcast = sums(4, {400, 401, 400});
+  for (StepRecords& rank : broadcast.ranks) {
+    rank.records[0].collective.op = "broadcast";
+    rank.records[0].collective.root = 0;
+  }
+  const auto missed = audit_ledger(broadcast, {nullptr, nullptr, true});
+  ASSERT_TRUE(missed);
+  EXPECT_EQ(missed->code, "broadcast-not-received");
+  EXPECT_EQ(missed->rank, 1);
+  broadcast.ranks[1].records[0].collective.hash_out = 9;
+  const auto corrupted = audit_ledger(broadcast, {nullptr, nullptr, true});
+  ASSERT_TRUE(corrupted);
+  EXPECT_EQ(corrupted->code, "message-corrupted") << "neither the root's nor its own";
+  const auto summed = audit_ledger(sums(4, {8, 401, 8}), {nullptr, nullptr, true});
+  ASSERT_TRUE(summed);
+  EXPECT_EQ(summed->code, "message-corrupted") << "a sum has no root";
+}
+
+TEST(AuditLedger, ARankThatHoldsTheReferencesResultIsRightHoweverFewDo) {
+  const StepOfRun before = sums(3, {7, 7, 7}), reference = sums(4, {8});
+  const auto found = audit_ledger(sums(4, {9, 8, 9}), {&before, &reference, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "message-corrupted");
+  EXPECT_EQ(found->rank, 0);
+  EXPECT_NE(found->evidence.find("the result of the reference is"), std::string::npos) << found->evidence;
+}
+
+TEST(AuditLedger, AllRanksHoldAnOldResultOnlyIfAReferenceMadeAnotherOfTheSameInputs) {
+  const StepOfRun before = sums(3, {7, 7}), now = sums(4, {7, 7}), same = sums(4, {7, 7}), other = sums(4, {8, 8});
+  EXPECT_FALSE(audit_ledger(now, {&before, nullptr, true})) << "other counts of rows may have one sum";
+  EXPECT_FALSE(audit_ledger(now, {&before, &same, true}));
+  const StepOfRun of_another_layout = sums(4, {8});
+  EXPECT_FALSE(audit_ledger(now, {&before, &of_another_layout, true})) << "which rounds otherwise";
+  StepOfRun from_others = other;
+  from_others.ranks[1].records[0].collective.hash_in += 1;
+  EXPECT_FALSE(audit_ledger(now, {&before, &from_others, true})) << "which is the sum of other inputs";
+  StepOfRun unchanged = before;
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    unchanged.ranks[rank].records[0].collective.hash_in = now.ranks[rank].records[0].collective.hash_in;
+  }
+  EXPECT_FALSE(audit_ledger(now, {&unchanged, &other, true})) << "nothing changed";
+  const auto found = audit_ledger(now, {&before, &other, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "stale-buffer");
+  EXPECT_EQ(found->rank, -1);
+}
+
+TEST(AuditLedger, AResultThatRepeatsByChanceAccusesNoRankThatHoldsIt) {
+  const StepOfRun before = sums(3, {7, 7, 7}), reference = sums(4, {7});
+  for (const StepOfRun* beside : {static_cast<const StepOfRun*>(nullptr), &reference}) {
+    const auto found = audit_ledger(sums(4, {7, 7, 9}), {&before, beside, true});
+    ASSERT_TRUE(found);
+    EXPECT_EQ(found->code, "message-corrupted");
+    EXPECT_EQ(found->rank, 2);
+  }
+  StepOfRun large_before = before, large = sums(4, {7, 7, 9});
+  for (StepOfRun* step : {&large_before, &large}) {
+    for (StepRecords& rank : step->ranks) rank.records[0].collective.shape = {64};
+  }
+  const auto found = audit_ledger(large, {&large_before, nullptr, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "stale-buffer") << "64 numbers do not repeat by chance";
+  EXPECT_EQ(found->rank, 0);
+}
+
+TEST(AuditLedger, ACallOfTheReferenceThatNoRankMakesIsMissing) {
+  const StepOfRun reference = sums(4, {7}), none{4, {{4, {}}, {4, {}}}};
+  const auto found = audit_ledger(none, {nullptr, &reference, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "collective-missing");
+  EXPECT_EQ(found->name, "all_reduce stats.energy");
+  EXPECT_FALSE(audit_ledger(none, {nullptr, &reference, false})) << "another program may not need it";
+  const StepOfRun before = sums(3, {6, 6});
+  const auto left_out = audit_ledger(none, {&before, &reference, false});
+  ASSERT_TRUE(left_out) << "but this one did a step before";
+  EXPECT_EQ(left_out->code, "collective-missing");
+}
+
+/// One call of each rank, with what came out of it.
+StepOfRun calls(const std::string& op, const std::string& reduction, DType dtype, const std::vector<uint64_t>& outs) {
+  StepOfRun made = sums(0, outs);
+  for (StepRecords& rank : made.ranks) {
+    rank.records[0].name = op + " stats.energy";
+    rank.records[0].collective.op = op;
+    rank.records[0].collective.reduction = reduction;
+    rank.records[0].collective.dtype = dtype;
+  }
+  return made;
+}
+
+TEST(AuditLedger, AnotherWayOfExchangingIsNoDifferenceAndAnotherSumIs) {
+  const StepOfRun reference = calls("broadcast", "", DType::float64, {5, 5});
+  StepOfRun twice = calls("all_gather", "", DType::boolean, {9, 9});
+  for (StepRecords& rank : twice.ranks) rank.records.push_back(rank.records[0]);
+  for (const bool one_program : {true, false}) {
+    EXPECT_FALSE(audit_ledger(calls("all_gather", "", DType::boolean, {9, 9}), {nullptr, &reference, one_program}));
+    EXPECT_FALSE(audit_ledger(twice, {nullptr, &reference, one_program})) << "of lengths, and then of what has them";
+    const StepOfRun sum = calls("all_reduce", "sum", DType::float32, {5, 5}), mean = calls("all_reduce", "mean", DType::float32, {6, 6}),
+                    largest = calls("all_reduce", "max", DType::float32, {6, 6}), equal = calls("all_reduce", "max", DType::float32, {5, 5}),
+                    narrow = calls("all_reduce", "sum", DType::bfloat16, {5, 5}), count = calls("all_reduce", "sum", DType::int64, {5, 5}),
+                    short_count = calls("all_reduce", "sum", DType::int32, {4, 4});
+    EXPECT_EQ(audit_ledger(mean, {nullptr, &sum, one_program}).has_value(), one_program) << "another program may divide later";
+    EXPECT_FALSE(audit_ledger(equal, {nullptr, &sum, one_program})) << "what comes out is the same";
+    EXPECT_EQ(audit_ledger(short_count, {nullptr, &count, one_program}).has_value(), one_program);
+    const auto wrong_op = audit_ledger(largest, {nullptr, &sum, one_program});
+    ASSERT_TRUE(wrong_op);
+    EXPECT_EQ(wrong_op->code, "wrong-op");
+    const auto wrong_dtype = audit_ledger(narrow, {nullptr, &sum, one_program});
+    ASSERT_TRUE(wrong_dtype);
+    EXPECT_EQ(wrong_dtype->code, "wrong-dtype");
+  }
+}
+
+TEST(AuditLedger, BucketsOfGradientsAreAnotherProgramsOwnWhateverTheirGroup) {
+  for (const char* group : {"world", "", "gradients", "dp"}) {
+    StepOfRun reference = calls("reduce_gradients", "mean", DType::float32, {5});
+    reference.ranks[0].records[0].collective.group = group;
+    for (const bool one_program : {true, false}) {
+      EXPECT_FALSE(audit_ledger(StepOfRun{0, {{0, {}}, {0, {}}}}, {nullptr, &reference, one_program})) << group;
+    }
+  }
+}
+
+TEST(AuditLedger, IsSilentWhereAllRanksAgree) {
+  const StepOfRun before = sums(3, {7, 7, 7});
+  EXPECT_FALSE(audit_ledger(sums(4, {9, 9, 9}), {&before, nullptr, true}));
+}
+
+/// A call of one rank in a group, with what came out of it.
+Record call(int64_t step, const std::string& group, const std::string& op, uint64_t out) {
+  Record record;
+  record.step = step;
+  record.phase = Phase::collective;
+  record.name = op + " " + group;
+  record.collective.op = op;
+  record.collective.reduction = op == "all_reduce" ? "sum" : "";
+  record.collective.group = group;
+  record.collective.tag = group;
+  record.collective.hash_in = out * 31 + 7;
+  record.collective.hash_out = out;
+  return record;
+}
+
+/// A length and then the text of that length: two calls of one tag.
+StepOfRun guarded(int64_t step, DType length, DType text) {
+  StepOfRun made{step, {{step, {}}, {step, {}}}};
+  for (StepRecords& rank : made.ranks) {
+    for (const DType dtype : {length, text}) {
+      rank.records.push_back(call(step, "control", "all_gather", static_cast<uint64_t>(step) * 10 + (dtype == length ? 1 : 2)));
+      rank.records.back().collective.dtype = dtype;
+    }
+  }
+  return made;
+}
+
+TEST(AuditLedger, HoldsTheKthCallOfATagAgainstTheKth) {
+  const StepOfRun before = guarded(3, DType::int64, DType::boolean), now = guarded(4, DType::int64, DType::boolean);
+  EXPECT_FALSE(audit_ledger(now, {&before, nullptr, true}));
+  EXPECT_FALSE(audit_ledger(now, {&before, &before, true}));
+  StepOfRun missing = now;
+  for (StepRecords& rank : missing.ranks) rank.records.pop_back();
+  ASSERT_TRUE(audit_ledger(missing, {nullptr, &now, true})) << "a length and a text are no two ways of exchanging one thing";
+  const auto found = audit_ledger(guarded(4, DType::int64, DType::int64), {&before, nullptr, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "wrong-dtype");
+  StepOfRun once = before;
+  for (StepRecords& rank : once.ranks) rank.records.erase(rank.records.begin());
+  EXPECT_FALSE(audit_ledger(now, {&once, nullptr, true})) << "of one call and two nothing tells which belong together";
+}
+
+/// Four ranks: two tensor-parallel pairs, and what each adds.
+StepOfRun pairs(int64_t step, const std::vector<uint64_t>& outs) {
+  StepOfRun made;
+  made.step = step;
+  for (std::size_t rank = 0; rank < outs.size(); ++rank) {
+    made.ranks.push_back({step, {call(step, rank < 2 ? "tp0" : "tp1", "all_reduce", outs[rank]),
+                                 call(step, "gradients", "all_reduce", 5)}});
+  }
+  return made;
+}
+
+TEST(AuditLedger, EachGroupOfFewerRanksIsHeldToItselfAlone) {
+  const StepOfRun before = pairs(3, {1, 1, 2, 2});
+  EXPECT_FALSE(audit_ledger(pairs(4, {7, 7, 8, 8}), {&before, nullptr, true}));
+  EXPECT_FALSE(audit_ledger(pairs(4, {7, 7, 8, 8}), {&before, &before, true})) << "the reference's pairs are its own";
+  const auto corrupted = audit_ledger(pairs(4, {7, 7, 8, 9}), {&before, nullptr, true});
+  ASSERT_TRUE(corrupted);
+  EXPECT_EQ(corrupted->name, "all_reduce tp1");
+  EXPECT_GE(corrupted->rank, 2);
+}
+
+TEST(AuditLedger, OneNameMayStandForSeveralGroups) {
+  const auto mesh = [](int64_t step, const std::vector<uint64_t>& outs) {
+    StepOfRun made = pairs(step, outs);
+    for (StepRecords& rank : made.ranks) {
+      Record& first = rank.records[0];
+      first.collective.group = first.collective.tag = "tp";
+      first.name = "all_reduce tp";
+    }
+    return made;
+  };
+  const StepOfRun before = mesh(3, {1, 1, 2, 2});
+  EXPECT_FALSE(audit_ledger(mesh(4, {7, 7, 8, 8}), {&before, nullptr, false}));
+  const auto found = audit_ledger(mesh(4, {7, 7, 7, 8}), {&before, nullptr, false});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 3);
+}
+
+TEST(AuditLedger, ARankThatLeavesOutItsGroupsCallIsNamed) {
+  const StepOfRun before = pairs(3, {1, 1, 2, 2});
+  StepOfRun now = pairs(4, {7, 7, 8, 8});
+  now.ranks[3].records.erase(now.ranks[3].records.begin());
+  const auto found = audit_ledger(now, {&before, nullptr, true});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->code, "collective-missing");
+  EXPECT_EQ(found->rank, 3);
+}
+
+TEST(AuditLedger, StagesOfAPipelineSendAndReceive) {
+  StepOfRun now;
+  now.step = 4;
+  now.ranks.push_back({4, {call(4, "pp", "send", 11), call(4, "gradients", "all_reduce", 5)}});
+  now.ranks.push_back({4, {call(4, "pp", "recv", 11), call(4, "gradients", "all_reduce", 5)}});
+  EXPECT_FALSE(audit_ledger(now, {nullptr, nullptr, true}));
+  now.ranks[1].records[1].collective.hash_out = 6;
+  EXPECT_TRUE(audit_ledger(now, {nullptr, nullptr, true}));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,367 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "harness/verdict/plan/fault_checks.h"
+#include "harness/verdict/plan/read_matrix.h"
+#include "tests/harness/verdict/plan/matrix_helpers.h"
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+// kHead has three lines: what tests append begins at line 4.
+const std::string kGood = kHead + "axes: {layout: [8x3, 3x8]}\n";
+
+TEST(MatrixReader, AcceptsTheLeastMatrix) { EXPECT_THAT(problems_of(kGood), IsEmpty()); }
+
+TEST(MatrixReader, RefusesAnUnknownKeyWithItsPlaceAndTheNearest) {
+  EXPECT_THAT(problems_of(kGood + "sedes: 3\n"),
+              ElementsAre("m.yaml:5:1: unknown key 'sedes'; did you mean seeds?"));
+  EXPECT_THAT(problems_of(kGood + "data: {strid: 3}\n"),
+              ElementsAre("m.yaml:5:8: unknown key 'data.strid'; did you mean data.stride?"));
+  EXPECT_THAT(problems_of(kGood + "stride: 3\n"),
+              ElementsAre("m.yaml:5:1: unknown key 'stride'; did you mean data.stride?"));
+  EXPECT_THAT(problems_of(kGood + "zebra: 3\n"), ElementsAre("m.yaml:5:1: unknown key 'zebra'"));
+}
+
+TEST(MatrixReader, RefusesToGoOnFromWhatCannotBe) {
+  const auto problem = [](const std::string& cell, const std::string& more = "") {
+    return problems_of(kGood + "steps: 100\ninclude:\n  - {layout: 2x12, " + cell + "}\n" + more);
+  };
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10"), IsEmpty());
+  EXPECT_THAT(problem("resume_from: 3x9, resume_step: 10"), Contains(HasSubstr("'3x9' is no cell of this matrix; did you mean '3x8'?")));
+  EXPECT_THAT(problem("resume_from: 3x8"), Contains(HasSubstr("resume_step is 0: it must lie within the steps that '3x8' trains")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 100"), Contains(HasSubstr("resume_step is 100")));
+  EXPECT_THAT(problem("resume_step: 10"), Contains(HasSubstr("resume_from names no cell")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, lr: 0.5"), Contains(HasSubstr("trains otherwise")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, checkpoint.every: 5"), Contains(HasSubstr("takes no checkpoint.every")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10", "resume_from: 3x8\n"), Contains(HasSubstr("a reference begins by itself")));
+}
+
+TEST(MatrixReader, RefusesADuplicateKey) {
+  EXPECT_THAT(problems_of(kGood + "lr: 1\nlr: 2\n"),
+              ElementsAre("m.yaml:6:1: duplicate key 'lr'; it was given at line 5 already"));
+  EXPECT_THAT(problems_of(kHead + "axes:\n  layout: [8x3]\n  layout: [3x8]\n"),
+              ElementsAre("m.yaml:6:3: duplicate key 'layout'; it was given at line 5 already"));
+  EXPECT_THAT(problems_of(kGood + "data: {stride: 2}\ndata.stride: 2\n"),
+              ElementsAre("m.yaml:6:1: duplicate key 'data.stride': it is given with and without its group"));
+}
+
+TEST(MatrixReader, RefusesWrongTypes) {
+  EXPECT_THAT(problems_of(kGood + "steps: many\n"),
+              ElementsAre("m.yaml:5:8: steps must be a whole number, not 'many'"));
+  EXPECT_THAT(problems_of(kGood + "steps: \"3\"\n"),
+              ElementsAre("m.yaml:5:8: steps must be a whole number, not '3'"));
+  EXPECT_THAT(problems_of(kGood + "steps: 1e2\n"),
+              ElementsAre("m.yaml:5:8: steps must be a whole number, not '1e2'; did you mean 100?"));
+  EXPECT_THAT(problems_of(kGood + "lr: [1, 2]\n"),
+              ElementsAre("m.yaml:5:5: lr must be a finite number, not a list"));
+  EXPECT_THAT(problems_of(kGood + "lr: .nan\n"),
+              ElementsAre("m.yaml:5:5: lr must be a finite number, not '.nan'"));
+  EXPECT_THAT(problems_of(kGood + "lr: inf\n"),
+              ElementsAre("m.yaml:5:5: lr must be a finite number, not 'inf'"));
+  EXPECT_THAT(problems_of(kGood + "data: {shuffle: yes}\n"),
+              ElementsAre("m.yaml:5:17: data.shuffle must be true or false, not 'yes'"));
+  EXPECT_THAT(
+      problems_of(kGood + "optimizer: adma\n"),
+      ElementsAre("m.yaml:5:12: optimizer must be sgd, adam or adamw, not 'adma'; did you mean adam?"));
+  EXPECT_THAT(problems_of(kGood + "layout: 8\n"),
+              ElementsAre("m.yaml:5:9: layout must be VxB, ranks x rows of each, such as 8x3, or fitx3, not '8'"));
+  EXPECT_THAT(problems_of(kGood + "layout: 0x3\n"),
+              ElementsAre(HasSubstr("m.yaml:5:9: layout must be VxB with 1 to")));
+  EXPECT_THAT(problems_of(kGood + "data: 3\n"),
+              ElementsAre("m.yaml:5:7: data must be a map of keys, not '3'"));
+  EXPECT_THAT(problems_of(kGood + "steps: 99999999999999999999\n"),
+              ElementsAre(HasSubstr("m.yaml:5:8: steps must be")));
+}
+
+TEST(MatrixReader, RefusesValuesOutOfRange) {
+  EXPECT_THAT(problems_of(kGood + "dropout: 1\n"),
+              ElementsAre("m.yaml:5:10: dropout must be in [0, 1), not 1"));
+  EXPECT_THAT(problems_of(kGood + "temperature: 0\n"),
+              ElementsAre("m.yaml:5:14: temperature must be in [1e-06, 1000000], not 0"));
+  EXPECT_THAT(problems_of(kGood + "steps: 0\n"), ElementsAre(HasSubstr("m.yaml:5:8: steps must be in [1, ")));
+  EXPECT_THAT(problems_of(kGood + "bucket_cap_bytes: -1\n"),
+              ElementsAre(HasSubstr("m.yaml:5:19: bucket_cap_bytes")));
+  EXPECT_THAT(problems_of(kGood + "primary: {margin: 0}\n"),
+              ElementsAre(HasSubstr("5:19: primary.margin must be")));
+  for (const char* margin : {"-0.1", ".nan", ".inf"}) {
+    EXPECT_THAT(problems_of(kGood + "primary: {margin: " + margin + "}\n"),
+                ElementsAre(HasSubstr("5:19: primary.margin must be")));
+  }
+  for (const char* alpha : {"0", "-0.05", "0.6", ".nan"}) {
+    EXPECT_THAT(problems_of(kGood + "primary: {alpha: " + alpha + "}\n"),
+                ElementsAre(HasSubstr("5:18: primary.alpha must be")));
+  }
+  EXPECT_THAT(problems_of(kGood + "primary: {alpha: 0.5}\n"),
+              ElementsAre("m.yaml:5:18: primary.alpha must be in [1e-09, 0.5), not 0.5"));
+  EXPECT_THAT(problems_of(kGood + "band: {repeats: 3}\n"),
+              ElementsAre(HasSubstr("5:8: band.repeats is 3: fewer than 4 lie close by chance")));
+  EXPECT_THAT(problems_of(kGood + "band: {factor: 7.9}\n"),
+              ElementsAre(HasSubstr("5:16: band.factor must be in [8, ")));
+}
+
+TEST(MatrixReader, KeepsTheplannersOwnFieldsToThePlanner) {
+  EXPECT_THAT(problems_of(kGood + "forced: {from: x}\n"),
+              ElementsAre("m.yaml:5:10: forced.from is set by the planner, not by a config"));
+  EXPECT_THAT(problems_of(kGood + "stop_after: 3\n"), ElementsAre(HasSubstr("set by the planner")));
+  EXPECT_THAT(problems_of(kGood + "seed: 3\n"), ElementsAre(HasSubstr("did you mean seeds?")));
+}
+
+TEST(MatrixReader, RefusesTextThatIsNoMatrix) {
+  EXPECT_THAT(problems_of(""), ElementsAre("m.yaml:1:1: the config is empty"));
+  EXPECT_THAT(problems_of("- 1\n"), ElementsAre("m.yaml:1:1: a config is a map of keys and values"));
+  EXPECT_THAT(problems_of("a: [1\nb: 2\n"), ElementsAre(HasSubstr(": not YAML: ")));
+  EXPECT_THAT(problems_of("a: {b: 1\n"), ElementsAre(StartsWith("m.yaml:")));
+  EXPECT_THAT(problems_of(kGood + "lr: &a 0.1\n"), ElementsAre(HasSubstr("m.yaml:5:5: anchors")));
+  EXPECT_THAT(problems_of(kGood + "---\nname: other\n"), Contains(HasSubstr("a second document")));
+  EXPECT_THAT(problems_of(kGood + "? [a, b]\n: 3\n"),
+              ElementsAre(HasSubstr("a key must be a word, not a list")));
+}
+
+TEST(MatrixReader, AsksForWhatIsMissing) {
+  EXPECT_THAT(
+      problems_of("steps: 3\n"),
+      ElementsAre("m.yaml:1:1: name is missing: it names the output folder",
+                  "m.yaml:1:1: reference is missing: what every cell should equal, such as {layout: 1x24}"));
+  EXPECT_THAT(problems_of("name: ../x\nreference: {layout: 1x24}\nlayout: 8x3\n"),
+              ElementsAre(HasSubstr("m.yaml:1:7: name must be letters, digits")));
+}
+
+TEST(MatrixReader, RefusesMalformedSections) {
+  EXPECT_THAT(problems_of(kHead + "axes: {lr: []}\n"), ElementsAre("m.yaml:4:12: axis lr is empty"));
+  EXPECT_THAT(problems_of(kHead + "axes: {}\n"), ElementsAre(HasSubstr("m.yaml:4:7: axes must be a map")));
+  EXPECT_THAT(problems_of(kHead + "axes: {lr: 3}\n"),
+              ElementsAre("m.yaml:4:12: axis lr must be a list of values, not '3'"));
+  EXPECT_THAT(problems_of(kHead + "axes: {lr: [1, 1.0]}\n"),
+              ElementsAre("m.yaml:4:16: lr has the value 1 twice"));
+  EXPECT_THAT(problems_of(kGood + "exclude: {lr: 3}\n"),
+              ElementsAre("m.yaml:5:10: exclude must be a list of maps, not a map"));
+  EXPECT_THAT(
+      problems_of(kGood + "include: [{}]\n"),
+      ElementsAre("m.yaml:5:11: an item of include must be a map with at least one key, not an empty one"));
+  EXPECT_THAT(problems_of(kGood + "expect: [{whn: {}, verdict: identical}]\n"),
+              ElementsAre("m.yaml:5:11: unknown key 'whn'; did you mean when?"));
+  EXPECT_THAT(problems_of(kGood + "expect: [{when: {}}]\n"),
+              ElementsAre("m.yaml:5:10: an expectation needs a verdict"));
+  EXPECT_THAT(problems_of(kGood + "expect: [{verdict: identicla}]\n"),
+              ElementsAre(AllOf(HasSubstr("m.yaml:5:20: unknown verdict 'identicla'"),
+                                HasSubstr("did you mean identical?"))));
+  EXPECT_THAT(problems_of("name: x\nlayout: 8x3\nreference: 3\n"),
+              ElementsAre("m.yaml:3:12: reference must be a map, not '3'"));
+  EXPECT_THAT(problems_of("name: x\nlayout: 8x3\nreference: {same_as: cel}\n"),
+              ElementsAre("m.yaml:3:13: same_as must be cell, not 'cel'"));
+}
+
+TEST(MatrixReader, ReadsSeedsInEveryFormAndRefusesTheRest) {
+  const auto seeds = [](const std::string& text) {
+    return parse(kGood + "question: mechanism\nseeds: " + text + "\n").seeds;
+  };
+  EXPECT_THAT(seeds("2..4"), ElementsAre(2, 3, 4));
+  EXPECT_THAT(seeds("[5, 1]"), ElementsAre(5, 1));
+  EXPECT_THAT(seeds("7"), ElementsAre(7));
+  EXPECT_THAT(seeds("0,3"), ElementsAre(0, 3));
+  EXPECT_THAT(parse(kGood).seeds, ElementsAre(0));
+  EXPECT_THAT(problems_of(kGood + "seeds: 4..2\n"),
+              ElementsAre("m.yaml:5:8: the seeds 4..2 end before they begin"));
+  EXPECT_THAT(problems_of(kGood + "seeds: [1, 1]\n"), ElementsAre("m.yaml:5:8: seed 1 is given twice"));
+  EXPECT_THAT(problems_of(kGood + "seeds: []\n"), ElementsAre(HasSubstr("m.yaml:5:8: seeds must be")));
+  EXPECT_THAT(problems_of(kGood + "seeds: [1, x]\n"), ElementsAre(HasSubstr("m.yaml:5:12: a seed must be")));
+  EXPECT_THAT(problems_of(kGood + "seeds: -1\n"), ElementsAre(HasSubstr("seed -1 is not in [0, 2^53)")));
+  EXPECT_THAT(problems_of(kGood + "seeds: 0..99999999999\n"),
+              ElementsAre(HasSubstr("more than 10000 seeds")));
+}
+
+TEST(MatrixChecks, RefuseABatchThatDiffersFromTheReferencesUnlessSaid) {
+  const std::string uneven = kHead + "axes: {layout: [8x3, 5x5]}\n";
+  EXPECT_THAT(
+      problems_of(uneven),
+      ElementsAre("m.yaml:4:8: cell '5x5': a step has 5 x 5 = 25 rows, the reference's has 1 x 24 = 24; "
+                  "say allow_unequal_batch: true if that is meant"));
+  EXPECT_THAT(problems_of(uneven + "allow_unequal_batch: true\n"), IsEmpty());
+}
+
+TEST(MatrixChecks, SayOneMistakeOfManyCellsOnce) {
+  EXPECT_THAT(problems_of(kHead + "axes: {layout: [5x5], lr: [1, 2, 3]}\n"),
+              ElementsAre(StartsWith("m.yaml:4:8: cell '5x5 lr=1' and 2 more: a step has")));
+}
+
+TEST(MatrixChecks, RefuseCombinationsThatCannotRun) {
+  const auto expect_one = [](const std::string& text, const std::string& part) {
+    EXPECT_THAT(problems_of(kGood + text), ElementsAre(HasSubstr(part))) << text;
+  };
+  expect_one("data: {block: 2, source: synthetic}\n",
+             "m.yaml:5:8: cell '8x3': a rank's 3 rows are not whole blocks of 2 samples");
+  expect_one("data: {correlation: 0.5}\n",
+             "cell '8x3' and 1 more: blocks of alike samples exist only with source synthetic");
+  expect_one("data: {correlation: 0.5, source: synthetic}\n",
+             "m.yaml:5:8: cell '8x3' and 1 more: one sample has nothing to correlate with");
+  expect_one("data: {min_context: 17}\n",
+             "m.yaml:5:8: cell '8x3' and 1 more: data.min_context 17 is longer than");
+  expect_one("data: {source: synthetic, series_steps: 20}\n", "do not fit into series of 20");
+  expect_one("data: {source: synthetic, series: 4}\n", "4 of 4 series held back leave none");
+  expect_one("data: {source: synthetic, series: 5, stride: 50}\n",
+             "2 training pairs are fewer than the 24 rows");
+  expect_one("data: {context_steps: 90, action_steps: 20, min_context: 1}\n",
+             "do not fit into series of 100");
+  expect_one("data: {source: ts_files}\n", "needs data.train_file and data.test_file");
+  expect_one("data: {train_file: a.ts}\n", "data.source is not ts_files");
+  expect_one("schedule: warmup\n", "schedule warmup needs warmup_steps");
+  expect_one("warmup_steps: 3\n", "warmup_steps has no effect with schedule constant");
+  expect_one("schedule: cosine\nwarmup_steps: 600\n", "leaves nothing of the 600 steps");
+  expect_one("trace: off\n", "trace: off leaves nothing to compare");
+}
+
+TEST(MatrixChecks, RefuseALossWithoutNegatives) {
+  EXPECT_THAT(problems_of("name: x\nreference: {layout: 1x8}\naxes: {layout: [8x1]}\nnegatives: local\n"),
+              ElementsAre(HasSubstr("local negatives need at least 2 rows a rank")));
+  EXPECT_THAT(problems_of("name: x\nreference: {layout: 1x1, lr: 2}\nlayout: 1x1\n"),
+              ElementsAre(HasSubstr("a batch of one row has no negatives")));
+}
+
+TEST(MatrixChecks, RefuseFaultsThatCannotAct) {
+  const auto expect_one = [](const std::string& text, const std::string& part) {
+    EXPECT_THAT(problems_of(kGood + text), ElementsAre(HasSubstr(part))) << text;
+  };
+  expect_one("mutant: {name: flip_bit, rank: 5}\n",
+             "m.yaml:5:26: cell '3x8': mutant.rank is 5; 3 ranks are numbered 0 to 2");
+  expect_one("mutant: {name: die, step: 600}\n", "mutant.step 600 is never reached in 600 steps");
+  expect_one("mutant: {name: grad_scale}\n", "grad_scale with mutant.factor 1 changes nothing");
+  expect_one("mutant: {step: 3}\n", "m.yaml:5:10: mutant.step has no effect: mutant.name is none");
+}
+
+TEST(MatrixChecks, RefuseFaultsOfAnotherTrainer) {
+  RunConfig config;
+  config.mutant.name = "temperature_detached";
+  config.second_mutant.name = "sample_dropped";  // it fits every trainer
+  EXPECT_THAT(fault_problems(config), IsEmpty());
+  config.trainer = "regression";
+  EXPECT_THAT(fault_problems(config),
+              ElementsAre(testing::Pair(
+                  "mutant.name",
+                  "mutant.name temperature_detached is a bug of trainer energy, and trainer is regression: "
+                  "set trainer to energy, or choose a mutant that `lockstep list mutants` shows without a "
+                  "trainer, or with regression")));
+}
+
+TEST(MatrixChecks, RefuseFaultsInParametersThatTheModelLacks) {
+  const auto expect_one = [](const std::string& text, const std::string& part) {
+    EXPECT_THAT(problems_of(kGood + text), ElementsAre(HasSubstr(part))) << text;
+  };
+  expect_one("mutant: {name: flip_bit, tensor: energy_head.key.wieght}\n",
+             "m.yaml:5:26: cell '8x3' and 1 more: mutant.tensor 'energy_head.key.wieght' is no parameter of "
+             "the model; did you mean energy_head.key.weight?");
+  expect_one("mutant: {name: grad_scale, factor: 8, tensor: action_encode.in}\n",
+             "is no parameter or group of the model; did you mean action_encoder.in?");
+  expect_one("mutant: {name: grad_scale, factor: 8, tensor: nosuch}\n",
+             "names begin with context_encoder, action_encoder, energy_head, temperature");
+  expect_one("second_mutant: {name: nan_gradient, tensor: energy_head}\n",
+             "second_mutant.tensor 'energy_head' is no parameter of the model");
+  expect_one("mutant: {name: sample_dropped, tensor: energy_head.key.weight}\n",
+             "mutant.tensor has no effect: sample_dropped does not act on a chosen parameter");
+  expect_one("mutant: {name: sign_flipped, tensor: action_head}\n", "is no parameter or group of the model");
+  EXPECT_THAT(problems_of(kGood + "negatives: layer\nmutant: {name: sign_flipped, tensor: action_head}\n"),
+              IsEmpty());
+  EXPECT_THAT(problems_of(kGood + "mutant: {name: grad_scale, factor: 8, tensor: action_encoder.in}\n"),
+              IsEmpty());
+}
+
+TEST(MatrixChecks, RefuseACellThatIsItsOwnReference) {
+  EXPECT_THAT(
+      problems_of(kHead + "axes: {layout: [1x24, 8x3]}\n"),
+      ElementsAre("m.yaml:4:1: cell '1x24' is its own reference: nothing would be compared; exclude it"));
+  EXPECT_THAT(problems_of("name: x\nreference: {same_as: cell, ranks: emulated}\nlayout: 8x3\n"),
+              ElementsAre(HasSubstr("is its own reference")));
+}
+
+TEST(MatrixChecks, RefuseStepsThatDifferFromTheReferences) {
+  EXPECT_THAT(problems_of("name: x\nreference: {layout: 1x24, steps: 5}\nlayout: 8x3\n"),
+              ElementsAre(HasSubstr("600 steps against the reference's 5")));
+}
+
+TEST(MatrixChecks, RefuseRulesThatMatchNoCell) {
+  EXPECT_THAT(problems_of(kGood + "exclude: [{layout: 2x12}]\n"),
+              ElementsAre("m.yaml:5:11: this exclude matches no cell"));
+  EXPECT_THAT(problems_of(kGood + "expect: [{when: {lr: 3}, verdict: identical}]\n"),
+              ElementsAre("m.yaml:5:10: this expectation matches no cell"));
+  EXPECT_THAT(problems_of(kGood + "question: outcome\nseeds: 0..9\npower_controls: [{lr: 3}]\n"),
+              ElementsAre("m.yaml:7:18: this power control matches no cell"));
+}
+
+TEST(MatrixChecks, HoldAnOutcomeToItsNeeds) {
+  const std::string outcome = kHead + "axes: {lr_scale: [1, 0.125]}\nlayout: 8x3\nquestion: outcome\n";
+  const std::string control = "power_controls: [{lr_scale: 0.125}]\n";
+  EXPECT_THAT(problems_of(outcome + "seeds: 0..9\n" + control), IsEmpty());
+  EXPECT_THAT(problems_of(outcome + "seeds: 0..9\n"),
+              ElementsAre(HasSubstr("6:1: an outcome needs power_controls")));
+  // One seed is no mistake: its verdict is that it shows nothing, with the number of seeds that would.
+  EXPECT_THAT(problems_of(outcome + "seeds: 3\n" + control), IsEmpty());
+  EXPECT_THAT(problems_of(outcome + "seeds: 0..9\n" + control + "expect: [{verdict: equivalent}]\n"),
+              ElementsAre(HasSubstr("a power control must be expected to be divergent")));
+  EXPECT_THAT(
+      problems_of(outcome + "seeds: 0..9\n" + control + "expect: [{verdict: [identical, divergent]}]\n"),
+      ElementsAre(HasSubstr("identical is not a verdict of the question of outcome")));
+}
+
+TEST(MatrixChecks, TheTestOfAnOutcomeIsTOrSign) {
+  const std::string outcome = kHead +
+                              "axes: {lr_scale: [1, 0.125]}\nlayout: 8x3\nquestion: outcome\nseeds: 0..9\n"
+                              "power_controls: [{lr_scale: 0.125}]\n";
+  EXPECT_THAT(problems_of(outcome + "primary: {test: sign}\n"), IsEmpty());
+  EXPECT_THAT(problems_of(outcome + "primary: {test: sgin}\n"), ElementsAre(HasSubstr("sign")));
+}
+
+TEST(MatrixChecks, KeepOutcomesOutOfMechanism) {
+  EXPECT_THAT(
+      problems_of(kGood + "expect: [{verdict: equivalent}]\n"),
+      ElementsAre("m.yaml:5:1: cell '8x3' and 1 more: equivalent is not a verdict of the question of mechanism"));
+  EXPECT_THAT(problems_of(kGood + "power_controls: [{layout: 8x3}]\n"),
+              ElementsAre(HasSubstr("power controls are judged by their outcome")));
+}
+
+TEST(MatrixReader, SaysAllProblemsAtOnceInTheOrderOfTheFile) {
+  EXPECT_THAT(
+      problems_of(
+          "lr: fast\nname: x\nsedes: 1\nprimary: {alpha: 2}\nreference: {lyout: 1x24}\naxes: {layout: [9]}\n",
+          set({"lrr=3", "steps"})),
+      ElementsAre(StartsWith("m.yaml:1:5: lr must be"), StartsWith("m.yaml:3:1: unknown key 'sedes'"),
+                  StartsWith("m.yaml:4:18: primary.alpha"), StartsWith("m.yaml:5:13: unknown key 'lyout'"),
+                  StartsWith("m.yaml:6:17: layout must be"), StartsWith("--set lrr=3: unknown key 'lrr'"),
+                  StartsWith("--set steps: --set takes key=value")));
+}
+
+TEST(MatrixReader, SaysCombinationsBesideMistakesElsewhere) {
+  EXPECT_THAT(problems_of(kGood + "primary: {alpha: 2}\nwarmup_steps: 3\n"),
+              ElementsAre(HasSubstr("primary.alpha"), HasSubstr("warmup_steps has no effect")));
+}
+
+TEST(MatrixReader, NamesAFileThatCannotBeRead) {
+  try {
+    read_matrix("/nonexistent/m.yaml", {});
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(), "/nonexistent/m.yaml: cannot be read: No such file or directory");
+  }
+  EXPECT_THROW(read_matrix("/tmp", {}), ConfigError);
+}
+
+TEST(MatrixReader, PlacesAProblemOfACellWhereTheCellWasGivenTheKey) {
+  EXPECT_THAT(problems_of(kHead + "include:\n  - {layout: 8x3}\n  - {layout: 3x8, accumulation: 3}\n"),
+              ElementsAre("m.yaml:6:19: cell '3x8 accumulation=3': accumulation 3 does not divide the 8 rows of a rank"));
+  // Of its reference: in the reference's block, or in the cell's own.
+  EXPECT_THAT(problems_of("# Is it so?\nname: tiny\nreference: {layout: 1x24, accumulation: 5}\naxes: {layout: [8x3]}\n"),
+              ElementsAre(StartsWith("m.yaml:3:27: cell '8x3': its reference: accumulation 5 does not divide")));
+  EXPECT_THAT(problems_of(kHead + "include:\n  - {layout: 8x3, reference: {accumulation: 5}}\n"),
+              ElementsAre(StartsWith("m.yaml:5:31: cell '8x3 against accumulation=5': its reference: accumulation 5 does not divide")));
+  // A key that nobody gave: the cell.
+  EXPECT_THAT(problems_of(kHead + "warmup_steps: 3\ninclude:\n  - {layout: 8x3}\n"), Contains(StartsWith("m.yaml:4:1: ")));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,259 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <regex.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/config/yaml_tree.h"
+#include "harness/verdict/plan/matrix_fields.h"
+#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/read_source.h"
+#include "harness/verdict/plan/schema.h"
+#include "tests/harness/verdict/plan/matrix_helpers.h"
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+const json& schema() {
+  static const json parsed = json::parse(config_schema());
+  return parsed;
+}
+
+json json_of(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::null:
+      return nullptr;
+    case YamlNode::Kind::sequence: {
+      json out = json::array();
+      for (const YamlNode& item : node.items) out.push_back(json_of(item));
+      return out;
+    }
+    case YamlNode::Kind::map: {
+      json out = json::object();
+      for (std::size_t i = 0; i < node.keys.size(); ++i) out[node.keys[i].text] = json_of(node.items[i]);
+      return out;
+    }
+    case YamlNode::Kind::scalar:
+      break;
+  }
+  int64_t whole = 0;
+  double number = 0;
+  if (node.quoted) return node.text;
+  if (node.text == "true" || node.text == "false") return node.text == "true";
+  if (parse_integer(node.text, whole)) return whole;
+  if (parse_double(node.text, number)) return number;
+  return node.text;
+}
+
+// The part of draft-07 that config_schema() uses; a keyword that it does not know fails the test.
+class Checker {
+ public:
+  bool accepts(const json& value, const json& rule) const {
+    return std::all_of(rule.items().begin(), rule.items().end(),
+                       [&](const auto& item) { return keyword(item.key(), item.value(), value, rule); });
+  }
+
+ private:
+  bool keyword(const std::string& key, const json& wanted, const json& value, const json& rule) const {
+    static const std::set<std::string> kSilent{"description", "default", "title", "$schema", "definitions"};
+    if (kSilent.contains(key)) return true;
+    if (key == "$ref") {
+      return accepts(value, schema()["definitions"].at(
+                                wanted.get<std::string>().substr(std::string("#/definitions/").size())));
+    }
+    if (key == "type") return has_type(value, wanted);
+    if (key == "enum") return std::find(wanted.begin(), wanted.end(), value) != wanted.end();
+    if (key == "anyOf") {
+      return std::any_of(wanted.begin(), wanted.end(),
+                         [&](const json& option) { return accepts(value, option); });
+    }
+    if (key == "minimum") return !value.is_number() || value >= wanted;
+    if (key == "maximum") return !value.is_number() || value <= wanted;
+    if (key == "exclusiveMinimum") return !value.is_number() || value > wanted;
+    if (key == "exclusiveMaximum") return !value.is_number() || value < wanted;
+    if (key == "pattern") {
+      return !value.is_string() || matches(value.get<std::string>(), wanted.get<std::string>());
+    }
+    if (key == "minItems") return !value.is_array() || value.size() >= wanted;
+    if (key == "minProperties") return !value.is_object() || value.size() >= wanted;
+    if (key == "uniqueItems") {
+      return !value.is_array() || std::set<json>(value.begin(), value.end()).size() == value.size();
+    }
+    if (key == "items") {
+      return !value.is_array() ||
+             std::all_of(value.begin(), value.end(), [&](const json& item) { return accepts(item, wanted); });
+    }
+    if (key == "required") {
+      return std::all_of(wanted.begin(), wanted.end(),
+                         [&](const json& name) { return value.contains(name.get<std::string>()); });
+    }
+    if (key == "properties") return properties(wanted, value);
+    if (key == "additionalProperties") {
+      const auto known = [&](const auto& item) { return rule["properties"].contains(item.key()); };
+      return !value.is_object() || std::all_of(value.items().begin(), value.items().end(), known);
+    }
+    ADD_FAILURE() << "unknown keyword " << key;
+    return false;
+  }
+  bool properties(const json& wanted, const json& value) const {
+    if (!value.is_object()) return true;
+    for (const auto& [key, part] : value.items()) {
+      if (wanted.contains(key) && !accepts(part, wanted.at(key))) return false;
+    }
+    return true;
+  }
+  static bool matches(const std::string& text, const std::string& pattern) {
+    regex_t compiled;
+    if (regcomp(&compiled, pattern.c_str(), REG_EXTENDED | REG_NOSUB) != 0) {
+      ADD_FAILURE() << "malformed pattern " << pattern;
+      return false;
+    }
+    const bool found = regexec(&compiled, text.c_str(), 0, nullptr, 0) == 0;
+    regfree(&compiled);
+    return found;
+  }
+  static bool has_type(const json& value, const std::string& type) {
+    if (type == "object") return value.is_object();
+    if (type == "array") return value.is_array();
+    if (type == "string") return value.is_string();
+    if (type == "boolean") return value.is_boolean();
+    if (type == "integer") return value.is_number_integer();
+    return type == "number" && value.is_number();
+  }
+};
+
+bool schema_accepts(const std::string& text) {
+  Problems problems("m.yaml");
+  const YamlNode root = read_yaml(text, 0, problems);
+  return Checker().accepts(json_of(root), schema());
+}
+
+std::set<std::string> keys_of(const json& properties) {
+  std::set<std::string> keys;
+  for (const auto& [key, part] : properties.items()) {
+    keys.insert(key);
+    // A group's keys stand in the table with their dots.
+    if (!part.contains("properties")) continue;
+    for (const auto& [inner, value] : part["properties"].items()) {
+      if (key != "axes" && key != "reference") keys.insert(key + "." + inner);
+    }
+  }
+  return keys;
+}
+
+std::set<std::string> user_keys() {
+  std::set<std::string> keys;
+  for (const TrainerSpec* trainer : trainer_specs()) {
+    for (const RunField* field : fields_of(*trainer)) {
+      const std::string key(field->spec.key);
+      if (field->spec.setter != Setter::user) continue;
+      keys.insert(key);
+      if (const std::size_t dot = key.find('.'); dot != std::string::npos) keys.insert(key.substr(0, dot));
+    }
+  }
+  return keys;
+}
+
+TEST(Schema, HasExactlyTheKeysOfTheParser) {
+  std::set<std::string> top = user_keys();
+  for (const MatrixField& field : matrix_fields()) top.insert(std::string(field.spec.key));
+  for (const std::string_view key : section_keys()) top.insert(std::string(key));
+  top.insert({"primary", "band", "config_pairs", "detection", "seeds_auto", "timing", "calibration", "certify"});
+  EXPECT_EQ(keys_of(schema()["properties"]), top);
+  EXPECT_EQ(keys_of(schema()["definitions"]["rule"]["properties"]), user_keys());
+  EXPECT_EQ(keys_of(schema()["definitions"]["settings"]["properties"]), user_keys());
+  EXPECT_EQ(keys_of(schema()["properties"]["axes"]["properties"]), user_keys());
+  std::set<std::string> reference = user_keys();
+  reference.insert("same_as");
+  EXPECT_EQ(keys_of(schema()["properties"]["reference"]["properties"]), reference);
+}
+
+TEST(Schema, NamesOnlyKeysThatTheParserTakes) {
+  // One document a key, with a value that need not fit: the key itself must not be refused.
+  for (const std::string& key : keys_of(schema()["properties"])) {
+    for (const std::string& problem : problems_of("zzz: 1\n" + key + ": {}\n")) {
+      EXPECT_EQ(problem.find("unknown key '" + key), std::string::npos) << problem;
+      EXPECT_EQ(problem.find(key + " is set by"), std::string::npos) << problem;
+    }
+  }
+}
+
+TEST(Schema, DescribesEveryKeyAndRefusesOthers) {
+  EXPECT_EQ(schema()["$schema"], "http://json-schema.org/draft-07/schema#");
+  EXPECT_EQ(schema()["additionalProperties"], false);
+  for (const RunField& field : core_fields()) {
+    if (field.spec.setter != Setter::user) continue;
+    const json& definition = schema()["definitions"].at(std::string(field.spec.key));
+    EXPECT_FALSE(definition.at("description").get<std::string>().empty()) << field.spec.key;
+  }
+  EXPECT_EQ(schema()["definitions"]["optimizer"]["enum"], json({"sgd", "adam", "adamw"}));
+  EXPECT_EQ(schema()["definitions"]["momentum"]["minimum"], 0);
+  EXPECT_EQ(schema()["definitions"]["momentum"]["exclusiveMaximum"], 1);
+  EXPECT_EQ(schema()["definitions"]["lr"]["default"], 1e-3);
+}
+
+TEST(Schema, AcceptsWhatTheParserAccepts) {
+  const std::vector<std::string> good{
+      kHead + "layout: 8x3\n",
+      kHead +
+          "axes: {layout: [8x3, 3x8], data: {stride: [1, 2]}, mutant.step: [0, 3]}\nmutant: {name: throw}\n",
+      kHead + "layout: 8x3\nseeds: 0..9\nquestion: mechanism\n",
+      kHead + "layout: 8x3\nseeds: [0, 4]\nquestion: mechanism\n",
+      kHead + "layout: 8x3\nseeds: 0,4\nquestion: mechanism\nsnapshot_steps: [1, 2]\nforced_steps: []\n",
+      kHead +
+          "axes: {layout: [8x3, 3x8]}\nexclude: [{layout: [3x8]}]\ninclude: [{lr: 1}]\n"
+          "expect: [{when: {lr: 1}, verdict: identical}, {verdict: [divergent, failed]}]\nranks: auto\n",
+      "name: x\nlayout: 8x3\nreference: {same_as: cell, layout: 1x24, data.stride: 2}\nband: {repeats: 4, "
+      "factor: 8}\n",
+  };
+  for (const std::string& text : good) {
+    EXPECT_THAT(problems_of(text), testing::IsEmpty()) << text;
+    EXPECT_TRUE(schema_accepts(text)) << text;
+  }
+}
+
+TEST(Schema, RefusesWhatTheParserRefuses) {
+  const std::string base = kHead + "axes: {layout: [8x3]}\n";
+  const std::vector<std::string> bad{
+      base + "sedes: 3\n",
+      base + "lr: fast\n",
+      base + "steps: 0\n",
+      base + "dropout: 1\n",
+      base + "optimizer: adma\n",
+      base + "data: {strid: 3}\n",
+      base + "forced: {from: x}\n",
+      base + "stop_after: 3\n",
+      base + "seed: 3\n",
+      base + "seeds: []\n",
+      base + "seeds: x\n",
+      base + "primary: {margin: 0}\n",
+      base + "band: {repeats: -1}\n",
+      base + "certify: {exact: -1}\n",
+      base + "exclude: {lr: 3}\n",
+      base + "expect: [{when: {}}]\n",
+      base + "ranks: automatic\n",
+      base + "include: [{}]\n",
+      base + "expect: [{verdict: good}]\n",
+      base + "layout: 8\n",
+      base + "data: 3\n",
+      base + "mutant: {bit: 32}\n",
+      "name: x\n",
+      "name: a/b\nreference: {layout: 1x24}\nlayout: 8x3\n",
+      kHead + "axes: {lr: []}\n",
+      kHead + "axes: {lr: 3}\n",
+      "name: x\nreference: {same_as: cel}\n",
+  };
+  for (const std::string& text : bad) {
+    EXPECT_THAT(problems_of(text), testing::Not(testing::IsEmpty())) << text;
+    EXPECT_FALSE(schema_accepts(text)) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,298 @@
+#include "harness/verdict/trace/reader.h"
+
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <xxhash.h>
+
+#include "harness/verdict/trace/format.h"
+#include "harness/verdict/trace/trace_error.h"
+#include "harness/verdict/trace/writer.h"
+#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using support::TempFolder;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+/// A finished trace of `steps` steps as bytes.
+std::string small_trace(int64_t steps) {
+  TempFolder folder;
+  TraceWriter writer(folder / "t", {"hash", 2, 5, "energy", TraceLevel::hash, "real"});
+  const std::vector<float> values = {1, 2, 3};
+  const std::vector<int64_t> shape = {3}, ids = {4, 5};
+  for (int64_t step = 0; step < steps; ++step) {
+    writer.begin_step(step);
+    writer.samples(ids);
+    writer.random("noise", 7, 8);
+    writer.scalar(Phase::control, "lr", 0.1, Sharing::replicated);
+    writer.tensor(Phase::parameters, "weight", {values.data(), DType::float32, shape, {}}, Sharing::own, {},
+                  Keep::whole);
+    writer.collective({"barrier", "", "control", "end", -1, DType::float32, {}, 1, 2});
+    writer.end_step();
+  }
+  writer.finish();
+  return support::read_file(folder / "t");
+}
+
+Trace parse(const std::string& bytes) {
+  return read_trace_bytes(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+}
+
+std::string error_of(const std::string& bytes) {
+  try {
+    parse(bytes);
+  } catch (const TraceError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::string framed(FrameType type, const std::string& payload) {
+  std::string out;
+  ByteSink sink(out);
+  sink.raw(frame_head(static_cast<uint32_t>(payload.size()), type));
+  sink.bytes(payload.data(), payload.size());
+  sink.raw(static_cast<uint64_t>(XXH3_64bits(out.data(), out.size())));
+  return out;
+}
+
+/// A trace without steps, without its end mark: frames can be added.
+std::string only_header() {
+  std::string bytes = small_trace(0);
+  return bytes.substr(0, bytes.size() - framed(FrameType::end, std::string(1, '\0')).size());
+}
+
+TEST(TraceReader, RefusesWhatIsNoTrace) {
+  EXPECT_THAT(error_of(""), HasSubstr("mem: an empty file"));
+  EXPECT_THAT(error_of("{\"config\": {}}"), HasSubstr("mem: not a trace"));
+  EXPECT_THAT(error_of("LSTR"), HasSubstr("cut short in its first 12 bytes"));
+  EXPECT_THROW(read_trace("/nonexistent/rank-0.trace"), TraceError);
+  EXPECT_THROW(read_trace("/tmp"), TraceError);
+}
+
+TEST(TraceReader, RefusesAVersionThatItDoesNotKnow) {
+  std::string bytes = small_trace(1);
+  bytes[8] = 9;
+  EXPECT_THAT(error_of(bytes), HasSubstr("version 9; this build reads version 1"));
+}
+
+TEST(TraceReader, EveryDamagedByteIsNoticed) {
+  const std::string bytes = small_trace(3);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    std::string damaged = bytes;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    EXPECT_THROW(parse(damaged), TraceError) << "byte " << i;
+  }
+}
+
+TEST(TraceReader, NamesFileOffsetAndStepOfADamagedFrame) {
+  std::string bytes = small_trace(3);
+  bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);  // inside the frame of step 2
+  EXPECT_THAT(error_of(bytes),
+              AllOf(HasSubstr("mem: at offset "), HasSubstr("after step 1: a frame is damaged")));
+}
+
+TEST(TraceReader, SaysWhatADamagedFrameGivesAndWhatToDo) {
+  std::string bytes = small_trace(1);
+  bytes[bytes.size() - 60] = static_cast<char>(~bytes[bytes.size() - 60]);
+  EXPECT_THAT(error_of(bytes),
+              testing::ContainsRegex("its checksum is [0-9a-f]{16} and its bytes give [0-9a-f]{16}; "
+                                     "run the matrix again to retrain this run"));
+}
+
+TEST(TraceProblem, IsNoneOfAWholeTraceOfItsRunAlone) {
+  support::TempFolder folder;
+  const std::string whole = small_trace(3), path = folder / "rank-0.trace";
+  const Trace trace = parse(whole);
+  const std::string hash = trace.header.config_hash;
+  const int rank = trace.header.rank;
+  support::write_file(path, whole);
+  EXPECT_EQ(trace_problem(path, hash, rank), "");
+  EXPECT_THAT(trace_problem(path, "another", rank), HasSubstr("with the config hash " + hash + ", where"));
+  EXPECT_THAT(trace_problem(path, hash, rank + 1), HasSubstr("is of rank"));
+  support::write_file(path, whole.substr(0, whole.size() - 3));
+  EXPECT_THAT(trace_problem(path, hash, rank), HasSubstr(path + ": "));
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    std::string damaged = whole;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x04);
+    support::write_file(path, damaged);
+    EXPECT_NE(trace_problem(path, hash, rank), "") << "byte " << i;
+  }
+}
+
+TEST(TraceReader, ATraceCutAnywhereIsReadUpToTheLastWholeStep) {
+  const std::string bytes = small_trace(3);
+  const uint64_t first_step = only_header().size();
+  std::size_t most_steps = 0;
+  for (std::size_t length = first_step; length < bytes.size(); ++length) {
+    const Trace trace = parse(bytes.substr(0, length));
+    EXPECT_FALSE(trace.finished);
+    EXPECT_LE(trace.valid_bytes, length);
+    EXPECT_EQ(trace.file_bytes, length);
+    if (trace.valid_bytes < length) {
+      EXPECT_THAT(trace.end, HasSubstr("cut short in the record"));
+    } else {
+      EXPECT_THAT(trace.end, HasSubstr("without an end mark"));
+    }
+    EXPECT_GE(trace.steps.size(), most_steps);
+    most_steps = trace.steps.size();
+  }
+  EXPECT_EQ(most_steps, 3u);
+}
+
+TEST(TraceReader, SaysHowManyBytesAreWhole) {
+  const std::string bytes = small_trace(40);
+  const std::string cut = bytes.substr(0, bytes.size() - 30);
+  const Trace trace = parse(cut);
+  EXPECT_EQ(trace.steps.size(), 39u);
+  std::string whole = std::to_string(trace.valid_bytes), all = std::to_string(cut.size());
+  ASSERT_EQ(whole.size(), 4u);
+  EXPECT_EQ(trace.end, "cut short in the record after step 38: " + whole.insert(1, ",") + " of " +
+                           all.insert(1, ",") + " bytes are whole");
+}
+
+TEST(TraceReader, RefusesBytesAfterTheEnd) {
+  EXPECT_THAT(error_of(small_trace(2) + "x"), HasSubstr("bytes after the end mark"));
+}
+
+TEST(TraceReader, RefusesStepsThatDoNotIncrease) {
+  const std::string header = only_header();
+  const std::string all = small_trace(1);
+  const std::string end = framed(FrameType::end, std::string(1, '\1'));
+  const std::string step = all.substr(header.size(), all.size() - header.size() - end.size());
+  EXPECT_EQ(parse(header + step + end).steps.size(), 1u);
+  std::string again;
+  ByteSink(again).varint(zigzag(0));
+  again += '\1';
+  EXPECT_THAT(error_of(header + step + framed(FrameType::step, again)),
+              HasSubstr("more records than its frame"));
+  EXPECT_THAT(error_of(header + framed(FrameType::step, std::string("\0\0\0", 3)) +
+                       framed(FrameType::step, std::string("\0\1", 2))),
+              HasSubstr("step 0 is repeated or out of order"));
+}
+
+TEST(TraceReader, BelievesNoLengthThatTheFrameDoesNotHold) {
+  const std::string header = only_header();
+  auto refused = [&](const std::string& payload, const char* why) {
+    EXPECT_THAT(error_of(header + framed(FrameType::step, payload)), HasSubstr(why));
+  };
+  const std::string huge = "\xff\xff\xff\xff\xff\xff\xff\x7f";
+  refused(std::string("\0\0", 2) + huge, "more records than its frame");
+  refused(std::string("\0\5", 2), "a sequence of records that was never defined");
+  refused(std::string("\0\0\1\7", 4), "a record without a definition");
+  refused(std::string("\0\0\1\0", 4) + huge, "longer than its frame");
+  refused(std::string("\0\0\1\0\4", 5) + std::string(4, '\x7f'), "a definition of an unknown kind");
+  refused("", "a record is longer than its frame");
+  refused(std::string(11, '\xff'), "more than 64 bits");
+
+  std::string definition, payload;
+  Definition what;
+  const std::vector<int64_t> shape = {int64_t{1} << 40, int64_t{1} << 40};
+  what.kind = RecordKind::tensor;
+  what.has_payload = true;
+  what.name = "w";
+  what.shape = shape;
+  ByteSink sink(definition);
+  append_definition(sink, what);
+  ByteSink out(payload);
+  out.varint(0), out.varint(0), out.varint(1), out.varint(0), out.text(definition), out.raw(uint64_t{1});
+  refused(payload, "impossible shape");
+}
+
+TEST(TraceReader, RefusesHeadersThatMakeNoSense) {
+  const std::string prefix = only_header().substr(0, kFilePrefixBytes);
+  auto header = [&](const char* json) { return error_of(prefix + framed(FrameType::header, json)); };
+  EXPECT_THAT(header("[1"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(
+      header(R"({"config_hash":"","trainer":"","started_by":"","level":"hash","rank":3,"world_size":3})"),
+      HasSubstr("rank 3 of 3"));
+  EXPECT_THAT(
+      header(R"({"config_hash":"","trainer":"","started_by":"","level":"some","rank":0,"world_size":3})"),
+      HasSubstr("unknown level"));
+  EXPECT_THAT(header(R"({"config_hash":1})"), HasSubstr("config_hash"));
+}
+
+/// Gradients of two tensors on one rank, with all kinds of records before, between and behind.
+std::string gradient_trace(int rank, TraceLevel level) {
+  TempFolder folder;
+  TraceWriter writer(folder / "t", {"hash", rank, 2, "energy", level, "real"});
+  const std::vector<float> a = {3, 4}, b = {12};
+  const std::vector<double> wide = {1, 2};
+  const std::vector<int64_t> two = {2}, one = {1}, ids = {4, 500, 6};
+  for (int64_t step = 0; step < 3; ++step) {
+    writer.begin_step(step);
+    if (step == 1) {
+      writer.tensor(Phase::snapshot, "weight", {a.data(), DType::float32, two, {}}, Sharing::replicated, {},
+                    Keep::whole);
+    }
+    writer.samples(ids);
+    writer.random("noise", 7, 300);
+    writer.scalar(Phase::control, "lr", 0.1, Sharing::replicated);
+    writer.tensor(Phase::energies, "energies", {a.data(), DType::float32, two, {}}, Sharing::own, ids);
+    writer.tensor(Phase::local_gradients, "weight", {a.data(), DType::float32, two, {}}, Sharing::own);
+    writer.tensor(Phase::local_gradients, "bias", {b.data(), DType::float32, one, {}}, Sharing::own);
+    writer.collective({"all_reduce", "mean", "gradients", "bucket 0", -1, DType::float32, {3}, 1, 2});
+    writer.tensor(Phase::reduced_gradients, "weight", {wide.data(), DType::float64, two, {}},
+                  Sharing::replicated);
+    writer.tensor(Phase::parameters, "weight", {a.data(), DType::float32, two, {}}, Sharing::replicated);
+    writer.end_step();
+  }
+  writer.finish();
+  return support::read_file(folder / "t");
+}
+
+TEST(TraceReader, TakesLengthsOfGradientsWithoutRecords) {
+  for (const TraceLevel level : {TraceLevel::hash, TraceLevel::stats, TraceLevel::full}) {
+    const std::string bytes = gradient_trace(0, level);
+    TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+    for (int64_t step = 0; step < 3; ++step) {
+      const std::optional<GradientNorms> norms = reader.next_gradient_norms();
+      ASSERT_TRUE(norms);
+      EXPECT_EQ(norms->step, step);
+      EXPECT_EQ(norms->ids, (std::vector<int64_t>{4, 500, 6}));
+      EXPECT_TRUE(norms->has_local && norms->has_reduced);
+      EXPECT_DOUBLE_EQ(norms->local_squared, 25 + 144);
+      EXPECT_DOUBLE_EQ(norms->reduced_squared, 5);
+    }
+    EXPECT_FALSE(reader.next_gradient_norms());
+    EXPECT_TRUE(reader.finished());
+  }
+}
+
+TEST(TraceReader, SaysWhereNoLengthsWereKept) {
+  const std::string bytes = gradient_trace(1, TraceLevel::hash);
+  TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+  const std::optional<GradientNorms> norms = reader.next_gradient_norms();
+  EXPECT_TRUE(norms->has_local);
+  EXPECT_FALSE(norms->has_reduced);  // rank 0 speaks for all
+}
+
+TEST(TraceReader, TakesLengthsFromADamagedTraceNoMoreThanRecords) {
+  std::string bytes = gradient_trace(0, TraceLevel::hash);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  TraceReader reader(std::as_bytes(std::span(bytes.data(), bytes.size())), "mem");
+  EXPECT_THROW(while (reader.next_gradient_norms()){}, TraceError);
+}
+
+TEST(TraceReader, ReadsStepByStep) {
+  TempFolder folder;
+  support::write_file(folder / "t", small_trace(2));
+  TraceReader reader(folder / "t");
+  EXPECT_EQ(reader.header().world_size, 5);
+  EXPECT_EQ(reader.next()->step, 0);
+  EXPECT_FALSE(reader.finished());
+  EXPECT_EQ(reader.next()->step, 1);
+  EXPECT_FALSE(reader.next().has_value());
+  EXPECT_TRUE(reader.finished());
+  EXPECT_FALSE(reader.next().has_value());
+}
+
+}  // namespace
+}  // namespace lockstep
