@@ -15,7 +15,7 @@
 #include "harness/base/room.h"
 #include "harness/base/shell_word.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/guarded.h"
+#include "harness/cli/detached.h"
 #include "harness/cli/suite.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/suites/engine/kinds.h"
@@ -199,20 +199,10 @@ void begin_out(Prepared& prepared, const RunOptions& options) {
   if (arrays && options.fresh) remove_done(prepared, folder);
 }
 
-int run_detached(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
+int run_matrix_detached(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
   make_out(prepared);
-  console.out << std::flush;
-  console.err << std::flush;
-  const Session session = detach(prepared.out_dir, session_of(prepared, options), [&] {
-    const Console plain{console.out, console.err};
-    const int code = guarded([&] { return run_prepared(prepared, options, plain, command_started); }, plain);
-    plain.out << std::flush;
-    plain.err << std::flush;
-    return code;
-  });
-  console.out << fmt::format("process {} runs it; lockstep status {} · lockstep wait {}\n", session.process,
-                             clean_line(prepared.out_dir), clean_line(prepared.out_dir));
-  return kExitAsExpected;
+  return run_detached(prepared.out_dir, session_of(prepared, options), console,
+                      [&](const Console& plain) { return run_prepared(prepared, options, plain, command_started); });
 }
 
 /// One task of an array: its runs, for a later job to judge.
@@ -288,7 +278,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
   if (!options.part.empty()) return run_part(prepared, options, console, command_started);
   if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
     return run_as_job(prepared, options, choice, console);
-  if (options.detach) return run_detached(prepared, options, console, command_started);
+  if (options.detach) return run_matrix_detached(prepared, options, console, command_started);
   return run_prepared(prepared, options, console, command_started);
 }
 

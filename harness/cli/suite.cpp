@@ -1,11 +1,15 @@
 #include "harness/cli/suite.h"
 
+#include <fmt/format.h>
+
 #include <cstdlib>
 #include <ostream>
 
 #include "harness/base/clean_text.h"
+#include "harness/base/errors.h"
 #include "harness/base/shell_word.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/detached.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/verdict/results/document.h"
 #include "harness/cli/session/suites.h"
@@ -22,23 +26,21 @@ void print_plan(const PreparedSuite& prepared, bool json, const Console& console
 }  // namespace
 
 int plan_suite_command(const std::string& text, const PlanOptions& options, const Console& console) {
+  if (options.prepare) throw ConfigError("--prepare: the runs of a suite are made as its trials need them; leave it out");
   print_plan(prepare_suite(text, options.selection), options.json, console);
   return kExitAsExpected;
 }
 
-int run_suite_command(const std::string& text, const RunOptions& options, const Console& console) {
-  PreparedSuite prepared = prepare_suite(text, options.selection);
-  if (options.dry_run) {
-    print_plan(prepared, options.json, console);
-    return kExitAsExpected;
-  }
+namespace {
+
+int run_prepared(PreparedSuite& prepared, const RunOptions& options, const Console& console) {
   console.err << clean_text(suite_plan_text(prepared)) << std::flush;
   const StopSignals signals;
   const SuiteOutcome outcome =
-      run_suite(prepared, options.selection, console, StopSignals::requested());
+      run_suite(prepared, options.selection, options.fresh, console, StopSignals::requested());
   if (outcome.interrupted) {
-    console.err << "interrupted: nothing was judged; run again:\n  "
-                << clean_line(command_text(options.selection)) << "\n";
+    console.err << fmt::format("interrupted: {} of {} trials have run; run again to go on:\n  {}\n", outcome.done, outcome.all,
+                               clean_line(command_text(options.selection)));
     return kExitInterrupted;
   }
   const Results& results = outcome.results;
@@ -60,6 +62,24 @@ int run_suite_command(const std::string& text, const RunOptions& options, const 
   console.out << std::flush;
   for (const std::string& problem : outcome.problems) console.err << "lockstep: " << clean_text(problem) << "\n";
   return outcome.problems.empty() ? results.summary.exit_code : kExitMachine;
+}
+
+}  // namespace
+
+int run_suite_command(const std::string& text, const RunOptions& options, const Console& console) {
+  PreparedSuite prepared = prepare_suite(text, options.selection);
+  if (!options.part.empty()) throw ConfigError("--part: a suite is no array of Slurm jobs; leave it out");
+  if (options.dry_run) {
+    print_plan(prepared, options.json, console);
+    return kExitAsExpected;
+  }
+  if (!options.detach) return run_prepared(prepared, options, console);
+  make_suite_out(prepared);
+  Session session;
+  session.command = command_text(options.selection);
+  session.of_trials = true;
+  return run_detached(prepared.out_dir, std::move(session), console,
+                      [&](const Console& plain) { return run_prepared(prepared, options, plain); });
 }
 
 }  // namespace lockstep

@@ -50,7 +50,7 @@ Results certificate_results() {
   broken.costs.reset();
   broken.mechanism.reset();
   broken.failure = Failure{"8x3-global-s0-forced-1f2e3d4c",
-                           "threw",
+                           FailureKind::threw,
                            2,
                            0,
                            "all_gather loss.header",

@@ -249,7 +249,7 @@ CellResult failed_cell() {
   c.certification = {true, 0, 50, 0, "gloo", std::nullopt};
   c.failure = Failure{
       "8x3-global-lr_rule-linear-s4-1f2e3d4c",
-      "died",
+      FailureKind::died,
       3,
       41,
       "all_gather loss.actions",
@@ -416,7 +416,7 @@ Results hostile_results() {
   CellResult ghost = cell("nul\0byte \x07 bell \x7f \xc2\x85 \xed\xa0\x80 \xf4\x90\x80\x80 \xc0\xaf"s,
                           VerdictKind::failed, {VerdictKind::failed});
   ghost.failure = Failure{"../../etc/passwd",
-                          "died",
+                          FailureKind::died,
                           0,
                           7,
                           "<op>",

@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/atomic_file.h"
+#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
@@ -24,6 +25,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
 #include "harness/cli/session/batch_script.h"
+#include "harness/suites/engine/trial_journal.h"
 
 namespace lockstep {
 namespace {
@@ -123,7 +125,7 @@ std::string session_file(const std::string& out_dir) { return out_dir + "/sessio
 
 void write_session(const std::string& out_dir, const Session& session) {
   json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
-                 {"job", session.job}, {"runs", session.runs}};
+                 {"job", session.job}, {"runs", session.runs}, {"of_trials", session.of_trials}};
   if (!session.arrays.empty()) object["arrays"] = session.arrays;
   if (session.exit_code) object["exit_code"] = *session.exit_code;
   write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
@@ -142,6 +144,7 @@ Session read_session(const std::string& out_dir) {
   session.process = object.value("process", 0);
   session.job = object.value("job", "");
   session.runs = object.value("runs", 0);
+  session.of_trials = object.value("of_trials", false);
   session.arrays = object.value("arrays", std::vector<std::string>());
   if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
   if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
@@ -282,7 +285,8 @@ std::string session_text(const std::string& out_dir) {
   std::string text = state + ": ";
   text += session.job.empty() ? fmt::format("process {} on {}", session.process, session.host) : "Slurm job " + session.job;
   if (!session.arrays.empty()) text += fmt::format(" after the array{} {}", session.arrays.size() == 1 ? "" : "s", fmt::join(session.arrays, ", "));
-  text += fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
+  text += session.of_trials ? fmt::format("; {} have run", counted(recorded_trials(out_dir), "trial"))
+                            : fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
   if (state == "lost") text += "; it left no status: run the same command again to resume";
   text += "\n  " + session.command + "\n";

@@ -15,8 +15,9 @@ struct Session {
   int process = 0;       ///< that runs it on that host; 0: a job does
   std::string job;       ///< of Slurm; empty: none
   std::vector<std::string> arrays = {};  ///< of Slurm, which come before it
-  int runs = 0;          ///< that are planned
+  int runs = 0;          ///< that are planned, of a matrix
   std::optional<int> exit_code;  ///< once it has ended
+  bool of_trials = false;  ///< of a suite: OUT/trials.jsonl tells how many have run
 };
 
 std::string session_file(const std::string& out_dir);

@@ -18,6 +18,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/exit_codes.h"
 #include "harness/base/files.h"
+#include "harness/base/hex.h"
 #include "harness/base/json_text.h"
 #include "harness/base/shell_word.h"
 #include "harness/suites/collectives/collectives.h"
@@ -76,6 +77,18 @@ std::vector<std::pair<std::string, std::string>> provenance_of(const PreparedSui
           {"slots", std::to_string(prepared.jobs)}};
 }
 
+/// Of the settings and of the programs that decide what a trial finds.
+std::string journal_key(const PreparedSuite& prepared) {
+  std::string all = prepared.text;
+  for (const std::string& each : prepared.set) all += "\n" + each;
+  all += "\n" + prepared.config.suite->identity();
+  for (const std::string& program : {program_path(), rank_program_path()}) {
+    std::error_code error;
+    if (fs::exists(program, error)) all += "\n" + hash_of_file(program);
+  }
+  return hash_in_hex(all);
+}
+
 /// Writes OUT/replay/<trial>.sh, which runs the one trial again in a folder beside it.
 class Replays {
  public:
@@ -128,7 +141,10 @@ std::string every_config_schema() {
 
 PreparedSuite prepare_suite(const std::string& text, const MatrixSelection& selection) {
   if (!selection.seeds.empty()) throw ConfigError("--seeds: a suite draws no seeds; leave it out");
+  if (!selection.launcher.empty()) throw ConfigError("--launcher: a suite starts its ranks on this machine; leave it out");
   PreparedSuite prepared;
+  prepared.text = text;
+  prepared.set = selection.set;
   prepared.config = read_suite(text, selection.config, selection.set, suite_kinds());
   const Matrix stamp = stamp_of(prepared.config.source);
   prepared.out_dir = selection.out.empty() ? default_out_dir(stamp) : selection.out;
@@ -137,6 +153,8 @@ PreparedSuite prepare_suite(const std::string& text, const MatrixSelection& sele
   prepared.jobs = selection.jobs > 0 ? selection.jobs : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
   return prepared;
 }
+
+void make_suite_out(const PreparedSuite& prepared) { const OutFolder folder(prepared.out_dir, stamp_of(prepared.config.source)); }
 
 std::string suite_plan_text(const PreparedSuite& prepared) {
   const SuiteSource& source = prepared.config.source;
@@ -188,7 +206,7 @@ void TrialsLine::on_progress(const TrialProgress& progress) {
 }
 
 SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection,
-                                 const Console& console, const volatile int* stop_requested) {
+                                 bool fresh, const Console& console, const volatile int* stop_requested) {
   const SuiteSource& source = prepared.config.source;
   const OutFolder folder(prepared.out_dir, stamp_of(source));
   TrialsLine line(console);
@@ -197,13 +215,20 @@ SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection
   run.jobs = prepared.jobs;
   run.stop_requested = stop_requested;
   run.say = [&line](const std::string& text) { line.say(text); };
+  TrialJournal journal(prepared.out_dir + "/" + kTrialJournal, journal_key(prepared), fresh);
   TrialOptions options;
+  options.journal = &journal;
   options.only = selection.only;
   options.clock = monotonic_s;
   options.on_progress = [&line](const TrialProgress& progress) { line.on_progress(progress); };
+  options.on_recorded = [&line](std::size_t recorded, std::size_t all) {
+    line.say(fmt::format("{} of {} trials had run before the interruption", recorded, all));
+  };
   TrialsDone done = run_trials(*prepared.config.suite, run, options);
   SuiteOutcome outcome;
   outcome.interrupted = done.interrupted;
+  outcome.done = done.done;
+  outcome.all = done.all;
   if (done.interrupted) return outcome;
   Results& results = outcome.results;
   results.name = source.name;
@@ -224,6 +249,7 @@ SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection
     finding.replay = replays.write(finding.trial, outcome.problems);
   const std::vector<std::string> unwritten = folder.write_reports(results);
   outcome.problems.insert(outcome.problems.end(), unwritten.begin(), unwritten.end());
+  if (outcome.problems.empty()) journal.end();
   return outcome;
 }
 

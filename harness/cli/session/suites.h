@@ -17,6 +17,8 @@ namespace lockstep {
 std::string every_config_schema();
 
 struct PreparedSuite {
+  std::string text;              ///< of the config
+  std::vector<std::string> set;  ///< --set
   SuiteConfig config;
   std::string out_dir;
   int jobs = 1;
@@ -24,6 +26,9 @@ struct PreparedSuite {
 
 /// Reads the config's text and checks that OUT is its own. Throws ConfigError.
 PreparedSuite prepare_suite(const std::string& text, const MatrixSelection& selection);
+
+/// Has OUT made and found to be free; whoever runs the suite then holds it.
+void make_suite_out(const PreparedSuite& prepared);
 
 /// What would be tried, in words or as JSON.
 std::string suite_plan_text(const PreparedSuite& prepared);
@@ -49,11 +54,12 @@ class TrialsLine {
 struct SuiteOutcome {
   Results results;  ///< reports are written
   bool interrupted = false;
+  std::size_t done = 0, all = 0;      ///< trials that have run, also in a call before; those that were selected
   std::vector<std::string> problems;  ///< with what was to be written, a line each
 };
 
-/// Runs the trials and writes results, reports and a replay script for each finding that is listed.
+/// Runs the trials, but those that an interrupted call with the same settings and programs had run unless `fresh`, and writes results, reports and a replay script for each finding that is listed.
 SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection,
-                                 const Console& console, const volatile int* stop_requested);
+                                 bool fresh, const Console& console, const volatile int* stop_requested);
 
 }  // namespace lockstep

@@ -166,7 +166,7 @@ class FaultRank {
     store->wait({"key"}, std::chrono::seconds(static_cast<int64_t>(kNever_s)));
   }
 
-  /// Port 0: one that is free, as the twin takes it.
+  /// Port 0: one that is free, as the control run takes it.
   void serve_a_store() {
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(wrong("port_in_use") ? order_.port : 0);
@@ -176,7 +176,7 @@ class FaultRank {
     served_ = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   }
 
-  /// The twin's store is its own rank 0's, who says at which port it listens.
+  /// The control run's store is its own rank 0's, who says at which port it listens.
   void ask_a_store() {
     const auto ports = c10::make_intrusive<c10d::FileStore>(task_.run_dir + "/store-port", -1);
     if (rank_ == 0) {

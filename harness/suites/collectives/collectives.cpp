@@ -91,9 +91,7 @@ class CollectivesSuite final : public Suite {
                         config_.most_bytes)};
   }
 
-  std::vector<Trial> trials(const SuiteRun& run) override {
-    out_dir_ = run.out_dir;
-    rows_.clear();
+  std::vector<Trial> trials(const SuiteRun&) override {
     plans_.clear();
     std::vector<Trial> trials;
     for (const std::string_view collective : collective_names()) {
@@ -128,18 +126,21 @@ class CollectivesSuite final : public Suite {
     return std::make_unique<Worker>(*this, Ranks(rank_program_path(), fmt::format("{}/work/slot-{}", run.out_dir, slot), run.stop_requested));
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    const std::vector<Row> rows = all_rows();
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    const std::vector<Row> rows = all_rows(m);
     int64_t wrong = 0;
     for (const Row& row : rows) wrong += row.wrong;
     if (rows.empty()) return {};
     return {{"wrong elements", fmt::format("{} in {}", wrong, counted(static_cast<int64_t>(rows.size()), "measurement"))}};
   }
 
-  std::vector<SuiteTable> tables() const override { return collectives::tables(all_rows()); }
-  std::vector<SuiteChart> charts() const override { return collectives::charts(all_rows()); }
+  std::vector<SuiteTable> tables(const Measurements& m) const override { return collectives::tables(all_rows(m)); }
+  void write_files(const Measurements& m, const std::string& out_dir) const override {
+    if (const std::vector<Row> rows = all_rows(m); !rows.empty()) write_file_atomically(out_dir + "/collectives.tsv", table(rows));
+  }
+  std::vector<SuiteChart> charts(const Measurements& m) const override { return collectives::charts(all_rows(m)); }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"OUT/collectives.tsv has every size, in the columns of nccl-tests. Ranks are processes of one host that meet over loopback: what a "
             "network takes is not in it. Trials of collectives run one after the other, whatever --jobs says."};
   }
@@ -193,23 +194,18 @@ class CollectivesSuite final : public Suite {
       }
       rows.push_back(std::move(row));
     }
-    keep(order, std::move(rows));
+    measured().keep("rows", fmt::format("{}:{:05}", order.asks.front().collective, order.world), rows);
     return results;
   }
 
-  /// The table is whole after every trial.
-  void keep(const Order& order, std::vector<Row> rows) {
-    const std::lock_guard lock(rows_mutex_);
-    rows_.insert_or_assign({order.asks.front().collective, order.world}, std::move(rows));
-    write_file_atomically(out_dir_ + "/collectives.tsv", table(all_rows()));
-  }
-
-  /// By collective, number of ranks and size; of one thread at a time.
-  std::vector<Row> all_rows() const {
+  /// By collective, number of ranks and size.
+  static std::vector<Row> all_rows(const Measurements& m) {
     std::vector<Row> all;
     for (const std::string_view collective : collective_names()) {
-      for (const auto& [key, of_key] : rows_) {
-        if (key.first == collective) all.insert(all.end(), of_key.begin(), of_key.end());
+      for (const auto& [key, rows] : m.entries("rows")) {
+        if (!key.starts_with(std::string(collective) + ":")) continue;
+        const auto some = rows.get<std::vector<Row>>();
+        all.insert(all.end(), some.begin(), some.end());
       }
     }
     return all;
@@ -234,10 +230,8 @@ class CollectivesSuite final : public Suite {
   }
 
   const CollectivesConfig config_;
-  std::string out_dir_;
   std::map<std::string, Plan> plans_;
-  std::mutex machine_, rows_mutex_;
-  std::map<std::pair<std::string, int>, std::vector<Row>> rows_;
+  std::mutex machine_;
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {

@@ -2,6 +2,7 @@
 // What a collective took, in the columns of nccl-tests.
 
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
@@ -31,6 +32,7 @@ struct Row {
   double algbw() const;  ///< 10^9 bytes a second
   double busbw() const;
 };
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, collective, world, bytes, count, seconds, wrong, refused)
 
 /// A table of all rows with a heading, columns apart by tabs: collective, ranks, size, count, type, redop, root, time (us), algbw, busbw (GB/s), #wrong.
 std::string table(std::span<const Row> rows);

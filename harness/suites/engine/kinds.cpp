@@ -12,7 +12,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kKind = "laboratory", kName = "name";
+constexpr std::string_view kKind = "suite", kName = "name";
+/// The key's name until 0.1: accepted still.
+constexpr std::string_view kOldKind = "laboratory";
 
 std::string first_comment(const std::string& text) {
   if (!text.starts_with('#')) return "";
@@ -25,6 +27,9 @@ std::string first_comment(const std::string& text) {
 std::vector<std::string_view> names_of(std::span<const SuiteKind* const> kinds) {
   std::vector<std::string_view> names;
   for (const SuiteKind* kind : kinds) names.push_back(kind->name);
+  for (const SuiteKind* kind : kinds) {
+    if (!kind->old_name.empty()) names.push_back(kind->old_name);
+  }
   return names;
 }
 
@@ -70,7 +75,7 @@ class Reader {
 
  private:
   const SuiteKind* kind_of(const std::vector<Entry>& entries) {
-    const auto said = std::ranges::find(entries, kKind, &Entry::key);
+    const auto said = std::ranges::find_if(entries, [](const Entry& entry) { return entry.key == kKind || entry.key == kOldKind; });
     if (said == entries.end()) return nullptr;
     source_.place = said->place;
     if (!said->value.is_scalar()) {
@@ -79,9 +84,13 @@ class Reader {
     }
     source_.kind = said->value.text;
     for (const SuiteKind* kind : kinds_) {
-      if (kind->name == source_.kind) return kind;
+      if (kind->name == source_.kind || (!kind->old_name.empty() && kind->old_name == source_.kind)) {
+        source_.kind = kind->name;
+        return kind;
+      }
     }
-    const std::vector<std::string_view> names = names_of(kinds_);
+    std::vector<std::string_view> names;
+    for (const SuiteKind* kind : kinds_) names.push_back(kind->name);
     std::string known;
     for (const std::string_view name : names) known += (known.empty() ? "" : ", ") + std::string(name);
     problems_.add(said->value.place, fmt::format("unknown suite {}; known are {}", in_quotes(source_.kind), known),
@@ -90,13 +99,15 @@ class Reader {
   }
 
   void take(Entry entry, const SuiteKind* kind) {
-    if (entry.key == kKind) return;
+    if (entry.key == kKind || entry.key == kOldKind) return;
     if (entry.key == kName) {
       FieldSpec spec{kName, {}, "", "name of the suite and of its folder under out/", Words::name};
       read_field(spec, &source_.name, entry.value, problems_);
       return;
     }
     if (kind == nullptr) return;
+    if (!kind->old_name.empty() && entry.key.starts_with(std::string(kind->old_name) + "."))
+      entry.key = std::string(kind->name) + entry.key.substr(kind->old_name.size());
     if (entry.key.starts_with(std::string(kind->name) + ".")) {
       source_.entries.push_back(std::move(entry));
       return;
@@ -119,7 +130,7 @@ const Entry* SuiteSource::find(std::string_view key) const {
 bool names_a_suite(const std::string& text) {
   Problems unread("");
   const YamlNode root = read_yaml(text, 0, unread);
-  return root.is_map() && std::ranges::find(root.keys, kKind, &YamlNode::text) != root.keys.end();
+  return root.is_map() && std::ranges::any_of(root.keys, [](const YamlNode& key) { return key.text == kKind || key.text == kOldKind; });
 }
 
 SuiteConfig read_suite(const std::string& text, const std::string& file,
@@ -132,15 +143,18 @@ SuiteConfig read_suite(const std::string& text, const std::string& file,
 nlohmann::ordered_json suite_schema(std::span<const SuiteKind* const> kinds) {
   SchemaJson schema = object_schema();
   schema["description"] = "trials of a library or of a program under failures";
-  schema["required"] = {kName, kKind};
+  schema["required"] = {kName};
+  schema["anyOf"] = SchemaJson::array({{{"required", {kKind}}}, {{"required", {kOldKind}}}});
   schema["properties"][kName] = {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"}};
   SchemaJson names = SchemaJson::array();
   for (const SuiteKind* kind : kinds) names.push_back(kind->name);
+  schema["properties"][kOldKind] = {{"type", "string"}, {"enum", names}, {"description", "the name of `suite` until 0.1"}};
   schema["properties"][kKind] = {{"type", "string"}, {"enum", std::move(names)}};
   for (const SuiteKind* kind : kinds) {
     // Inserted whole: a place in the object does not outlive the next insertion.
     SchemaJson section = kind->schema();
     section["description"] = kind->help;
+    if (!kind->old_name.empty()) schema["properties"][std::string(kind->old_name)] = section;
     schema["properties"][std::string(kind->name)] = std::move(section);
   }
   return schema;

@@ -29,12 +29,13 @@ struct SuiteKind {
   std::unique_ptr<Suite> (*make)(const SuiteSource& source, Problems& problems);
   /// JSON Schema of the section.
   nlohmann::ordered_json (*schema)();
+  std::string_view old_name = "";  ///< accepted for `name` until the next version
 };
 
 /// Every suite, in the order in which they are listed. Defined in harness/cli/session/suites.cpp.
 std::span<const SuiteKind* const> suite_kinds();
 
-/// Does the text's top level have the key `suite`? Then no matrix is read from it.
+/// Does the text's top level have the key `suite`, or `laboratory`, its old name? Then no matrix is read from it.
 bool names_a_suite(const std::string& text);
 
 /// A config as read: whose it is, and what it makes.

@@ -26,31 +26,46 @@ class Trials {
  public:
   Trials(std::vector<Trial> trials, const TrialOptions& options)
       : trials_(std::move(trials)), results_(trials_.size()), options_(options), started_(options.clock()) {
-    for (const Trial& trial : trials_) estimate_s_ += trial.estimate_s;
+    for (std::size_t i = 0; i < trials_.size(); ++i) {
+      const TrialRecord* record = options.journal == nullptr ? nullptr : options.journal->find(trials_[i].name);
+      if (record == nullptr) {
+        estimate_s_ += trials_[i].estimate_s;
+        continue;
+      }
+      ++recorded_;
+      hold(i, *record);
+    }
   }
 
-  /// The next one, or nothing: all are taken.
+  /// The next one that is not recorded, or nothing: all are taken.
   const Trial* take(std::size_t& index) {
     const std::lock_guard lock(mutex_);
+    while (next_ < trials_.size() && results_[next_]) ++next_;
     if (next_ == trials_.size() || failed_) return nullptr;
     index = next_++;
     return &trials_[index];
   }
 
-  void put(std::size_t index, std::vector<CaseResult> cases) {
+  void put(std::size_t index, TrialRecord record) {
     const std::lock_guard lock(mutex_);
-    for (const CaseResult& each : cases) {
-      if (each.verdict == CaseVerdict::fault) progress_.faults += each.cases;
-    }
-    results_[index] = std::move(cases);
+    if (options_.journal != nullptr) options_.journal->append(record);
+    hold(index, std::move(record));
     done_s_ += trials_[index].estimate_s;
-    ++progress_.done;
     progress_.all = trials_.size();
     progress_.elapsed_s = options_.clock() - started_;
-    const double share = estimate_s_ > 0 ? done_s_ / estimate_s_
-                                         : static_cast<double>(progress_.done) / static_cast<double>(progress_.all);
+    const double run = static_cast<double>(progress_.done) - static_cast<double>(recorded_);
+    const double share = estimate_s_ > 0 ? done_s_ / estimate_s_ : run / (static_cast<double>(progress_.all) - static_cast<double>(recorded_));
     progress_.left_s = share > 0 ? progress_.elapsed_s * (1 - share) / share : 0;
     if (options_.on_progress) options_.on_progress(progress_);
+  }
+
+  int64_t recorded() const { return recorded_; }
+  Measurements measured() const {
+    Measurements all;
+    for (const auto& record : results_) {
+      if (record) all.merge(record->measured);
+    }
+    return all;
   }
 
   void fail(std::exception_ptr error) {
@@ -73,7 +88,7 @@ class Trials {
       if (!results_[i]) continue;
       const Trial& trial = trials_[i];
       ++result.trials;
-      for (const CaseResult& each : *results_[i]) {
+      for (const CaseResult& each : results_[i]->cases) {
         const auto [row, added] =
             rows.try_emplace(Key(trial.failure, trial.place, each.outcome, each.verdict), result.table.size());
         if (added) {
@@ -98,13 +113,22 @@ class Trials {
   }
 
  private:
+  void hold(std::size_t index, TrialRecord record) {
+    for (const CaseResult& each : record.cases) {
+      if (each.verdict == CaseVerdict::fault) progress_.faults += each.cases;
+    }
+    results_[index] = std::move(record);
+    ++progress_.done;
+  }
+
   std::vector<Trial> trials_;
-  std::vector<std::optional<std::vector<CaseResult>>> results_;
+  std::vector<std::optional<TrialRecord>> results_;
   const TrialOptions& options_;
   double started_, estimate_s_ = 0, done_s_ = 0;
   std::mutex mutex_;
   std::size_t next_ = 0;
   std::exception_ptr failed_;
+  int64_t recorded_ = 0;
   TrialProgress progress_;
 };
 
@@ -115,8 +139,12 @@ void work(Suite& suite, const SuiteRun& run, int slot, Trials& trials) {
     while (*run.stop_requested == 0) {
       const Trial* trial = trials.take(index);
       if (trial == nullptr) return;
-      std::vector<CaseResult> cases = worker->run(*trial);
-      if (*run.stop_requested == 0) trials.put(index, std::move(cases));
+      TrialRecord record{trial->name};
+      {
+        const MeasuredTrial measures(record.measured);
+        record.cases = worker->run(*trial);
+      }
+      if (*run.stop_requested == 0) trials.put(index, std::move(record));
     }
   } catch (...) {
     trials.fail(std::current_exception());
@@ -156,6 +184,7 @@ TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& opt
   std::vector<Trial> selected = suite.trials(run);
   std::erase_if(selected, [&](const Trial& trial) { return !filter.takes(trial); });
   Trials trials(std::move(selected), options);
+  if (trials.recorded() > 0 && options.on_recorded) options.on_recorded(static_cast<std::size_t>(trials.recorded()), trials.size());
   const int slots = std::clamp(run.jobs, 1, static_cast<int>(std::max<std::size_t>(1, trials.size())));
   {
     std::vector<std::jthread> threads;
@@ -163,12 +192,14 @@ TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& opt
       threads.emplace_back([&, slot] { work(suite, run, slot, trials); });
   }
   trials.throw_if_failed();
-  TrialsDone done{trials.counted(), trials.done() < trials.size()};
+  TrialsDone done{trials.counted(), trials.done() < trials.size(), trials.recorded(), trials.done(), trials.size()};
+  const Measurements measured = trials.measured();
   done.result.subject = suite.subject();
-  done.result.facts = suite.facts();
-  done.result.notes = suite.notes();
-  done.result.tables = suite.tables();
-  done.result.charts = suite.charts();
+  done.result.facts = suite.facts(measured);
+  done.result.notes = suite.notes(measured);
+  done.result.tables = suite.tables(measured);
+  done.result.charts = suite.charts(measured);
+  suite.write_files(measured, run.out_dir);
   return done;
 }
 

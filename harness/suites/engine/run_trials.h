@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/suites/engine/suite.h"
+#include "harness/suites/engine/trial_journal.h"
 
 namespace lockstep {
 
@@ -37,12 +38,16 @@ struct TrialOptions {
   std::string only;
   std::function<void(const TrialProgress&)> on_progress;  ///< may be empty
   std::function<double()> clock;                          ///< seconds
+  std::function<void(std::size_t recorded, std::size_t all)> on_recorded;  ///< called before the first trial if there are any; may be empty
+  TrialJournal* journal = nullptr;  ///< whose trials are not run again, and which gets those that are; null: none
   std::size_t findings_a_row = 5;  ///< of each failure, place and outcome that many findings are listed
 };
 
 struct TrialsDone {
   SuiteResult result;  ///< without kind and replays
   bool interrupted = false;
+  int64_t recorded = 0;             ///< trials that an earlier call had run
+  std::size_t done = 0, all = 0;    ///< those that were selected; recorded ones are done
 };
 
 /// Prepares the suite and runs the selected trials. The result does not depend on the number of jobs, if trials do

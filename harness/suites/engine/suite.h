@@ -3,7 +3,7 @@
 // config by the key `suite` and has a section of its own; harness/suites/engine/kinds.h lists what there is.
 //
 // To add one: a class of Suite and its SuiteKind in a room of its own, a line in
-// harness/cli/session/suites.cpp, a config, a test. How trials are spread over slots, counted, reported, replayed and
+// harness/cli/session/suites.cpp, a config, a test. How trials are spread over slots, counted, recorded, reported, replayed and
 // selected by --only is none of its business.
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/suites/engine/measurements.h"
 #include "harness/verdict/results/suite_results.h"
 
 namespace lockstep {
@@ -41,7 +42,8 @@ struct SuiteRun {
   std::function<void(const std::string&)> say;   ///< a line for people; from the calling thread of trials() alone
 };
 
-/// Runs trials one after the other on one thread: made, used and destroyed there.
+/// Runs trials one after the other on one thread: made, used and destroyed there. What a trial measures beside its cases it writes into
+/// measured() (measurements.h); nothing else that it leaves may show in a report, since an interrupted suite goes on in another process.
 class SuiteWorker {
  public:
   virtual ~SuiteWorker() = default;
@@ -55,17 +57,21 @@ class Suite {
   virtual std::string subject() const = 0;
   /// What would be tried, a line each; runs nothing.
   virtual std::vector<std::string> plan() const = 0;
+  /// What decides what trials find beside the config's own text: other files that it names. Of equal text an interrupted call's trials count.
+  virtual std::string identity() const { return ""; }
   /// Every trial, in the order in which they are counted; runs before them what they are judged against. Throws
   /// ConfigError (what is to be tried fails without a failure), MachineError.
   virtual std::vector<Trial> trials(const SuiteRun& run) = 0;
   /// The worker of one slot, from 0. Called after trials(), from the thread that uses it.
   virtual std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) = 0;
-  /// After all trials: a few figures for the report's head, and what could not be seen.
-  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
-  virtual std::vector<std::string> notes() const { return {}; }
-  /// What was measured, for every report to show alike: tables of short texts, and charts of numbers.
-  virtual std::vector<SuiteTable> tables() const { return {}; }
-  virtual std::vector<SuiteChart> charts() const { return {}; }
+  /// From what all trials measured: a few figures for the report's head, and what could not be seen.
+  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
+  virtual std::vector<std::string> notes(const Measurements& /*measured*/) const { return {}; }
+  /// The same, for every report to show alike: tables of short texts, and charts of numbers.
+  virtual std::vector<SuiteTable> tables(const Measurements& /*measured*/) const { return {}; }
+  virtual std::vector<SuiteChart> charts(const Measurements& /*measured*/) const { return {}; }
+  /// Files of its own beside the reports. Throws MachineError.
+  virtual void write_files(const Measurements& /*measured*/, const std::string& /*out_dir*/) const {}
 };
 
 }  // namespace lockstep

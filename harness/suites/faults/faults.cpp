@@ -67,19 +67,19 @@ using Plans = std::map<std::string, Planned>;
 
 class Worker : public SuiteWorker {
  public:
-  Worker(const FaultsConfig& config, const Plans& plans, Figures& figures, Bench bench)
-      : config_(config), plans_(plans), figures_(figures), bench_(std::move(bench)) {}
+  Worker(const FaultsConfig& config, const Plans& plans, Bench bench)
+      : config_(config), plans_(plans), bench_(std::move(bench)) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
     const Planned& planned = plans_.at(trial.name);
     if (planned.what == "dead") return {dead(planned)};
     if (planned.what == "hung") return {hung(planned)};
     if (planned.what == "steady") return {steady(planned)};
-    return {suite(planned)};
+    return {of_kind(trial.name, planned)};
   }
 
  private:
-  CaseResult suite(const Planned& planned) {
+  CaseResult of_kind(const std::string& trial, const Planned& planned) {
     Order order = planned.order;
     const FaultKind& kind = *planned.kind;
     std::unique_ptr<HeldPort> port;
@@ -94,19 +94,19 @@ class Worker : public SuiteWorker {
     };
     const Played played = bench_.play(order, go_on);
     const Said said = said_of(played, expected, compares ? records_now(order) : Records{});
-    CaseResult result = order.wrong ? judge_wrong(kind, order, played, said) : judge_twin(kind, order, played, said);
+    CaseResult result = order.wrong ? judge_wrong(kind, order, played, said) : judge_control(kind, order, played, said);
     if (order.wrong)
-      note(kind, played, said, result);
+      note_noticed(trial, kind, played, said, result);
     else
-      figures_.twin(std::string(kind.name), result.verdict == CaseVerdict::good);
+      note_control(std::string(kind.name), result.verdict == CaseVerdict::good);
     return result;
   }
 
-  void note(const FaultKind& kind, const Played& played, const Said& said, const CaseResult& result) {
+  static void note_noticed(const std::string& trial, const FaultKind& kind, const Played& played, const Said& said, const CaseResult& result) {
     Noticed one{std::string(kind.name), said.anything ? std::string(to_word(said.notice)) : "", -1, said.words, 0, result.outcome, result.verdict};
     if (said.at > 0 && played.acted_at > 0) one.after_s = std::max(0.0, said.at - played.acted_at);
     one.steps_lost = std::max<int64_t>(0, played.finished_steps - (played.saved_step + 1));
-    figures_.noticed(std::move(one));
+    note(trial, one);
   }
 
   using Records = std::vector<std::vector<std::string>>;
@@ -151,13 +151,13 @@ class Worker : public SuiteWorker {
       if (rank == planned.order.rank) continue;
       const auto r = static_cast<std::size_t>(rank);
       const double took_s = played.error_at[r] - struck_at;
-      if (played.error_at[r] > 0) figures_.add("from a kill to a survivor's error", took_s);
-      if (played.run.ended_at[r] > 0) figures_.add("from a kill to a survivor's end, its result on the disk", played.run.ended_at[r] - struck_at);
+      if (played.error_at[r] > 0) measured().sample("from a kill to a survivor's error", took_s);
+      if (played.run.ended_at[r] > 0) measured().sample("from a kill to a survivor's end, its result on the disk", played.run.ended_at[r] - struck_at);
       in_time = in_time && played.error_at[r] > 0 && took_s <= kToldWithin_s;
       all_told = all_told && played.results[r].error.find(word) != std::string::npos;
     }
-    figures_.count("kills after which every survivor named the dead rank", all_told);
-    figures_.count("kills after which every survivor had its error within 250 ms", in_time);
+    note_count("kills after which every survivor named the dead rank", all_told);
+    note_count("kills after which every survivor had its error within 250 ms", in_time);
     const bool named = played.run.failure && played.run.failure->kind == FailureKind::died && played.run.failure->rank == planned.order.rank;
     if (!named) return {"named wrongly", CaseVerdict::fault, 1, who + ": told was " + (played.run.failure ? played.run.failure->message : "nothing")};
     if (!all_told) return {"not told", CaseVerdict::fault, 1, who + ": a survivor's error does not name it"};
@@ -172,10 +172,10 @@ class Worker : public SuiteWorker {
     if (struck_at == 0) return {"not reached", CaseVerdict::undecided, 1, who + ": the ranks did not come to it"};
     if (!played.run.alarm) return {"missed", CaseVerdict::fault, 1, who + ": the watch saw nothing"};
     const double took_s = played.run.alarm_at - struck_at;
-    figures_.add("from a stop to the alarm", took_s);
-    figures_.count("stops found within the threshold and a tenth", took_s <= kHungWithin * planned.order.threshold_s);
+    measured().sample("from a stop to the alarm", took_s);
+    note_count("stops found within the threshold and a tenth", took_s <= kHungWithin * planned.order.threshold_s);
     const bool right = played.run.alarm->standstill.rank == planned.order.rank;
-    figures_.count("stops whose rank was named", right);
+    note_count("stops whose rank was named", right);
     if (!right) return {"named wrongly", CaseVerdict::fault, 1, fmt::format("{}: told was rank {}: {}", who, played.run.alarm->standstill.rank, played.run.alarm->message)};
     if (!played.left_behind.empty()) return {"left behind", CaseVerdict::fault, 1, fmt::format("{}: {}", who, fmt::join(played.left_behind, ", "))};
     return {"named", CaseVerdict::good, 1, ""};
@@ -189,7 +189,7 @@ class Worker : public SuiteWorker {
       if (!played.run.alarm) return {"too slow", CaseVerdict::undecided, 1, slow};
     }
     const std::string alarm = played.run.alarm ? played.run.alarm->message : played.run.failure ? played.run.failure->message : "";
-    figures_.count(fmt::format("runs of {} steps with stragglers that ended without an alarm", planned.order.steps),
+    note_count(fmt::format("runs of {} steps with stragglers that ended without an alarm", planned.order.steps),
                    alarm.empty() && played.finished());
     if (!alarm.empty()) {
       const int64_t steps = played.finished_steps;
@@ -201,7 +201,6 @@ class Worker : public SuiteWorker {
 
   const FaultsConfig& config_;
   const Plans& plans_;
-  Figures& figures_;
   Bench bench_;
 };
 
@@ -213,7 +212,7 @@ class FaultsSuite : public Suite {
     const std::string places = fmt::format("{} faults at {} places each", fault_kinds().size(), kPositions.size());
     std::vector<std::string> parts;
     if (tries("wrong")) parts.push_back(places);
-    if (tries("twin")) parts.push_back(tries("wrong") ? "their correct twins" : "correct twins of " + places);
+    if (tries("control")) parts.push_back(tries("wrong") ? "their control runs" : "control runs of " + places);
     if (tries("dead")) parts.push_back(fmt::format("{} deaths of one of 8 ranks", config_.dead));
     if (tries("hung")) parts.push_back(fmt::format("{} stops of one of 3 ranks", config_.hung));
     if (tries("steady")) parts.push_back("steps with stragglers");
@@ -223,14 +222,14 @@ class FaultsSuite : public Suite {
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines;
     for (const FaultKind& kind : fault_kinds())
-      lines.push_back(fmt::format("{}: {}; the twin: {}; expected: {}", kind.name, kind.wrong, kind.twin, to_word(kind.notice)));
+      lines.push_back(fmt::format("{}: {}; the control run: {}; expected: {}", kind.name, kind.wrong, kind.control, to_word(kind.notice)));
     return lines;
   }
 
   std::vector<Trial> trials(const SuiteRun&) override {
     std::vector<Trial> trials;
     for (const bool wrong : {true, false}) {
-      if (!tries(wrong ? "wrong" : "twin")) continue;
+      if (!tries(wrong ? "wrong" : "control")) continue;
       for (const FaultKind& kind : fault_kinds()) add_suite(kind, wrong, trials);
     }
     for (int64_t n = 0; tries("dead") && n < config_.dead; ++n) add_struck("dead", 8, config_.threshold_s * 10, n, trials);
@@ -246,18 +245,18 @@ class FaultsSuite : public Suite {
     options.deadline_s = config_.deadline_s;
     options.stop_requested = run.stop_requested;
     options.watches = config_.mistake != "unwatched";
-    return std::make_unique<Worker>(config_, plans_, figures_, Bench(std::move(options)));
+    return std::make_unique<Worker>(config_, plans_, Bench(options));
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override { return figures_.facts(); }
-  std::vector<SuiteTable> tables() const override { return figures_.tables(); }
-  std::vector<SuiteChart> charts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return Figures(m).facts(); }
+  std::vector<SuiteTable> tables(const Measurements& m) const override { return Figures(m).tables(); }
+  std::vector<SuiteChart> charts(const Measurements& m) const override {
     Order order;
     order.threshold_s = config_.threshold_s;
-    return figures_.charts(order.threshold_s, order.disk_threshold_s());
+    return Figures(m).charts(order.threshold_s, order.disk_threshold_s());
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"Sockets are swept by the processes that hold them: one that the kernel keeps for a while after both ends have closed "
             "is nobody's.",
             "Library versions, clocks and thread counts that differ are what a rank says of itself, not other machines."};
@@ -268,10 +267,10 @@ class FaultsSuite : public Suite {
   void add_suite(const FaultKind& kind, bool wrong, std::vector<Trial>& trials) {
     for (std::size_t place = 0; place < kPositions.size(); ++place) {
       const Position position = kPositions[place];
-      for (int64_t again = 0; again < (wrong ? 1 : config_.twin_repeats); ++again) {
+      for (int64_t again = 0; again < (wrong ? 1 : config_.control_repeats); ++again) {
         Planned planned;
         planned.kind = &kind;
-        planned.what = wrong ? "wrong" : "twin";
+        planned.what = wrong ? "wrong" : "control";
         planned.number = again;
         planned.order.kind = kind.name;
         planned.order.wrong = wrong;
@@ -284,7 +283,7 @@ class FaultsSuite : public Suite {
         std::string name = fmt::format("{}:{}:{}", planned.what, kind.name, place);
         if (!wrong) name += fmt::format(":{}", again);
         const bool silent = kind.notice == Notice::hung || kind.notice == Notice::slow;
-        trials.push_back({name, wrong ? std::string(kind.name) : fmt::format("twin of {}", kind.name),
+        trials.push_back({name, wrong ? std::string(kind.name) : fmt::format("control of {}", kind.name),
                           fmt::format("rank {}, step {}", position.rank, position.step), silent && wrong ? 2 * config_.threshold_s : 0.3});
         plans_.emplace(std::move(name), std::move(planned));
       }
@@ -321,7 +320,6 @@ class FaultsSuite : public Suite {
 
   FaultsConfig config_;
   Plans plans_;
-  Figures figures_;
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
@@ -334,7 +332,7 @@ std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
 
 const SuiteKind& faults_suite() {
   static const SuiteKind kKind{
-      "faults", "programs with one fault each and their correct twins, on real ranks: who notices, when, in which words",
+      "faults", "programs with one fault each and their control runs, on real ranks: who notices, when, in which words",
       &faults::make, &faults::faults_schema};
   return kKind;
 }

@@ -1,5 +1,5 @@
 #pragma once
-// The suite `faults`: programs with one fault each and their correct twins, on real ranks, watched as lockstep watches its
+// The suite `faults`: programs with one fault each and their control runs, on real ranks, watched as lockstep watches its
 // own runs (docs/faults.md).
 
 #include "harness/suites/engine/kinds.h"

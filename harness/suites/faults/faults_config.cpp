@@ -25,7 +25,7 @@ std::vector<std::string_view> mistake_names() { return {"", "unwatched"}; }
   }
 const std::array kFields{
     FAULTS("threshold_s", threshold_s, kSeconds, "s", "longest time without progress in the programs of the suite"),
-    FAULTS("twin_repeats", twin_repeats, kCount, "runs", "how often each correct program runs"),
+    FAULTS("control_repeats", control_repeats, kCount, "runs", "how often each correct program runs"),
     FAULTS("dead", dead, kCount, "kills", "of one of eight ranks at a random moment"),
     FAULTS("hung", hung, kCount, "stops", "of one of three ranks at a random moment"),
     FAULTS("hung_threshold_s", hung_threshold_s, kSeconds, "s", "the threshold for them"),
@@ -44,12 +44,15 @@ const std::array kFields{
 FaultsConfig read_faults_config(const SuiteSource& source, Problems& problems) {
   FaultsConfig config;
   SuiteSource plain = source;
+  for (Entry& entry : plain.entries) {
+    if (entry.key == "faults.twin_repeats") entry.key = "faults.control_repeats";  // its name until 0.1
+  }
   if (const Entry* entry = source.find(kTriesKey)) {
     if (!entry->value.is_sequence() || entry->value.items.empty()) problems.add(entry->place, "faults.tries must be a list");
     for (const YamlNode& item : entry->value.items) {
-      config.tries.push_back(item.text);
+      config.tries.push_back(item.text == "twin" ? "control" : item.text);  // its name until 0.1
       const std::vector<std::string_view> known(std::begin(kTries), std::end(kTries));
-      if (std::ranges::find(known, item.text) != known.end()) continue;
+      if (std::ranges::find(known, config.tries.back()) != known.end()) continue;
       problems.add(entry->place, fmt::format("faults.tries: unknown {}; known are {}", in_quotes(item.text), fmt::join(known, ", ")),
                    nearest(item.text, known));
     }

@@ -12,7 +12,7 @@ namespace lockstep::faults {
 struct FaultsConfig {
   std::vector<std::string> tries;  ///< of kTries
   double threshold_s = 0.5;        ///< T of the suite
-  int64_t twin_repeats = 1;        ///< how often each twin runs
+  int64_t control_repeats = 1;        ///< how often each control run runs
   int64_t dead = 200;              ///< kills of one of eight ranks
   int64_t hung = 200;              ///< stops of one of three
   double hung_threshold_s = 1;
@@ -25,7 +25,7 @@ struct FaultsConfig {
 };
 
 /// What can be tried, in the order in which it is.
-inline constexpr std::string_view kTries[] = {"wrong", "twin", "dead", "hung", "steady"};
+inline constexpr std::string_view kTries[] = {"wrong", "control", "dead", "hung", "steady"};
 
 /// Reads the section. Reports every problem.
 FaultsConfig read_faults_config(const SuiteSource& source, Problems& problems);

@@ -95,73 +95,70 @@ std::vector<double> thinned(std::vector<double> values) {
 
 }  // namespace
 
-void Figures::noticed(Noticed one) {
-  const std::lock_guard lock(mutex_);
-  kinds_[one.kind].push_back(std::move(one));
+void note(const std::string& trial, const Noticed& one) { measured().keep("noticed", trial, one); }
+
+void note_control(const std::string& kind, bool silent) {
+  measured().keep("controls", kind);
+  measured().add("controls of " + kind);
+  if (silent) measured().add("silent controls of " + kind);
 }
 
-void Figures::twin(const std::string& kind, bool silent) {
-  const std::lock_guard lock(mutex_);
-  auto& [silent_ones, all] = twins_[kind];
-  silent_ones += silent ? 1 : 0;
-  ++all;
+void note_count(const std::string& name, bool good) {
+  measured().keep("counted", name);
+  measured().add("all " + name);
+  if (good) measured().add("good " + name);
 }
 
-void Figures::add(const std::string& name, double seconds) {
-  const std::lock_guard lock(mutex_);
-  seconds_[name].push_back(seconds);
-}
-
-void Figures::count(const std::string& name, bool good) {
-  const std::lock_guard lock(mutex_);
-  auto& [good_ones, all] = counts_[name];
-  good_ones += good ? 1 : 0;
-  ++all;
+Figures::Figures(const Measurements& m) : seconds_(m.samples()) {
+  for (const auto& [trial, one] : m.entries("noticed")) {
+    Noticed noticed = one.get<Noticed>();
+    kinds_[noticed.kind].push_back(std::move(noticed));
+  }
+  for (const auto& [kind, there] : m.entries("controls")) controls_[kind] = {m.count("silent controls of " + kind), m.count("controls of " + kind)};
+  for (const auto& [name, there] : m.entries("counted")) counts_[name] = {m.count("good " + name), m.count("all " + name)};
 }
 
 std::vector<std::pair<std::string, std::string>> Figures::facts() const {
-  const std::lock_guard lock(mutex_);
   std::vector<std::pair<std::string, std::string>> facts;
   for (const auto& [name, count] : counts_) facts.emplace_back(name, of_all(count));
   return facts;
 }
 
 std::vector<SuiteTable> Figures::tables() const {
-  const std::lock_guard lock(mutex_);
   SuiteTable families{"Who noticed, by family of faults",
                            "Of each wrong program: was it noticed as what it is, with rank, place and operation, and how long after the fault acted? A "
-                           "correct twin does the right thing in the fault's place, and nothing may be said of it.",
+                           "control run does the right thing in the fault's place, and nothing may be said of it.",
                            {{"family", "", false}, {"kinds", "", true}, {"noticed by", "", false}, {"named", "", true}, {"median", "ms", true},
-                            {"at most", "ms", true}, {"steps lost", "", true}, {"twins silent", "", true}}, {}, false};
+                            {"at most", "ms", true}, {"steps lost", "", true}, {"control runs silent", "", true}}, {}, false};
   SuiteTable kinds{"Who noticed what, when, in which words",
                         "Times are from the act to the first word. Steps lost: those that every rank had finished and that some rank has not saved, at most "
                         "in one program. The words are of one of the programs.",
                         {{"fault", "", false}, {"what it does", "", false}, {"noticed by", "", false}, {"named", "", true}, {"median", "ms", true},
-                         {"at most", "ms", true}, {"steps lost", "", true}, {"twins silent", "", true}, {"what was said", "", false}}, {}, false};
+                         {"at most", "ms", true}, {"steps lost", "", true}, {"control runs silent", "", true}, {"what was said", "", false}}, {}, false};
   for (const Family& family : kFamilies) {
     Sum whole;
-    std::pair<int64_t, int64_t> whole_twins;
+    std::pair<int64_t, int64_t> whole_controls;
     int64_t tried = 0;
     for (const FaultKind& kind : fault_kinds()) {
       const auto found = kinds_.find(std::string(kind.name));
-      const auto twins = twins_.find(std::string(kind.name));
-      if (kind.family != family.name || (found == kinds_.end() && twins == twins_.end())) continue;
+      const auto controls = controls_.find(std::string(kind.name));
+      if (kind.family != family.name || (found == kinds_.end() && controls == controls_.end())) continue;
       Sum sum;
       if (found != kinds_.end()) sum.take(found->second), whole.take(found->second);
-      const bool alarmed = twins != twins_.end() && twins->second.first < twins->second.second;
+      const bool alarmed = controls != controls_.end() && controls->second.first < controls->second.second;
       if (alarmed) sum.verdict = whole.verdict = CaseVerdict::fault;
-      if (twins != twins_.end()) whole_twins.first += twins->second.first, whole_twins.second += twins->second.second;
+      if (controls != controls_.end()) whole_controls.first += controls->second.first, whole_controls.second += controls->second.second;
       ++tried;
       const bool wrong = sum.all > 0;
       kinds.rows.push_back({{std::string(kind.name), std::string(kind.wrong), fmt::format("{}", fmt::join(sum.by, " or ")), wrong ? sum.how_many() : "",
-                             sum.middle(), sum.most(), wrong ? std::to_string(sum.most_lost) : "", twins == twins_.end() ? "" : of_all(twins->second),
+                             sum.middle(), sum.most(), wrong ? std::to_string(sum.most_lost) : "", controls == controls_.end() ? "" : of_all(controls->second),
                              sum.words}, sum.verdict});
     }
     if (tried == 0) continue;
     const bool wrong = whole.all > 0;
     families.rows.push_back({{std::string(family.words), std::to_string(tried), fmt::format("{}", fmt::join(whole.by, ", ")), wrong ? whole.how_many() : "",
                               whole.middle(), whole.most(), wrong ? std::to_string(whole.most_lost) : "",
-                              whole_twins.second == 0 ? "" : of_all(whole_twins)}, whole.verdict});
+                              whole_controls.second == 0 ? "" : of_all(whole_controls)}, whole.verdict});
   }
   std::vector<SuiteTable> tables;
   if (!families.rows.empty()) tables.push_back(std::move(families));
@@ -171,7 +168,6 @@ std::vector<SuiteTable> Figures::tables() const {
 }
 
 std::vector<SuiteChart> Figures::charts(double threshold_s, double disk_threshold_s) const {
-  const std::lock_guard lock(mutex_);
   SuiteChart chart{"Time until somebody notices",
                         "From the fault's act to the first word, a dot for each program. Where a process gives no sign the threshold must pass first. Without a dot: "
                         "only the finished run tells.",

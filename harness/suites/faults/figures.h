@@ -2,7 +2,7 @@
 // What trials measured, gathered over all slots.
 
 #include <map>
-#include <mutex>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,26 +21,30 @@ struct Noticed {
   CaseVerdict verdict = CaseVerdict::good;
 };
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Noticed, kind, by, after_s, words, steps_lost, outcome, verdict)
+
+/// Into the measurements of the trial: a wrong program, by the trial's name.
+void note(const std::string& trial, const Noticed& one);
+/// Of a correct program of that kind: was nothing said of it?
+void note_control(const std::string& kind, bool silent);
+/// One of those that are counted: did it come out well?
+void note_count(const std::string& name, bool good);
+
+/// What all trials measured. Durations are samples by name.
 class Figures {
  public:
-  void noticed(Noticed one);
-  /// Of a correct program of that kind: was nothing said of it?
-  void twin(const std::string& kind, bool silent);
-  /// A duration of that name: "dead", "hung".
-  void add(const std::string& name, double seconds);
-  void count(const std::string& name, bool good);
+  explicit Figures(const Measurements& m);
   /// "199 of 200" of what was counted.
   std::vector<std::pair<std::string, std::string>> facts() const;
   /// Durations with n, median, 99th percentile and maximum; families of faults; each kind: by whom, when, in which words, what was lost, and
-  /// what was said of its twin. Those of which there is something to say.
+  /// what was said of its control run. Those of which there is something to say.
   std::vector<SuiteTable> tables() const;
   /// Time from the act to the first word by kind, against the threshold and a save's; and the durations.
   std::vector<SuiteChart> charts(double threshold_s, double disk_threshold_s) const;
 
  private:
-  mutable std::mutex mutex_;
   std::map<std::string, std::vector<Noticed>> kinds_;
-  std::map<std::string, std::pair<int64_t, int64_t>> twins_;  ///< silent ones, all
+  std::map<std::string, std::pair<int64_t, int64_t>> controls_;  ///< silent ones, all
   std::map<std::string, std::vector<double>> seconds_;
   std::map<std::string, std::pair<int64_t, int64_t>> counts_;  ///< good ones, all
 };

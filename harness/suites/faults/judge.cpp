@@ -117,8 +117,8 @@ CaseResult judge_wrong(const FaultKind& kind, const Order& order, const Played& 
   return {"named", CaseVerdict::good, 1, ""};
 }
 
-CaseResult judge_twin(const FaultKind&, const Order& order, const Played& played, const Said& said) {
-  const std::string who = fmt::format("the twin of {} (rank {}, step {})", order.kind, order.rank, order.step);
+CaseResult judge_control(const FaultKind&, const Order& order, const Played& played, const Said& said) {
+  const std::string who = fmt::format("the control run of {} (rank {}, step {})", order.kind, order.rank, order.step);
   if (played.run.alarm || played.run.failure) return fault("false alarm", who + ": " + said.words);
   if (!played.finished()) return fault("not finished", who + ": it did not finish");
   if (!played.left_behind.empty()) return fault("left behind", who + ": " + sweep_words(played));

@@ -17,16 +17,16 @@ struct Said {
   std::string words;
   double at = 0;         ///< on the monotonic clock; 0: not before the end
 };
-/// `expected`, `found`: records by rank of the twin and of the program; looked at if every rank finished.
+/// `expected`, `found`: records by rank of the control run and of the program; looked at if every rank finished.
 Said said_of(const Played& played, const std::vector<std::vector<std::string>>& expected,
              const std::vector<std::vector<std::string>>& found);
 
 /// Of the wrong program: was the fault noticed, as what it is, with rank, place and operation, and told to every rank that lived?
 CaseResult judge_wrong(const FaultKind& kind, const Order& order, const Played& played, const Said& said);
 /// Of the correct one: nothing may be said, and every rank must finish.
-CaseResult judge_twin(const FaultKind& kind, const Order& order, const Played& played, const Said& said);
+CaseResult judge_control(const FaultKind& kind, const Order& order, const Played& played, const Said& said);
 
-/// The first line in which a rank's record parts from the twin's: "rank 1, step 2: gradients/w1 at element 6". Empty: none.
+/// The first line in which a rank's record parts from the control run's: "rank 1, step 2: gradients/w1 at element 6". Empty: none.
 std::string first_difference(const std::vector<std::vector<std::string>>& expected,
                              const std::vector<std::vector<std::string>>& found);
 

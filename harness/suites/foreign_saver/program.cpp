@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <set>
 
 #include "harness/base/clock.h"
@@ -26,17 +25,10 @@ struct Reference {
   FailurePlan plan;
 };
 
-/// What they tell beside their outcomes.
-struct Tally {
-  std::atomic<int64_t> stuck = 0;
-  std::mutex mutex;
-  std::set<std::string> notes;
-};
-
 class Worker : public SuiteWorker {
  public:
-  Worker(const ProgramConfig& config, const Reference& reference, Tally& tally, const SuiteRun& run, int slot)
-      : config_(config), reference_(reference), tally_(tally), bench_(config, run, slot) {}
+  Worker(const ProgramConfig& config, const Reference& reference, const SuiteRun& run, int slot)
+      : config_(config), reference_(reference), bench_(config, run, slot) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
     const auto name_of_planned = [](const PlannedFailure& each) -> const std::string& { return each.trial.name; };
@@ -44,11 +36,8 @@ class Worker : public SuiteWorker {
     LOCKSTEP_CHECK(planned != reference_.plan.failures.end(), "a trial that was planned is known");
     bench_.restore();
     const TracedRun saved = bench_.save(planned->intervention, false);
-    if (saved.stuck) ++tally_.stuck;
-    {
-      const std::lock_guard lock(tally_.mutex);
-      tally_.notes.insert(saved.notes.begin(), saved.notes.end());
-    }
+    if (saved.stuck) measured().add("stuck");
+    for (const std::string& note : saved.notes) measured().keep("notes", note);
     if (planned->kind != nullptr && !saved.acted) return {not_reached(*planned, saved)};
     Observed observed;
     observed.save_hung = saved.hung;
@@ -76,7 +65,6 @@ class Worker : public SuiteWorker {
 
   const ProgramConfig& config_;
   const Reference& reference_;
-  Tally& tally_;
   Bench bench_;
 };
 
@@ -122,22 +110,24 @@ class ProgramSuite : public Suite {
   }
 
   std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    return std::make_unique<Worker>(config_, reference_, tally_, run, slot);
+    return std::make_unique<Worker>(config_, reference_, run, slot);
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts = facts_;
     facts.insert(facts.end(), reference_.plan.facts.begin(), reference_.plan.facts.end());
-    if (tally_.stuck > 0)
+    if (m.count("stuck") > 0)
       facts.emplace_back(
           "schedules that cannot occur",
-          fmt::format("{}: the other writer waited for the held one, which went on first", tally_.stuck.load()));
+          fmt::format("{}: the other writer waited for the held one, which went on first", m.count("stuck")));
     return facts;
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements& m) const override {
     std::vector<std::string> notes = notes_;
-    notes.insert(notes.end(), tally_.notes.begin(), tally_.notes.end());
+    std::set<std::string> seen = seen_;
+    for (const auto& [note, there] : m.entries("notes")) seen.insert(note);
+    notes.insert(notes.end(), seen.begin(), seen.end());
     notes.emplace_back(
         "A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
         "trials.");
@@ -244,15 +234,15 @@ class ProgramSuite : public Suite {
       each += fmt::format("{}writer {} ({}): {}", each.empty() ? "" : ", ", i, first.programs.at(writer), count);
     }
     facts_.emplace_back("operations of an undisturbed save", fmt::format("{} ({})", first.operations.size(), each));
-    tally_.notes.insert(first.notes.begin(), first.notes.end());
+    seen_.insert(first.notes.begin(), first.notes.end());
   }
 
   static constexpr std::size_t kMostOrdered = 3;
   ProgramConfig config_;
   Reference reference_;
-  Tally tally_;
   std::vector<std::pair<std::string, std::string>> facts_;
   std::vector<std::string> notes_;
+  std::set<std::string> seen_;  ///< notes of the undisturbed save
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {

@@ -18,7 +18,7 @@
 #include "harness/verdict/config/field_schema.h"
 #include "harness/suites/engine/mutation_check.h"
 #include "harness/suites/engine/section_schema.h"
-#include "harness/suites/launchers/heard.h"
+#include "harness/suites/launchers/answers.h"
 #include "harness/suites/launchers/words.h"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ struct LaunchersConfig {
 
 #define STARTERS(member, ...)                                                                          \
   Field<LaunchersConfig> {                                                                              \
-    {"starters." #member, __VA_ARGS__}, [](LaunchersConfig& c) -> FieldRef { return ref_to(c.member); } \
+    {"launchers." #member, __VA_ARGS__}, [](LaunchersConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 constexpr Range kNodes{1, 128}, kRanks{1, 64};
 const std::array kFields{
@@ -90,11 +90,11 @@ struct Case {
 };
 
 /// Every rank of the placement; the first that is taken for another is the fault.
-std::vector<Said> check(Cases& cases, Hearing& hearing, const Case& of, const std::function<Environment(const Placement&, int)>& says) {
+std::vector<Said> check(Cases& cases, Answers& answers, const Case& of, const std::function<Environment(const Placement&, int)>& says) {
   const Placement& placement = of.placement;
   std::set<std::pair<int, int>> devices;  // node and GPU
   std::vector<Said> all;
-  Heard heard{placement.world(), 0};
+  Answer answer{placement.world(), 0};
   std::string outcome;
   for (int rank = 0; rank < placement.world(); ++rank) {
     const Resolution found = resolve_rank_environment(says(placement, rank), {});
@@ -106,16 +106,16 @@ std::vector<Said> check(Cases& cases, Hearing& hearing, const Case& of, const st
       sentence = fmt::format("{}, {}: rank {} takes GPU {}, as another of its node does", of.launcher, in_words(placement), rank, device);
     all.push_back({taken_for(found, device), !sentence.empty()});
     if (sentence.empty()) continue;
-    ++heard.wrong;
-    if (!heard.first_wrong.empty()) continue;
-    heard.first_wrong = sentence;
+    ++answer.wrong;
+    if (!answer.first_wrong.empty()) continue;
+    answer.first_wrong = sentence;
     outcome = words.empty() ? "a GPU twice" : "another rank";
   }
-  hearing.heard(of.asked, heard);
-  if (heard.wrong == 0)
+  answers.answered(of.asked, answer);
+  if (answer.wrong == 0)
     cases.good();
   else
-    cases.fault(outcome, heard.first_wrong);
+    cases.fault(outcome, answer.first_wrong);
   return all;
 }
 
@@ -126,8 +126,8 @@ std::string one_word(std::string_view name) {
 }
 
 /// `run` gets what is asked, too.
-Planned planned(std::string name, Hearing& hearing, const Asked& asked, std::function<void(Cases&, const Asked&)> run) {
-  hearing.expect(asked);
+Planned planned(std::string name, Answers& answers, const Asked& asked, std::function<void(Cases&, const Asked&)> run) {
+  answers.expect(asked);
   Planned planned;
   planned.trial = {std::move(name), asked.question, asked.launcher, 0.05};
   planned.run = [run = std::move(run), asked] {
@@ -149,15 +149,15 @@ std::vector<int> devices_from(int first, int count) {
   return devices;
 }
 
-void check_devices(Cases& cases, Hearing& hearing, const Asked& asked) {
+void check_devices(Cases& cases, Answers& answers, const Asked& asked) {
   for (int given = 1; given <= kDevices; ++given) {
     for (int first = 0; first + given <= kDevices; ++first) {
       const std::vector<int> of_job = devices_from(first, given);
       std::set<int> taken;
-      Heard heard{given, 0};
+      Answer answer{given, 0};
       const auto fault = [&](std::string sentence) {
-        ++heard.wrong;
-        if (heard.first_wrong.empty()) heard.first_wrong = sentence;
+        ++answer.wrong;
+        if (answer.first_wrong.empty()) answer.first_wrong = sentence;
         cases.fault("another GPU", std::move(sentence));
       };
       for (int local = 0; local < given; ++local) {
@@ -171,21 +171,21 @@ void check_devices(Cases& cases, Hearing& hearing, const Asked& asked) {
         cases.good();
       else
         fault(fmt::format("{} ranks with GPUs {} take {}", given, fmt::join(of_job, ","), fmt::join(taken, ",")));
-      hearing.heard(asked, heard);
+      answers.answered(asked, answer);
     }
   }
 }
 
-std::vector<Planned> trials_of_two(const LaunchersConfig& config, Hearing& hearing) {
+std::vector<Planned> trials_of_two(const LaunchersConfig& config, Answers& answers) {
   std::vector<Planned> all;
-  all.push_back(planned("both:torchrun-in-step", hearing, {"two that agree", "torchrun on each node of a Slurm step"},
-                        [&config, &hearing](Cases& cases, const Asked& asked) {
-                          for (const Placement& placement : placements(config, false)) check(cases, hearing, {asked, "torchrun", placement}, torchrun_inside_step);
+  all.push_back(planned("both:torchrun-in-step", answers, {"two that agree", "torchrun on each node of a Slurm step"},
+                        [&config, &answers](Cases& cases, const Asked& asked) {
+                          for (const Placement& placement : placements(config, false)) check(cases, answers, {asked, "torchrun", placement}, torchrun_inside_step);
                         }));
-  all.push_back(planned("both:hooks", hearing, {"two that agree", "a container's hooks set Open MPI's and torchrun's"},
-                        [&config, &hearing](Cases& cases, const Asked& asked) {
+  all.push_back(planned("both:hooks", answers, {"two that agree", "a container's hooks set Open MPI's and torchrun's"},
+                        [&config, &answers](Cases& cases, const Asked& asked) {
                           for (const Placement& placement : placements(config, true)) {
-                            check(cases, hearing, {asked, "torchrun", placement}, [](const Placement& p, int rank) {
+                            check(cases, answers, {asked, "torchrun", placement}, [](const Placement& p, int rank) {
                               Environment both = torchrun().says(p, rank);
                               both.merge(launcher_named("Open MPI").says(p, rank));
                               return both;
@@ -195,41 +195,41 @@ std::vector<Planned> trials_of_two(const LaunchersConfig& config, Hearing& heari
   return all;
 }
 
-void check_batch_script(Cases& cases, Hearing& hearing, const Asked& asked, const Placement& placement) {
+void check_batch_script(Cases& cases, Answers& answers, const Asked& asked, const Placement& placement) {
   const Resolution found = resolve_rank_environment(batch_script(placement), {});
   if (!found.chosen && found.problems.empty()) {
     cases.good();
-    hearing.heard(asked, {1, 0});
+    answers.answered(asked, {1, 0});
     return;
   }
   std::string sentence = fmt::format("a batch script of {} is taken for a rank", in_words(placement));
-  hearing.heard(asked, {1, 1, sentence});
+  answers.answered(asked, {1, 1, sentence});
   cases.fault("taken for a rank", std::move(sentence));
 }
 
-std::vector<Planned> clean_trials(const LaunchersConfig& config, Hearing& hearing) {
+std::vector<Planned> clean_trials(const LaunchersConfig& config, Answers& answers) {
   std::vector<Planned> all;
   for (const ExternalStart& launcher : launchers()) {
-    all.push_back(planned(one_word(launcher.name) + ":every-placement", hearing, {"every launcher", std::string(launcher.name)},
-                          [&config, &hearing, &launcher](Cases& cases, const Asked& asked) {
+    all.push_back(planned(one_word(launcher.name) + ":every-placement", answers, {"every launcher", std::string(launcher.name)},
+                          [&config, &answers, &launcher](Cases& cases, const Asked& asked) {
                             for (const Placement& placement : placements(config, !launcher.one_a_node)) {
                               if (launcher.one_a_node && placement.ranks_of_node.front() != 1) continue;
-                              check(cases, hearing, {asked, launcher.name, placement, launcher.one_a_node}, launcher.says);
+                              check(cases, answers, {asked, launcher.name, placement, launcher.one_a_node}, launcher.says);
                             }
                           }));
     if (launcher.one_a_node) continue;
-    all.push_back(planned(one_word(launcher.name) + ":two-of-eight", hearing, {"two nodes of eight ranks", std::string(launcher.name)},
-                          [&hearing, &launcher](Cases& cases, const Asked& asked) {
+    all.push_back(planned(one_word(launcher.name) + ":two-of-eight", answers, {"two nodes of eight ranks", std::string(launcher.name)},
+                          [&answers, &launcher](Cases& cases, const Asked& asked) {
                             const Placement placement{{8, 8}};
-                            hearing.heard_each(asked.launcher, check(cases, hearing, {asked, launcher.name, placement}, launcher.says));
+                            answers.answered_by_rank(asked.launcher, check(cases, answers, {asked, launcher.name, placement}, launcher.says));
                           }));
   }
-  for (Planned& each : trials_of_two(config, hearing)) all.push_back(std::move(each));
-  all.push_back(planned("none:batch-script", hearing, {"no rank", "a batch script without a step"}, [&config, &hearing](Cases& cases, const Asked& asked) {
-    for (const Placement& placement : placements(config, true)) check_batch_script(cases, hearing, asked, placement);
+  for (Planned& each : trials_of_two(config, answers)) all.push_back(std::move(each));
+  all.push_back(planned("none:batch-script", answers, {"no rank", "a batch script without a step"}, [&config, &answers](Cases& cases, const Asked& asked) {
+    for (const Placement& placement : placements(config, true)) check_batch_script(cases, answers, asked, placement);
   }));
-  all.push_back(planned("devices:given", hearing, {"devices", "by local rank, among those that it may see"},
-                        [&hearing](Cases& cases, const Asked& asked) { check_devices(cases, hearing, asked); }));
+  all.push_back(planned("devices:given", answers, {"devices", "by local rank, among those that it may see"},
+                        [&answers](Cases& cases, const Asked& asked) { check_devices(cases, answers, asked); }));
   return all;
 }
 
@@ -312,21 +312,21 @@ class LaunchersSuite final : public Suite {
   }
   std::vector<Trial> trials(const SuiteRun&) override {
     planned_ = {};
-    hearing_.emplace();
-    planned_.add(clean_trials(config_, *hearing_));
+    answers_.emplace();
+    planned_.add(clean_trials(config_, *answers_));
     if (config_.planted) planned_.add(planted_trials(config_));
     return planned_.trials();
   }
   std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override { return planned_.worker(); }
-  std::vector<SuiteTable> tables() const override { return hearing_ ? hearing_->tables() : std::vector<SuiteTable>{}; }
-  std::vector<std::string> notes() const override {
+  std::vector<SuiteTable> tables(const Measurements& m) const override { return answers_ ? answers_->tables(m) : std::vector<SuiteTable>{}; }
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"Launchers are not run here: their variables are written as their documentation and runs of them have them. What they do where they are "
             "installed, the tests of launching see."};
   }
 
  private:
   const LaunchersConfig config_;
-  std::optional<Hearing> hearing_;  ///< of the trials that are planned
+  std::optional<Answers> answers_;  ///< of the trials that are planned
   PlannedTrials planned_;
 };
 
@@ -349,8 +349,8 @@ nlohmann::ordered_json schema() {
 }  // namespace launchers
 
 const SuiteKind& launchers_suite() {
-  static const SuiteKind kKind{"starters", "which rank and which GPU each process of a job takes, by the words of every launcher",
-                                    &launchers::make, &launchers::schema};
+  static const SuiteKind kKind{"launchers", "which rank and which GPU each process of a job takes, by the words of every launcher",
+                                    &launchers::make, &launchers::schema, "starters"};
   return kKind;
 }
 

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -32,64 +31,45 @@ struct Planned {
   std::vector<Order> orders;
 };
 
-/// What the trials found together.
-class Tally {
- public:
-  void add(const Distances& far) {
-    const std::lock_guard lock(mutex_);
-    widen(far_, far);
-  }
-  void named(std::string_view mutant) {
-    const std::lock_guard lock(mutex_);
-    named_.emplace(mutant);
-  }
-  void played(bool real, int64_t cases, double seconds) {
-    const std::lock_guard lock(mutex_);
-    (real ? real_cases_ : cases_) += cases;
-    if (real) real_s_ += seconds;
-  }
+/// 8 ranks of 8 rows whose means are drawn from N(0, 1), as their rows are around them.
+std::string sign_flips();
 
-  std::vector<std::pair<std::string, std::string>> facts(double ulp, bool mutants_tried) const {
-    std::vector<std::pair<std::string, std::string>> facts{
-        {"random cases on emulated ranks", with_commas(cases_)},
-        {"mean, from one process in 34 digits", fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", far_.mean_ulp, ulp, far_.mean_condition)},
-        {"deviation", fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", far_.deviation_ulp, ulp, far_.deviation_condition)},
-        {"advantages", fmt::format("at most {:.2f} ulp of {:g}, in units of max|r| / sigma", far_.advantage_ulp, ulp)},
-        {"running normaliser's mean", fmt::format("at most {:.2f} ulp of max|r|", far_.normalizer_ulp)}};
-    if (real_cases_ > 0)
-      facts.emplace_back("random cases on real Gloo ranks",
-                         fmt::format("{}, {:.1f} ms each, their ranks' start with them", with_commas(real_cases_), 1000 * real_s_ / static_cast<double>(real_cases_)));
-    if (mutants_tried) facts.emplace_back("mutants named at their first step", fmt::format("{} of {}", named_.size(), mutants().size()));
-    facts.emplace_back("advantages that change their sign under local normalisation", sign_flips());
-    return facts;
+std::vector<std::pair<std::string, std::string>> facts_of(const Measurements& m, double ulp, bool mutants_tried) {
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"random cases on emulated ranks", with_commas(m.count("emulated"))},
+      {"mean, from one process in 34 digits",
+       fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", m.greatest("mean ulp"), ulp, m.greatest("mean condition"))},
+      {"deviation", fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", m.greatest("deviation ulp"), ulp, m.greatest("deviation condition"))},
+      {"advantages", fmt::format("at most {:.2f} ulp of {:g}, in units of max|r| / sigma", m.greatest("advantage ulp"), ulp)},
+      {"running normaliser's mean", fmt::format("at most {:.2f} ulp of max|r|", m.greatest("normalizer ulp"))}};
+  if (const int64_t real = m.count("real"); real > 0) {
+    double seconds = 0;
+    for (const double each : m.samples().at("seconds of real ranks")) seconds += each;
+    facts.emplace_back("random cases on real Gloo ranks",
+                       fmt::format("{}, {:.1f} ms each, their ranks' start with them", with_commas(real), 1000 * seconds / static_cast<double>(real)));
   }
+  if (mutants_tried) facts.emplace_back("mutants named at their first step", fmt::format("{} of {}", m.entries("named").size(), mutants().size()));
+  facts.emplace_back("advantages that change their sign under local normalisation", sign_flips());
+  return facts;
+}
 
- private:
-  /// 8 ranks of 8 rows whose means are drawn from N(0, 1), as their rows are around them.
-  static std::string sign_flips() {
-    int64_t flips = 0, all = 0;
-    std::vector<int64_t> ids(72);
-    std::iota(ids.begin(), ids.end(), 0);
-    for (uint64_t key = 0; key < 500; ++key) {
-      // First states of chains are standard normal draws: 64 of rows, 8 of ranks.
-      const Rollout draws = roll_out({}, {1.0}, ids, {1, 1}, key);
-      std::vector<double> rewards(64);
-      for (std::size_t i = 0; i < rewards.size(); ++i) rewards[i] = draws.states[2 * (64 + i / 8)] + draws.states[2 * i];
-      const double whole = moments_of(rewards).mean;
-      for (std::size_t rank = 0; rank < 8; ++rank) {
-        const double own = moments_of(std::span(rewards).subspan(8 * rank, 8)).mean;
-        for (std::size_t i = 8 * rank; i < 8 * rank + 8; ++i, ++all) flips += (rewards[i] > whole) != (rewards[i] > own) ? 1 : 0;
-      }
+std::string sign_flips() {
+  int64_t flips = 0, all = 0;
+  std::vector<int64_t> ids(72);
+  std::iota(ids.begin(), ids.end(), 0);
+  for (uint64_t key = 0; key < 500; ++key) {
+    // First states of chains are standard normal draws: 64 of rows, 8 of ranks.
+    const Rollout draws = roll_out({}, {1.0}, ids, {1, 1}, key);
+    std::vector<double> rewards(64);
+    for (std::size_t i = 0; i < rewards.size(); ++i) rewards[i] = draws.states[2 * (64 + i / 8)] + draws.states[2 * i];
+    const double whole = moments_of(rewards).mean;
+    for (std::size_t rank = 0; rank < 8; ++rank) {
+      const double own = moments_of(std::span(rewards).subspan(8 * rank, 8)).mean;
+      for (std::size_t i = 8 * rank; i < 8 * rank + 8; ++i, ++all) flips += (rewards[i] > whole) != (rewards[i] > own) ? 1 : 0;
     }
-    return fmt::format("{:.1f} % of {} (8 ranks of 8 rows, ranks' means from N(0, 1))", 100.0 * static_cast<double>(flips) / static_cast<double>(all), with_commas(all));
   }
-
-  mutable std::mutex mutex_;
-  Distances far_;
-  std::set<std::string, std::less<>> named_;
-  int64_t cases_ = 0, real_cases_ = 0;
-  double real_s_ = 0;
-};
+  return fmt::format("{:.1f} % of {} (8 ranks of 8 rows, ranks' means from N(0, 1))", 100.0 * static_cast<double>(flips) / static_cast<double>(all), with_commas(all));
+}
 
 /// Like cases as one, but for faults.
 void put(std::vector<CaseResult>& results, CaseResult next) {
@@ -104,8 +84,8 @@ std::vector<Answer> answers_of(const std::vector<Played>& by_rank) {
 
 class Worker : public SuiteWorker {
  public:
-  Worker(const RewardsConfig& config, const std::vector<Planned>& planned, Tally& tally, const SuiteRun& run, int slot)
-      : config_(config), planned_(planned), tally_(tally), run_(run), slot_(slot) {}
+  Worker(const RewardsConfig& config, const std::vector<Planned>& planned, const SuiteRun& run, int slot)
+      : config_(config), planned_(planned), run_(run), slot_(slot) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
     const Planned& planned = plan_named(planned_, trial.name);
@@ -122,7 +102,7 @@ class Worker : public SuiteWorker {
       const Plant plant = plant_of(rules, order);
       const std::vector<Played> by_rank = play_emulated(one, plant);
       put(results, judged(rules, order, one, plant, answers_of(by_rank), &by_rank));
-      if (plain(order)) tally_.played(false, 1, 0);
+      if (plain(order)) measured().add("emulated");
     }
     return results;
   }
@@ -133,14 +113,19 @@ class Worker : public SuiteWorker {
                     const std::vector<Answer>& by_rank, const std::vector<Played>* played) {
     if (plant.mutant != nullptr) {
       CaseResult result = judge_mutant(one, plant, by_rank);
-      if (result.verdict == CaseVerdict::planted) tally_.named(plant.mutant->name);
+      if (result.verdict == CaseVerdict::planted) measured().keep("named", std::string(plant.mutant->name));
       return result;
     }
     if (order.fault != FaultKind::none) return judge_fault(one, by_rank, kept_before(rules, order));
     if (played == nullptr) return judge_real(one, by_rank, answer_of(play_emulated(one).front()));
     Distances far;
     CaseResult result = judge_case(one, *played, config_.ulp, far);
-    tally_.add(far);
+    measured().at_least("mean ulp", far.mean_ulp);
+    measured().at_least("mean condition", far.mean_condition);
+    measured().at_least("deviation ulp", far.deviation_ulp);
+    measured().at_least("deviation condition", far.deviation_condition);
+    measured().at_least("advantage ulp", far.advantage_ulp);
+    measured().at_least("normalizer ulp", far.normalizer_ulp);
     return result;
   }
 
@@ -180,13 +165,15 @@ class Worker : public SuiteWorker {
       }
       put(results, judged(rules, order, one, plant_of(rules, order), by_rank, nullptr));
     }
-    if (plain(planned.orders.front())) tally_.played(true, static_cast<int64_t>(planned.orders.size()), answers.seconds);
+    if (plain(planned.orders.front())) {
+      measured().add("real", static_cast<int64_t>(planned.orders.size()));
+      measured().sample("seconds of real ranks", answers.seconds);
+    }
     return results;
   }
 
   const RewardsConfig& config_;
   const std::vector<Planned>& planned_;
-  Tally& tally_;
   const SuiteRun run_;
   int slot_;
   std::unique_ptr<RealRanks> real_;
@@ -230,12 +217,12 @@ class RewardsSuite : public Suite {
   }
 
   std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    return std::make_unique<Worker>(config_, planned_, tally_, run, slot);
+    return std::make_unique<Worker>(config_, planned_, run, slot);
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override { return tally_.facts(config_.ulp, config_.mutants); }
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return facts_of(m, config_.ulp, config_.mutants); }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"What ranks show is what the library keeps: a trainer of your own that does not show its rows, sums or hashes is not "
             "audited by this.",
             "Of two ranks that disagree about a step or a policy nobody can say which is wrong: both are told."};
@@ -292,7 +279,6 @@ class RewardsSuite : public Suite {
 
   RewardsConfig config_;
   std::vector<Planned> planned_;
-  Tally tally_;
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 
 #include "harness/base/counted.h"
@@ -61,12 +60,12 @@ class ControlTrials final : public Kind {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    return {{"steps whose control values were compared, all alike", with_commas(steps_)},
-            {"mistakes of the control plane named at their step, value and rank", with_commas(named_)}};
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"steps whose control values were compared, all alike", with_commas(m.count("steps"))},
+            {"mistakes of the control plane named at their step, value and rank", with_commas(m.count("named"))}};
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     if (config_.ranks <= kMostGuarded) return {};
     return {fmt::format("Control values: {} of one's own job's {} ranks were compared. They run in one process, where "
                         "the texts that each gives all others grow with the square of their number.",
@@ -94,7 +93,7 @@ class ControlTrials final : public Kind {
           cases.fault("changed", "the run has other parameters with the guard than without it");
         else
           cases.good();
-        steps_ += guarded.steps;
+        measured().add("steps", guarded.steps);
       }
       return cases.take();
     };
@@ -134,7 +133,7 @@ class ControlTrials final : public Kind {
         return check.saw(end.verdict.code == row.code ? "at another place" : end.verdict.code,
                         fmt::format("{}, victim {}, step {}: {}: {}", counted(ranks, "rank"), victim, at, problem,
                                     end.verdict.sentence));
-      ++named_;
+      measured().add("named");
       ++unguarded[unguarded_words(each)];
       check.saw(end.verdict.code, end.verdict.sentence);
     };
@@ -152,7 +151,6 @@ class ControlTrials final : public Kind {
   }
 
   const SamplingConfig& config_;
-  std::atomic<int64_t> steps_ = 0, named_ = 0;
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
 
 #include "harness/base/counted.h"
@@ -68,12 +67,12 @@ class CounterTrials final : public Kind {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     return {{"schedules of processes at a counter",
              fmt::format("{}: {} single and {} double preemptions of two, {} single ones of three",
-                         with_commas(two_ + doubles_ + three_), with_commas(two_), with_commas(doubles_),
-                         with_commas(three_))},
-            {"ends of processes at a counter", with_commas(deaths_)}};
+                         with_commas(m.count("two") + m.count("doubles") + m.count("three")), with_commas(m.count("two")), with_commas(m.count("doubles")),
+                         with_commas(m.count("three")))},
+            {"ends of processes at a counter", with_commas(m.count("deaths"))}};
   }
 
  private:
@@ -92,7 +91,7 @@ class CounterTrials final : public Kind {
     planned.run = [this, family] {
       Cases cases;
       play_family(family, {}, [&](const CounterSchedule& schedule, const CounterEnd& end, bool is_double) {
-        ++(is_double ? doubles_ : family.scene->processes.size() == 2 ? two_ : three_);
+        measured().add(is_double ? "doubles" : family.scene->processes.size() == 2 ? "two" : "three");
         if (!end.finding) return cases.good();
         cases.fault(end.finding.code,
                     fmt::format("{}: {}", in_words(*family.scene, schedule), end.finding.sentence),
@@ -117,7 +116,7 @@ class CounterTrials final : public Kind {
           const CounterSchedule schedule{{order}, process, at};
           const CounterEnd end = play_counter(scene, schedule, {}, false);
           if (!end.died) break;
-          ++deaths_;
+          measured().add("deaths");
           if (end.finding)
             cases.fault(end.finding.code,
                         fmt::format("{}: {}", in_words(scene, schedule), end.finding.sentence),
@@ -147,7 +146,6 @@ class CounterTrials final : public Kind {
   }
 
   const SamplingConfig& config_;
-  std::atomic<int64_t> two_ = 0, doubles_ = 0, three_ = 0, deaths_ = 0;
 };
 
 }  // namespace

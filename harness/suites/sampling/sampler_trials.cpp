@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <span>
 
 #include "harness/base/clock.h"
@@ -195,11 +194,11 @@ class SamplerTrials final : public Kind {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     return {{"cases of samples, ranks, drop_last, shuffle and epoch, partitioned as PyTorch partitions",
-             with_commas(cases_)},
+             with_commas(m.count("cases"))},
             {"seconds of these, over all slots",
-             fmt::format("{:.2f}", 1e-6 * static_cast<double>(microseconds_))}};
+             fmt::format("{:.2f}", 1e-6 * static_cast<double>(m.count("microseconds")))}};
   }
 
  private:
@@ -213,7 +212,7 @@ class SamplerTrials final : public Kind {
     if (const sharding::Finding finding = audit(options, config_.epochs, partitions))
       return cases.fault(finding.code, finding.sentence);
     cases.good(partitions.empty() ? "refused" : kAsItMust, config_.epochs);
-    cases_ += config_.epochs;
+    measured().add("cases", config_.epochs);
   }
 
   Planned block(bool drop_last, bool shuffle, int64_t first, int64_t last) {
@@ -230,7 +229,7 @@ class SamplerTrials final : public Kind {
         for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks)
           audit_case(options(samples, ranks, drop_last, shuffle), cases);
       }
-      microseconds_ += static_cast<int64_t>(1e6 * (monotonic_s() - begun_s));
+      measured().add("microseconds", static_cast<int64_t>(1e6 * (monotonic_s() - begun_s)));
       return cases.take();
     };
     return planned;
@@ -333,7 +332,6 @@ class SamplerTrials final : public Kind {
   }
 
   const SamplingConfig& config_;
-  std::atomic<int64_t> cases_ = 0, microseconds_ = 0;
 };
 
 }  // namespace

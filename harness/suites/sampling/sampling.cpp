@@ -42,17 +42,17 @@ class SamplingSuite final : public Suite {
     return planned_.trials();
   }
   std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override { return planned_.worker(); }
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts;
     for (const auto& kind : kinds_) {
-      for (auto& fact : kind->facts()) facts.push_back(std::move(fact));
+      for (auto& fact : kind->facts(m)) facts.push_back(std::move(fact));
     }
     return facts;
   }
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements& m) const override {
     std::vector<std::string> notes;
     for (const auto& kind : kinds_) {
-      for (std::string& note : kind->notes()) notes.push_back(std::move(note));
+      for (std::string& note : kind->notes(m)) notes.push_back(std::move(note));
     }
     return notes;
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
+#include <array>
 
 #include "harness/base/counted.h"
 #include "harness/suites/sampling/trials.h"
@@ -46,20 +46,21 @@ class SeedTrials final : public Kind {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts;
     for (const SeedFormula& formula : sharding::seed_formulas()) {
-      const auto at = found_.find(formula.name);
-      if (at == found_.end()) continue;
+      const auto at = m.entries("seeds").find(std::string(formula.name));
+      if (at == m.entries("seeds").end()) continue;
+      const auto [streams, distinct, distinct_low] = at->second.get<std::array<int64_t, 3>>();
       facts.emplace_back(fmt::format("seeds: {}", formula.words),
                          fmt::format("{} for {} streams; {} as PyTorch's CPU generator takes them",
-                                     with_commas(at->second.distinct), with_commas(at->second.streams),
-                                     with_commas(at->second.distinct_low)));
+                                     with_commas(distinct), with_commas(streams),
+                                     with_commas(distinct_low)));
     }
     return facts;
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {
         "Seeds: PyTorch's CPU generator takes the lower 32 bits of a seed, so that formulas without a "
         "collision in 64 bits may "
@@ -76,10 +77,7 @@ class SeedTrials final : public Kind {
                      std::string(formula.words), 0.5};
     planned.run = [this, &formula] {
       const Collisions found = sharding::scan_seeds(formula, ranges_);
-      {
-        const std::lock_guard lock(mutex_);
-        found_.emplace(formula.name, found);
-      }
+      measured().keep("seeds", std::string(formula.name), {found.streams, found.distinct, found.distinct_low});
       const bool collides = found.distinct < found.streams;
       CaseResult result;
       if (!collides && !formula.collides) result = {kAsItMust, CaseVerdict::good, found.streams, ""};
@@ -124,8 +122,6 @@ class SeedTrials final : public Kind {
 
   const SamplingConfig& config_;
   StreamRanges ranges_;  ///< of as many ranks as one's own job has, if those are more
-  std::mutex mutex_;
-  std::map<std::string_view, Collisions> found_;
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "harness/base/counted.h"
 #include "harness/base/hashing.h"
@@ -189,8 +188,8 @@ class StateTrials final : public Kind {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    return {{"rounds of initial states, none twice, the same on any number of ranks", with_commas(rounds_)}};
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"rounds of initial states, none twice, the same on any number of ranks", with_commas(m.count("rounds"))}};
   }
 
  private:
@@ -217,7 +216,7 @@ class StateTrials final : public Kind {
 
   void audit(const StatesCase& each, Cases& cases) {
     const StateDraws draws = drawn(each);
-    rounds_ += each.rounds();
+    measured().add("rounds", each.rounds());
     StatesCase alone = each;
     alone.ranks = 1;
     if (unions(drawn(alone)) != unions(draws))
@@ -253,7 +252,6 @@ class StateTrials final : public Kind {
   }
 
   const SamplingConfig& config_;
-  std::atomic<int64_t> rounds_ = 0;
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "harness/base/counted.h"
 #include "harness/base/hashing.h"
@@ -141,14 +140,14 @@ class TaskTrials final : public Kind {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts{
-        {"rounds of tasks", with_commas(rounds_)},
+        {"rounds of tasks", with_commas(m.count("rounds"))},
         {"longest round against the best, ranks of one speed",
-         fmt::format("{:.3f} times, in {} rounds whose best is known", worst_[0], with_commas(exact_[0]))},
+         fmt::format("{:.3f} times, in {} rounds whose best is known", m.greatest("one speed"), with_commas(m.count("one speed")))},
         {"longest round against the best, one rank at an eighth of the speed",
-         fmt::format("{:.3f} times, in {} rounds whose best is known", worst_[1], with_commas(exact_[1]))}};
-    if (!job_words_.empty()) facts.emplace_back("one's own tasks", job_words_);
+         fmt::format("{:.3f} times, in {} rounds whose best is known", m.greatest("one slow"), with_commas(m.count("one slow")))}};
+    for (const auto& [words, there] : m.entries("job")) facts.emplace_back("one's own tasks", words);
     return facts;
   }
 
@@ -176,12 +175,11 @@ class TaskTrials final : public Kind {
     judge_finding(cases, finding, words);
     const sharding::BestFinish best = sharding::best_finish(seen.tasks, seen.options, seen.assigned);
     const double factor = sharding::finish_s(seen.tasks, seen.options, seen.assigned) / best.seconds;
-    const std::lock_guard lock(mutex_);
-    ++rounds_;
+    measured().add("rounds");
     if (!best.exact) return;
-    const std::size_t kind = seen.options.speed.empty() ? 0 : 1;
-    worst_[kind] = std::max(worst_[kind], factor);
-    ++exact_[kind];
+    const std::string kind = seen.options.speed.empty() ? "one speed" : "one slow";
+    measured().at_least(kind, factor);
+    measured().add(kind);
   }
 
   Planned rounds(int ranks, bool slow, bool dies) {
@@ -215,11 +213,9 @@ class TaskTrials final : public Kind {
         if (dies == round.dies) audit(seen, round.words(), cases);
         if (dies) continue;
         const double seconds = sharding::finish_s(tasks, seen.options, seen.assigned);
-        const std::lock_guard lock(mutex_);
-        job_words_ =
-            fmt::format("{} on {}: the last rank ends after {:.3g} s; no partition takes less than {:.3g} s",
+        measured().keep("job", fmt::format("{} on {}: the last rank ends after {:.3g} s; no partition takes less than {:.3g} s",
                         counted(round.tasks, "task"), counted(round.ranks, "rank"), seconds,
-                        sharding::fluid_s(tasks, seen.options));
+                        sharding::fluid_s(tasks, seen.options)));
       }
       return cases.take();
     };
@@ -269,10 +265,6 @@ class TaskTrials final : public Kind {
   }
 
   const SamplingConfig& config_;
-  std::mutex mutex_;
-  int64_t rounds_ = 0, exact_[2] = {};
-  double worst_[2] = {};
-  std::string job_words_;
 };
 
 }  // namespace

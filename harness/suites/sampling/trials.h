@@ -22,8 +22,8 @@ class Kind {
   virtual std::vector<std::string> plan() const = 0;
   virtual std::vector<Planned> planned() = 0;
   /// After all trials.
-  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
-  virtual std::vector<std::string> notes() const { return {}; }
+  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
+  virtual std::vector<std::string> notes(const Measurements& /*measured*/) const { return {}; }
 };
 
 std::unique_ptr<Kind> make_sampler_trials(const SamplingConfig& config);

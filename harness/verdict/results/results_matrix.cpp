@@ -272,7 +272,7 @@ Object<Results> describe() {
            KEY(growth, if_any(usual<std::vector<Growth>>())), KEY(timing, if_any(usual<Timing>())),
            KEY(declaration, if_any(usual<Declaration>())),
            KEY(detection, if_any(usual<Detection>())), KEY(calibration, if_any(usual<Calibration>())),
-           KEY(suite, if_any(usual<SuiteResult>()))}};
+           {"laboratory", &S::suite, if_any(usual<SuiteResult>())}}};
 }
 
 }  // namespace lockstep::results_format

@@ -87,5 +87,21 @@ TEST_F(SuiteProgram, StopsALightRunAndKillsItsProcesses) {
   EXPECT_THAT(wrong.err, HasSubstr("stops"));
 }
 
+TEST_F(SuiteProgram, RunsWithoutAnybodyWaitingAndRefusesWhatHasNoUse) {
+  write_text(folder_ / "tried.yaml", "name: tried\nsuite: resume\nresume: {stops: 2, pair_stops: [31]}\n");
+  const ProgramEnd begun = run({"run", "tried.yaml", "--detach"});
+  EXPECT_EQ(begun.code, 0) << begun.err;
+  EXPECT_THAT(begun.out, HasSubstr("lockstep wait "));
+  EXPECT_EQ(run({"wait", "out/tried"}).code, 0);
+  EXPECT_THAT(run({"status", "out/tried"}).out, HasSubstr("trials have run; exit status 0"));
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"--launcher", "torchrun"}, {"--part", "0.1"}, {"--seeds", "0..2"}}) {
+    std::vector<std::string> all{"run", "tried.yaml"};
+    all.insert(all.end(), words.begin(), words.end());
+    const ProgramEnd refused = run(all);
+    EXPECT_EQ(refused.code, 2) << words[0];
+    EXPECT_THAT(refused.err, HasSubstr(words[0]));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -50,7 +50,7 @@ class Desk : public testing::Test {
   }
 
   const TemporaryFolder folder_;
-  HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / "beat", 3);
+  HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / kHeartbeatFile, 3);
   const RankStart what_{"a", folder_.path(), 3, 3};
   HeartbeatServer desk_;
 };

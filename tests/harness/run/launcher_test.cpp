@@ -276,9 +276,10 @@ TEST_F(Launcher, NamesARankThatHangs) {
 /// A rank sleeps, is in a loop, or waits in a collective that nobody leaves: its stack is taken before anybody ends it.
 TEST_F(Launcher, SaysWhereAHungRankIs) {
   struct Case {
-    const char *script, *function, *kind = FailureKind::hung;
+    const char *script, *function;
+    FailureKind kind = FailureKind::hung;
   };
-  for (const Case& each : {Case{"all:wait 1:hang", "wait_for_ever"}, Case{"all:wait 1:compute", "compute_for_ever", "slow"},
+  for (const Case& each : {Case{"all:wait 1:hang", "wait_for_ever"}, Case{"all:wait 1:compute", "compute_for_ever", FailureKind::slow},
                            Case{"all:wait", "wait_for_ever"}}) {
     plan_.runs = {a_run("a", 3, Backend::gloo, each.script)};
     plan_.runs[0].config.timeout_s = 0.3;

@@ -1,5 +1,5 @@
 #pragma once
-// The labelled suite: every fault that is planted in a small program, what its correct twin does, and what has to be said of
+// The labelled suite: every fault that is planted in a small program, what its control run does, and what has to be said of
 // it (docs/faults.md). The program stands in harness/jobs/faults/fault_program.cpp.
 
 #include <span>
@@ -18,14 +18,14 @@ enum class Notice {
   guard,     ///< a gradient is not finite; every rank names rank, tensor and element
   audit,     ///< ranks compare rows or state; every rank names who has what
   preflight_check, ///< ranks compare themselves before the first collective; every rank names who differs
-  compared,  ///< the run ends well, and differs from the twin's
+  compared,  ///< the run ends well, and differs from the control run's
 };
 std::string_view to_word(Notice notice);
 
 struct FaultKind {
   std::string_view name, family;
   std::string_view wrong;  ///< what the program does: "rank R sends SIGKILL to itself"
-  std::string_view twin;   ///< what the correct program does in its place
+  std::string_view control;   ///< what the correct program does in its place
   Notice notice = Notice::died;
   /// What must be said, with {rank}, {step}, {next} (the rank behind it) and {line} filled in.
   std::string_view says;

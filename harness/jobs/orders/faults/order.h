@@ -10,7 +10,7 @@ namespace lockstep::faults {
 
 struct Order {
   std::string kind;       ///< of fault_kinds(); empty: no fault is planted
-  bool wrong = false;     ///< the wrong program; else its correct twin
+  bool wrong = false;     ///< the wrong program; else its control run
   int world = 3;
   int rank = 0;           ///< whose fault it is
   int64_t step = 0;       ///< at which it acts

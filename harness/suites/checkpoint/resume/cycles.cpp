@@ -210,22 +210,17 @@ class Cycles : public ProcessSuite {
         "SIGKILL of a rank before an operation, of a rank at a random moment, of all at a random moment"};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    const std::map<std::string, int64_t> sum = sums(), most = greatest();
-    const auto of = [](const std::map<std::string, int64_t>& all, const char* name) {
-      const auto found = all.find(name);
-      return found == all.end() ? int64_t{0} : found->second;
-    };
-    return {{"kills", with_commas(of(sum, "kills"))},
-            {"runs to their end", with_commas(of(sum, "runs"))},
-            {"starts", with_commas(of(sum, "starts"))},
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"kills", with_commas(m.count("kills"))},
+            {"runs to their end", with_commas(m.count("runs"))},
+            {"starts", with_commas(m.count("starts"))},
             {"most steps lost by a kill",
-             fmt::format("{} of {} allowed; asynchronous: {} of {}", of(most, "lost"), config_.save_every,
-                         of(most, "lost, asynchronous"), 2 * config_.save_every)},
-            {"most checkpoints kept", fmt::format("{} of {} allowed", of(most, "kept"), config_.keep_last + 1)}};
+             fmt::format("{} of {} allowed; asynchronous: {} of {}", m.greatest("lost"), config_.save_every,
+                         m.greatest("lost, asynchronous"), 2 * config_.save_every)},
+            {"most checkpoints kept", fmt::format("{} of {} allowed", m.greatest("kept"), config_.keep_last + 1)}};
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     if (config_.sync) return {};
     return {
         "fsync does nothing here (resume.sync: false): a killed process leaves what it wrote in the page cache, so "

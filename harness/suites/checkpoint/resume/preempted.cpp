@@ -235,7 +235,7 @@ class Preempted {
   }
 
   std::vector<TimelineStep> timeline() const {
-    std::vector<TimelineStep> steps{{"laboratory",
+    std::vector<TimelineStep> steps{{"suite",
                                      fmt::format("{} to {}", planned_.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
                                                  kTo[static_cast<int>(planned_.to)]),
                                      counted(planned_.times, "time")}};
@@ -276,17 +276,12 @@ class Preemptions : public ProcessSuite {
             fmt::format("saved within {:g} s, the exit code kept, resumed for ten steps bit for bit", config_.grace_s)};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    const std::map<std::string, int64_t> sum = sums(), most = greatest();
-    const auto of = [](const std::map<std::string, int64_t>& all, const char* name) {
-      const auto found = all.find(name);
-      return with_commas(found == all.end() ? int64_t{0} : found->second);
-    };
-    return {{"runs that were told to end", of(sum, "runs")},
-            {"times that they were told", of(sum, "times")},
-            {"saved in the grace and resumed bit for bit", of(sum, "resumed bit for bit")},
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"runs that were told to end", with_commas(m.count("runs"))},
+            {"times that they were told", with_commas(m.count("times"))},
+            {"saved in the grace and resumed bit for bit", with_commas(m.count("resumed bit for bit"))},
             {"longest from the first signal to the end",
-             fmt::format("{} ms of a grace of {:g} s", of(most, "ms"), config_.grace_s)}};
+             fmt::format("{} ms of a grace of {:g} s", with_commas(static_cast<int64_t>(m.greatest("ms"))), config_.grace_s)}};
   }
 
  protected:

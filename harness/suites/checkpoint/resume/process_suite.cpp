@@ -61,17 +61,15 @@ void TrialDone::add(std::string outcome, CaseVerdict verdict, std::string senten
 
 class ProcessSuite::Worker : public SuiteWorker {
  public:
-  Worker(ProcessSuite& owner, ForkServer& fork_server) : owner_(owner), fork_server_(fork_server) {}
+  explicit Worker(ForkServer& fork_server) : fork_server_(fork_server) {}
   std::vector<CaseResult> run(const Trial& trial) override {
     TrialDone done = from_text(fork_server_.ask(trial.name));
-    const std::lock_guard lock(owner_.mutex_);
-    for (const auto& [name, count] : done.sums) owner_.sums_[name] += count;
-    for (const auto& [name, count] : done.greatest) owner_.greatest_[name] = std::max(owner_.greatest_[name], count);
+    for (const auto& [name, count] : done.sums) measured().add(name, count);
+    for (const auto& [name, count] : done.greatest) measured().at_least(name, static_cast<double>(count));
     return std::move(done.cases);
   }
 
  private:
-  ProcessSuite& owner_;
   ForkServer& fork_server_;
 };
 
@@ -93,7 +91,7 @@ std::vector<Trial> ProcessSuite::trials(const SuiteRun& run) {
 }
 
 std::unique_ptr<SuiteWorker> ProcessSuite::worker(const SuiteRun&, int slot) {
-  return std::make_unique<Worker>(*this, *fork_servers_.at(static_cast<std::size_t>(slot)));
+  return std::make_unique<Worker>(*fork_servers_.at(static_cast<std::size_t>(slot)));
 }
 
 toy::RunOptions ProcessSuite::options_of(const std::string& folder) const {
@@ -105,16 +103,6 @@ toy::RunOptions ProcessSuite::options_of(const std::string& folder) const {
   options.deadline_s = config_.deadline_s;
   options.grace_s = config_.grace_s;
   return options;
-}
-
-std::map<std::string, int64_t> ProcessSuite::sums() const {
-  const std::lock_guard lock(mutex_);
-  return sums_;
-}
-
-std::map<std::string, int64_t> ProcessSuite::greatest() const {
-  const std::lock_guard lock(mutex_);
-  return greatest_;
 }
 
 }  // namespace lockstep::resume

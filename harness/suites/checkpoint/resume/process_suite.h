@@ -4,7 +4,6 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -37,15 +36,11 @@ class ProcessSuite : public Suite {
   virtual TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) = 0;
 
   toy::RunOptions options_of(const std::string& folder) const;
-  std::map<std::string, int64_t> sums() const;
-  std::map<std::string, int64_t> greatest() const;
   const ResumeConfig config_;
 
  private:
   class Worker;
   std::vector<std::unique_ptr<ForkServer>> fork_servers_;
-  mutable std::mutex mutex_;
-  std::map<std::string, int64_t> sums_, greatest_;
 };
 
 }  // namespace lockstep::resume

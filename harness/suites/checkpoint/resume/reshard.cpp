@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <tuple>
 
@@ -123,17 +122,10 @@ Steps common_of(const Steps& steps) {
   return common;
 }
 
-struct ReshardTally {
-  std::atomic<int64_t> loads{0}, samples{0}, steps{0};
-  std::mutex mutex;
-  std::set<std::pair<int, int>> pairs;
-  std::map<std::string, std::tuple<int, int, std::string>> found;  ///< by mistake: from, to, what was told
-};
-
 class ReshardWorker : public SuiteWorker {
  public:
-  ReshardWorker(const ResumeConfig& config, const std::vector<PlannedReshard>& planned, ReshardTally& tally)
-      : config_(config), planned_(planned), tally_(tally) {}
+  ReshardWorker(const ResumeConfig& config, const std::vector<PlannedReshard>& planned)
+      : config_(config), planned_(planned) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
     const PlannedReshard& planned = plan_named(planned_, trial.name);
@@ -191,13 +183,12 @@ class ReshardWorker : public SuiteWorker {
       if (step >= 0) problems.push_back(fmt::format("step {} has other bits than that of the uninterrupted run", step));
       const std::vector<std::string> ends = differences(control.last(), seen.last(), toy);
       if (!ends.empty()) problems.push_back("at the end: " + ends.front());
-      tally_.steps += end;
+      measured().add("steps", end);
     }
     if (planned.mistake == nullptr) {
-      tally_.loads += 2;
-      tally_.samples += read;
-      const std::lock_guard lock(tally_.mutex);
-      tally_.pairs.insert({planned.from, planned.to});
+      measured().add("loads", 2);
+      measured().add("samples", read);
+      measured().keep("pairs", fmt::format("{}-{}", planned.from, planned.to));
     }
     return problems;
   }
@@ -226,13 +217,10 @@ class ReshardWorker : public SuiteWorker {
     if (problems.empty() || !problems[0].starts_with(words))
       return {problems.empty() ? "not found" : "named wrongly", CaseVerdict::fault, 1,
               fmt::format("{}: {} expected, found: {}", planned.mistake->words, words, told(problems))};
-    const std::lock_guard lock(tally_.mutex);
-    // The first pair, so that it does not hang on which slot came first.
     std::string text = problems.front();
     if (problems.back() != problems.front()) text += "; " + problems.back();
-    const std::tuple<int, int, std::string> found{planned.from, planned.to, text};
-    const auto [at, added] = tally_.found.try_emplace(planned.mistake->words, found);
-    if (!added) at->second = std::min(at->second, found);
+    measured().keep(std::string("found ") + planned.mistake->words, fmt::format("{:04}-{:04}", planned.from, planned.to),
+                    fmt::format("{} to {}: {}", counted(planned.from, "rank"), planned.to, text));
     return {"found and named", CaseVerdict::good, 1, ""};
   }
 
@@ -250,7 +238,6 @@ class ReshardWorker : public SuiteWorker {
 
   const ResumeConfig& config_;
   const std::vector<PlannedReshard>& planned_;
-  ReshardTally& tally_;
 };
 
 class Reshard : public Suite {
@@ -277,24 +264,26 @@ class Reshard : public Suite {
   }
 
   std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override {
-    return std::make_unique<ReshardWorker>(config_, planned_, tally_);
+    return std::make_unique<ReshardWorker>(config_, planned_);
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts{
         {"pairs of numbers of ranks, and back",
-         fmt::format("{} of {}", tally_.pairs.size(), config_.worlds.size() * config_.worlds.size())},
-        {"loads on another number of ranks, or the same", with_commas(tally_.loads)},
-        {"samples read, each once in its epoch", with_commas(tally_.samples)},
-        {"steps compared bit for bit with a run that stayed", with_commas(tally_.steps)},
+         fmt::format("{} of {}", m.entries("pairs").size(), config_.worlds.size() * config_.worlds.size())},
+        {"loads on another number of ranks, or the same", with_commas(m.count("loads"))},
+        {"samples read, each once in its epoch", with_commas(m.count("samples"))},
+        {"steps compared bit for bit with a run that stayed", with_commas(m.count("steps"))},
         {"what each rank had for itself",
          "rank 0 takes the sum of half-accumulated gradients, the others none; rank r the generator of rank r mod V of "
          "the V "
          "that saved, mixed with r / V unless that is 0"}};
-    for (const auto& [mistake, found] : tally_.found) {
-      const auto& [from, to, told] = found;
-      facts.emplace_back("planted: " + mistake, fmt::format("{} to {}: {}", counted(from, "rank"), to, told));
+    std::map<std::string, std::string> found;  // by mistake: of the first pair of numbers of ranks
+    for (const ReshardMistake& mistake : kReshardMistakes) {
+      const auto& pairs = m.entries(std::string("found ") + mistake.words);
+      if (!pairs.empty()) found[mistake.words] = pairs.begin()->second.get<std::string>();
     }
+    for (const auto& [mistake, words] : found) facts.emplace_back("planted: " + mistake, words);
     return facts;
   }
 
@@ -330,7 +319,6 @@ class Reshard : public Suite {
 
   ResumeConfig config_;
   std::vector<PlannedReshard> planned_;
-  ReshardTally tally_;
 };
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 
 #include "harness/base/counted.h"
@@ -52,45 +51,10 @@ std::string place_of(int64_t stop, const toy::Config& config) {
   return std::string(inside ? "inside an accumulation" : "after an update") + (edge ? ", at an epoch's edge" : "");
 }
 
-/// What the trials found together.
-class StopTally {
- public:
-  void named(const LostKind& lost) {
-    const std::lock_guard lock(mutex_);
-    // The earliest, so that it does not hang on which slot came first.
-    std::pair<int64_t, std::string> told{lost.step, lost.sentence};
-    const auto [at, added] = named_.try_emplace(lost.kind, told);
-    if (!added) at->second = std::min(at->second, told);
-  }
-  void compared(int64_t steps) {
-    const std::lock_guard lock(mutex_);
-    steps_ += steps;
-  }
-  std::vector<std::pair<std::string, std::string>> facts(std::size_t kinds, int64_t after) const {
-    std::vector<std::pair<std::string, std::string>> facts;
-    if (steps_ > 0)
-      facts.emplace_back("steps after a resumption, compared bit for bit",
-                         fmt::format("{}, {} after each", with_commas(steps_), after));
-    if (named_.empty()) return facts;
-    facts.emplace_back("kinds of state left out and named", fmt::format("{} of {}", named_.size(), kinds));
-    for (const auto& [kind, told] : named_) {
-      const std::string words = checkpoint::words_of(kind);
-      facts.emplace_back("left out: " + words,
-                         fmt::format("{} (step {})", told.second.substr(words.size() + 2), told.first));
-    }
-    return facts;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::pair<int64_t, std::string>> named_;  ///< by kind: step and sentence
-  int64_t steps_ = 0;
-};
-
 class StopWorker : public SuiteWorker {
  public:
-  StopWorker(const ResumeConfig& config, const toy::Config& toy, const std::vector<PlannedStop>& planned, StopTally& tally)
-      : config_(config), toy_(toy), planned_(planned), tally_(tally) {}
+  StopWorker(const ResumeConfig& config, const toy::Config& toy, const std::vector<PlannedStop>& planned)
+      : config_(config), toy_(toy), planned_(planned) {}
 
   std::vector<CaseResult> run(const Trial& trial) override {
     const PlannedStop& planned = plan_named(planned_, trial.name);
@@ -157,7 +121,7 @@ class StopWorker : public SuiteWorker {
     if (!seen.problem.empty()) return {kFailed, CaseVerdict::fault, 1, seen.problem};
     const int64_t step = first_difference(control.run.steps, seen.steps, 1, until);
     const std::vector<std::string> ends = end_differences(control.run.last(), seen.last());
-    tally_.compared(config_.after);
+    measured().add("steps", config_.after);
     const std::vector<LostKind> lost = diagnosed(toy, control, resumed_at, seen.steps);
     if (step < 0 && ends.empty() && lost.empty()) return {"same bits", CaseVerdict::good, 1, ""};
     if (step < 0 && ends.empty())
@@ -248,7 +212,7 @@ class StopWorker : public SuiteWorker {
               fmt::format("{}: the run parts in step {}; told was: {}", without, acts, told)};
     if (named != acting)
       return {"one of them not found", CaseVerdict::fault, 1, fmt::format("{}: told was only: {}", without, told)};
-    for (const LostKind& each : lost) tally_.named(each);
+    for (const LostKind& each : lost) measured().keep("left out " + each.kind, fmt::format("{:08}", each.step), each.sentence);
     if (planned.left_out.size() == 1) return {"named, in the first step where it acts", CaseVerdict::good, 1, ""};
     return {named.size() == planned.left_out.size() ? "named, each" : "one named, the other made no difference",
             CaseVerdict::good, 1, ""};
@@ -270,7 +234,6 @@ class StopWorker : public SuiteWorker {
   const ResumeConfig& config_;
   const toy::Config& toy_;
   const std::vector<PlannedStop>& planned_;
-  StopTally& tally_;
   int64_t kept_stop_ = -1, kept_until_ = -1;
   Control kept_;
 };
@@ -308,14 +271,30 @@ class Stops : public Suite {
   }
 
   std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override {
-    return std::make_unique<StopWorker>(config_, toy_, planned_, tally_);
+    return std::make_unique<StopWorker>(config_, toy_, planned_);
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    return tally_.facts(kinds_of(toy_).size(), config_.after);
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    std::vector<std::pair<std::string, std::string>> facts;
+    if (m.count("steps") > 0)
+      facts.emplace_back("steps after a resumption, compared bit for bit",
+                         fmt::format("{}, {} after each", with_commas(m.count("steps")), config_.after));
+    std::vector<std::string> kinds = kinds_of(toy_);
+    const std::size_t all = kinds.size();
+    std::erase_if(kinds, [&](const std::string& kind) { return m.entries("left out " + kind).empty(); });
+    if (kinds.empty()) return facts;
+    std::ranges::sort(kinds);
+    facts.emplace_back("kinds of state left out and named", fmt::format("{} of {}", kinds.size(), all));
+    for (const std::string& kind : kinds) {
+      const auto& [step, sentence] = *m.entries("left out " + kind).begin();  // the earliest
+      const std::string words = checkpoint::words_of(kind);
+      facts.emplace_back("left out: " + words,
+                         fmt::format("{} (step {})", sentence.get<std::string>().substr(words.size() + 2), std::stoll(step)));
+    }
+    return facts;
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {
         "The toy trainer's sums over rows and ranks are of whole numbers, so that stops inside an update cannot "
         "round "
@@ -368,7 +347,6 @@ class Stops : public Suite {
   ResumeConfig config_;
   toy::Config toy_;
   std::vector<PlannedStop> planned_;
-  StopTally tally_;
 };
 
 }  // namespace

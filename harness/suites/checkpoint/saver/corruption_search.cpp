@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 
 #include "harness/base/counted.h"
 #include "harness/lib/checkpoint/names.h"
@@ -82,19 +81,19 @@ class CorruptionSearch final : public Search {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    return {{"bits flipped, one at a time", with_commas(flips_)},
-            {"lengths to which a file was cut", with_commas(cuts_)},
-            {"blocks and files exchanged, stale, zeroed, missing or longer", with_commas(parts_)},
-            {"fields changed or taken away", with_commas(fields_)},
-            {"bad inputs", with_commas(inputs_)},
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"bits flipped, one at a time", with_commas(m.count("flips"))},
+            {"lengths to which a file was cut", with_commas(m.count("cuts"))},
+            {"blocks and files exchanged, stale, zeroed, missing or longer", with_commas(m.count("parts"))},
+            {"fields changed or taken away", with_commas(m.count("fields"))},
+            {"bad inputs", with_commas(m.count("inputs"))},
             {"damaged in all", fmt::format("{}; refused, or the older one loaded and said so: {}",
-                                           with_commas(flips_ + cuts_ + parts_ + fields_ + inputs_), with_commas(noticed_))},
-            {"forged with every seal made anew, and accepted", with_commas(forged_)},
-            {"clean loads", fmt::format("{}, with a word about damage: {}", with_commas(clean_), with_commas(alarms_))}};
+                                           with_commas(m.count("flips") + m.count("cuts") + m.count("parts") + m.count("fields") + m.count("inputs")), with_commas(m.count("noticed")))},
+            {"forged with every seal made anew, and accepted", with_commas(m.count("forged"))},
+            {"clean loads", fmt::format("{}, with a word about damage: {}", with_commas(m.count("clean")), with_commas(m.count("alarms")))}};
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"What counts: the damaged checkpoint is refused and named, the older one is loaded and that is said, or, where only "
             "a pointer is damaged, the newest is loaded and that is said.",
             "A forger who makes the manifest's seal and the commit record anew changes what no file repeats, as a value; hashes "
@@ -109,9 +108,9 @@ class CorruptionSearch final : public Search {
 
   void count(const Judgement& judgement) {
     if (judgement.outcome == "forged throughout, accepted")
-      ++forged_;
+      measured().add("forged");
     else if (!judgement.fault)
-      ++noticed_;
+      measured().add("noticed");
   }
 
   Planned flips(const std::string& path, std::size_t begin, std::size_t end) {
@@ -129,7 +128,7 @@ class CorruptionSearch final : public Search {
         const Judgement judgement = corrupt_fixture_.judge(disk, CorruptFixture::look_at(path));
         counts.add(judgement, fmt::format("Bit {} of byte {} of {} is flipped", bit % 8, bit / 8, file));
         count(judgement);
-        ++flips_;
+        measured().add("flips");
       }
       return counts.take();
     };
@@ -149,7 +148,7 @@ class CorruptionSearch final : public Search {
         const Judgement judgement = corrupt_fixture_.judge(disk, CorruptFixture::look_at(path));
         counts.add(judgement, fmt::format("{} is cut to {} bytes", file, length));
         count(judgement);
-        ++cuts_;
+        measured().add("cuts");
       }
       return counts.take();
     };
@@ -158,14 +157,14 @@ class CorruptionSearch final : public Search {
 
   std::vector<Planned> damages(std::string_view kind, const std::vector<Damage>& all) {
     std::vector<Planned> trials;
-    std::atomic<int64_t>& counter = kind == "field" ? fields_ : kind == "input" ? inputs_ : parts_;
+    const std::string counter = kind == "field" ? "fields" : kind == "input" ? "inputs" : "parts";
     for (const Damage& damage : all) {
       Planned planned;
       planned.trial = {damage.name, damage.failure, damage.place, 0.001};
-      planned.run = [this, damage, &counter] {
+      planned.run = [this, damage, counter] {
         const Judgement judgement = damage.judge(corrupt_fixture_);
         count(judgement);
-        ++counter;
+        measured().add(counter);
         return std::vector<CaseResult>{case_of(judgement, damage.words)};
       };
       trials.push_back(std::move(planned));
@@ -195,10 +194,10 @@ class CorruptionSearch final : public Search {
         const std::vector<LoadOutcome> loaded = load_scheduled(disk, ranks, name);
         Judgement judgement = judge_load(contents, {{how.content, how.ranks, true}}, false, loaded);
         const bool alarm = judgement.fault || !saved.told[0] || !loaded[0].refused.empty() || !loaded[0].remarks.empty();
-        if (alarm) ++alarms_;
+        if (alarm) measured().add("alarms");
         if (alarm && !judgement.fault) judgement = {"false alarm", true, "a clean load tells of damage"};
         counts.add(judgement, fmt::format("{} ranks load {}, which {} saved", ranks, own, counted(how.ranks, "rank")));
-        ++clean_;
+        measured().add("clean");
       }
       return counts.take();
     };
@@ -228,8 +227,6 @@ class CorruptionSearch final : public Search {
 
   const SaverConfig config_;
   const CorruptFixture corrupt_fixture_;
-  std::atomic<int64_t> flips_ = 0, cuts_ = 0, parts_ = 0, fields_ = 0, inputs_ = 0, noticed_ = 0, forged_ = 0, clean_ = 0,
-                       alarms_ = 0;
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <set>
@@ -94,17 +93,17 @@ class ErrorSearch final : public Search {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    return {{"errors, one at a time", with_commas(errors_)},
-            {"of these the save came to its end all the same", with_commas(committed_)},
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"errors, one at a time", with_commas(m.count("errors"))},
+            {"of these the save came to its end all the same", with_commas(m.count("committed"))},
             {"of these the save failed, with the same words on all ranks, and the next one of the same ranks succeeded",
-             with_commas(failed_)},
-            {"saves through slow files", with_commas(slow_)},
-            {"operations that never returned", fmt::format("{}, {} of them of processes that stopped", with_commas(hangs_ + stops_),
-                                                           with_commas(stops_))}};
+             with_commas(m.count("failed"))},
+            {"saves through slow files", with_commas(m.count("slow"))},
+            {"operations that never returned", fmt::format("{}, {} of them of processes that stopped", with_commas(m.count("hangs") + m.count("stops")),
+                                                           with_commas(m.count("stops")))}};
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {fmt::format("Time is the scheduler's: a slow operation takes {:g} of the deadline without anybody's waiting for it. A "
                         "process that stops is given up on after 0.3 s of the machine's.",
                         kSlow)};
@@ -153,7 +152,7 @@ class ErrorSearch final : public Search {
       if (mended && !told) return {"save failed", true, "it was to be mended; the save fails: " + told.problem};
       if (!end.ended[rank] && !told && told.problem.empty()) return {"silent", true, "the save fails without a word"};
       const bool counts = rank == 0 && !waits && how.script.injected != scheduler::InjectedFault::slow && how.planted.skipped_gather.empty();
-      if (counts) ++(told ? committed_ : failed_);
+      if (counts) measured().add(told ? "committed" : "failed");
     }
     const Judgement judgement = judge_disk(disk, *setting.scene, setting.ranks, known, none_may, contents_);
     return judgement.fault || waits ? judgement : judge_then(setting, how, judgement);
@@ -224,7 +223,7 @@ class ErrorSearch final : public Search {
       planned.trial = {fmt::format("{}:{}:{}-ranks:rank-{}:op-{}", failing.name, setting.scene->name, setting.ranks, rank, at),
                        std::string(failing.words), std::string(checkpoint::name_of(kind)), 0.002 * setting.ranks};
       planned.run = [this, &setting, &failing, rank, at] {
-        ++errors_;
+        measured().add("errors");
         const SaveCase how = failing_case(setting, failing, rank, at, {});
         return std::vector<CaseResult>{case_at(setting, how, failing.mended, words_of_case(setting, how, failing.words))};
       };
@@ -243,7 +242,7 @@ class ErrorSearch final : public Search {
       slow.trial = {fmt::format("slow:{}:{}-ranks:rank-{}", setting.scene->name, setting.ranks, rank), "slow", "every operation",
                     0.002 * setting.ranks};
       slow.run = [this, &setting, how] {
-        ++slow_;
+        measured().add("slow");
         return std::vector<CaseResult>{case_at(setting, how, true, words_of_case(setting, how, "and all after it are slow"))};
       };
       all.push_back(std::move(slow));
@@ -253,7 +252,7 @@ class ErrorSearch final : public Search {
         hang.trial = {fmt::format("hang:{}:{}-ranks:rank-{}:op-{}", setting.scene->name, setting.ranks, rank, at), "never returns",
                       std::string(checkpoint::name_of(kinds[at])), 0.002 * setting.ranks};
         hang.run = [this, &setting, how] {
-          ++hangs_;
+          measured().add("hangs");
           return std::vector<CaseResult>{case_at(setting, how, false, words_of_case(setting, how, "never returns"))};
         };
         all.push_back(std::move(hang));
@@ -280,7 +279,7 @@ class ErrorSearch final : public Search {
       planned.trial = {fmt::format("stopped:{}:rank-{}:{}", setting.scene->name, point.rank, name_of(point)), "process stopped",
                        std::string(checkpoint::name_of(point.kind)), 0.4};
       planned.run = [this, &setting, point, own = folder + "/" + planned.trial.name] {
-        ++stops_;
+        measured().add("stops");
         const Judgement judgement = judge_process_stop(own, *setting.disk, *setting.scene, 2, point, contents_);
         if (!judgement.fault) std::filesystem::remove_all(own);
         return std::vector<CaseResult>{case_of(
@@ -316,7 +315,6 @@ class ErrorSearch final : public Search {
   const SaverConfig config_;
   Contents contents_;
   std::vector<std::unique_ptr<Setting>> settings_;
-  std::atomic<int64_t> errors_ = 0, committed_ = 0, failed_ = 0, slow_ = 0, hangs_ = 0, stops_ = 0;
 };
 
 }  // namespace

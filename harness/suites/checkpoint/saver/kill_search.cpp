@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <filesystem>
 #include <map>
 
@@ -91,7 +90,7 @@ class KillSearch final : public Search {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts;
     int64_t points = 0, processes = 0;
     std::map<int, std::pair<int64_t, int64_t>> by_ranks;
@@ -110,12 +109,12 @@ class KillSearch final : public Search {
     }
     facts.emplace_back("kill points in place, on a disk in memory",
                        fmt::format("{}, each with the victim first and last to go on: {} saves", with_commas(points),
-                                   with_commas(cases_)));
+                                   with_commas(m.count("cases"))));
     facts.emplace_back("kill points of processes, SIGKILL on the machine's disk", with_commas(processes));
     return facts;
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {
         "A rank that ends in place does nothing from its operation on, its files are closed and its lock is gone; the others "
         "see at once that it ended. A killed process leaves its pages to the system: what a power loss takes is searched by "
@@ -167,7 +166,7 @@ class KillSearch final : public Search {
                         : order.front() == point.rank ? "ahead of the others"
                                                       : "behind the others");
         cases.push_back(case_at(sweep, how, words, contents_));
-        ++cases_;
+        measured().add("cases");
       }
       return cases;
     };
@@ -253,7 +252,6 @@ class KillSearch final : public Search {
   const SaverConfig config_;
   Contents contents_;
   std::vector<std::unique_ptr<Sweep>> sweeps_;
-  std::atomic<int64_t> cases_ = 0;
 };
 
 }  // namespace

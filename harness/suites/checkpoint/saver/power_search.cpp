@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "harness/base/counted.h"
@@ -77,21 +76,21 @@ class PowerSearch final : public Search {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts;
-    facts.emplace_back("distinct disks", with_commas(static_cast<int64_t>(distinct_.size())));
+    facts.emplace_back("distinct disks", with_commas(static_cast<int64_t>(m.entries("distinct").size())));
     for (const DiskModel model : kDiskModels)
       facts.emplace_back(fmt::format("loads of disks that need no less than: {}", words_of(model)),
-                         with_commas(by_model_[static_cast<std::size_t>(model)]));
+                         with_commas(m.count(std::string(name_of(model)))));
     facts.emplace_back("moments at which the power goes",
                        fmt::format("{} under three models, at {} of them every way that the model allows, at the others a part",
-                                   with_commas(moments_), with_commas(whole_moments_)));
-    facts.emplace_back("saves that were told to be committed before the power went, and are lost", with_commas(lost_));
-    facts.emplace_back("loads that took what no save had saved", with_commas(silent_));
+                                   with_commas(m.count("moments")), with_commas(m.count("whole moments"))));
+    facts.emplace_back("saves that were told to be committed before the power went, and are lost", with_commas(m.count("lost")));
+    facts.emplace_back("loads that took what no save had saved", with_commas(m.count("silent")));
     return facts;
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"A disk is labelled with the most that a file system may promise where it can still be left. Torn: a write is there "
             "up to, or from, any multiple of 512 bytes of its file, those of 4,096 among them.",
             fmt::format("Where a moment allows more than {} disks: all with one thing lost, all with one thing left, pairs of "
@@ -165,8 +164,8 @@ class PowerSearch final : public Search {
         bool every = false;
         const std::vector<Remains> ways = disk.ways(most_ways(), moment, every);
         if (at == model) {
-          ++moments_;
-          if (every) ++whole_moments_;
+          measured().add("moments");
+          if (every) measured().add("whole moments");
         }
         for (const Remains& remains : ways) {
           const std::string hash = disk.hash(remains);
@@ -226,13 +225,10 @@ class PowerSearch final : public Search {
       explore(recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string& hash,
                                    bool told) {
         const Judgement judgement = judge(recorded, *disk.disk(remains), told);
-        {
-          const std::lock_guard lock(mutex_);
-          distinct_.insert(hash);
-        }
-        ++by_model_[static_cast<std::size_t>(model)];
-        if (judgement.fault && told) ++lost_;
-        if (judgement.outcome == "silent" || judgement.outcome == "mixed") ++silent_;
+        measured().keep("distinct", hash);
+        measured().add(std::string(name_of(model)));
+        if (judgement.fault && told) measured().add("lost");
+        if (judgement.outcome == "silent" || judgement.outcome == "mixed") measured().add("silent");
         if (count_alike(results, judgement.outcome, judgement.verdict())) return true;
         if (judgement.fault)
           results.push_back(fault_of(recorded, model, judgement, moment, disk.lost(remains), told));
@@ -277,9 +273,6 @@ class PowerSearch final : public Search {
   const SaverConfig config_;
   Contents contents_;
   std::vector<std::unique_ptr<Recorded>> recorded_;
-  std::mutex mutex_;
-  std::set<std::string> distinct_;
-  std::atomic<int64_t> by_model_[3] = {}, moments_ = 0, whole_moments_ = 0, lost_ = 0, silent_ = 0;
 };
 
 }  // namespace

@@ -33,8 +33,8 @@ class SaverSuite final : public Suite {
     return planned_.trials();
   }
   std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override { return planned_.worker(); }
-  std::vector<std::pair<std::string, std::string>> facts() const override { return search_->facts(); }
-  std::vector<std::string> notes() const override { return search_->notes(); }
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return search_->facts(m); }
+  std::vector<std::string> notes(const Measurements& m) const override { return search_->notes(m); }
 
  private:
   std::unique_ptr<Search> search_;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 
 #include "harness/base/counted.h"
@@ -66,16 +65,16 @@ class ScheduleSearch final : public Search {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
-    return {{"schedules", with_commas(singles_of_two_ + doubles_ + singles_of_three_)},
-            {"single preemptions of two writers", with_commas(singles_of_two_)},
-            {"double preemptions of two writers", with_commas(doubles_)},
-            {"single preemptions of three writers", with_commas(singles_of_three_)},
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    return {{"schedules", with_commas(m.count("singles_of_two") + m.count("doubles") + m.count("singles_of_three"))},
+            {"single preemptions of two writers", with_commas(m.count("singles_of_two"))},
+            {"double preemptions of two writers", with_commas(m.count("doubles"))},
+            {"single preemptions of three writers", with_commas(m.count("singles_of_three"))},
             {"operations before which a writer stopped",
-             fmt::format("{} of {}", with_commas(stopped_), with_commas(seen_))}};
+             fmt::format("{} of {}", with_commas(m.count("stopped")), with_commas(seen_))}};
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"Writers share a disk in memory, and one of them goes on at a time. A writer that waits for another at a collective "
             "gives the turn away by itself."};
   }
@@ -114,9 +113,9 @@ class ScheduleSearch final : public Search {
                      family.doubles ? 0.02 : 0.002};
     planned.run = [this, family, at] {
       std::vector<CaseResult> results;
-      ++stopped_;
+      measured().add("stopped");
       run_family(family, at, {}, [&](const scheduler::Schedule& schedule, const WriterRaceEnd& end, bool is_double) {
-        ++(is_double ? doubles_ : family.writer_race->processes() == 2 ? singles_of_two_ : singles_of_three_);
+        measured().add(is_double ? "doubles" : family.writer_race->processes() == 2 ? "singles_of_two" : "singles_of_three");
         if (end.judgement.fault) {
           results.push_back(fault_of(*family.writer_race, schedule, {}, end.judgement));
           return true;
@@ -187,7 +186,6 @@ class ScheduleSearch final : public Search {
   Contents contents_;
   std::map<const WriterRace*, std::unique_ptr<MemoryStorage>> disks_;
   int64_t seen_ = 0;
-  std::atomic<int64_t> singles_of_two_ = 0, doubles_ = 0, singles_of_three_ = 0, stopped_ = 0;
 };
 
 }  // namespace

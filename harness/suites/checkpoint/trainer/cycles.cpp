@@ -59,7 +59,7 @@ class Cycles : public Experiment {
     return {std::move(cycles), good("end equal")};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
     return {{"kill-and-restart cycles of a run of 4 ranks",
              fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject_.cycles, kCycleEvery,
                          kKeep)}};

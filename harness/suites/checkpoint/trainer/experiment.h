@@ -30,7 +30,7 @@ class Experiment {
   /// where two of them differ.
   virtual std::vector<Trial> trials(Bench& bench) = 0;
   virtual std::vector<CaseResult> run(const Trial& trial, Bench& bench) const = 0;
-  virtual std::vector<std::pair<std::string, std::string>> facts() const { return {}; }
+  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
 };
 
 struct ExperimentKind {

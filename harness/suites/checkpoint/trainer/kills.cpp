@@ -127,7 +127,7 @@ class Kills : public Experiment {
     return {good(kept.newest() == older ? "old, end equal" : "new, end equal")};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
     return {{"operations of saves at which ranks were killed", fmt::format("{} of {}", points_.size(), all_)}};
   }
 

@@ -70,7 +70,7 @@ class LeftOut : public Experiment {
     return {fault("another name", fmt::format("{} was {}; the run says: {}", words, how, said))};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
     return {{"kinds of state that the trainer saves", std::to_string(kinds_)}};
   }
 

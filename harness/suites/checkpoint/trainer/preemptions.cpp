@@ -80,7 +80,7 @@ class Preemptions : public Experiment {
     return {good("saved within the grace, end equal")};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
     return {{"signals", fmt::format("{}, half of them to a run that saves asynchronously", planned_.size())}};
   }
 

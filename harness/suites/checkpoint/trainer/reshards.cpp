@@ -60,7 +60,7 @@ class Reshards : public Experiment {
     return {good("bit-equal")};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
     return {{"pairs of world sizes", fmt::format("{} of {{{}}}²", planned_.size(), fmt::join(kWorlds, ", "))}};
   }
 

@@ -7,6 +7,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/run/identity.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/suites/checkpoint/trainer/restarts_config.h"
 
 namespace lockstep {
@@ -37,6 +38,8 @@ class TrainerSuite : public Suite {
 
   std::string subject() const override { return fmt::format("checkpoints of {}, real ranks", config_.cell); }
 
+  std::string identity() const override { return canonical_json(config_.subject.config); }
+
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines;
     for (const ExperimentKind& kind : experiment_kinds()) {
@@ -62,15 +65,15 @@ class TrainerSuite : public Suite {
     return std::make_unique<Worker>(experiments_, bench_of(run, fmt::format("slot-{}", slot)));
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> all;
     for (const auto& [name, experiment] : experiments_) {
-      for (auto& fact : experiment->facts()) all.push_back(std::move(fact));
+      for (auto& fact : experiment->facts(m)) all.push_back(std::move(fact));
     }
     return all;
   }
 
-  std::vector<std::string> notes() const override {
+  std::vector<std::string> notes(const Measurements&) const override {
     return {"A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
             "trials.",
             "Saves stand between two steps: a position within a step's accumulation is never saved, so none can be lost."};

@@ -64,7 +64,7 @@ class Resumes : public Experiment {
     return {good(fmt::format("{} further steps bit-equal", kResumeFurther))};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts() const override {
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
     return {{"steps at which a run was stopped", fmt::format("1 to {}, each once and twice in a row", subject_.resume_steps)},
             {"uninterrupted runs that agreed", "2 of 2, byte for byte"}};
   }

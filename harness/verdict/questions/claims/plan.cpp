@@ -22,7 +22,7 @@ SchemaJson condition_schema() {
   for (const char* key :
        {"outcome", "value", "ratio", "gradient", "mechanism", "rule", "metric", "against", "of", "to",
         "group", "at", "certified", "samples", "draws", "first", "timing", "where", "cause",
-        "laboratory", "failure", "place", "written"}) {
+        "suite", "laboratory", "failure", "place", "written"}) {
     condition["properties"][key] = text;
   }
   for (const char* key : {"is", "gives", "are"}) condition["properties"][key] = word_list;

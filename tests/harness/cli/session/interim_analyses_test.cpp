@@ -63,7 +63,7 @@ class InterimAnalyses : public testing::Test {
       now_ += 1;
       ++launched_.back();
       if (run.cell == fails_) {
-        report.failures.push_back({run.id, "died", 0, 1, "", "", {}});
+        report.failures.push_back({run.id, FailureKind::died, 0, 1, "", "", {}});
         continue;
       }
       ++report.finished;

@@ -9,7 +9,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 RankFailure dead(const std::string& run) {
-  return {run, "died", 1, 17, "all_gather loss.actions", "killed by signal 9 (SIGKILL)", {"one", "two"}};
+  return {run, FailureKind::died, 1, 17, "all_gather loss.actions", "killed by signal 9 (SIGKILL)", {"one", "two"}};
 }
 
 TEST(FailureBlock, SaysWhatWhereAndHowToRepeatIt) {

@@ -27,7 +27,7 @@ uint64_t fnv(const std::vector<int64_t>& values) {
 
 /// Lines of what PyTorch answered, as make_sampler_golden.py wrote them.
 std::vector<std::istringstream> golden(const std::string& kind) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/harness/data/sampler_golden.txt");
+  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/harness/lib/data/sampler_golden.txt");
   std::vector<std::istringstream> cases;
   for (std::string line; std::getline(file, line);) {
     if (line.rfind(kind + " ", 0) == 0) cases.emplace_back(line.substr(kind.size() + 1));

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <stdexcept>
 
 #include "harness/base/errors.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +36,7 @@ class MadeUp : public Suite {
       explicit Worker(MadeUp& suite) : suite(suite) {}
       std::vector<CaseResult> run(const Trial& trial) override {
         ++suite.ran;
+        measured().add("ran");
         const int number = std::stoi(trial.name.substr(1));
         if (number == suite.throws_at) throw MachineError("the disk is gone");
         if (number == suite.stops_at) suite.stop = 1;
@@ -48,8 +51,10 @@ class MadeUp : public Suite {
     return std::make_unique<Worker>(*this);
   }
 
-  std::vector<SuiteTable> tables() const override { return {{"trials", "", {{"ran", "", true}}, {{{std::to_string(ran)}}}, false}}; }
-  std::vector<SuiteChart> charts() const override { return {{"by number", "", {}, {}, false, {}, {{"", {}}}}}; }
+  std::vector<SuiteTable> tables(const Measurements& m) const override {
+    return {{"trials", "", {{"ran", "", true}}, {{{std::to_string(m.count("ran"))}}}, false}};
+  }
+  std::vector<SuiteChart> charts(const Measurements&) const override { return {{"by number", "", {}, {}, false, {}, {{"", {}}}}}; }
 
   std::atomic<int> workers = 0, ran = 0;
   int throws_at = -1, stops_at = -1, planted_at = -1;
@@ -149,6 +154,75 @@ TEST(RunTrials, IsInterruptedBetweenTrials) {
   const TrialsDone done = run(suite, 1);
   EXPECT_TRUE(done.interrupted);
   EXPECT_EQ(done.result.trials, 3) << "the one that was stopped does not count";
+}
+
+/// The measurements of both calls are in the tables of the second one.
+TEST(RunTrials, GoesOnWhereAnInterruptedCallWas) {
+  const support::TempFolder folder;
+  const std::string path = folder / kTrialJournal;
+  TrialOptions options;
+  MadeUp stopped, going_on, whole;
+  stopped.stops_at = 12;
+  {
+    TrialJournal journal(path, "key");
+    options.journal = &journal;
+    EXPECT_TRUE(run(stopped, 1, "", options).interrupted);
+  }
+  EXPECT_EQ(recorded_trials(folder.path()), 12);
+  TrialJournal journal(path, "key");
+  options.journal = &journal;
+  const TrialsDone done = run(going_on, 3, "", options);
+  EXPECT_EQ(done.recorded, 11) << "of trial 9 nothing could be said: it runs again";
+  EXPECT_EQ(going_on.ran, 29);
+  EXPECT_FALSE(done.interrupted);
+  const SuiteResult expected = run(whole, 1).result;
+  EXPECT_EQ(lines_of(done.result), lines_of(expected));
+  EXPECT_EQ(done.result.faults, expected.faults);
+  EXPECT_THAT(done.result.tables[0].rows[0].cells, ElementsAre("40"));
+}
+
+TEST(TrialJournal, IsBegunAnewWhereItIsOfOtherSettingsOrCameToItsEnd) {
+  const support::TempFolder folder;
+  const std::string path = folder / kTrialJournal;
+  TrialRecord record{"t1", {{"torn", CaseVerdict::fault, 2, "who did what", {{"rank 0", "write", "killed"}}}}};
+  record.measured.at_least("ulp", 0.1);
+  record.measured.sample("seconds", 1.0 / 3);
+  record.measured.keep("rows", "a", {1, 2});
+  { TrialJournal(path, "key").append(record); }
+  {
+    const TrialJournal again(path, "key");
+    ASSERT_NE(again.find("t1"), nullptr);
+    EXPECT_EQ(again.find("t1")->cases[0].timeline[0].mark, "killed");
+    EXPECT_EQ(again.find("t1")->measured.to_json(), record.measured.to_json());
+  }
+  EXPECT_EQ(TrialJournal(path, "another key").find("t1"), nullptr);
+  { TrialJournal(path, "key").append(record); }
+  EXPECT_EQ(TrialJournal(path, "key", true).find("t1"), nullptr) << "--fresh";
+  {
+    TrialJournal journal(path, "key");
+    journal.append(record);
+    journal.end();
+  }
+  EXPECT_EQ(TrialJournal(path, "key").find("t1"), nullptr) << "a call that came to its end is not gone on with";
+}
+
+/// A process that is killed while it writes leaves half a line.
+TEST(TrialJournal, LeavesOutALineThatIsCutShort) {
+  const support::TempFolder folder;
+  const std::string path = folder / kTrialJournal;
+  {
+    TrialJournal journal(path, "key");
+    journal.append({"t1"});
+    journal.append({"t2"});
+  }
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 5);
+  {
+    TrialJournal journal(path, "key");
+    EXPECT_NE(journal.find("t1"), nullptr);
+    EXPECT_EQ(journal.find("t2"), nullptr);
+    journal.append({"t3"});
+  }
+  EXPECT_NE(TrialJournal(path, "key").find("t3"), nullptr);
 }
 
 TEST(RunTrials, SaysHowFarItIs) {

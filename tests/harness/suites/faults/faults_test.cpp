@@ -55,7 +55,7 @@ TEST(FaultsSuite, NamesADeathAStopAWrongCallANumberAndAFlippedBit) {
 }
 
 TEST(FaultsSuite, IsSilentOnTheirTwins) {
-  for (const char* trial : {"twin:kill:1:0", "twin:wrong_size:2:0", "twin:nan:1:0"}) {
+  for (const char* trial : {"control:kill:1:0", "control:wrong_size:2:0", "control:nan:1:0"}) {
     EXPECT_EQ(run_config("  threshold_s: 0.5\n", trial).trials, 1) << trial;
   }
 }
@@ -75,7 +75,7 @@ TEST(FaultKinds, AreManyAndEachHasItsTwinAndItsWords) {
   std::set<std::string_view> names;
   for (const FaultKind& kind : fault_kinds()) {
     EXPECT_TRUE(names.insert(kind.name).second) << kind.name;
-    EXPECT_FALSE(kind.wrong.empty() || kind.twin.empty() || kind.says.empty()) << kind.name;
+    EXPECT_FALSE(kind.wrong.empty() || kind.control.empty() || kind.says.empty()) << kind.name;
   }
   EXPECT_GE(names.size(), 36U);
 }
@@ -96,7 +96,7 @@ TEST(FaultJudge, CallsAFaultMissedThatNobodySpokeOf) {
   order.kind = "flip_weight";
   const FaultKind& kind = *find_fault_kind("flip_weight");
   EXPECT_EQ(judge_wrong(kind, order, played, said_of(played, {}, {})).outcome, "missed");
-  EXPECT_EQ(judge_twin(kind, order, played, said_of(played, {}, {})).outcome, "silent");
+  EXPECT_EQ(judge_control(kind, order, played, said_of(played, {}, {})).outcome, "silent");
 }
 
 TEST(FaultJudge, WantsTheRightRankAndTheRightWords) {
@@ -115,7 +115,7 @@ TEST(FaultJudge, WantsTheRightRankAndTheRightWords) {
   EXPECT_EQ(judge_wrong(kind, order, played, said_of(played, {}, {})).outcome, "named");
   played.left_behind = {"process 17 (S)"};
   EXPECT_EQ(judge_wrong(kind, order, played, said_of(played, {}, {})).outcome, "left behind");
-  EXPECT_EQ(judge_twin(kind, order, played, said_of(played, {}, {})).outcome, "false alarm");
+  EXPECT_EQ(judge_control(kind, order, played, said_of(played, {}, {})).outcome, "false alarm");
 }
 
 TEST(FaultJudge, NamesStepRankTensorAndElementWhereRecordsPart) {

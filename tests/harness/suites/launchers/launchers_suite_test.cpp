@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "harness/suites/launchers/heard.h"
+#include "harness/suites/launchers/answers.h"
 #include "harness/suites/launchers/launchers.h"
 #include "harness/suites/launchers/words.h"
 #include "tests/support/suite_run.h"
@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 SuiteResult run(const std::string& section, const std::string& only = "") {
-  return support::run_tried(launchers_suite(), "name: slice\nlaboratory: launchers\nstarters: {" + section + "}\n", only);
+  return support::run_tried(launchers_suite(), "name: slice\nsuite: launchers\nlaunchers: {" + section + "}\n", only);
 }
 
 TEST(LaunchersSuite, IsSilentWithoutAMistake) {
@@ -66,13 +66,15 @@ TEST(LaunchersSuite, HasNoTableOfWhatWasNotAsked) {
   EXPECT_TRUE(run("", "planted:half").tables.empty());
 }
 
-TEST(Hearing, MarksWhatIsWrong) {
-  launchers::Hearing hearing;
-  hearing.expect({"every launcher", "torchrun"});
-  hearing.heard({"every launcher", "torchrun"}, {4, 0});
-  hearing.heard({"every launcher", "torchrun"}, {6, 2, "rank 1 is taken for rank 0"});
-  hearing.heard_each("torchrun", {{"0/2, 0, GPU 0", false}, {"0/2, 0, GPU 0", true}});
-  const std::vector<SuiteTable> tables = hearing.tables();
+TEST(Answers, MarkWhatIsWrong) {
+  Measurements m;
+  const MeasuredTrial trial(m);
+  launchers::Answers answers;
+  answers.expect({"every launcher", "torchrun"});
+  launchers::Answers::answered({"every launcher", "torchrun"}, {4, 0});
+  launchers::Answers::answered({"every launcher", "torchrun"}, {6, 2, "rank 1 is taken for rank 0"});
+  launchers::Answers::answered_by_rank("torchrun", {{"0/2, 0, GPU 0", false}, {"0/2, 0, GPU 0", true}});
+  const std::vector<SuiteTable> tables = answers.tables(m);
   ASSERT_EQ(tables.size(), 2U);
   EXPECT_THAT(tables[0].rows[0].cells, ElementsAre("every launcher", "torchrun", "2", "10", "2", "rank 1 is taken for rank 0"));
   EXPECT_EQ(tables[0].rows[0].verdict, CaseVerdict::fault);
@@ -82,9 +84,13 @@ TEST(Hearing, MarksWhatIsWrong) {
 }
 
 TEST(LaunchersSuite, RefusesWhatItDoesNotKnow) {
-  EXPECT_THAT(support::problem_of(launchers_suite(), "name: x\nlaboratory: launchers\nstarters: {most_node: 3}\n"),
-              AllOf(HasSubstr("tried.yaml:3:12"), HasSubstr("most_nodes")));
-  EXPECT_THAT(support::problem_of(launchers_suite(), "name: x\nlaboratory: launchers\nstarters: {most_nodes: 0}\n"), HasSubstr("tried.yaml:3:"));
+  EXPECT_THAT(support::problem_of(launchers_suite(), "name: x\nsuite: launchers\nlaunchers: {most_node: 3}\n"),
+              AllOf(HasSubstr("tried.yaml:3:13"), HasSubstr("most_nodes")));
+  EXPECT_THAT(support::problem_of(launchers_suite(), "name: x\nsuite: launchers\nlaunchers: {most_nodes: 0}\n"), HasSubstr("tried.yaml:3:"));
+}
+
+TEST(LaunchersSuite, IsReadByItsOldNameToo) {
+  EXPECT_EQ(support::run_tried(launchers_suite(), "name: x\nlaboratory: starters\nstarters: {most_nodes: 2, planted: false}\n", "devices:given").faults, 0);
 }
 
 TEST(Placement, NumbersRanksNodeByNode) {

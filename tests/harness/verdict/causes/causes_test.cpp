@@ -298,7 +298,7 @@ TEST(CausePages, EveryCodeHasOnePageAndEveryPageSaysWhatItMust) {
 }
 
 TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
-  const auto code = [](const std::string& kind, const std::string& message) {
+  const auto code = [](FailureKind kind, const std::string& message) {
     Failure failure;
     failure.kind = kind;
     failure.message = message;

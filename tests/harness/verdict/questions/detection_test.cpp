@@ -316,13 +316,13 @@ TEST(DetectionScore, AnAlarmOrACauseOnACleanPairFails) {
 
 TEST(DetectionScore, ValuesThatAreNotFiniteAreFoundAndALostRunIsNot) {
   Trials trials;
-  for (const char* kind : {"nonfinite", "lost"}) {
+  for (const FailureKind kind : {FailureKind::nonfinite, FailureKind::lost}) {
     CellResult& cell = trials.of_mutant("flip_bit", 0);
     cell.verdict = VerdictKind::failed;
     cell.mechanism.reset();
     cell.failure.emplace();
     cell.failure->kind = kind;
-    EXPECT_EQ(row_of(*trials.score().detection, "flip_bit").caught, kind == std::string("lost") ? 9 : 10)
+    EXPECT_EQ(row_of(*trials.score().detection, "flip_bit").caught, kind == FailureKind::lost ? 9 : 10)
         << kind;
   }
 }

@@ -15,14 +15,14 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-CellResult cell(VerdictKind verdict, bool as_expected, const std::string& failure = "") {
+CellResult cell(VerdictKind verdict, bool as_expected, std::optional<FailureKind> failure = std::nullopt) {
   CellResult c;
   c.scenario = "cell";
   c.verdict = verdict;
   c.as_expected = as_expected;
-  if (!failure.empty()) {
+  if (failure) {
     c.failure.emplace();
-    c.failure->kind = failure;
+    c.failure->kind = *failure;
   }
   return c;
 }

@@ -32,13 +32,13 @@ class Outcomes : public testing::Test {
     }
   }
   Outcome judge() const { return judge_outcome({"8x3 local", "1x24 global", cell_, reference_, primary_}); }
-  std::pair<std::string, std::string> error() const {
+  std::pair<std::optional<FailureKind>, std::string> error() const {
     try {
       judge();
     } catch (const OutcomeError& e) {
       return {e.kind(), e.what()};
     }
-    return {"none", ""};
+    return {};
   }
 
   MetricsBySeed cell_, reference_;
@@ -237,10 +237,10 @@ TEST_F(Outcomes, NaNInAnotherMetricIsNamedAndNotCompared) {
 TEST_F(Outcomes, AMissingMetricIsRefused) {
   plant("accuracy_24", 0.0, 0.01);
   cell_[2].erase("accuracy_24");
-  EXPECT_EQ(error().first, "unmeasured");
+  EXPECT_EQ(error().first, FailureKind::unmeasured);
   EXPECT_THAT(error().second, HasSubstr("8x3 local: seeds 2 have no accuracy_24"));
   primary_.metric = "accuracy_7";
-  EXPECT_EQ(error().first, "unmeasured");
+  EXPECT_EQ(error().first, FailureKind::unmeasured);
 }
 
 TEST_F(Outcomes, AMetricOfOneArmAloneIsNotCompared) {

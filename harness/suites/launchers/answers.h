@@ -2,8 +2,6 @@
 // What processes took themselves for, by question and launcher: the tables of the report.
 
 #include <cstdint>
-#include <map>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -17,7 +15,7 @@ struct Asked {
 };
 
 /// What came of one placement.
-struct Heard {
+struct Answer {
   int64_t processes = 0, wrong = 0;
   std::string first_wrong = {};  ///< a sentence; empty: none was
 };
@@ -28,26 +26,20 @@ struct Said {
   bool wrong = false;
 };
 
-/// Gathers answers of trials that end on any thread, in any order.
-class Hearing {
+/// What trials ask, and the tables of their answers.
+class Answers {
  public:
   /// The order in which they stand in the table.
-  void expect(const Asked& asked);
-  void heard(const Asked& asked, const Heard& answer);
+  void expect(const Asked& asked) { asked_.push_back(asked); }
+  /// Into the measurements of the trial.
+  static void answered(const Asked& asked, const Answer& answer);
   /// Of the placement that is shown rank by rank; `said` by rank.
-  void heard_each(const std::string& launcher, std::vector<Said> said);
+  static void answered_by_rank(const std::string& launcher, const std::vector<Said>& said);
   /// Question by launcher, then rank by launcher; those that were asked.
-  std::vector<SuiteTable> tables() const;
+  std::vector<SuiteTable> tables(const Measurements& m) const;
 
  private:
-  struct Line {
-    Asked asked;
-    int64_t placements = 0;
-    Heard sum;
-  };
-  mutable std::mutex mutex_;
-  std::vector<Line> lines_;
-  std::map<std::string, std::vector<Said>> by_rank_;
+  std::vector<Asked> asked_;
 };
 
 }  // namespace lockstep::launchers

@@ -1,4 +1,4 @@
-#include "harness/suites/launchers/heard.h"
+#include "harness/suites/launchers/answers.h"
 
 #include <algorithm>
 
@@ -6,39 +6,53 @@
 
 namespace lockstep::launchers {
 
-void Hearing::expect(const Asked& asked) {
-  const std::lock_guard lock(mutex_);
-  lines_.push_back({asked, 0, {}});
+namespace {
+
+std::string key_of(const Asked& asked) { return asked.question + "\n" + asked.launcher; }
+
+/// The answers to one question.
+struct Line {
+  Asked asked;
+  int64_t placements = 0;
+  Answer sum;
+};
+
+Line line_of(const Asked& asked, const Measurements& m) {
+  const std::string key = key_of(asked);
+  Line line{asked, m.count("placements " + key), {m.count("processes " + key), m.count("wrong " + key)}};
+  const auto& first = m.entries("first wrong " + key);
+  if (!first.empty()) line.sum.first_wrong = first.begin()->second.get<std::string>();
+  return line;
 }
 
-void Hearing::heard(const Asked& asked, const Heard& answer) {
-  const std::lock_guard lock(mutex_);
-  for (Line& line : lines_) {
-    if (line.asked.question != asked.question || line.asked.launcher != asked.launcher) continue;
-    ++line.placements;
-    line.sum.processes += answer.processes;
-    line.sum.wrong += answer.wrong;
-    if (line.sum.first_wrong.empty()) line.sum.first_wrong = answer.first_wrong;
-  }
+}  // namespace
+
+void Answers::answered(const Asked& asked, const Answer& answer) {
+  const std::string key = key_of(asked);
+  measured().add("placements " + key);
+  measured().add("processes " + key, answer.processes);
+  measured().add("wrong " + key, answer.wrong);
+  if (!answer.first_wrong.empty() && measured().entries("first wrong " + key).empty()) measured().keep("first wrong " + key, "", answer.first_wrong);
 }
 
-void Hearing::heard_each(const std::string& launcher, std::vector<Said> said) {
-  const std::lock_guard lock(mutex_);
-  by_rank_[launcher] = std::move(said);
+void Answers::answered_by_rank(const std::string& launcher, const std::vector<Said>& said) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const Said& each : said) all.push_back({each.words, each.wrong});
+  measured().keep("by rank", launcher, std::move(all));
 }
 
-std::vector<SuiteTable> Hearing::tables() const {
-  const std::lock_guard lock(mutex_);
+std::vector<SuiteTable> Answers::tables(const Measurements& m) const {
+  std::vector<Line> lines;
+  for (const Asked& each : asked_) lines.push_back(line_of(each, m));
   SuiteTable asked{"What processes took themselves for",
                         "Every process of every placement reads what its launcher would tell it. Wrong: another rank, world or local rank than it has, a GPU "
                         "that another of its node takes, or a rank where it is none. Planted mistakes are not counted here.",
                         {{"question", "", false}, {"told by", "", false}, {"placements", "", true}, {"processes", "", true}, {"wrong", "", true}},
                         {}, false};
-  const bool any_wrong = std::ranges::any_of(lines_, [](const Line& line) { return line.sum.wrong > 0; });
+  const bool any_wrong = std::ranges::any_of(lines, [](const Line& line) { return line.sum.wrong > 0; });
   if (any_wrong) asked.columns.push_back({"the first that was wrong", "", false});
-  std::vector<Line> lines = lines_;
   const auto question_of = [&](const Line& line) {
-    return std::ranges::find_if(lines_, [&](const Line& each) { return each.asked.question == line.asked.question; }) - lines_.begin();
+    return std::ranges::find(asked_, line.asked.question, &Asked::question) - asked_.begin();
   };
   std::ranges::stable_sort(lines, {}, question_of);
   for (const Line& line : lines) {
@@ -49,19 +63,21 @@ std::vector<SuiteTable> Hearing::tables() const {
   }
   SuiteTable ranks{"Two nodes of eight ranks, rank by rank", "What each rank took itself for: its rank and the number of all, its local rank, its GPU.",
                         {{"rank", "", true}}, {}, false};
+  const auto& by_rank = m.entries("by rank");
   std::size_t world = 0;
   for (const ExternalStart& launcher : launchers()) {
-    const auto found = by_rank_.find(std::string(launcher.name));
-    if (found == by_rank_.end()) continue;
+    const auto found = by_rank.find(std::string(launcher.name));
+    if (found == by_rank.end()) continue;
     ranks.columns.push_back({std::string(launcher.name), "", false});
     world = std::max(world, found->second.size());
   }
   for (std::size_t rank = 0; rank < world; ++rank) {
     TableRow row{{std::to_string(rank)}};
     for (const ExternalStart& launcher : launchers()) {
-      const auto found = by_rank_.find(std::string(launcher.name));
-      if (found == by_rank_.end()) continue;
-      const Said said = rank < found->second.size() ? found->second[rank] : Said{};
+      const auto found = by_rank.find(std::string(launcher.name));
+      if (found == by_rank.end()) continue;
+      Said said;
+      if (rank < found->second.size()) said = {found->second[rank][0].get<std::string>(), found->second[rank][1].get<bool>()};
       if (said.wrong) row.verdict = CaseVerdict::fault;
       row.cells.push_back((said.wrong ? "✗ " : "") + said.words);
     }
