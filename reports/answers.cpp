@@ -37,7 +37,7 @@ std::string cosine_words(double cosine) { return std::abs(1 - cosine) < 1e-6 ? "
 TextTable certificate_table(const Results& results, bool wide) {
   TextTable table;
   if (!results.certificate) return table;
-  table.heads = {"loss", numbers("ranks"), numbers("certified"), numbers("worst / allowed"), "group",
+  table.heads = {"loss", numbers("ranks"), numbers("certified"), numbers("worst / tolerance"), "group",
                  numbers("ratio")};
   table.judged = 2;
   if (wide) table.heads.insert(table.heads.end(), {numbers("cosine"), numbers("residual"), "worst case"});
@@ -126,7 +126,7 @@ std::string terminal_claims(const std::vector<ClaimResult>& claims, int width) {
                                claim_words(claim)),
                    width) +
            "\n";
-    out += shorten("      told: " + clean_line(claim.told), width) + "\n";
+    out += shorten("      stated: " + clean_line(claim.told), width) + "\n";
     for (const ConditionResult& condition : claim.conditions) {
       out += shorten(fmt::format("      {} {}", style_of(condition.state).symbol, condition_words(condition)),
                      width) +
@@ -164,7 +164,7 @@ std::string markdown_answers(const Results& results) {
     out += "\n";
   }
   if (results.claims.empty()) return out;
-  out += "| claim | told | verdict | figures | shown by |\n|---|---|---|---|---|\n";
+  out += "| claim | as stated | verdict | figures | shown by |\n|---|---|---|---|---|\n";
   for (const ClaimResult& claim : results.claims) {
     std::string figures, cells;
     for (const ConditionResult& condition : claim.conditions) {

@@ -89,11 +89,11 @@ bool is_as_theory(const PowerPoint& point) {
 
 std::string calibration_caption(const Calibration& calibration) {
   std::string text =
-      "A true difference of known size is planted, and the tests are asked what they see. A rate falls short "
-      "if its whole interval (Clopper and Pearson) lies on the wrong side of what is allowed, a power if the "
-      "formula's value lies outside its interval; the intervals are so wide that correct tests fall short "
-      "anywhere with a probability of at most 1 %. Rates without a limit are shown and not judged: no test "
-      "promises anything there.";
+      "The tests judge data with a known true difference. A rate fails "
+      "if its whole interval (Clopper and Pearson) lies on the wrong side of its limit, a power if the "
+      "formula's value lies outside its interval; the intervals are so wide that correct tests fail "
+      "anywhere with a probability of at most 1 %. Rates without a limit are shown but not judged: no test "
+      "guarantees them.";
   if (calibration.pool_runs > 0) {
     text += fmt::format(" The pool: {} real runs, mean {:.4g}, standard deviation {:.3g}.",
                         calibration.pool_runs, calibration.pool_mean, calibration.pool_sd);

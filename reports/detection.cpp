@@ -37,7 +37,7 @@ std::vector<std::vector<std::string>> table_of(const Detection& detection) {
 
 std::string more_misses(const Detection& detection, std::size_t shown) {
   const std::size_t all = detection.misses.size();
-  return all > shown ? fmt::format("{} more trials went wrong; results.json has them all", all - shown) : "";
+  return all > shown ? fmt::format("{} more trials failed; results.json lists them all", all - shown) : "";
 }
 
 std::string markdown_row(const std::vector<std::string>& cells) {
@@ -56,7 +56,7 @@ void write_rates(Markup& out, const Detection& detection) {
     out.element("td", {}, cells[4]).open("td");
     if (rate.asked >= 0) {
       out.element("b", {{"class", rate.enough ? "t-ok" : "t-bad"}},
-                  rate.enough ? "✓ enough" : "✗ falls short");
+                  rate.enough ? "✓ met" : "✗ not met");
     }
     out.close().close();
   }
@@ -80,8 +80,8 @@ void write_table(Markup& out, const Detection& detection) {
 void write_misses(Markup& out, const Detection& detection) {
   if (detection.misses.empty()) return;
   const std::size_t shown = std::min(detection.misses.size(), kMostMissesOnPage);
-  out.element("h3", {}, "Trials that went wrong");
-  open_table(out, "plain", {"trial", "what", "planted", "what was said", "again"});
+  out.element("h3", {}, "Failed trials");
+  open_table(out, "plain", {"trial", "error", "planted fault", "reported", "run again"});
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];
     out.open("tr").element("th", {{"scope", "row"}}, short_line(miss.cell, kLongestMutant));
@@ -98,7 +98,7 @@ void write_misses(Markup& out, const Detection& detection) {
 
 std::vector<std::string> detection_heads(const Detection& detection) {
   std::vector<std::string> heads{"mutant", "caught", "step", "place", "named", "wrongly"};
-  if (has_exact_trials(detection)) heads.emplace_back("exact, free");
+  if (has_exact_trials(detection)) heads.emplace_back("exact");
   heads.insert(heads.end(), detection.detectors.begin(), detection.detectors.end());
   heads.emplace_back("loss curve");
   return heads;
@@ -118,14 +118,14 @@ std::vector<std::string> detection_cells(const Detection& detection, const Detec
 
 std::string detection_caption(const Detection& detection) {
   return fmt::format(
-      "Of each mutant's trials: caught, at the exact step, in the exact tensor or collective, named rightly; "
+      "For each mutant, the number of trials caught, at the exact step, in the exact tensor or collective, named correctly; "
       "{}then how "
-      "many each detector was the first to show. Loss curve: trials that a comparison of training-loss "
+      "often each detector was the first to find it. Loss curve: trials that a comparison of training-loss "
       "curves would "
-      "have found, that is runs whose loss (mean over ranks) is more than {:.0f} % away from its reference's "
+      "have found: the loss (mean over ranks) is more than {:.0f} % away from the reference's "
       "at any "
-      "step, or that ended early.",
-      has_exact_trials(detection) ? "of its free runs in exact arithmetic those that show it at its step and place (·: it "
+      "step, or the run ended early.",
+      has_exact_trials(detection) ? "exact: its free runs in exact arithmetic that show it at its step and place (·: it "
                                     "cannot act there); "
                                   : "",
       100 * detection.loss_tolerance);
@@ -153,7 +153,7 @@ std::string detection_text(const Detection& detection, int width) {
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];
     if (i == 0) out += "\n";
-    out += wrapped(fmt::format("✗ {}: {}. Planted: {}. Said: {}.", clean_line(miss.cell), miss.wrong,
+    out += wrapped(fmt::format("✗ {}: {}. Planted: {}. Reported: {}.", clean_line(miss.cell), miss.wrong,
                                short_line(miss.planted, kLongestCause), short_line(miss.said, kLongestCause)),
                    width);
     out += shorten("    " + clean_line(miss.rerun), width) + "\n";
@@ -181,7 +181,7 @@ std::string detection_markdown(const Detection& detection) {
 void write_detection(Markup& out, const Page& page) {
   if (!page.results.detection) return;
   const Detection& detection = *page.results.detection;
-  open_section(out, "detection", "What is found, where, and how it is named", detection_caption(detection));
+  open_section(out, "detection", "Which faults are found, where, and under which name", detection_caption(detection));
   write_rates(out, detection);
   write_table(out, detection);
   write_misses(out, detection);

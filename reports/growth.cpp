@@ -108,7 +108,7 @@ std::string growth_text(const Growth& growth, int decimals, int width) {
   const int rule = widest(rows, &RuleRow::rule), difference = widest(rows, &RuleRow::difference),
             interval = widest(rows, &RuleRow::interval);
   std::string out =
-      line(fmt::format("rules of the learning rate, {}: difference, its {}, n", layouts_words(growth),
+      line(fmt::format("learning-rate rules, {}: difference, its {}, n", layouts_words(growth),
                        rule_interval_name(growth)),
            width);
   for (const RuleRow& row : rows) {
@@ -150,7 +150,7 @@ std::string growth_markdown(const Results& results) {
   const int decimals = decimals_for(results.primary.margin);
   std::string out;
   for (const Growth& growth : results.growth) {
-    out += fmt::format("\n### Rules of the learning rate, {}\n\n", md_caveat(layouts_words(growth)));
+    out += fmt::format("\n### Learning-rate rules, {}\n\n", md_caveat(layouts_words(growth)));
     out += fmt::format("| rule | exponent | difference | {} | n | |\n|---|--:|--:|---|--:|---|\n",
                        rule_interval_name(growth));
     for (const RuleRow& row : rows_of(growth, decimals)) {

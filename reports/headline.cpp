@@ -62,7 +62,7 @@ std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>
 std::string column_words(const AnswerGrid& grid, const CellsOfColumn& c, const std::string& against, bool shown) {
   const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
   const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
-  if (all == 0) return "nothing is compared";
+  if (all == 0) return "nothing was compared";
   if (all > 1 && c.same.size() == all)
     return fmt::format("every {} {} {}", every, shown ? "trains the same as" : "came out equivalent to", against);
   if (all > 1 && c.other.size() == all) return fmt::format("no {} trains the same as {}", every, against);
@@ -129,13 +129,13 @@ std::string first_words(const AnswerGrid& grid) {
     for (const CellResult* cell : sort_column(grid, column).other) {
       const Mechanism* m = cell->mechanism ? &*cell->mechanism : nullptr;
       if (cell->no_negatives)
-        add("a row has no negatives, so the loss is 0 and nothing is learnt", *cell);
+        add("a row has no negatives, so the loss is 0", *cell);
       else if (m && m->cause && m->cause->code != "unexplained" && !m->cause->evidence.empty())
         add(clean_line(m->cause->evidence), *cell);
       else if (m && m->first_divergence)
         add(divergence_words(*m->first_divergence), *cell);
       else
-        add("no difference in what is computed was looked for or found", *cell);
+        add("no difference in the computation was found, or none was looked for", *cell);
     }
   }
   std::string text;
@@ -179,12 +179,12 @@ std::string growth_words(const Growth& g, int decimals) {
                                            : "rules " + join_words(others) + " are");
   text += ".";
   if (std::isfinite(g.measured_exponent)) {
-    text += fmt::format(" Exponent measured {:.2f}", g.measured_exponent);
+    text += fmt::format(" Measured exponent {:.2f}", g.measured_exponent);
     if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high))
       text += fmt::format(" ({} interval {:.2f} to {:.2f})", level_words(g.measured_interval.level),
                           g.measured_interval.low, g.measured_interval.high);
     if (std::isfinite(g.predicted_exponent))
-      text += fmt::format(", predicted from the gradient noise {}", predicted_words(g));
+      text += fmt::format(", predicted by the gradient noise {}", predicted_words(g));
     text += ".";
   }
   return text;
@@ -207,13 +207,13 @@ Answer sure_answer(const Results& results, const AnswerGrid& grid) {
                   results.primary.alpha);
   if (any) {
     text += fmt::format(
-        " If there were no difference, a cell that did not diverge would be found equivalent with a "
+        " If there were no difference, each cell that was not found to differ would be found equivalent with a "
         "probability of at least {}, at the upper bound of its spread.",
         // Rounded down: it is a bound.
         fmt::format("{:.2f}", std::floor(100 * least) / 100));
   }
   if (const std::string unseen = unseen_in_words(results.cells); !unseen.empty()) text += " " + unseen + ".";
-  if (all_same) text += " That all are equivalent needs no correction for multiple tests: each had to pass "
+  if (all_same) text += " The claim that all are equivalent needs no correction for multiple tests: each passed "
                         "its own.";
   return {"How sure is that?", text, any && least < 0.8 ? "und" : "ctl"};
 }
@@ -240,15 +240,15 @@ Answer controls_answer(const Results& results, int decimals) {
   }
   const std::string sight = sight_words(questions);
   if (!missed.empty())
-    return {"Can the matrix tell?", "No: " + join_words(missed) + " had to be divergent." + sight, "bad"};
-  if (caught.empty()) return {"Can the matrix tell?", "Nothing shows it: it has no power control." + sight, "und"};
-  const std::string divergent = fmt::format("{} came out divergent, as {} must: {}",
+    return {"Can this matrix detect a difference?", "No: " + join_words(missed) + " had to be found to differ." + sight, "bad"};
+  if (caught.empty()) return {"Can this matrix detect a difference?", "Unknown: it has no power control." + sight, "und"};
+  const std::string divergent = fmt::format("{} {} found to differ, as required: {}",
                                             counted(static_cast<int>(caught.size()), "power control"),
-                                            caught.size() == 1 ? "it" : "they", join_words(caught));
-  if (without.empty()) return {"Can the matrix tell?", fmt::format("Yes: {}.{}", divergent, sight), "ok"};
-  return {"Can the matrix tell?",
-          fmt::format("Not everywhere: {}; nothing shows it of what is held against {}, where nothing came out "
-                      "divergent.{}",
+                                            caught.size() == 1 ? "was" : "were", join_words(caught));
+  if (without.empty()) return {"Can this matrix detect a difference?", fmt::format("Yes: {}.{}", divergent, sight), "ok"};
+  return {"Can this matrix detect a difference?",
+          fmt::format("Not everywhere: {}; unknown for comparisons with {}, where no cell was found to "
+                      "differ.{}",
                       divergent, join_words(without), sight),
           "und"};
 }
@@ -264,7 +264,7 @@ Answer doubt_answer(const Results& results) {
     if (is_skewed(*cell.outcome)) say(cell, skew_in_words(*cell.outcome));
     if (is_unsteady(*cell.outcome)) say(cell, rounding_in_words(*cell.outcome));
   }
-  return {"What may come out otherwise?", text, "und"};
+  return {"Which results are uncertain?", text, "und"};
 }
 
 }  // namespace
@@ -281,11 +281,11 @@ std::optional<Headline> headline_of(const Results& results) {
   for (const CellResult& cell : results.cells) {
     if (cell.failure) failed.push_back(name_words(cell.scenario));
   }
-  if (!failed.empty()) headline.answers.push_back({"What did not finish, or cannot be judged?", join_words(failed) + ".", "fail"});
+  if (!failed.empty()) headline.answers.push_back({"Which cells failed or cannot be judged?", join_words(failed) + ".", "fail"});
   for (const Growth& growth : results.growth) {
     if (growth.from_batch == growth.to_batch || !varies_batch_or_rate_rule(results)) continue;
     if (const std::string text = growth_words(growth, decimals); !text.empty())
-      headline.answers.push_back({"Which rule fits when the batch grows?", text, "ctl"});
+      headline.answers.push_back({"Which learning-rate rule fits when the batch grows?", text, "ctl"});
   }
   if (results.timing && !results.timing->rows.empty())
     headline.answers.push_back({"What does it cost?", clean_line(results.timing->sentence), "ctl"});

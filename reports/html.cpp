@@ -59,7 +59,7 @@ void fact(Markup& out, std::string_view term, std::string_view value) {
 void write_suite_facts(Markup& out, const Results& results) {
   const SuiteResult& suite = *results.suite;
   out.open("dl", {{"class", "facts"}});
-  fact(out, "tried", suite.subject);
+  fact(out, "tested", suite.subject);
   fact(out, "trials", std::to_string(suite.trials));
   fact(out, "cases", std::to_string(suite.cases));
   fact(out, "faults", std::to_string(suite.faults));
@@ -77,14 +77,14 @@ void write_facts(Markup& out, const Results& results) {
   if (results.calibration) {
     const auto& rates = results.calibration->rates;
     const auto kept = std::count_if(rates.begin(), rates.end(), [](const auto& rate) { return rate.enough; });
-    fact(out, "promises kept",
+    fact(out, "rates within limits",
          fmt::format("{} of {}", kept, counted(static_cast<int64_t>(rates.size()), "rate")));
   }
   if (const int unstated = results.detection || results.certificate || results.calibration ? 0 : unstated_cells(results); unstated < s.cells)
-    fact(out, results.detection ? "right in all" : "as expected",
+    fact(out, results.detection ? "correct in all" : "as expected",
          fmt::format("{} of {}", s.as_expected - unstated, counted(s.cells - unstated, results.detection ? "trial" : "cell")));
   if (s.power_controls > 0) {
-    fact(out, "power controls", fmt::format("{} of {} divergent", s.power_controls_caught, s.power_controls));
+    fact(out, "power controls", fmt::format("{} of {} found to differ", s.power_controls_caught, s.power_controls));
   }
   if (by_outcome) {
     fact(out, "margin",
@@ -107,7 +107,7 @@ void write_facts(Markup& out, const Results& results) {
 void write_outcome_plot(Markup& out, const Page& page) {
   const Results& results = page.results;
   open_section(
-      out, "outcome", "Does it learn the same?",
+      out, "outcome", "Do the cells reach the same metric?",
       fmt::format(
           "Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
           "pair share data, order and initial weights.",
@@ -118,16 +118,15 @@ void write_outcome_plot(Markup& out, const Page& page) {
 void write_band_plot(Markup& out, const Page& page) {
   const auto has_twins = [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; };
   if (std::ranges::any_of(page.results.cells, has_twins)) {
-    open_section(out, "band", "Do they mean the same, and round alike?",
-                 "At the reference's own weights and batch every step is computed in float64 too. Rings: meaning, the "
-                 "difference in float64 as a share of its bound, 1e-12 of the summed terms. Dots: rounding, how far a cell "
-                 "lies from its own float64, as a share of what the reference's own rounding allows. 1 is the edge of both; "
+    open_section(out, "band", "Are the gradients the same, up to rounding?",
+                 "Both runs compute from the reference's weights and batch, natively and in float64. Rings: the difference in float64, "
+                 "as a share of its tolerance (1e-12 of the summed terms). Dots: rounding, the distance of a cell from its own "
+                 "float64 result, as a share of its tolerance (derived from the reference's own rounding). 1 is the limit of both; "
                  "pale dots are single forced steps.");
   } else {
-    open_section(out, "band", "How much of the rounding band was used?",
-                 "Gradients at the reference's own weights and batch. The band is what reordering the same "
-                 "sums changes, times the "
-                 "declared factor; 1 is its edge. Pale dots are single forced steps.");
+    open_section(out, "band", "How much of the rounding tolerance was used?",
+                 "Gradients from the reference's weights and batch. The tolerance is what summing in another order "
+                 "changes, times the declared factor; 1 is its limit. Pale dots are single forced steps.");
   }
   out.raw(band_plot(page.results)).close();
 }
@@ -146,9 +145,8 @@ void write_curves(Markup& out, const Page& page) {
                       cell.mechanism->first_divergence);
   }
   if (panels.empty()) return;
-  open_section(out, "curves", "How they learn",
-               flags ? "Beads under the step axis, in the cell's colour, mark where its numbers first differ "
-                       "from its reference's."
+  open_section(out, "curves", "Training curves",
+               flags ? "A dot under the axis, in the cell's colour, marks the first step at which the cell differs from its reference."
                      : "");
   const bool many = page.results.cells.size() > kMany;
   if (!many) out.open("div", {{"class", "two"}});

@@ -43,7 +43,7 @@ void write_figures(Markup& out, const CellResult& cell) {
     const Mechanism& m = *cell.mechanism;
     property(out, "mechanism.verdict", style_of(m.verdict).words);
     property(out, "mechanism.band_used", exact(m.band_used));
-    property(out, "mechanism.band", m.band_measured ? "measured" : "bound, not measured");
+    property(out, "mechanism.band", m.band_measured ? "measured" : "estimated, not measured");
     property(out, "mechanism.compared_steps", std::to_string(m.compared_steps));
     if (m.first_divergence)
       property(out, "mechanism.first_divergence", divergence_words(*m.first_divergence));
@@ -76,7 +76,7 @@ std::string message_of(const CellResult& cell) {
   std::string text = name_words(cell.scenario);
   if (cell.failure) return text + ": " + failure_words(*cell.failure);
   text += fmt::format(" is {}, ", style_of(cell.verdict).words);
-  text += is_missed_control(cell) ? "but a power control must be divergent: this matrix cannot tell"
+  text += is_missed_control(cell) ? "but a power control must be found to differ: this matrix cannot tell"
                                   : "expected " + expected_words(cell);
   const Divergence* first = cell.certification.divergence ? &*cell.certification.divergence
                             : cell.mechanism && cell.mechanism->first_divergence
@@ -92,7 +92,7 @@ std::string body_of(const CellResult& cell) {
     if (!more.empty()) text += more + "\n";
   };
   if (cell.certification.divergence)
-    line("Real against emulated ranks: " + divergence_words(*cell.certification.divergence));
+    line("Real ranks compared with emulated ranks: " + divergence_words(*cell.certification.divergence));
   if (cell.mechanism && cell.mechanism->first_divergence) {
     const Divergence& d = *cell.mechanism->first_divergence;
     line("First divergence: " + place_words(d) + (d.where.empty() ? "" : ", " + clean_line(d.where)));

@@ -162,7 +162,7 @@ std::string markdown_summary(const Results& results) {
   std::string end;
   if (out.full() && !results.certificate) {
     end = fmt::format(
-        "\n{} of {} cells and {} of {} details are shown; the rest stands in report.html and results.json.\n",
+        "\nShown: {} of {} cells and {} of {} details; the rest is in report.html and results.json.\n",
         rows, results.cells.size(), details, wanted);
   }
   if (!results.rerun.empty())

@@ -67,13 +67,13 @@ std::string band_share(double band_used) {
 }
 
 std::string band_words(double band_used, std::string_view of) {
-  if (band_used == 0) return fmt::format("none of the {}", of);
+  if (band_used == 0) return fmt::format("0 % of {}", of);
   const bool is_part = band_used > 0 && band_used <= 1;
-  return fmt::format("{} {}the {}", band_share(band_used), is_part ? "of " : "", of);
+  return fmt::format("{} {}{}", band_share(band_used), is_part ? "of " : "", of);
 }
 
 std::string used_words(const Mechanism& mechanism) {
-  return band_words(mechanism.band_used, mechanism.twins ? "bound" : "band");
+  return band_words(mechanism.band_used);
 }
 
 std::string probability_words(double p) {

@@ -27,7 +27,7 @@ std::string figures_words(const Outcome& outcome, int decimals);
 
 /// How much of the floating-point band was used: "none of the band" (0), "19 % of the band", "8.6e+04 × the
 /// band".
-std::string band_words(double band_used, std::string_view of = "band");
+std::string band_words(double band_used, std::string_view of = "tolerance");
 /// The same of a mechanism: where float64 twins judged it is a bound, not a measured band.
 std::string used_words(const Mechanism& mechanism);
 

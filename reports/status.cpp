@@ -22,9 +22,9 @@ std::string missed_controls(const Results& results) {
     text += fmt::format("{}{} came out {}", text.empty() ? "Power control " : "; ", name_words(cell.scenario),
                         style_of(kind).words);
   }
-  if (text.empty()) text = "A power control did not come out divergent";
+  if (text.empty()) text = "A power control was not found to differ";
   return text +
-         ". No equivalence here means anything until it is divergent: use more seeds or steps, or a stronger "
+         ". Until it is found to differ, no equivalence here means anything: use more seeds or steps, or a stronger "
          "control.";
 }
 
@@ -56,10 +56,12 @@ bool states_expectations(const Results& results) {
 std::string as_expected_words(const Results& results) {
   const Summary& summary = results.summary;
   const int unstated = unstated_cells(results);
-  std::string text = !states_expectations(results) ? "The config states no expectation of a cell, and none failed"
-                     : unstated == 0               ? "Every verdict is an expected one"
-                                                   : fmt::format("Every verdict of which an expectation is stated is an expected one; of {} none is stated",
-                                                                 counted(unstated, "cell"));
+  const auto stated = static_cast<int>(results.cells.size()) - unstated;
+  std::string text = !states_expectations(results) ? std::string("The config states no expectation of a cell, and none failed")
+                     : unstated == 0               ? stated == 1 ? std::string("The one cell came out as the config expects")
+                                                                   : fmt::format("All {} cells came out as the config expects", stated)
+                                                   : fmt::format("{} came out as the config expects; it states no expectation of the other {}",
+                                                                 counted(stated, "cell"), unstated);
   if (!summary.uncontrolled.empty()) {
     std::vector<std::string> names;
     for (const std::string& reference : summary.uncontrolled) names.push_back(name_words(reference));
@@ -122,17 +124,17 @@ Status status_of(const Results& results) {
     return {"?", "und", "Nothing selected", "No cell was run, so nothing is judged."};
   }
   if (summary.exit_code == 7)
-    return {"×", "fail", "Not judged", "The fault lies with lockstep or with this machine."};
+    return {"×", "fail", "Not judged", "lockstep or this machine failed."};
   if (summary.exit_code == 130) return {"×", "fail", "Interrupted", "Run the same command again to resume."};
   if (!summary.can_tell) return {"?", "bad", "Cannot tell", missed_controls(results)};
   if (summary.margin_refused && !summary.margin_text.empty())
     return {"×", "bad", "Margin refused", summary.margin_text};
   // For such a question rates decide, and the sentence says which fall short.
   if (results.calibration && summary.exit_code == 0)
-    return {"✓", "ok", "As expected", "Every rate and power is as promised."};
+    return {"✓", "ok", "As expected", "All rates and powers are as stated."};
   if (results.calibration && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
   if (results.detection && summary.exit_code == 0)
-    return {"✓", "ok", "As expected", "Every rate is as asked."};
+    return {"✓", "ok", "As expected", "All rates meet their limits."};
   if (results.detection && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
   const std::string unexpected = unexpected_cells(results);
   switch (summary.exit_code) {

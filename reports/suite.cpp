@@ -127,7 +127,7 @@ std::string suite_text(const Results& results, bool colour, int width) {
     }
   }
   out += aligned_columns(rows, "   ", table_width(width));
-  if (!by_place) out += "  (by place: report.html)\n";
+  if (!by_place) out += "  (by place: see report.html)\n";
   for (const auto& [what, figure] : suite.facts)
     out += wrapped(clean_line(what) + ": " + clean_line(figure), std::min(columns, 118));
   for (const std::string& note : suite.notes) out += wrapped(clean_line(note), std::min(columns, 118));
@@ -156,7 +156,7 @@ std::string suite_markdown(const Results& results) {
                                 escape_markdown(status.detail));
   const OutcomeTable table = outcome_table(suite, true);
   if (const std::string measured = tables_markdown(suite); !measured.empty())
-    out += measured.substr(1) + "\n### What came of each failure\n\n";
+    out += measured.substr(1) + "\n### Outcomes by failure\n\n";
   const bool folded = folds_outcomes(suite);
   if (folded) out += "<details><summary>" + counted(static_cast<int64_t>(table.rows.size()), "row") + "</summary>\n\n";
   out += "| failure | place |";

@@ -103,7 +103,7 @@ std::string noise_lines(const Results& results, int columns) {
   }
   for (const CellResult& cell : results.cells) {
     if (!cell.noise || !cell.outcome) continue;
-    if (out.empty()) out = shorten("A/A pairs: what noise alone does, not judged", columns) + "\n";
+    if (out.empty()) out = shorten("A/A pairs (noise only, not judged)", columns) + "\n";
     out += shorten(fmt::format("  {}  {}", pad_right(shorten(name_words(cell.scenario), name), name),
                                difference_words(results, cell, decimals)),
                    columns) +

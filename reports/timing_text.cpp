@@ -48,8 +48,8 @@ std::optional<int> common_runs(const Timing& timing) {
 /// How the figures are to be read.
 std::string caption(const Timing& timing) {
   const std::optional<int> runs = common_runs(timing);
-  return fmt::format("median of {}{}", runs ? counted(*runs, "run") : "as many runs as stand behind the layout",
-                     runs == 1 ? "" : " (smallest to largest over them: a range, no confidence interval)");
+  return fmt::format("median of {}{}", runs ? counted(*runs, "run") : "the runs given beside the layout",
+                     runs == 1 ? "" : " (smallest to largest: a range, not a confidence interval)");
 }
 
 Line line_of(const Timing& timing, const TimingRow& row) {

@@ -100,24 +100,25 @@ std::string with_cause(std::string text, const Cause& cause) {
 
 namespace {
 
-/// seeds_in_words for a column of 60: "to decide with 0.8: 34 seeds if 0, 121 if half the margin".
+/// seeds_in_words for a column: "80 % chance to decide: 34 seeds if there is no difference, 121 if it is half the margin".
 std::string needed_words(const Outcome& o) {
   const auto count = [](int seeds) {
     return seeds >= kMostSeeds ? std::string("10,000 or more") : std::to_string(seeds);
   };
-  if (o.n < 2) return "one seed shows no spread: 2 at least";
+  if (o.n < 2) return "one seed gives no spread: at least 2 are needed";
   if (leaves_out(o.primary.interval, 0)) {
     return leaves_out(o.primary.interval, o.margin / 2) || o.seeds_needed_half <= o.n
-               ? std::string("not 0: may lie near the margin or beyond it")
-               : fmt::format("not 0; to decide with {:g}: {} seeds if half the margin", kWantedPower, count(o.seeds_needed_half));
+               ? std::string("not 0: the difference may be larger than the margin")
+               : fmt::format("not 0; {:.0f} % chance to decide: {} seeds if the difference is half the margin", 100 * kWantedPower,
+                             count(o.seeds_needed_half));
   }
   if (o.seeds_needed > o.n) {
-    return fmt::format("to decide with {:g}: {} seeds if 0, {} if half the margin", kWantedPower,
+    return fmt::format("{:.0f} % chance to decide: {} seeds if there is no difference, {} if it is half the margin", 100 * kWantedPower,
                        count(o.seeds_needed), count(o.seeds_needed_half));
   }
-  if (o.seeds_needed_half <= o.n) return "may lie near the margin or beyond it";
-  return fmt::format("may lie near the margin; {} seeds with {:g} if half of it", count(o.seeds_needed_half),
-                     kWantedPower);
+  if (o.seeds_needed_half <= o.n) return "the difference may be larger than the margin";
+  return fmt::format("the difference may be close to the margin; {:.0f} % chance to decide: {} seeds if it is half the margin",
+                     100 * kWantedPower, count(o.seeds_needed_half));
 }
 
 }  // namespace
@@ -128,7 +129,7 @@ std::string more_seeds_words(const Results& results) {
            cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed_half > cell.outcome->n;
   };
   if (std::ranges::none_of(results.cells, counts)) return "";
-  return "Seeds to decide are counted for one test: to add seeds to these and test again, take seeds: auto.";
+  return "These numbers hold for a new run of so many seeds; to extend this one use seeds: auto.";
 }
 
 namespace {
@@ -145,20 +146,21 @@ std::string undeclared_words(const CellResult& cell) {
 std::string note_words(const CellResult& cell) {
   std::string text;
   if (cell.certification.divergence) {
-    text = "real ranks part from the emulated run: " + divergence_words(*cell.certification.divergence);
+    text = "real ranks differ from the emulated run: " + divergence_words(*cell.certification.divergence);
   } else if (cell.failure) {
     text = failure_words(*cell.failure);
     if (cell.cause) text = with_cause(std::move(text), *cell.cause);
   } else if (cell.power_control && !is_missed_control(cell)) {
-    text = "as it must be";
+    text = "found, as required";
   } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
              cell.mechanism->first_divergence) {
     text = divergence_words(*cell.mechanism->first_divergence);
     if (cell.mechanism->cause) text = with_cause(std::move(text), *cell.mechanism->cause);
   } else if (cell.mechanism) {
-    text = (cell.verdict == cell.mechanism->verdict ? "" : "mechanism ") + mechanism_words(cell);
+    const bool agree = cell.mechanism->verdict == VerdictKind::within_envelope;
+    text = agree ? fmt::format("gradients agree ({})", used_words(*cell.mechanism)) : "mechanism " + mechanism_words(cell);
     if (cell.verdict == cell.mechanism->verdict) {
-      text = cell.mechanism->verdict == VerdictKind::within_envelope
+      text = agree
                  ? used_words(*cell.mechanism) + " used"
                  : clean_line(cell.mechanism->sentence);
     }
@@ -170,9 +172,9 @@ std::string note_words(const CellResult& cell) {
   if (cell.outcome && cell.verdict != VerdictKind::failed) {
     const Outcome& o = *cell.outcome;
     std::string doubt;
-    if (is_skewed(o)) doubt = fmt::format("skewed differences (p {:.2g}): t may err", o.p_skewed);
+    if (is_skewed(o)) doubt = fmt::format("skewed differences (p {:.2g}): the t test may err", o.p_skewed);
     if (is_unsteady(o)) {
-      doubt += fmt::format("{}rounding alone moves it by {}{}", doubt.empty() ? "" : "; ",
+      doubt += fmt::format("{}rounding alone changes it by {}{}", doubt.empty() ? "" : "; ",
                            format_difference(o.rounding->shift, o.margin), o.rounding->of_cell ? "" : " or more");
     }
     if (!doubt.empty()) text = doubt + (text.empty() ? "" : "; " + text);
@@ -181,7 +183,7 @@ std::string note_words(const CellResult& cell) {
   if (!configured.empty() && !text.starts_with("Configs differ")) text = configured + (text.empty() ? "" : "; " + text);
   std::string expectation;
   if (is_missed_control(cell)) {
-    expectation = "a power control must be divergent: this matrix cannot tell";
+    expectation = "a power control must be found to differ: this matrix cannot tell";
   } else if (!cell.as_expected) {
     expectation = "expected " + expected_words(cell);
   }
@@ -211,7 +213,7 @@ Certified certified_of(const Results& results) {
   }
   if (wanted == 0) return {};
   if (agreed == 0) return {"", fmt::format("none of {} certified on real ranks", counted(wanted, "cell"))};
-  std::string text = by_band == 0 ? "certified bit for bit on " : by_band == agreed ? "within the band on " : "certified on ";
+  std::string text = by_band == 0 ? "certified bit for bit on " : by_band == agreed ? "within tolerance on " : "certified on ";
   if (world_size > 0) text += fmt::format("{} ", world_size);
   text += "real ";
   if (backend != " " && !backend.empty()) text += backend_words(backend) + " ";
@@ -219,8 +221,8 @@ Certified certified_of(const Results& results) {
   const std::string cells = agreed == wanted ? "each cell" : fmt::format("{} of {} cells", agreed, wanted);
   std::string what = fmt::format("{} steps of {}", steps, cells);
   if (by_band > 0) {
-    if (by_band < agreed) what += fmt::format(", {} bit for bit and {} within the band", agreed - by_band, by_band);
-    what += fmt::format(", at most {:.2g} % of the band used; {}", 100 * most_used, band_reason_words(backend));
+    if (by_band < agreed) what += fmt::format(", {} bit for bit and {} within tolerance", agreed - by_band, by_band);
+    what += fmt::format(", at most {:.2g} % of tolerance used; {}", 100 * most_used, band_reason_words(backend));
   }
   return {text + "ranks", std::move(what)};
 }
@@ -240,11 +242,11 @@ std::string declaration_words(const Results& results) {
       changes.push_back(fmt::format("{} was {}", clean_line(change.what), clean_line(change.was)));
     return fmt::format("changed after {} ({} when they were planned){}",
                        d.changed == d.runs ? "the runs" : part(d.changed), join_words(changes),
-                       unknown > 0 ? fmt::format("; of {} it is not known", part(unknown)) : "");
+                       unknown > 0 ? fmt::format("; unknown for {}", part(unknown)) : "");
   }
-  if (d.before == 0) return "declared at a time that is not known";
+  if (d.before == 0) return "time of declaration unknown";
   if (unknown == 0) return "declared before anything ran";
-  return fmt::format("declared before {}; of the others it is not known", part(d.before));
+  return fmt::format("declared before {}; unknown for the others", part(d.before));
 }
 
 std::string changed_words(const Results& results) {
@@ -258,12 +260,12 @@ std::string question_words(const Results& results) {
   const std::string seeds = counted(static_cast<int64_t>(results.seeds.size()), "seed");
   const std::string margin = fmt::format("margin ± {:g}", results.primary.margin);
   if (results.detection) {
-    return fmt::format("{}: which planted faults are found and named, {}, {}", results.question,
+    return fmt::format("{}: which planted faults are found and named correctly, {}, {}", results.question,
                        counted(static_cast<int64_t>(results.cells.size()), "trial"),
                        counted(results.steps, "step"));
   }
   if (results.certificate) {
-    return fmt::format("{}: are gradients those of the plain reference to {:g}, {}", results.question,
+    return fmt::format("{}: do gradients equal those of the plain reference to {:g}, {}", results.question,
                        results.certificate->exact,
                        counted(static_cast<int64_t>(results.cells.size()), "case"));
   }
@@ -288,7 +290,7 @@ std::string backend_words(std::string_view backend) {
 }
 
 std::string band_reason_words(std::string_view backend) {
-  return (backend.empty() || backend == " " ? "such a backend" : backend_words(backend)) + " publishes no order of adding";
+  return (backend.empty() || backend == " " ? "such a backend" : backend_words(backend)) + " does not specify its summation order";
 }
 
 int world_size_of(const CellResult& cell) { return cell.layout ? cell.layout->world_size : 0; }

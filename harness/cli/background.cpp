@@ -18,7 +18,7 @@ int wait_command(const WaitOptions& options, const Console& console) {
   const StopSignals signals;
   const std::optional<int> code = wait_for(options.dir, [] { return *StopSignals::requested() != 0; });
   if (*StopSignals::requested() != 0) {
-    console.err << "no longer waiting; it goes on\n";
+    console.err << "stopped waiting; the run continues\n";
     return kExitInterrupted;
   }
   if (const FileText said = read_file(options.dir + "/run.out")) console.out << clean_text(said.text);

@@ -33,11 +33,11 @@ std::vector<std::string> expected_verdicts(const CompareCommandOptions& options)
 
 void require_folder(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::is_directory(path, error)) throw ConfigError(path + ": there is no such run folder");
+  if (!std::filesystem::is_directory(path, error)) throw ConfigError(path + ": no such run folder");
   if (is_output_folder(path) && !is_run_folder(path)) {
     throw ConfigError(path +
-                      ": is the output folder of a matrix, not a run; --rule tost compares outcomes, and "
-                      "bits are compared run by run: " +
+                      ": is the output folder of a matrix, not a run; --rule tost compares outcomes; to "
+                      "compare bits, name a run: " +
                       path + "/runs/<id>");
   }
 }
@@ -50,7 +50,7 @@ void require_own_options(const CompareCommandOptions& options) {
   const auto refuse = [&](bool given, const char* option, const char* why) {
     if (given)
       problems.push_back(
-          {option, 0, 0, fmt::format("goes with {}, not with --rule {}", why, options.rule), ""});
+          {option, 0, 0, fmt::format("is allowed with {}, not with --rule {}", why, options.rule), ""});
   };
   refuse(!options.repeats.empty() && !bits, "--repeat", "--rule bits");
   refuse(options.steps > 0 && !bits, "--steps", "--rule bits");
@@ -70,17 +70,17 @@ std::vector<QuestionDifference> check_data(const CompareCommandOptions& options,
   std::vector<ConfigProblem> problems;
   for (const QuestionDifference& d : differences)
     problems.push_back(
-        {options.run_b + " against " + options.run_a, 0, 0, "another question: " + difference_text(d), ""});
+        {options.run_b + " against " + options.run_a, 0, 0, "different question: " + difference_text(d), ""});
   problems.push_back(
-      {"compare", 0, 0, "--across compares them nevertheless, and says how they differ", ""});
+      {"compare", 0, 0, "--across compares them anyway, and shows how they differ", ""});
   throw ConfigError(problems);
 }
 
 void require_enough_repeats(const CompareCommandOptions& options) {
   constexpr std::size_t least = kLeastRepeats;
   if (options.repeats.empty() || options.repeats.size() >= least) return;
-  throw ConfigError(fmt::format("--repeat: {} {} given, and a band takes {} or more: fewer lie close by chance, and "
-                                "clean runs would be told apart",
+  throw ConfigError(fmt::format("--repeat: {} {} given, and measuring the tolerance takes {} or more: fewer may agree by chance, and "
+                                "clean runs would be reported as different",
                                 options.repeats.size(), options.repeats.size() == 1 ? "is" : "are", least));
 }
 
@@ -92,8 +92,8 @@ void require_different_repeats(const CompareCommandOptions& options) {
   for (const std::string& dir : options.repeats) {
     const std::filesystem::path path = std::filesystem::canonical(dir, error);
     if (std::ranges::find(seen, path) != seen.end()) {
-      throw ConfigError(fmt::format("--repeat {}: stands twice, or is one of the runs that are compared; repeats are runs of their "
-                                    "own, of the reference with its rows in another order",
+      throw ConfigError(fmt::format("--repeat {}: is given twice, or is one of the compared runs; repeats are separate runs of the "
+                                    "reference with its rows in another order",
                                     dir));
     }
     seen.push_back(path);
@@ -110,7 +110,7 @@ void require_own_trace(const std::string& run_dir, const RunRecord& record) {
   const std::string found = TraceReader(path).header().config_hash, expected = config_hash(record.config);
   if (found == expected) return;
   throw ConfigError(
-      fmt::format("{}: belongs to another run than the run.json beside it: its config hash is {}, where {} "
+      fmt::format("{}: does not belong to the run.json beside it: its config hash is {}, and {} "
                   "was expected",
                   path, found, expected));
 }
@@ -137,7 +137,7 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   if (beside->seed != a.config.seed || beside->seed != b.config.seed) {
     Mechanism mechanism = compare_runs(compare);
     if (mechanism.verdict == VerdictKind::inconclusive) {
-      mechanism.sentence += fmt::format(" The matrix beside them has forced runs of seed {}: compare the runs of that seed.",
+      mechanism.sentence += fmt::format(" The same matrix has forced runs of seed {}: compare the runs of that seed.",
                                         beside->seed);
     }
     return mechanism;
@@ -163,7 +163,7 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   }
   for (const std::string& dir : beside->repeats) require_undamaged(dir);
   Mechanism mechanism = judge_forced(inputs);
-  mechanism.sentence += fmt::format(" Forced runs beside them: {} and {}, with {}.", name_of_folder(beside->reference),
+  mechanism.sentence += fmt::format(" The same matrix has forced runs: {} and {}, with {}.", name_of_folder(beside->reference),
                                     name_of_folder(beside->cell),
                                     beside->has_twins()
                                         ? "their float64 twins"
@@ -173,7 +173,7 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
 
 nlohmann::json to_json(const Divergence& d) {
   return {{"step", d.step}, {"phase", d.phase},       {"rank", d.rank},     {"where", d.where},
-          {"kind", d.kind}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence},
+          {"kind", to_word(d.kind)}, {"expected", d.expected}, {"actual", d.actual}, {"sentence", d.sentence},
           {"parted", d.parted}};
 }
 
@@ -192,7 +192,7 @@ std::string comparison_text(const Mechanism& mechanism) {
                         : d.rank < 0           ? "all ranks"
                                                : fmt::format("rank {}", d.rank),
                         d.where);
-    text += fmt::format("  {}: expected {}, found {}\n", d.kind, d.expected, d.actual);
+    text += fmt::format("  {}: expected {}, found {}\n", to_word(d.kind), d.expected, d.actual);
   }
   if (mechanism.cause) {
     text += fmt::format("  cause: {} ({})\n", mechanism.cause->code, mechanism.cause->evidence);
@@ -272,8 +272,8 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   require_enough_repeats(options);
   require_different_repeats(options);
   if (const auto flights = compare_flight_folders(options.run_a, options.run_b)) {
-    if (!options.repeats.empty()) throw ConfigError("--repeat: goes with runs, not with flight records");
-    if (options.steps > 0) throw ConfigError("--steps: goes with runs, not with flight records");
+    if (!options.repeats.empty()) throw ConfigError("--repeat: is allowed with runs, not with flight records");
+    if (options.steps > 0) throw ConfigError("--steps: is allowed with runs, not with flight records");
     return print_comparison(options, *flights, {}, {}, expected, console);
   }
   // Other trainers' traces come without run.json; then the traces alone speak.

@@ -33,7 +33,7 @@ Divergence divergence_of(const flight::Parting& parting) {
   found.kind = parting.kind;
   found.expected = parting.expected;
   found.actual = parting.actual;
-  found.sentence = fmt::format("rank {} parts in {}: {}: expected {}, found {}", found.rank, found.where, found.kind, found.expected, found.actual);
+  found.sentence = fmt::format("rank {} differs in {}: {}: expected {}, found {}", found.rank, found.where, to_word(found.kind), found.expected, found.actual);
   return found;
 }
 
@@ -46,14 +46,14 @@ Mechanism compare_flight_records(const std::vector<flight::Recorded>& a, const s
   if (!comparison.without_b.empty()) lacks += fmt::format(" {} left no record in the second.", list_of(comparison.without_b));
   if (!comparison.without_a.empty()) lacks += fmt::format(" {} left no record in the first.", list_of(comparison.without_a));
   if (comparison.compared == 0) {
-    mechanism.sentence = "no collective stands in both flight records." + lacks;
+    mechanism.sentence = "the two flight records have no collective in common." + lacks;
   } else if (comparison.first) {
     mechanism.verdict = VerdictKind::divergent;
     mechanism.first_divergence = divergence_of(*comparison.first);
     mechanism.sentence = mechanism.first_divergence->sentence + "." + lacks;
   } else {
     mechanism.verdict = lacks.empty() ? VerdictKind::identical : VerdictKind::inconclusive;
-    mechanism.sentence = fmt::format("the {} collectives that stand in both flight records are the same.{}", comparison.compared, lacks);
+    mechanism.sentence = fmt::format("the {} collectives in both flight records are the same.{}", comparison.compared, lacks);
   }
   return mechanism;
 }

@@ -40,13 +40,13 @@ int compare_mlperf_command(const CompareCommandOptions& options, const Console& 
   } else {
     const std::vector<RunGroup> reference = groups_of(options.run_a, given);
     if (reference.size() > 1 && reference.front().arm)
-      throw ConfigError(options.run_a + ": which of its cells is the reference? Name one: " + options.run_a +
+      throw ConfigError(options.run_a + ": name the cell that is the reference: " + options.run_a +
                         ":CELL");
     if (fs::is_regular_file(options.run_b) && options.run_b.ends_with(".json"))
       throw ConfigError(options.run_b + ": holds reference points; RUN_B must be runs to compare with them");
     const std::vector<RunGroup> submissions = groups_of(options.run_b, given);
     if (submissions.size() > 1 && !submissions.front().arm)
-      throw ConfigError(options.run_b + ": its logs are of several batch sizes; a submission has one");
+      throw ConfigError(options.run_b + ": its logs have several batch sizes; a submission has one");
     comparisons = against_points(reference, submissions, given);
   }
   console.out << (options.json ? clean_json(mlperf_json(comparisons)) : clean_text(mlperf_text(comparisons)));

@@ -77,7 +77,7 @@ std::string outcomes_text(const std::vector<OutcomeComparison>& comparisons,
     text += fmt::format("{}: {}\n  {} against {}\n", name_of(c.verdict), c.sentence, c.cell, c.reference);
     if (c.outcome && c.outcome->verdict == VerdictKind::inconclusive && !leaves_out(c.outcome->primary.interval, 0)) {
       text += fmt::format("  seeds needed: {}{}\n", c.outcome->seeds_needed,
-                          c.outcome->n < 2 ? " or more; one shows no spread" : "");
+                          c.outcome->n < 2 ? " or more; one seed gives no spread" : "");
     }
     if (c.outcome) {
       for (const std::string& note : c.outcome->notes) text += "  not compared: " + note + "\n";

@@ -20,7 +20,7 @@ int run_detached(const std::string& out_dir, Session session, const Console& con
     plain.err << std::flush;
     return code;
   });
-  console.out << fmt::format("process {} runs it; lockstep status {} · lockstep wait {}\n", noted.process, clean_line(out_dir), clean_line(out_dir));
+  console.out << fmt::format("running in process {}; lockstep status {} · lockstep wait {}\n", noted.process, clean_line(out_dir), clean_line(out_dir));
   return kExitAsExpected;
 }
 

@@ -86,7 +86,7 @@ Check run_two_ranks(const std::string& rank_program) {
   const std::string wrong = disagreement_of_ranks(run_folder(scratch.path(), plan.runs.front().id));
   if (!wrong.empty()) return {State::failed, kName, wrong};
   return {State::ok, kName,
-          fmt::format("2 real ranks on Gloo agree bit for bit over {} steps; {:.1f} s with their start",
+          fmt::format("2 real ranks on Gloo agree bit for bit over {} steps; {:.1f} s including start-up",
                       plan.matrix.cells.front().config.steps, monotonic_s() - started)};
 }
 
@@ -113,13 +113,13 @@ axes: {layout: [2x2]}
 std::string disagreement_of_ranks(const std::string& run_dir) {
   const auto of_rank_0 = reduced_values(run_dir + "/rank-0.trace");
   const auto of_rank_1 = reduced_values(run_dir + "/rank-1.trace");
-  if (of_rank_0.empty()) return "the ranks reduced nothing";
+  if (of_rank_0.empty()) return "the ranks reduced no value";
   for (const auto& [where, hash] : of_rank_0) {
     const auto found = of_rank_1.find(where);
     if (found == of_rank_1.end()) return where + ": missing on rank 1";
-    if (found->second != hash) return where + ": ranks 0 and 1 hold different numbers";
+    if (found->second != hash) return where + ": ranks 0 and 1 have different values";
   }
-  return of_rank_1.size() == of_rank_0.size() ? "" : "rank 1 has values that rank 0 lacks";
+  return of_rank_1.size() == of_rank_0.size() ? "" : "rank 1 has values that are missing on rank 0";
 }
 
 Check all_reduce_check(const std::string& rank_program) {

@@ -84,14 +84,14 @@ Check memory() {
   const double total = std::strtod(first_word("/proc/meminfo", "MemTotal:").c_str(), nullptr) * 1024 / kGiB;
   const std::string text = fmt::format("{:.1f} GiB available of {:.1f} GiB", available, total);
   if (available >= kLeastMemory_GiB) return {State::ok, "memory", text};
-  return {State::failed, "memory", text + fmt::format("; ranks want at least {} GiB", kLeastMemory_GiB)};
+  return {State::failed, "memory", text + fmt::format("; ranks need at least {} GiB", kLeastMemory_GiB)};
 }
 
 Check threads() {
   const char* wish = std::getenv("OMP_NUM_THREADS");
-  std::string text = fmt::format("do not depend on the cores: a rank has {} thread", kThreadsPerRank);
+  std::string text = fmt::format("independent of the number of cores: a rank has {} thread", kThreadsPerRank);
   if (wish != nullptr && std::to_string(kThreadsPerRank) != wish) {
-    text += fmt::format("; OMP_NUM_THREADS={} is not used, as it would change the bits", wish);
+    text += fmt::format("; OMP_NUM_THREADS={} is ignored, because it would change the bits", wish);
   }
   return {State::ok, "bits", text};
 }
@@ -135,7 +135,7 @@ Check launchers() {
   std::string text;
   if (!found.problems.empty()) {
     for (const std::string& problem : found.problems) text += problem + "; ";
-    return {State::failed, "launchers", text + "unset the variables of one, or say lockstep-rank run FOLDER --environment NAME"};
+    return {State::failed, "launchers", text + "unset the variables of one launcher, or use lockstep-rank run FOLDER --environment NAME"};
   }
   if (found.chosen) text = fmt::format("{} says rank {} of {}; ", found.chosen->name, found.chosen->rank, found.chosen->world);
   for (const std::string& note : found.notes) text += note + "; ";

@@ -31,40 +31,40 @@ struct ExplainTopic {
 };
 
 constexpr auto kTopics = std::to_array<ExplainTopic>({
-    {"meaning", "Float64 twins: whether a difference is meant or rounded.",
-     R"(At each forced step both sides load the same parameters, optimizer state, batch and random draws, and compute twice: as
-configured, and in float64, with their own code, layout and reduction. The second computation is the run's twin.
+    {"meaning", "Float64 twins: tell rounding from a different computation.",
+     R"(At each forced step both sides load the same parameters, optimizer state, batch and random draws, and compute twice, each
+with its own code, layout and reduction: as configured, and in float64. The float64 computation is the run's twin.
 
-  meaning      the two twins against each other, per tensor, with t the size of what is added up to make it (what
-               each logit of each row gives), T that of all tensors, e how far the reference lies from its own twin (no less
-               than its worst forced step gives, against t), u the epsilon in which it computes:
+  meaning      compares the two twins, per tensor:
                    |g_cell - g| <= 1e-12 max(|g|, t) + 1e-14 T + 64 (2^-52 / u) e
-               A factor of 1.0000000001 on one tensor is found at the first forced step.
-  arithmetic   a run against its own twin, which has the same ranks, rows and tensors:
+               t: size of the terms that are summed to the tensor (one per logit and row); T: that of all tensors; e: distance
+               of the reference from its own twin (at least that of its worst forced step, relative to t); u: the epsilon of
+               the run's precision. A factor of 1.0000000001 on one tensor is found at the first forced step.
+  arithmetic   compares a run with its own twin, which has the same ranks, rows and tensors:
                    |g_32 - g_64| <= 16 e + n u (8 max(|g|, t) + 4 T),  n = 4 for a single number, else 1
-               Narrowed types and flipped bits are found here; in float64 they are not there.
+               This finds narrowed types and flipped bits, which do not occur in float64.
 
-promised       at a forced step, whatever the layout, nothing that means something else passes, and nothing that merely
-               rounds otherwise alarms. The verdict says which of the two parted.
-not promised   what happens between forced steps; where the cell would have trained to; runs that are not lockstep's, of
-               which there is no twin (compare --repeat measures a band of those).
+guaranteed       at a forced step, for every layout: a different computation is reported, and a difference in rounding alone
+                 is not. The verdict says which of the two comparisons failed.
+not guaranteed   what happens between forced steps; the result of further training; runs that lockstep did not make, which
+                 have no twin (compare --repeat measures their tolerance).
 
-`lockstep explain exact` tells what decides without any bound. docs/meaning.md has the reasons, and a picture.
+`lockstep explain exact` describes the comparison without a tolerance. docs/meaning.md has the reasons, and a picture.
 )"},
     {"exact", "Exact arithmetic: layouts that cannot change a bit.",
-     R"(With `arithmetic: exact` each row's loss and gradient is computed by itself, at shapes that no layout changes, and sums over
-rows and ranks are made of integers and rounded once. Two runs of one objective agree in every bit of every step, whatever
-their layouts, or the first bit that differs is a finding: step, phase, row and sample id, rank, tensor.
+     R"(With `arithmetic: exact` each row's loss and gradient is computed separately, at shapes that no layout changes, and sums over
+rows and ranks are integer sums that are rounded once. Two runs of one objective agree bit for bit at every step, for all
+layouts; the first bit that differs is a finding, with step, phase, row and sample id, rank and tensor.
 
-promised       on one machine type and build, layouts of equal objective train the same bits: any number of ranks, unequal
-               and empty ones, accumulation, emulated and real. What differs means something.
-not promised   it is not the arithmetic of your trainer: PyTorch's Reducer does not run, and what is wrong in it alone is not
-               seen (emulated against real ranks, in native arithmetic, is the proof about that). Objectives that depend on
-               the layout, as local negatives, differ. Statistics over rows (norm) are refused.
+guaranteed       on one machine type and build, layouts of one objective give the same bits: any number of ranks, unequal
+                 and empty ones, accumulation, emulated and real. A difference is not rounding.
+not guaranteed   it is not your trainer's arithmetic: PyTorch's Reducer does not run, so its own faults are not found
+                 (comparing emulated with real ranks in native arithmetic finds them). Objectives that depend on the layout,
+                 such as local negatives, differ. Statistics over rows (norm) are refused.
 
-With `trace: full` the runs keep their values, and the cause of a difference is named from them as from a forced step.
-`certify: {exact: 100}` adds the first 100 steps of each cell in it to any matrix. Native against exact arithmetic at one
-layout is rounding alone: configs/rounding.yaml shows how far that carries a run.
+With `trace: full` the runs keep their values, from which the cause of a difference is named, as at a forced step.
+`certify: {exact: 100}` adds the first 100 steps of each cell in exact arithmetic to any matrix. At one layout, native and exact
+arithmetic differ by rounding alone: configs/rounding.yaml shows how far that drives a run.
 )"},
 });
 
@@ -94,14 +94,14 @@ bool names_world_size(std::string_view text) {
 }  // namespace
 
 std::string explain_text(const CausePage& page) {
-  std::string text = fmt::format("{} ({})\n\n{}\n\nrecognised by\n{}", page.code, page.family, page.what,
+  std::string text = fmt::format("{} ({})\n\n{}\n\nhow it shows\n{}", page.code, page.family, page.what,
                                  indented(page.recognised));
-  if (names_world_size(page.recognised)) text += "    (W: world size; a number beside a group: gradient over the reference's)\n";
+  if (names_world_size(page.recognised)) text += "    (W is the world size, the number of ranks.)\n";
   if (!page.wrong.empty()) text += "\nwrong\n" + indented(page.wrong);
   if (!page.right.empty()) text += "\nright\n" + indented(page.right);
-  text += fmt::format("\nwhat mends it\n{}", indented(page.remedy));
+  text += fmt::format("\nhow to fix it\n{}", indented(page.remedy));
   if (!page.reports.empty())
-    text += fmt::format("\npublic reports of it or its like\n{}", indented(page.reports));
+    text += fmt::format("\nsimilar public reports\n{}", indented(page.reports));
   return text;
 }
 
@@ -118,17 +118,17 @@ std::string explain_list() {
   }
   text += "\nrewards and advantages (configs/rewards.yaml)\n";
   for (const rewards::Cause& cause : rewards::causes()) text += fmt::format("  {:<{}}  {}\n", cause.code, width, cause.help);
-  text += "\nhow it judges\n";
+  text += "\nhow lockstep judges\n";
   for (const ExplainTopic& topic : kTopics) text += fmt::format("  {:<{}}  {}\n", topic.name, width, topic.what);
   return text;
 }
 
 std::string reward_cause_text(const rewards::Cause& cause) {
   return fmt::format(
-      "{} (rewards and advantages)\n\n{}.\n\nrecognised by\n    what every rank shows after the exchange of a step: its rewards, "
-      "statistics, advantages, weights, policy\n    hashes, held against one process's on the same rows "
-      "(docs/rewards.md)\n\nsee it\n    lockstep run configs/rewards.yaml; a mutant's trial tells step, rank, "
-      "element, expected and found\n",
+      "{} (rewards and advantages)\n\n{}.\n\nhow it shows\n    after the exchange of a step, each rank's rewards, statistics, "
+      "advantages, weights and policy hashes are compared\n    with those of one process on the same rows "
+      "(docs/rewards.md)\n\ntry it\n    lockstep run configs/rewards.yaml; the trial with this mutant reports step, rank, "
+      "element, expected and found value\n",
       cause.code, cause.help);
 }
 
@@ -185,7 +185,7 @@ int explain_command(const ExplainOptions& options, const Console& console) {
   // A hundred names in an error help nobody: only the nearest is said.
   const std::string_view near = nearest(options.code, known);
   ConfigProblem problem;
-  problem.message = fmt::format("explain: neither a cause nor a topic is called '{}'; lockstep explain lists all", options.code);
+  problem.message = fmt::format("explain: there is no cause or topic '{}'; lockstep explain lists all", options.code);
   problem.suggestion = std::string(near);
   throw ConfigError(std::vector{problem});
 }

@@ -35,7 +35,7 @@ std::vector<ListedEntry> listed_mutants() {
     if (mutant == nullptr) continue;
     entry.trainer = mutant->trainer;
     if (!mutant->beyond_exact.empty()) {
-      entry.help += fmt::format(" (out of reach of arithmetic exact: {})", mutant->beyond_exact);
+      entry.help += fmt::format(" (not with arithmetic: exact: {})", mutant->beyond_exact);
     }
   }
   return listed;

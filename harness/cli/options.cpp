@@ -16,8 +16,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kAbout =
-    "Says whether a distributed training run trains the same as the run it should equal, and if not, where "
-    "they first part.";
+    "Tests whether a distributed training run trains the same as its reference, and if not, where they first "
+    "differ.";
 
 std::string version_text() {
   const std::string libtorch = libtorch_version(rank_program_path());
@@ -61,47 +61,47 @@ void add_selection(CLI::App* command, MatrixSelection& selection) {
       command->add_option("--out", selection.out, "folder of results (default: out/<name of the matrix>)"))
       ->type_name("DIR");
   last_wins(command->add_option("--jobs", selection.jobs,
-                                "slots: real ranks, or runs of one process, at once (default: cores)"))
+                                "how many processes run at once (default: number of cores)"))
       ->type_name("N")
       ->check(CLI::Range(1, 4096));
   last_wins(command->add_option("--launcher", selection.launcher,
-                                "who starts real ranks: local, slurm, torchrun, openmpi, mpich, srun, or external:COMMAND"))
+                                "launcher of real ranks: local, slurm, torchrun, openmpi, mpich, srun, or external:COMMAND"))
       ->type_name("WHO");
 }
 
 CLI::App* add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "run a matrix, judge it, write the reports");
   add_selection(command, options.selection);
-  command->add_flag("--fresh", options.fresh, "do the selected runs anew instead of reusing finished ones");
-  command->add_flag("--dry-run", options.dry_run, "say what would run, and stop");
+  command->add_flag("--fresh", options.fresh, "run everything selected again instead of reusing finished runs");
+  command->add_flag("--dry-run", options.dry_run, "show what would run, and stop");
   command->add_flag("--json", options.json, "results.json on stdout instead of the table");
   command->add_flag("--detach", options.detach, "return at once; `lockstep status OUT` and `lockstep wait OUT` follow it");
-  last_wins(command->add_option("--part", options.part, "of --launcher 'slurm --array': what one of its tasks is told"))->type_name("A.T");
+  last_wins(command->add_option("--part", options.part, "set by --launcher 'slurm --array' for each of its tasks"))->type_name("A.T");
   return command;
 }
 
 CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
   CLI::App* command =
-      app.add_subcommand("plan", "what would run, on what, for how long, what is reused and why");
+      app.add_subcommand("plan", "show what would run, on what, for how long, and what is reused");
   add_selection(command, options.selection);
   command->add_flag("--json", options.json, "every run with its config, as JSON");
   command->add_flag("--prepare", options.prepare,
-                    "make the runs' folders too, for `lockstep-rank --run FOLDER` under any launcher");
+                    "also create the run folders, for `lockstep-rank --run FOLDER` under any launcher");
   return command;
 }
 
 CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
   CLI::App* command = app.add_subcommand(
-      "compare", "where two runs first part, from their traces alone; or whether two cells learn the same");
+      "compare", "first difference between two runs' traces; or a test whether two cells reach the same metric");
   command->add_option("RUN_A", options.run_a, "the reference: run folder, or OUT, OUT:CELL, MLPerf's files")
       ->required();
   command->add_option("RUN_B", options.run_b, "what to compare with the reference")->required();
   repeated(command, "--expect", options.expect, "verdicts that exit 0: identical,within_envelope,divergent")
       ->type_name("LIST");
   repeated(command, "--repeat", options.repeats,
-           "run folder of a permuted repeat of RUN_A, to measure the band")
+           "run folder of a permuted repeat of RUN_A, to measure the tolerance")
       ->type_name("DIR");
-  last_wins(command->add_option("--steps", options.steps, "judge the first N steps; the traces may end where they like after them"))
+  last_wins(command->add_option("--steps", options.steps, "compare only the first N steps"))
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   last_wins(
@@ -122,7 +122,7 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
       ->type_name("X")
       ->check(finite());
   command->add_flag("--across", options.across,
-                    "compare cells of different questions too, and say how they differ");
+                    "also compare cells of different questions, and show how they differ");
   command->add_flag("--json", options.json, "the verdict as JSON");
   return command;
 }
@@ -143,40 +143,40 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
 }
 
 CLI::App* add_list(CLI::App& app, ListOptions& options) {
-  CLI::App* command = app.add_subcommand("list", "what there is to run");
+  CLI::App* command = app.add_subcommand("list", "list trainers, losses, planted faults, metrics and configs");
   command->add_option("WHAT", options.what, "scenarios, losses, mutants, metrics or configs (default: all)");
   command->add_flag("--json", options.json, "as JSON");
   return command;
 }
 
 CLI::App* add_status(CLI::App& app, StatusOptions& options) {
-  CLI::App* command = app.add_subcommand("status", "how far a detached run or a Slurm job is");
+  CLI::App* command = app.add_subcommand("status", "show the progress of a detached run or a Slurm job");
   command->add_option("OUT", options.dir, "folder of results")->required();
   return command;
 }
 
 CLI::App* add_wait(CLI::App& app, WaitOptions& options) {
-  CLI::App* command = app.add_subcommand("wait", "wait for a detached run or a Slurm job; its exit status");
+  CLI::App* command = app.add_subcommand("wait", "wait for a detached run or a Slurm job; exit with its status");
   command->add_option("OUT", options.dir, "folder of results")->required();
   return command;
 }
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   CLI::App* command =
-      app.add_subcommand("doctor", "is this machine fit to run; ends with an all-reduce of two real ranks");
+      app.add_subcommand("doctor", "check whether this machine can run lockstep; ends with an all-reduce of two real ranks");
   command->add_flag("--json", options.json, "as JSON");
   return command;
 }
 
 CLI::App* add_explain(CLI::App& app, ExplainOptions& options) {
   CLI::App* command =
-      app.add_subcommand("explain", "a cause at length: how it shows, an example, what mends it");
+      app.add_subcommand("explain", "explain a cause: how it shows, an example, how to fix it");
   command->add_option("CODE", options.code, "a cause's code, or a folder of flight records (default: list all causes)");
   return command;
 }
 
 CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
-  CLI::App* command = app.add_subcommand("schema", "JSON Schema of configs, or of results.json");
+  CLI::App* command = app.add_subcommand("schema", "print the JSON Schema of configs or of results.json");
   command->add_option("OF", options.of, "config or results (default: config)");
   return command;
 }

@@ -129,7 +129,7 @@ int judge_and_report(const Prepared& prepared, const LaunchReport& launched, con
   console.out << std::flush;
   for (const std::string& problem : problems) console.err << "lockstep: " << clean_text(problem) << "\n";
   if (!problems.empty()) {
-    console.err << "lockstep: everything else stands in " << clean_line(prepared.out_dir)
+    console.err << "lockstep: everything else is in " << clean_line(prepared.out_dir)
                 << "; run again to write the rest\n";
     return kExitMachine;
   }
@@ -210,7 +210,7 @@ int run_part(Prepared& prepared, const RunOptions& options, const Console& conso
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix, real_files(), OutFolder::Hold::shared);
   std::vector<std::string> left_out;
   prepared.plan = plan_of_part(prepared.plan, read_part(prepared.out_dir, options.part), left_out);
-  for (const std::string& id : left_out) console.err << "not started " << clean_line(id) << ": a run that it needs has not finished\n";
+  for (const std::string& id : left_out) console.err << "not started " << clean_line(id) << ": it needs a run that has not finished\n";
   const LaunchReport launched = launch_with_progress(prepared, options.selection.jobs, console, command_started);
   if (launched.interrupted) return interrupted_status(launched);
   return launched.failures.empty() && left_out.empty() ? kExitAsExpected : kExitUnexpected;

@@ -26,7 +26,7 @@ void print_plan(const PreparedSuite& prepared, bool json, const Console& console
 }  // namespace
 
 int plan_suite_command(const std::string& text, const PlanOptions& options, const Console& console) {
-  if (options.prepare) throw ConfigError("--prepare: the runs of a suite are made as its trials need them; leave it out");
+  if (options.prepare) throw ConfigError("--prepare: a suite creates runs when its trials need them; remove it");
   print_plan(prepare_suite(text, options.selection), options.json, console);
   return kExitAsExpected;
 }
@@ -39,14 +39,14 @@ int run_prepared(PreparedSuite& prepared, const RunOptions& options, const Conso
   const SuiteOutcome outcome =
       run_suite(prepared, options.selection, options.fresh, console, StopSignals::requested());
   if (outcome.interrupted) {
-    console.err << fmt::format("interrupted: {} of {} trials have run; run again to go on:\n  {}\n", outcome.done, outcome.all,
+    console.err << fmt::format("interrupted: {} of {} trials have run; run again to resume:\n  {}\n", outcome.done, outcome.all,
                                clean_line(command_text(options.selection)));
     return kExitInterrupted;
   }
   const Results& results = outcome.results;
   if (results.summary.exit_code == kExitNothing) {
     console.err << "no trial is selected by --only " << clean_line(shell_quoted(options.selection.only))
-                << "; a trial's name stands in results.json, a failure's in its table\n";
+                << "; results.json has the trials' names, its table those of failures\n";
     return kExitNothing;
   }
   if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
@@ -68,7 +68,7 @@ int run_prepared(PreparedSuite& prepared, const RunOptions& options, const Conso
 
 int run_suite_command(const std::string& text, const RunOptions& options, const Console& console) {
   PreparedSuite prepared = prepare_suite(text, options.selection);
-  if (!options.part.empty()) throw ConfigError("--part: a suite is no array of Slurm jobs; leave it out");
+  if (!options.part.empty()) throw ConfigError("--part: a suite is not an array of Slurm jobs; remove it");
   if (options.dry_run) {
     print_plan(prepared, options.json, console);
     return kExitAsExpected;

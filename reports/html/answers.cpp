@@ -41,14 +41,14 @@ void write_certificate(Markup& out, const Page& page) {
   std::string steps;
   for (const int64_t step : certificate.steps) steps += (steps.empty() ? "" : ", ") + std::to_string(step);
   open_section(
-      out, "certificate", "Does every loss equal that of one process?",
+      out, "certificate", "Does every loss equal the loss of one process?",
       fmt::format(
-          "Gradients after the mean over ranks, at the weights of step {} of the plain reference, a process "
-          "that holds all rows. Allowed is {:g} of max(|g_ref|, size of the terms that are added up), in each "
-          "parameter group; the row shows the case and group that use most of it. Energies are those that "
-          "the busiest rank computes in a step, received is what a rank gets from the loss's collectives, "
-          "time is relative to the same cases with local negatives, in the median over the cases, of a few steps "
-          "each: an order, no measurement.",
+          "Gradients after the mean over ranks, at the weights of step {} of the plain reference: one process "
+          "with all rows. The tolerance is {:g} of max(|g_ref|, size of the summed terms) in each "
+          "parameter group; a row shows the case and group that use most of it. Energies: how many "
+          "the busiest rank computes in a step. Received: what a rank gets from the loss's collectives. "
+          "Time: relative to the same cases with local negatives, median over the cases, a few steps "
+          "each: an order of magnitude only.",
           steps, certificate.exact));
   const TextTable table = certificate_table(page.results, true);
   open_table(out, "certificate", table.heads);
@@ -72,10 +72,10 @@ void write_certificate(Markup& out, const Page& page) {
 
 void write_claims(Markup& out, const Page& page) {
   if (page.results.claims.empty()) return;
-  open_section(out, "claims", "What people were told, and what holds",
-               "A claim holds if each of its conditions is true, and does not if one is false; intervals are "
-               "of paired seeds.");
-  open_table(out, "claims stack", {"claim", "told", "verdict", "conditions and figures", "shown by"});
+  open_section(out, "claims", "Which claims hold",
+               "A claim holds if all its conditions are true, and does not hold if one is false. Intervals are "
+               "over paired seeds.");
+  open_table(out, "claims stack", {"claim", "as stated", "verdict", "conditions and figures", "shown by"});
   for (const ClaimResult& claim : page.results.claims) {
     const StateStyle style = style_of(claim.state);
     out.open("tr").element("th", {{"scope", "row"}}, clean_line(claim.id));

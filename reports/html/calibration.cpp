@@ -82,7 +82,7 @@ void write_rates(Markup& out, const std::vector<const DetectionRate*>& rates, st
                 fmt::format("{}, [{}, {}]", rate->of, share_words(rate->interval.low),
                             share_words(rate->interval.high)));
     out.open("td", {{"class", "v"}});
-    out.element("b", {{"class", rate->enough ? "t-ok" : "t-bad"}}, rate->enough ? "✓ kept" : "✗ not kept");
+    out.element("b", {{"class", rate->enough ? "t-ok" : "t-bad"}}, rate->enough ? "✓ within" : "✗ exceeded");
     if (rate->asked >= 0)
       out.element("span", {{"class", "sub"}},
                   fmt::format("at {} {:g}", rate->at_most ? "most" : "least", rate->asked));
@@ -206,18 +206,18 @@ void write_calibration(Markup& out, const Page& page) {
   std::vector<const DetectionRate*> most, least;
   for (const DetectionRate& rate : c.rates) (rate.at_most ? most : least).push_back(&rate);
   open_section(
-      out, "calibration", "Do the tests keep their promises?",
+      out, "calibration", "Are the tests' error rates as stated?",
       fmt::format(
-          "Comparisons whose truth is known, drawn from a normal distribution and from {}: how often each "
-          "rule says what it must not. Green is allowed; a promise is broken if the interval of its rate "
-          "lies wholly on the other side.",
+          "Comparisons with a known true difference, drawn from a normal distribution and from {}: how often each "
+          "rule gives a wrong verdict. Green is allowed; a rate exceeds its limit if its whole interval "
+          "lies on the other side.",
           pool_words(c)));
   write_rates(out, most, "At most");
   write_rates(out, least, "At least");
   if (const std::vector<Design> designs = designs_of(c); !designs.empty()) {
     out.element("h3", {}, "Power to conclude equivalence");
     out.element("p", {{"class", "why"}},
-                "Marks are measured, with their intervals; lines are theory. Standard deviation and true "
+                "Marks are measured values with their intervals; lines are theory. Standard deviation and true "
                 "difference are "
                 "in margins.");
     out.open("figure", {{"class", "panel"}}).raw(power_plot(designs)).close();

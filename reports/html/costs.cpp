@@ -97,7 +97,7 @@ void write_key(Markup& out, const Timing& timing) {
   if (std::any_of(timing.rows.begin(), timing.rows.end(), crowded)) {
     out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
     mark(out, 0, "ref", 17, 7, true);
-    out.close().text("crowded: more ranks than cores").close();
+    out.close().text("more ranks than cores").close();
   }
   out.close();
 }
@@ -161,17 +161,17 @@ void write_costs(Markup& out, const Page& page) {
   if (!page.results.timing || page.results.timing->rows.empty()) return;
   const Timing& timing = *page.results.timing;
   std::string why =
-      "Real ranks, each run alone on the machine: rows a second against one rank of the same group, median "
-      "over runs. Below speed-up, efficiency and communication stands what the fastest and slowest runs allow, "
-      "a range and no confidence interval. Communication is the share of a step in which the rank that waits "
-      "most does nothing else. Memory is a rank's.";
+      "Real ranks, one run at a time on the machine. Speed-up: rows a second relative to one rank of the same group, median "
+      "over runs. The range below speed-up, efficiency and communication is that of the fastest and slowest runs, "
+      "not a confidence interval. Communication: the share of a step that the rank that waits "
+      "most spends waiting. Memory is per rank.";
   if (!timing.sentence.empty()) why += " " + clean_line(timing.sentence);
   open_section(out, "costs", "What does it cost?", why);
   write_key(out, timing);
   out.open("figure", {{"class", "panel"}}).raw(speed_plot(timing));
   out.open("figcaption")
       .element("span", {},
-               fmt::format("{}{}", timing.cores > 0 ? counted(timing.cores, "core") : "cores not known",
+               fmt::format("{}{}", timing.cores > 0 ? counted(timing.cores, "core") : "cores unknown",
                            timing.processor.empty() ? "" : ", " + clean_line(timing.processor)));
   out.close().close();
   for (const std::string& group : timing_groups(timing)) {

@@ -176,12 +176,12 @@ void write_differences(Markup& out, const Page& page) {
     if (all.empty()) continue;
     if (!opened) {
       open_section(
-          out, "differences", "When do they part?",
+          out, "differences", "When do they differ?",
           fmt::format(
-              "Mean of the paired differences by step, cell minus reference, in a band that holds at all "
-              "steps at once, {}; green is the margin. A ring below the axis marks the first step at which "
-              "the band is not wholly inside the margin, a dot the first at which it lies wholly beyond. A "
-              "batch that grew is shown at its own steps, at equally many samples.",
+              "Mean of the paired differences by step, cell minus reference, with a band that covers all "
+              "steps simultaneously, {}; green is the margin. A ring below the axis marks the first step at which "
+              "the band leaves the margin, a dot the first at which it lies wholly outside. A "
+              "grown batch is compared at equally many samples.",
               common_level(page.results) ? "at " + level_words(*common_level(page.results))
                                          : "at the level of the cell's intervals"));
     }

@@ -118,11 +118,11 @@ void write_drift(Markup& out, const Page& page) {
     if (!cell.drift.empty()) cells.push_back(&cell);
   }
   if (cells.empty()) return;
-  open_section(out, "drift", "How far does rounding alone carry a run?",
-               "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance in "
-               "shares of their length, before the step; those whose gradient is zero by symmetry apart, for rounding alone moves "
-               "them, under Adam as far as any other. The rest: absolute differences. Lines are medians over the seeds, "
-               "bands run from the smallest to the largest. A difference between layouts that is larger is not what rounding made.");
+  open_section(out, "drift", "How far apart does rounding alone drive two runs?",
+               "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance relative to "
+               "their norm, before the step; parameters whose gradient is zero by symmetry are separate, because only rounding moves "
+               "them (under Adam as far as any other). The rest: absolute differences. Lines are medians over the seeds, "
+               "bands reach from the smallest to the largest. A larger difference between layouts is not due to rounding.");
   out.open("div", {{"class", "two"}});
   for (const CellResult* cell : cells) {
     out.open("figure", {{"class", "panel"}}).open("figcaption");

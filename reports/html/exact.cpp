@@ -12,9 +12,9 @@ void write_result(Markup& out, const CellResult& cell) {
   const Certification& exact = *cell.exact;
   out.open("td");
   if (exact.divergence) {
-    out.element("b", {{"class", "t-bad"}}, "≠ parts").text(": " + divergence_words(*exact.divergence));
+    out.element("b", {{"class", "t-bad"}}, "≠ differs").text(": " + divergence_words(*exact.divergence));
   } else if (exact.steps > 0 && exact.steps >= exact.asked && !cell.failure) {
-    out.element("b", {{"class", "t-ok"}}, "= the same to the last bit").text(": what differs is rounding");
+    out.element("b", {{"class", "t-ok"}}, "= equal bit for bit").text(": native differences are rounding");
   } else {
     out.element("b", {{"class", "t-und"}}, "? not compared");
   }
@@ -26,11 +26,10 @@ void write_result(Markup& out, const CellResult& cell) {
 void write_exact(Markup& out, const Page& page) {
   const auto asked = [](const CellResult& cell) { return cell.exact.has_value(); };
   if (std::ranges::none_of(page.results.cells, asked)) return;
-  open_section(out, "exact", "Do they mean the same in exact arithmetic?",
-               "The first steps of one seed of each cell and of its reference, again in an arithmetic in which no layout can "
-               "matter: each row by itself, sums without rounding. Equal bits mean that the cell computes what its reference "
-               "computes; a difference is one of meaning, and has a step and a row. Verdicts are about the runs that "
-               "were asked for.");
+  open_section(out, "exact", "Do they agree in exact arithmetic?",
+               "The first steps of one seed of each cell and its reference were repeated in an arithmetic that no layout can change: "
+               "each row is computed by itself, and sums do not round. Equal bits show that cell and reference compute the same; a "
+               "difference is not rounding, and has a step and a row. The verdicts are about the native runs.");
   open_table(out, "plain", {"cell", "reference", numbers("steps equal"), numbers("asked"), numbers("seed"), "result"});
   for (const CellResult& cell : page.results.cells) {
     if (!cell.exact) continue;

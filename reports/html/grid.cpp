@@ -110,13 +110,11 @@ void write_grid(Markup& out, const Page& page) {
                                  : "Which cells train the same as " + against + "?",
       fmt::format(
           "Difference of {} after {}, mean of {} ± half of the {}. The bar shows that "
-          "interval against the margin of ± {:g}, the band in the middle; the drawing ends at {:g} margins. "
-          "Each cell is "
-          "held "
-          "against its own reference: same seeds, same samples.",
+          "interval; the strip in the middle is the margin of ± {:g}; the drawing ends at {:g} margins. "
+          "Each cell is compared with its own reference: same seeds, same samples.",
           metric_words(results.primary.metric), counted(results.steps, "step"), pairs_words(results),
           interval_name(results), results.primary.margin, kReachOfBar));
-  open_scroll(out, "Each cell against its reference");
+  open_scroll(out, "Each cell and its reference");
   out.open("table", {{"class", "answer"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, clean_line(grid->row_axis));
   for (const std::string& column : grid->columns)

@@ -196,8 +196,8 @@ std::string growth_caption(const Growth& g) {
     text += "A parabola through the means has no best exponent between 0 and 1. ";
   }
   text += std::isfinite(g.predicted_exponent)
-              ? fmt::format("Stripe: the gradient noise scale predicts {}.", range_words(predicted_of(g)))
-              : "Nothing is predicted.";
+              ? fmt::format("Shaded: the exponents that the gradient noise scale predicts, {}.", range_words(predicted_of(g)))
+              : "No prediction.";
   return text;
 }
 
@@ -210,7 +210,7 @@ void write_growth(Markup& out, const Page& page) {
     if (g.rules.empty()) continue;
     if (!opened) {
       open_section(
-          out, "growth", "Which rule fits when the batch grows?",
+          out, "growth", "Which learning-rate rule fits when the batch grows?",
           fmt::format("Difference of {} to the small batch, with its {} over paired seeds; green is the margin.",
                       metric_words(page.results.primary.metric), rule_interval_name(g)));
     }

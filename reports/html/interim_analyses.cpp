@@ -23,9 +23,9 @@ std::string ended_words(const Sequential& s) {
     case InterimEnd::decided:
       return "decided";
     case InterimEnd::most_seeds:
-      return "no more seeds are allowed";
+      return "the most seeds allowed were used";
     case InterimEnd::budget:
-      return "the budget ended";
+      return "the time budget is spent";
   }
   return "";
 }
@@ -34,7 +34,7 @@ void draw_interim_analyses(Markup& out, const CellResult& cell, const Scale& axi
   const Sequential& s = *cell.outcome->sequential;
   std::string description;
   for (const Look& look : s.looks) description += analysis_words(look) + ". ";
-  open_row_drawing(out, name_words(cell.scenario) + ": looks", description);
+  open_row_drawing(out, name_words(cell.scenario) + ": interim analyses", description);
   const std::string css = row_css(cell, cell.outcome->verdict);
   out.empty("line", {{"x1", percent(axis(0))},
                      {"x2", percent(axis(s.looks.back().n))},
@@ -74,15 +74,15 @@ void write_interim_analyses(Markup& out, const Page& page) {
   if (cells.empty()) return;
   open_section(
       out, "looks", "How many seeds did it take?",
-      "Seeds were added until a verdict was decided. Repeated looks at one fixed level would mislead, so "
-      "each look has its own level, and together they spend no more than α. A ring is a look that left the "
-      "verdict open, a dot one that decided it.");
+      "Seeds were added until the verdict was decided. Testing repeatedly at one fixed level would raise the error rate, so "
+      "each interim analysis has its own level, and together they spend no more than α. A ring is an analysis that left the "
+      "verdict open, a dot is one that decided it.");
   const Scale axis{0, most, 2, 97};
   out.open("table", {{"class", "rows looks"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "cell").element("th", {{"scope", "col"}}, "looks");
+  out.element("th", {{"scope", "col"}}, "cell").element("th", {{"scope", "col"}}, "interim analyses");
   out.element("th", {{"scope", "col"}, {"class", "n"}}, "seeds")
-      .element("th", {{"scope", "col"}, {"class", "n"}}, "level of the last look, α spent");
-  out.element("th", {{"scope", "col"}}, "ended because").close().close().open("tbody");
+      .element("th", {{"scope", "col"}, {"class", "n"}}, "level of the last analysis, α spent");
+  out.element("th", {{"scope", "col"}}, "reason for ending").close().close().open("tbody");
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const Sequential& s = *cell.outcome->sequential;
@@ -103,8 +103,8 @@ void write_interim_analyses(Markup& out, const Page& page) {
   out.close();
   write_axis(out, axis);
   out.close();
-  out.open("details").element("summary", {}, "Every look");
-  open_table(out, "plain", {"cell", numbers("seeds"), numbers("information"), numbers("level here"),
+  out.open("details").element("summary", {}, "All interim analyses");
+  open_table(out, "plain", {"cell", numbers("seeds"), numbers("information"), numbers("level"),
                             numbers("α spent"), "verdict"});
   for (const std::size_t i : cells) {
     for (const Look& look : page.results.cells[i].outcome->sequential->looks) {

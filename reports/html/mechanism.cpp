@@ -59,39 +59,39 @@ void write_ladder(Markup& out, const Results& results) {
     references += (references.empty() ? "" : ", ") + clean_line(reference.name);
   out.open("div", {{"class", "ladder"}});
   write_rung(out, "R0 · " + (references.empty() ? "the reference" : shorten(references, 60)),
-             "one process, one fused batch: the mathematics");
+             "one process, one whole batch: what the run should compute");
   if (count.compared == 0) {
     write_join(out, "und", "?", "nothing compared");
   } else if (count.inside == count.compared) {
     write_join(out, "ok", count.most_used ? "≈" : "=",
                fmt::format("{}, {}", counted(count.inside, "cell"),
-                           count.most_used ? "at most " + used_words(*count.most_used) + " used" : "every bit equal"));
+                           count.most_used ? "at most " + used_words(*count.most_used) + " used" : "all bits equal"));
   } else {
     std::string text = fmt::format("{} of {} differ", count.divergent, counted(count.compared, "cell"));
     if (count.inside > 0) {
       text += count.most_used ? fmt::format("; the others used at most {}", used_words(*count.most_used))
-                              : "; every bit of the others is equal";
+                              : "; all bits of the others are equal";
     }
     write_join(out, count.divergent > 0 ? "bad" : "und", count.divergent > 0 ? "≠" : "?", text);
   }
-  write_rung(out, "R1 · emulated ranks", "threads of one process; same shards, same order of addition");
+  write_rung(out, "R1 · emulated ranks", "threads of one process; same shards, same summation order");
   if (count.wanted == 0) {
     write_join(out, "ctl", "·",
                count.real == static_cast<int>(results.cells.size()) ? "skipped: the cells ran on real ranks"
                                                                     : "nothing to certify");
   } else if (count.agreed == count.wanted && count.by_band > 0) {
     write_join(out, "ok", "≈",
-               fmt::format("{} of {} steps agree in {}, in {} of them within the band", count.steps, count.asked,
+               fmt::format("{} of {} steps agree in {}, in {} of them within tolerance", count.steps, count.asked,
                            counted(count.wanted, "cell"), count.by_band));
   } else if (count.agreed == count.wanted) {
     write_join(out, "ok", "=",
-               fmt::format("every bit equal: {} of {} steps in {}", count.steps, count.asked,
+               fmt::format("all bits equal: {} of {} steps in {}", count.steps, count.asked,
                            counted(count.wanted, "cell")));
   } else {
     write_join(out, count.parted > 0 ? "bad" : "und", count.parted > 0 ? "≠" : "?",
                fmt::format("{} of {} certified", count.agreed, counted(count.wanted, "cell")));
   }
-  write_rung(out, "R2 · real ranks", "processes of their own, c10d::Reducer over a real backend");
+  write_rung(out, "R2 · real ranks", "one process a rank, c10d::Reducer over a real backend");
   out.close();
 }
 
@@ -117,7 +117,7 @@ void write_first_difference(Markup& out, const Mechanism& m) {
   } else {
     out.text(m.compared_steps > 0 && m.verdict == VerdictKind::identical
                  ? fmt::format("not in {}", counted(m.compared_steps, "step"))
-             : m.verdict == VerdictKind::within_envelope ? "within its bounds"
+             : m.verdict == VerdictKind::within_envelope ? "within tolerance"
                                                          : "—");
   }
   out.close();
@@ -152,7 +152,7 @@ void write_cause(Markup& out, const Mechanism& m) {
     out.text(needs_one ? "no cause named" : "—");
   }
   out.close();
-  open_labelled(out, "what mends it");
+  open_labelled(out, "how to fix it");
   out.text(m.cause && !m.cause->remedy.empty() ? m.cause->remedy : "—").close();
 }
 
@@ -163,7 +163,7 @@ void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
     write_verdict(out, cell, cell.mechanism->verdict);
     if (!cell.mechanism->forced.empty()) {
       out.text(", " + used_words(*cell.mechanism));
-      if (!cell.mechanism->band_measured && !cell.mechanism->twins) out.text(" (bound, not measured)");
+      if (!cell.mechanism->band_measured && !cell.mechanism->twins) out.text(" (estimated, not measured)");
     }
   } else {
     out.text("not compared");
@@ -182,13 +182,12 @@ void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
 }  // namespace
 
 void write_mechanism(Markup& out, const Page& page) {
-  open_section(out, "mechanism", "Does it compute the same?",
-               "Each cell against its reference, number by number. Emulated against real ranks must agree in "
-               "every bit; the fused "
-               "reference against ranks must agree as far as rounding allows.");
+  open_section(out, "mechanism", "Do cell and reference compute the same?",
+               "Each cell is compared with its reference, value by value. Emulated and real ranks must agree bit for bit; "
+               "one process and the ranks must agree to rounding.");
   write_ladder(out, page.results);
   open_table(out, "stack first-seen",
-             {"cell", "first differs", "where", "expected → actual", "cause", "what mends it"});
+             {"cell", "first differs", "where", "expected → actual", "cause", "how to fix it"});
   for (std::size_t i = 0; i < page.results.cells.size(); ++i)
     write_row(out, page.results.cells[i], page.anchors[i]);
   close_table(out);
@@ -196,7 +195,7 @@ void write_mechanism(Markup& out, const Page& page) {
       std::any_of(page.results.cells.begin(), page.results.cells.end(),
                   [](const CellResult& cell) { return cell.mechanism && !cell.mechanism->sentence.empty(); });
   if (in_words) {
-    out.open("details").element("summary", {}, "In words, cell by cell").open("ul");
+    out.open("details").element("summary", {}, "Each cell in a sentence").open("ul");
     for (const CellResult& cell : page.results.cells) {
       if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
       out.open("li")
@@ -214,10 +213,8 @@ void write_certification(Markup& out, const Page& page) {
                                [](const CellResult& cell) { return cell.certification.wanted; });
   if (!any) return;
   open_section(out, "certified", "What was certified, and how",
-               "Long runs use emulated ranks. They stand for real ones as far as a prefix of the same run on "
-               "real ranks gave the "
-               "same bits at every compared point of every step, or, where the backend publishes no order of adding, as far as "
-               "each step lies within what another order of its sums may give.");
+               "Long runs use emulated ranks. Their first steps were repeated on real ranks and must give the same bits; "
+               "with a backend that does not specify its summation order (NCCL) they must agree within a tolerance.");
   open_table(out, "plain", {"cell", "real ranks", numbers("steps that agree"), numbers("asked"), numbers("seed"),
                             "result"});
   for (const CellResult& cell : page.results.cells) {
@@ -235,9 +232,9 @@ void write_certification(Markup& out, const Page& page) {
         .element("td", {{"class", "n"}}, std::to_string(c.asked));
     out.element("td", {{"class", "n"}}, std::to_string(c.seed)).open("td");
     if (c.divergence) {
-      out.element("b", {{"class", "t-bad"}}, "≠ parts").text(": " + divergence_words(*c.divergence));
+      out.element("b", {{"class", "t-bad"}}, "≠ differs").text(": " + divergence_words(*c.divergence));
     } else if (c.steps >= c.asked && c.steps > 0 && c.certify == kByBand) {
-      out.element("b", {{"class", "t-ok"}}, "≈ within the band")
+      out.element("b", {{"class", "t-ok"}}, "≈ within tolerance")
           .text(fmt::format(", {:.2g} % of it used: {}", 100 * c.band_used, band_reason_words(c.backend)));
     } else if (c.steps >= c.asked && c.steps > 0) {
       out.element("b", {{"class", "t-ok"}}, "= bit for bit");

@@ -171,8 +171,8 @@ void write_noise_scale(Markup& out, const Page& page) {
       out, "noise-scale", "How noisy are the gradients?",
       "Gradient noise scale in rows (McCandlish et al. 2018), from the ranks' own gradients against the "
       "reduced "
-      "one, by block of steps. A batch well below it gains from more rows; well above it, hardly. A block "
-      "whose |G|² is not above 0 has no value.");
+      "one, by block of steps. A batch well below it gains from more rows, a batch well above it hardly. A block "
+      "with |G|² not above 0 has no value.");
   double last = 1;
   for (const Family& family : families) {
     for (const CellResult* cell : family.cells) {

@@ -15,7 +15,7 @@ namespace {
 std::string reading(const MetricDifference& d) {
   if (!(d.interval.low > 0 || d.interval.high < 0)) return "";
   if (!has_direction(d)) return d.mean > 0 ? "higher" : "lower";
-  return (d.mean > 0) == d.higher_is_better ? "reads better" : "reads worse";
+  return (d.mean > 0) == d.higher_is_better ? "better" : "worse";
 }
 
 /// Enough decimals for the smaller of the difference and its interval's half width, and no more than six.
@@ -43,7 +43,7 @@ void write_metric_row(Markup& out, const MetricDifference& d, const MetricDiffer
   out.element("td", {{"class", "n"}}, n < 2 ? "one seed: none" : interval_words(d.interval, decimals));
   const std::string primary_reads = primary.higher_is_better == (primary.mean > 0) ? "better" : "worse";
   std::string text = reading(d);
-  if (clash) text += fmt::format(", though {} reads {}", metric_words(primary.metric), primary_reads);
+  if (clash) text += fmt::format(", although {} is {}", metric_words(primary.metric), primary_reads);
   out.element("td", {}, text.empty() ? "no difference shown" : text).close();
 }
 
@@ -60,9 +60,9 @@ void write_metrics(Markup& out, const Page& page) {
   if (std::none_of(results.cells.begin(), results.cells.end(), has_outcome)) return;
   constexpr std::size_t kShownOpen = 8;
   open_section(out, "metrics", "All metrics",
-               "Paired differences, cell minus reference. A marked row disagrees in sign with the primary "
+               "Paired differences, cell minus reference. A marked row disagrees with the primary "
                "metric: both intervals "
-               "leave 0 out, one reads better and the other worse.");
+               "exclude 0, one is better and the other worse.");
   for (std::size_t i = 0; i < results.cells.size(); ++i) {
     const CellResult& cell = results.cells[i];
     if (!cell.outcome) continue;

@@ -39,7 +39,7 @@ void draw_power(Markup& out, const CellResult& cell) {
   const Outcome& o = *cell.outcome;
   const Scale axis{0, 1, 3, 97};
   open_row_drawing(out, name_words(cell.scenario) + ": power",
-                   fmt::format("{} without a difference, {} with half the margin", probability_words(o.power),
+                   fmt::format("{} if there is no difference, {} if it is half the margin", probability_words(o.power),
                                probability_words(o.power_half)));
   out.empty("rect", {{"x", percent(axis(0.8))},
                      {"width", percent(axis(1) - axis(0.8))},
@@ -59,8 +59,8 @@ void draw_power(Markup& out, const CellResult& cell) {
 void write_power_rows(Markup& out, const Page& page, const std::vector<std::size_t>& cells) {
   open_table(out, "rows power",
              {"cell", "● no difference, ○ half the margin", numbers("n"), numbers("sd"),
-              numbers("upper bound"), numbers("power, 0"),
-              numbers("½ margin"), numbers("seeds, 0"), numbers("½ margin"), numbers("could see")});
+              numbers("upper bound"), numbers("power at 0"),
+              numbers("power at ½ margin"), numbers("seeds at 0"), numbers("seeds at ½ margin"), numbers("smallest visible")});
   for (const std::size_t i : cells) {
     const CellResult& cell = page.results.cells[i];
     const Outcome& o = *cell.outcome;
@@ -75,21 +75,21 @@ void write_power_rows(Markup& out, const Page& page, const std::vector<std::size
     figure("n", std::to_string(o.n));
     figure("sd", spread(o.primary.sd, o.margin));
     figure("upper bound", spread(o.sd_upper, o.margin));
-    figure("power, 0", probability_words(o.power));
-    figure("½ margin", probability_words(o.power_half));
+    figure("power at 0", probability_words(o.power));
+    figure("power at ½ margin", probability_words(o.power_half));
     const auto seeds = [&o](double size, int needed) {
-      return needed > 0 && leaves_out(o.primary.interval, size) ? "left out" : seeds_needed_words(needed);
+      return needed > 0 && leaves_out(o.primary.interval, size) ? "excluded" : seeds_needed_words(needed);
     };
-    figure("seeds, 0", seeds(0, o.seeds_needed));
-    figure("½ margin", seeds(o.margin / 2, o.seeds_needed_half));
-    figure("could see", o.detectable > 0 ? spread(o.detectable, o.margin) : "not known");
+    figure("seeds at 0", seeds(0, o.seeds_needed));
+    figure("seeds at ½ margin", seeds(o.margin / 2, o.seeds_needed_half));
+    figure("smallest visible", o.detectable > 0 ? spread(o.detectable, o.margin) : "not known");
     out.close();
   }
   close_table(out);
 }
 
 void write_p_values(Markup& out, const Page& page, const std::vector<std::size_t>& cells) {
-  out.open("details").element("summary", {}, "p values, and Holm's over the cells");
+  out.open("details").element("summary", {}, "p values, plain and Holm-adjusted over the cells");
   open_table(out, "plain", {"cell", numbers("not equivalent"), numbers("no difference"),
                             numbers("no difference, Holm")});
   for (const std::size_t i : cells) {
@@ -102,9 +102,9 @@ void write_p_values(Markup& out, const Page& page, const std::vector<std::size_t
   }
   close_table(out);
   out.element("p", {{"class", "why"}},
-              "The larger p of the two one-sided tests of equivalence; that of the two-sided test of no "
-              "difference; the same adjusted over all cells except power controls and A/A pairs, for a "
-              "conclusion on one cell picked from them.");
+              "Not equivalent: the larger p of the two one-sided tests. No difference: p of the two-sided test; and the same "
+              "Holm-adjusted over all cells except power controls and A/A pairs, for a conclusion about one cell that was picked "
+              "from them.");
   out.close();
 }
 
@@ -144,13 +144,11 @@ void write_power(Markup& out, const Page& page) {
   if (cells.empty()) return;
   open_section(
       out, "power", "How sure is that?",
-      "The probability to be found equivalent with these seeds if the true difference were 0, or half the "
-      "margin; never computed from the difference that was measured, and with the upper bound of the "
-      "standard "
-      "deviation (level 0.8). Green is 0.8 and above. Seeds needed are those with which it reaches 0.8, counted "
-      "for one test: to add seeds to these and test again, take seeds: auto; left out: the interval holds no such "
-      "difference. Could see: the smallest true difference that so many seeds call divergent with probability 0.8, at "
-      "the largest upper bound among the cells and power controls of the question.");
+      "Power: the probability that these seeds show equivalence if the true difference is 0, or half the margin. It uses the "
+      "upper bound of the standard deviation (level 0.8) and not the measured difference. Green is 0.8 and above. Seeds: how many "
+      "seeds a new run needs for a power of 0.8 (to extend this run use seeds: auto); excluded: the interval excludes such a "
+      "difference. Smallest visible: the smallest true difference that so many seeds find with probability 0.8, with the largest "
+      "upper bound among the cells and power controls of the question.");
   write_power_rows(out, page, cells);
   write_p_values(out, page, cells);
   write_estimates(out, page, cells);

@@ -58,7 +58,7 @@ Pairs equal_fields(const Results& results) {
 }
 
 std::string shown(const std::string* value) {
-  if (!value) return "— not there";
+  if (!value) return "— not set";
   return value->empty() ? "(empty)" : short_line(*value, kLongestValue);
 }
 
@@ -83,7 +83,7 @@ void write_config_differences(Markup& out, const Page& page) {
           .element("a", {{"href", "#" + page.anchors[i]}}, name_words(cell.scenario))
           .close();
       out.element("td", {{"colspan", "3"}},
-                  reference ? "nothing differs" : "its reference is not among the results")
+                  reference ? "no difference" : "the results do not contain its reference")
           .close();
     }
     for (std::size_t row = 0; row < rows.size(); ++row) {
@@ -113,7 +113,7 @@ void write_log(Markup& out, const std::vector<std::string>& lines) {
 void write_failures(Markup& out, const Page& page) {
   const auto failed = [](const CellResult& cell) { return cell.failure.has_value(); };
   if (std::none_of(page.results.cells.begin(), page.results.cells.end(), failed)) return;
-  open_section(out, "failures", "What did not finish, or cannot be judged",
+  open_section(out, "failures", "Cells that failed or cannot be judged",
                "The first rank that failed, and the last lines of its log.");
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
@@ -124,12 +124,12 @@ void write_failures(Markup& out, const Page& page) {
     out.element("b", {{"class", "t-fail"}}, "× " + failure_words(failure)).close();
     open_table(out, "plain", {"run", "rank", "step", "operation"});
     out.open("tr").open("td").element("code", {}, failure.run).close();
-    out.element("td", {}, failure.rank < 0 ? "not known" : std::to_string(failure.rank));
-    out.element("td", {}, failure.step < 0 ? "not known" : std::to_string(failure.step));
-    out.element("td", {}, failure.operation.empty() ? "not known" : failure.operation).close();
+    out.element("td", {}, failure.rank < 0 ? "unknown" : std::to_string(failure.rank));
+    out.element("td", {}, failure.step < 0 ? "unknown" : std::to_string(failure.step));
+    out.element("td", {}, failure.operation.empty() ? "unknown" : failure.operation).close();
     close_table(out);
     if (failure.last_lines.empty())
-      out.element("p", {{"class", "why"}}, "It left no lines.");
+      out.element("p", {{"class", "why"}}, "It wrote no output.");
     else
       write_log(out, failure.last_lines);
     out.close();
@@ -139,7 +139,7 @@ void write_failures(Markup& out, const Page& page) {
 
 void write_provenance(Markup& out, const Page& page) {
   const Results& results = page.results;
-  open_section(out, "provenance", "What differs in how they were run", "");
+  open_section(out, "provenance", "Differences between the runs' settings", "");
   const Pairs equal = equal_fields(results);
   if (!results.cells.empty() && !results.detection) {
     write_config_differences(out, page);
@@ -170,7 +170,7 @@ void write_commands(Markup& out, const Page& page) {
     out.element("p", {{"id", "again-" + page.anchors[i]}}, name_words(results.cells[i].scenario) + ":");
     out.element("pre", {}, results.cells[i].rerun);
     if (results.cells[i].replay.empty()) continue;
-    out.element("p", {}, "Only the step at which it parts, from its kept state:");
+    out.element("p", {}, "Only the first step that differs, from its saved state:");
     out.element("pre", {}, results.cells[i].replay);
   }
   out.close();

@@ -58,7 +58,7 @@ void write_heads(Markup& out, const std::vector<const ForcedStep*>& steps) {
   out.close().open("tr");
   for (std::size_t i = 0; i < steps.size(); ++i) {
     out.element("th", {{"scope", "col"}, {"class", "n first-of"}}, "ratio");
-    for (const char* head : {"cosine", "residual", "of band"})
+    for (const char* head : {"cosine", "residual", "of tolerance"})
       out.element("th", {{"scope", "col"}, {"class", "n"}}, head);
   }
   out.close().close();
@@ -84,7 +84,7 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced, bool br
   out.open("details").element("summary", {}, fmt::format("All {} forced steps", forced.size()));
   open_scroll(out, "Gradients by parameter group and step");
   out.open("table", {{"class", "heat long"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "share of the band");
+  out.element("th", {{"scope", "col"}}, "share of the tolerance");
   for (const ForcedStep& step : forced)
     out.element("th", {{"scope", "col"}, {"class", "n"}}, fmt::format("step {}", step.step));
   out.close().close().open("tbody");
@@ -107,12 +107,12 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced, bool br
     }
     out.close();
   }
-  out.open("tr").element("th", {{"scope", "row"}}, "most in");
+  out.open("tr").element("th", {{"scope", "row"}}, "largest in");
   for (const ForcedStep& step : forced)
     out.element("td", {{"class", "n"}}, step.worst_tensor.empty() ? "—" : step.worst_tensor);
   out.close().close().close().close();
   out.element("p", {{"class", "why"}},
-              brief ? "Ratio, cosine and residual of each step stand in results.json."
+              brief ? "Ratio, cosine and residual of each step are in results.json."
                     : "Below each share: ratio · cosine · residual.")
       .close();
 }
@@ -120,7 +120,7 @@ void write_all_steps(Markup& out, const std::vector<ForcedStep>& forced, bool br
 void write_legend(Markup& out) {
   out.open("p", {{"class", "keys"}});
   const std::pair<const char*, const char*> keys[] = {
-      {"h0", "≤ 10 % of the band"}, {"h1", "≤ 50 %"},  {"h2", "≤ 100 %"}, {"h3", "≤ 10 × the band"},
+      {"h0", "≤ 10 % of the tolerance"}, {"h1", "≤ 50 %"},  {"h2", "≤ 100 %"}, {"h3", "≤ 10 × the tolerance"},
       {"h4", "≤ 1000 ×"},           {"h5", "≤ 1e5 ×"}, {"h6", "more"}};
   for (const auto& [css, words] : keys) {
     out.open("span").element("span", {{"class", std::string("swatch ") + css}}, "").text(words).close();
@@ -140,10 +140,10 @@ void write_signatures(Markup& out, const Page& page) {
   }
   if (shown.empty()) return;
   open_section(out, "gradients", "How the gradients differ",
-               "At the reference's own weights and batch, so that training cannot amplify rounding. Ratio c "
+               "Both runs start from the reference's weights and batch, so training cannot amplify rounding. Ratio c "
                "= ⟨g, g_ref⟩ / ‖g_ref‖², "
                "cosine, and residual ‖g − c g_ref‖ / ‖g‖; shaded by ‖g − g_ref‖ as a share of the "
-               "floating-point band.");
+               "rounding tolerance.");
   write_legend(out);
   for (const std::size_t i : shown) {
     const CellResult& cell = page.results.cells[i];

@@ -53,7 +53,7 @@ void write_given_tables(Markup& out, const SuiteResult& suite, bool with_fault) 
     if (!open || !folded || !folds) {
       if (open) out.close();
       if (folded)
-        open_section(out, "every-figure", "Every figure", "");
+        open_section(out, "every-figure", "All figures", "");
       else
         open_section(out, "table-" + slug(table->title), clean_line(table->title), clean_line(table->why));
     }
@@ -78,8 +78,8 @@ void write_charts(Markup& out, const SuiteResult& suite) {
 
 void write_table(Markup& out, const SuiteResult& suite) {
   const OutcomeTable table = outcome_table(suite, true);
-  open_section(out, "outcomes", "What came of each failure",
-               "Cases by failure, place and outcome. An outcome in the colour of a fault is one.");
+  open_section(out, "outcomes", "Outcomes by failure",
+               "Cases by failure, place and outcome. Outcomes in red are faults.");
   const bool folded = folds_outcomes(suite);
   if (folded) out.open("details").element("summary", {}, counted(static_cast<int64_t>(table.rows.size()), "row"));
   std::vector<Column> heads{"failure", "place"};
@@ -108,7 +108,7 @@ void write_finding(Markup& out, const SuiteFinding& finding) {
   out.open("summary").element("b", {{"class", css_of(finding.verdict)}}, clean_line(finding.outcome));
   out.text(" " + clean_line(finding.trial) + ": " + clean_line(finding.sentence)).close();
   if (!finding.timeline.empty()) {
-    open_table(out, "timeline", {numbers("operation"), "who", "what", "done to it"});
+    open_table(out, "timeline", {numbers("operation"), "process", "what", "injected fault"});
     int number = 0;
     for (const TimelineStep& step : finding.timeline) {
       out.open("tr").element("td", {{"class", "n"}}, std::to_string(++number));
@@ -130,10 +130,10 @@ void write_suite(Markup& out, const SuiteResult& suite) {
   write_given_tables(out, suite, false);
   write_table(out, suite);
   if (suite.findings.empty()) return;
-  open_section(out, "findings", "What was found, case by case",
+  open_section(out, "findings", "Findings, case by case",
                suite.findings_left_out > 0
-                   ? "The first of each row of the table; " + std::to_string(suite.findings_left_out) +
-                         " more are counted there."
+                   ? "The first case of each row of the table; " + std::to_string(suite.findings_left_out) +
+                         " more are counted in the table."
                    : std::string());
   for (const SuiteFinding& finding : suite.findings) write_finding(out, finding);
   out.close();

@@ -82,13 +82,13 @@ void write_targets(Markup& out, const Page& page) {
   }
   if (cells.empty()) return;
   open_section(
-      out, "target", "How soon do they get there?",
+      out, "target", "How soon do they reach the target?",
       fmt::format(
-          "Samples until {} reached {:g}, over those of the reference, median over pairs of one seed: right of "
-          "the line is later. A run that never got there has no value, and none is made up: an arrowhead "
-          "stands where half of the runs did not; a pair in which neither did has no ratio. Below each median "
-          "stands its interval between two order statistics, with the level that it has. Sooner and later count "
-          "pairs; p is of the sign test.",
+          "Samples until {} reached {:g}, relative to the reference, median over pairs of one seed: right of "
+          "the line is later. A run that never reached it has no value: an arrowhead "
+          "marks that half of the runs did not; a pair in which neither did has no ratio. Below each median "
+          "is its interval between two order statistics, with its level. Sooner and later count "
+          "pairs; p is that of the sign test.",
           metric_words(results.primary.metric), results.cells[cells.front()].outcome->target->target));
   const Scale axis = axis_of(results, cells);
   open_table(out, "rows power",

@@ -96,7 +96,7 @@ void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const 
   out.close();
   out.open("td", {{"class", "n"}}).element("b", {}, compared ? band_share(cell.mechanism->band_used) : "—");
   if (compared && !cell.mechanism->band_measured && !cell.mechanism->twins && cell.mechanism->verdict != VerdictKind::identical) {
-    out.element("span", {{"class", "sub"}}, "bound, not measured");
+    out.element("span", {{"class", "sub"}}, "estimated, not measured");
   }
   out.close();
   const ForcedStep* worst = cell.mechanism ? worst_step(*cell.mechanism) : nullptr;
@@ -113,7 +113,7 @@ void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const 
 
 void write_axis(Markup& out, const BandAxis& axis) {
   out.open("tfoot").open("tr").element("td", {{"class", "gap"}}, "").open("td", {{"class", "plot axis"}});
-  open_row_drawing(out, "Axis", "Share of the floating-point band that was used; 1 is its edge");
+  open_row_drawing(out, "Axis", "Share of the rounding tolerance that was used; 1 is its limit");
   out.empty("line", {{"x1", "0"}, {"x2", "100%"}, {"y1", "0.5"}, {"y2", "0.5"}, {"class", "tk"}});
   axis_label(out, kZeroAt, "0");
   const int stride = (axis.high - axis.low) / 6 + 1;
@@ -124,7 +124,7 @@ void write_axis(Markup& out, const BandAxis& axis) {
         power >= -3 && power <= 4 ? fmt::format("{:g}", std::pow(10.0, power)) : fmt::format("1e{}", power));
   }
   out.close();
-  out.open("div", {{"class", "ends"}}).element("span", {}, "← every bit equal");
+  out.open("div", {{"class", "ends"}}).element("span", {}, "← all bits equal");
   out.element("span", {}, "more than rounding explains →");
   out.close().close().element("td", {{"class", "gap"}, {"colspan", "3"}}, "").close().close();
 }
@@ -137,9 +137,9 @@ std::string band_plot(const Results& results) {
   Markup out;
   out.open("table", {{"class", "rows bands"}}).open("thead").open("tr");
   out.element("th", {{"scope", "col"}}, "cell")
-      .element("th", {{"scope", "col"}}, "largest difference / band");
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, "band used")
-      .element("th", {{"scope", "col"}}, "most in");
+      .element("th", {{"scope", "col"}}, "largest difference / tolerance");
+  out.element("th", {{"scope", "col"}, {"class", "n"}}, "tolerance used")
+      .element("th", {{"scope", "col"}}, "largest in");
   out.element("th", {{"scope", "col"}}, "verdict").close().close().open("tbody");
   for (const std::size_t i : row_order(results)) write_row(out, axis, results.cells[i], anchors[i]);
   out.close();

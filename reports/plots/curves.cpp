@@ -269,7 +269,7 @@ std::string chance_words(double chance) {
 }
 
 std::string chance_text(const CurveFrame& frame) {
-  return frame.chance < 0 ? "" : "dotted: guessing, " + chance_words(frame.chance);
+  return frame.chance < 0 ? "" : "dotted: chance level, " + chance_words(frame.chance);
 }
 
 void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame, const Results& results,
@@ -282,8 +282,8 @@ void write_caption(Markup& out, std::string_view metric, const CurveFrame& frame
   std::string text = seeds > 1 ? fmt::format("median and range of {} seeds", seeds) : "one seed";
   if (!shared) text += "; black or white: the reference";
   if (const std::string chance = chance_text(frame); !chance.empty()) text += "; " + chance;
-  if (frame.off_high) text += "; off the frame up to " + compact_number(*frame.off_high);
-  if (frame.off_low) text += "; off the frame down to " + compact_number(*frame.off_low);
+  if (frame.off_high) text += "; above the frame up to " + compact_number(*frame.off_high);
+  if (frame.off_low) text += "; below the frame down to " + compact_number(*frame.off_low);
   out.element("span", {}, text).close();
 }
 

@@ -194,7 +194,7 @@ void write_key(Markup& out, const Forest& forest) {
       "<line x1=\"4\" x2=\"30\" y1=\"7\" y2=\"7\" class=\"eq ok\"/><circle cx=\"17\" cy=\"7\" r=\"4.3\" "
       "class=\"m ok\"/>",
       common_level(forest.results) ? level_words(inner) + " interval: inside the margin is equivalent"
-                                   : "the narrower one: inside the margin is equivalent");
+                                   : "narrower interval: inside the margin is equivalent");
   glyph(
       "<circle cx=\"8\" cy=\"7\" r=\"2.6\" class=\"seed ok\"/><circle cx=\"15\" cy=\"7\" r=\"2.6\" "
       "class=\"seed ok\"/>"
@@ -231,15 +231,15 @@ void write_seed_table(Markup& out, const Forest& forest) {
 
 /// What the rows that follow have in common, where the plot has rows of several kinds.
 std::string group_of(const Results& results, const CellResult& cell) {
-  if (cell.noise) return "What noise alone does. lockstep derives no margin from it.";
+  if (cell.noise) return "Noise only. lockstep derives no margin from it.";
   if (cell.power_control)
-    return "Power controls: had they not come out divergent, nothing above would mean anything.";
+    return "Power controls: if they were not found to differ, no result above would mean anything.";
   if (is_of_grown_batch(results, cell)) {
-    return fmt::format("The batch grows, against {} {}.", name_words(cell.reference),
+    return fmt::format("The batch grows, compared with {} {}.", name_words(cell.reference),
                        samples_in_words(cell.outcome ? cell.outcome->samples_ratio : 1));
   }
   const std::optional<AnswerGrid> grid = grid_of(results);
-  return grid ? "Equal global batch, each cell against the same one at " + held_against(results, *grid) + "."
+  return grid ? "Equal global batch, each cell compared with the same one at " + held_against(results, *grid) + "."
               : "Equal global batch.";
 }
 

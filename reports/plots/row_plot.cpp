@@ -47,12 +47,12 @@ void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
   }
   out.element("b", {{"class", "t-" + row_css(cell, kind)}}, std::string(style.symbol) + " " + style.words);
   if (is_missed_control(cell)) {
-    out.element("span", {{"class", "sub t-bad"}}, "✗ a power control must be divergent");
+    out.element("span", {{"class", "sub t-bad"}}, "✗ a power control must be found to differ");
   } else if (!cell.as_expected) {
     out.element("span", {{"class", "sub t-bad"}},
                 cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));
   } else if (cell.power_control) {
-    out.element("span", {{"class", "sub"}}, "✓ as it must be");
+    out.element("span", {{"class", "sub"}}, "✓ found, as required");
   } else {
     out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "no expectation stated" : "✓ as expected");
   }

@@ -120,8 +120,8 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
       const char* what = over == DenominatorOver::rows ? "rows" : "valid time steps";
       const bool local = scope == DenominatorScope::local;
       return made("mean-of-means", kExact,
-                  fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {}, of "
-                              "which there are {} to {}: {}",
+                  fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {} "
+                              "({} to {}): {}",
                               local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)));
     }
   }
@@ -150,8 +150,8 @@ std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
   const auto [least, most] = std::minmax_element(cell.begin(), cell.end());
   if (*least == *most) return std::nullopt;  // Shared statistics are the same bits on every rank.
   return made("batch-norm-local", kFits,
-              fmt::format("{} ranks normalise by means of length {} to {}, where the reference's has length {}: row "
-                          "losses differ already",
+              fmt::format("{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row "
+                          "losses differ",
                           cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
 }
 
@@ -159,10 +159,10 @@ constexpr Rule kLossRules[] = {mean_of_means, batch_norm_local};
 
 constexpr CausePage kPages[] = {
     {"batch-norm-local", "loss", "Each rank normalises features by the statistics of its own rows.",
-     "row losses differ from the reference's, and the means that ranks normalised by differ among themselves",
+     "row losses differ from the reference's, and the ranks normalised by different means",
      "model = DistributedDataParallel(model)  # with BatchNorm layers",
      "model = SyncBatchNorm.convert_sync_batchnorm(model)\nmodel = DistributedDataParallel(model)",
-     "Share the statistics over ranks (SyncBatchNorm), or take a normalisation that looks at one row alone.",
+     "Share the statistics over ranks (SyncBatchNorm), or use a normalisation within one row.",
      "facebookresearch/moco#137, lightly-ai/lightly#18"},
 };
 

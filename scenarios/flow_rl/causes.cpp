@@ -108,8 +108,8 @@ std::optional<Cause> stale_rollout_policy(const CauseInputs& inputs) {
   }
   if (wrong.empty() || std::ranges::any_of(wrong, [&](int rank) { return others.contains(rank); })) return std::nullopt;
   return made("stale-rollout-policy", kExact,
-              fmt::format("{}: noise is the reference's and every rollout has other actions, to which the trained policy "
-                          "gives other log-probabilities than they were drawn with, by up to {} nats",
+              fmt::format("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
+                          "log-probabilities of them differ from the recorded ones by up to {} nats",
                           ranks_text(wrong), short_number(gap)));
 }
 
@@ -133,7 +133,7 @@ std::optional<Cause> reward_not_there(const CauseInputs& inputs) {
   if (without.empty()) return std::nullopt;
   if (with.empty()) {
     return made("reward-wrong-root", kExact,
-                "every rank has 0 as reward and cost of every row: what was broadcast came from a rank that computes none");
+                "every reward and cost is 0 on every rank: the broadcast came from a rank that computes none");
   }
   if (std::ranges::any_of(without, [&](int rank) { return with.contains(rank); })) return std::nullopt;
   return made("reward-not-broadcast", kExact,
@@ -159,7 +159,7 @@ std::optional<Cause> rewards_misordered(const CauseInputs& inputs) {
   const auto moved = std::ranges::count_if(
       terms->rows, [&](const AlignedRow& row) { return !terms->right(row, TermKind::cost) || !terms->right(row, TermKind::reward); });
   return made("rewards-misordered", kExact,
-              fmt::format("rewards and costs are the reference's in other rows: {} of {} rows have another row's", moved,
+              fmt::format("rewards and costs are the reference's, but in other rows: {} of {} rows have another row's", moved,
                           terms->rows.size()));
 }
 
@@ -378,46 +378,46 @@ constexpr Rule kLossRules[] = {kl_left_out};
 constexpr Rule kGradientRules[] = {log_pi_detached, kl_left_out};
 
 constexpr CausePage kPages[] = {
-    {"stale-rollout-policy", "energies", "Rollouts of some ranks are made by an older policy than the one that is trained.",
-     "noise is the reference's, actions are others, and the trained policy's log-probabilities are not those they were drawn "
-     "with",
-     "rollouts = engine.generate(prompts)  # the engine has the weights of the step before",
+    {"stale-rollout-policy", "energies", "Some ranks make rollouts with an older policy than the trained one.",
+     "the noise is the reference's, the actions differ, and the trained policy gives them other log-probabilities than the "
+     "rollout recorded",
+     "rollouts = engine.generate(prompts)  # the engine has the previous step's weights",
      "engine.load_weights(model.state_dict())\nrollouts = engine.generate(prompts)",
-     "Copy the weights to every rollout worker before a rollout, and assert a checksum of them.", ""},
+     "Copy the weights to every rollout worker before a rollout, and compare their checksums.", ""},
     {"reward-not-broadcast", "energies", "Rewards stay on the rank that computes them.",
-     "ranks but rank 0 have 0 as every reward and cost", "if rank == 0:\n    rewards = score(rollouts)",
+     "on all ranks except rank 0 every reward and cost is 0", "if rank == 0:\n    rewards = score(rollouts)",
      "if rank == 0:\n    rewards = score(rollouts)\ndist.broadcast(rewards, src=0)",
-     "Broadcast rewards from the rank that computes them, before advantages.", ""},
+     "Broadcast rewards from the rank that computes them, before the advantages are computed.", ""},
     {"reward-wrong-root", "energies", "Rewards are broadcast from a rank that computes none.",
-     "every rank has 0 as every reward and cost", "dist.broadcast(rewards, src=1)", "dist.broadcast(rewards, src=0)",
-     "Broadcast from the rank that computes.", ""},
-    {"rewards-misordered", "energies", "Rewards belong to other rows than those that they stand beside.",
-     "rewards are the reference's, in other rows", "rewards = torch.cat(parts)  # not in the rollouts' order",
-     "rewards = torch.cat(parts)[order]", "Gather ids beside the rewards with the same call, and order by them.", ""},
-    {"local-advantage-statistics", "energies", "Each rank makes advantages of its own rewards alone.",
-     "rewards are the reference's; advantages follow from the rewards of their own rank",
+     "on every rank every reward and cost is 0", "dist.broadcast(rewards, src=1)", "dist.broadcast(rewards, src=0)",
+     "Broadcast from the rank that computes the rewards.", ""},
+    {"rewards-misordered", "energies", "Rewards are assigned to the wrong rows.",
+     "rewards are the reference's, but in other rows", "rewards = torch.cat(parts)  # not in the rollouts' order",
+     "rewards = torch.cat(parts)[order]", "Gather ids with the rewards in the same call, and sort by them.", ""},
+    {"local-advantage-statistics", "energies", "Each rank computes advantages from its own rewards only.",
+     "rewards are the reference's, but each advantage follows from its own rank's rewards only",
      "advantages = (r - r.mean()) / r.std()", "all = all_gather(r)\nadvantages = (r - all.mean()) / all.std()",
-     "Gather rewards before their mean and deviation are taken.", ""},
+     "Gather the rewards before computing their mean and deviation.", ""},
     {"old-log-pi-in-low-precision", "energies", "Log-probabilities of the rollout were rounded to 16 bits.",
-     "they are the reference's, rounded to bfloat16", "old = engine.logprobs.bfloat16()",
-     "with torch.no_grad():\n    old = model.log_prob(rollouts)", "Compute them again by the trained model, in its precision.",
+     "the rollout's log-probabilities are the reference's rounded to bfloat16", "old = engine.logprobs.bfloat16()",
+     "with torch.no_grad():\n    old = model.log_prob(rollouts)", "Compute them again with the trained model, in its precision.",
      ""},
-    {"sigma-terms-missing", "energies", "Log-probabilities of the update lack the deviations' terms.",
-     "they are the reference's plus log sigma of each number", "logp = -(x - mean) ** 2 / (2 * sigma ** 2)",
-     "logp = Normal(mean, sigma).log_prob(x)", "Take one function for the log-probability of rollout and update.", ""},
-    {"sigma-of-another-step", "energies", "A transition's log-probability takes another transition's deviation.",
-     "the recorded terms follow with the deviation of a transition further on", "logp = Normal(mean[k], sigma[k + 1]).log_prob(x)",
-     "logp = Normal(mean[k], sigma[k]).log_prob(x)", "Keep each transition's deviation beside its noise.", ""},
-    {"chain-drawn-again", "energies", "The update takes log-probabilities of another chain than the one that was acted.",
-     "log pi of the rollout is right, that of the update is another nearly everywhere", "logp = policy.sample(obs).log_prob",
-     "logp = policy.log_prob(obs, kept_chain)", "Keep noise and places of the chain with the rollout.", ""},
-    {"kl-left-out", "loss", "Some ranks' losses go without the divergence from the reference policy.",
-     "their row losses are the reference's less its part", "loss = -(ratio * advantage).mean()",
-     "loss = -(ratio * advantage).mean() + kl_weight * kl.mean()", "Give every rank the same weights of its loss's parts.", ""},
-    {"log-pi-detached", "gradient", "The loss has its value and no gradient.",
-     "log-probabilities and advantages are the reference's, all gradients are 0",
+    {"sigma-terms-missing", "energies", "The update's log-probabilities lack the terms of the deviations.",
+     "the update's log-probabilities are the reference's plus log sigma of each number", "logp = -(x - mean) ** 2 / (2 * sigma ** 2)",
+     "logp = Normal(mean, sigma).log_prob(x)", "Use one function for the log-probability of rollout and update.", ""},
+    {"sigma-of-another-step", "energies", "A transition's log-probability uses another transition's deviation.",
+     "the recorded terms follow from the deviation of a later transition", "logp = Normal(mean[k], sigma[k + 1]).log_prob(x)",
+     "logp = Normal(mean[k], sigma[k]).log_prob(x)", "Store each transition's deviation with its noise.", ""},
+    {"chain-drawn-again", "energies", "The update computes log-probabilities of another action chain than the one that was executed.",
+     "the rollout's log-probabilities are right, and nearly all of the update's differ", "logp = policy.sample(obs).log_prob",
+     "logp = policy.log_prob(obs, kept_chain)", "Store the chain's noise and positions with the rollout.", ""},
+    {"kl-left-out", "loss", "Some ranks' losses lack the KL divergence from the reference policy.",
+     "these ranks' row losses are the reference's without that term", "loss = -(ratio * advantage).mean()",
+     "loss = -(ratio * advantage).mean() + kl_weight * kl.mean()", "Give the terms of the loss the same weights on every rank.", ""},
+    {"log-pi-detached", "gradient", "The loss has the right value, but no gradient.",
+     "log-probabilities and advantages are the reference's, but all gradients are 0",
      "ratio = torch.exp(logp.detach() - logp.detach())", "ratio = torch.exp(logp - logp.detach())",
-     "Detach the old log-probability alone.", ""},
+     "Detach only the old log-probability.", ""},
 };
 
 std::span<const CausePage> pages() { return kPages; }

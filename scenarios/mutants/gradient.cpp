@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kWholeBlock = "its loss is that of a block of all ranks' rows at once, which is no sum over single rows";
+constexpr const char* kWholeBlock = "its loss is not a sum over rows";
 
 constexpr MutantRow kGradientRows[] = {
   {{.name = "flip_bit",

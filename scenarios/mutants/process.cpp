@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr const char* kGatheredBefore = "candidates are gathered once a micro-step, before any row's loss that it changes";
+constexpr const char* kGatheredBefore = "candidates are gathered once per micro-step, before the row losses that it changes";
 
 constexpr MutantRow kProcessRows[] = {
   {{.name = "stall",

@@ -71,7 +71,7 @@ class Curves:
         if by_seeds:
             self.asked = (
                 f"`TORCH_DISTRIBUTED_DEBUG=DETAIL`, {STEPS} steps on 8x3, and the mean of the ranks' losses over {SMOOTH} steps "
-                "beside that of 1x24. Found: an error of DDP or c10d, a loss that is no number, or a distance from the 1x24 "
+                "beside that of 1x24. Found: an error of DDP or c10d, a loss that is not finite, or a distance from the 1x24 "
                 "curve of the same seed beyond the largest distance between the clean 1x24 curves of three seeds at that step"
             )
         else:
@@ -79,7 +79,7 @@ class Curves:
                 f"the same {STEPS} losses against those of 1x24 with the same seed. Found: a step at which they differ "
                 f"by more than {SHARE:.0%}, which a reader of two curves can see"
             )
-        self.cannot_be_asked = "where and why: a curve has a step and no name"
+        self.cannot_be_asked = "place and cause, as a curve has a step but no name"
         if by_seeds:
             self.cannot_be_asked += "; DETAIL checks collectives, not values"
 

@@ -1,4 +1,4 @@
-"""PyTorch's DebugMode: hashes of every operation's inputs and outputs on each rank, held against those of a clean run."""
+"""PyTorch's DebugMode: hashes of every operation's inputs and outputs on each rank, compared with those of a clean run."""
 
 import functools
 
@@ -45,13 +45,13 @@ class DebugModeHashes:
     asked = (
         "`torch.utils._debug_mode.DebugMode` with `log_tensor_hashes([\"norm\", \"hash_tensor\"])` around each of "
         f"{STEPS} steps, on each of 8 real ranks, once clean and once with the fault; `check_hash_mismatches`. "
-        "Mismatches of `c10d::` operations are left out (their outputs are hashed before the message is there), and so are "
-        "`aten::as_strided` (DDP's views of buffers that nobody has written) and hashes of inputs: with any of them every "
+        "Mismatches of `c10d::` operations are left out (their outputs are hashed before the message arrives), and so are "
+        "`aten::as_strided` (DDP's views of buffers not yet written) and hashes of inputs: with any of them every "
         "clean pair differs. Found: any other mismatch on any rank, or logs that cannot be matched"
     )
     cannot_be_asked = (
-        "two layouts: their operations have other shapes, so logs cannot be matched; each rank has its own log, and "
-        "nothing joins them; the norm and the XOR of a tensor do not see the order of its elements"
+        "two layouts (their operations have other shapes, so logs cannot be matched); the ranks together (each has its own log, "
+        "and nothing combines them); the order of a tensor's elements (its norm and XOR ignore it)"
     )
 
     def __init__(self, faults):

@@ -1,4 +1,4 @@
-"""lockstep itself: `lockstep compare` of traces that the twin writes, between layouts and on one layout."""
+"""lockstep itself: `lockstep compare` of traces that the Python trainer writes, between layouts and on one layout."""
 
 import functools
 import json
@@ -44,7 +44,7 @@ class Lockstep:
             f"`lockstep compare 1x24 8x3 --repeat …` with {REPEATS} repeats of the reference in other row orders"
             if across
             else "`lockstep compare 8x3 8x3` with the clean run of the same layout"
-        ) + ". The twin writes traces by docs/trace.md and declares what it was configured with. Found: `divergent`"  # fmt: skip
+        ) + ". The Python trainer writes traces by docs/trace.md and declares its configuration. Found: `divergent`"  # fmt: skip
 
     def notes(self):
         return {}
@@ -105,11 +105,11 @@ class LockstepBoth(Lockstep):
         super().__init__(scratch, program, runs, across=True)
         self.name, self.title = "lockstep_both", "lockstep, the fault in both runs"
         self.asked = (
-            "`lockstep compare 1x24 8x3 --repeat …` where the 1x24 run and its repeats have the fault as well: what there is to find "
-            "then is what a run shows by itself. Found: `divergent`"
+            "`lockstep compare 1x24 8x3 --repeat …` where the 1x24 run and its repeats have the fault too: only what a run shows "
+            "by itself can then be found. Found: `divergent`"
         )
         self.cannot_be_asked = (
-            "this way about faults of the exchange and of one rank: one process has none of them, so that the first column has them"
+            "faults of the exchange and of one rank, as one process cannot have them; the first column covers them"
         )
 
     def clean(self, workloads, seeds=()):

@@ -20,11 +20,11 @@ class PytestTorch:
     name, title, package, layout = "pytest_torch", "pytest-torch", "pytest-torch", "one process"
     asked = (
         "`run_training(…).assert_healthy(min_relative_decrease=0.05)`, `assert_lr`, `assert_all_params_receive_grad`, "
-        "`assert_accumulation_equivalent` (3 micro-batches, the token-mean twin without clipping) and `golden` files of losses and parameters "
-        "of the clean run, on the twin's own step in one process; the faulty rank's process where one rank has the fault. "
+        "`assert_accumulation_equivalent` (3 micro-batches, the token-mean trainer without clipping) and `golden` files of losses and parameters "
+        "of the clean run, on the trainer's own step in one process; if one rank has the fault, that rank's process. "
         "Found: a test fails"
     )
-    cannot_be_asked = "several ranks: it runs one process, where a fault of the exchange does nothing"
+    cannot_be_asked = "several ranks, as it runs one process, in which a fault of the exchange has no effect"
 
     def __init__(self, scratch, faults):
         self.folder, self.faults = pathlib.Path(scratch) / "pytest_torch", list(faults)

@@ -22,11 +22,11 @@ class Traincheck:
     name, title, package, layout = "traincheck", "traincheck", "traincheck", "2x12"
     asked = (
         "`traincheck-collect` (tracker `subclass`: `proxy`, the default, ends in a segmentation fault under DDP, and "
-        f"`sampler` wants the optimizer in the script), {STEPS} steps on 2 real ranks; `traincheck-infer` from the clean run of "
+        f"`sampler` requires the optimizer in the script), {STEPS} steps on 2 real ranks; `traincheck-infer` from the clean run of "
         "seed 5; `traincheck-collect --invariants` of the run in question, `traincheck-check`. Invariants that the clean run "
         "of seed 6 breaks or never meets are left out, as a user would after the first alarm. Found: at least one other is broken"
     )
-    cannot_be_asked = "whether two layouts compute the same: its invariants are of one run"
+    cannot_be_asked = "whether two layouts compute the same, as its invariants describe one run"
 
     def __init__(self, scratch, everything=False):
         self.folder, self.everything = pathlib.Path(scratch) / "traincheck", everything

@@ -15,13 +15,13 @@ class Trainparity:
     name, title, package, layout = "trainparity", "trainparity", "trainparity", "8x3"
     asked = (
         "`audit_sample_coverage` of the ids that the 8 ranks trained on, epoch by epoch, `ExactlyOnce`; and "
-        f"`check_accumulation` of the token-mean twin, {PARTS} micro-batches against one batch, tolerance 1e-5, for faults of "
-        "the model, its loss or its optimizer (its own loop trains; the plan says where the user's loop does not divide). "
+        f"`check_accumulation` of the token-mean trainer, {PARTS} micro-batches against one batch, tolerance 1e-5, for faults of "
+        "the model, its loss or its optimizer (its own loop trains; the plan says if the user's loop does not divide). "
         "Found: `FAIL`"
     )
     cannot_be_asked = (
-        "anything of gradients, collectives and replicas between ranks (it says so itself: no DDP); a split batch where "
-        "rows share their candidates; faults of a loop, which it replaces by its own"
+        "gradients, collectives and replicas between ranks (it says so itself: no DDP); a split batch whose rows share "
+        "candidates; faults of a loop, which it replaces by its own"
     )
 
     def __init__(self, scratch, runs, clean_ids):

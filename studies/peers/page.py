@@ -19,7 +19,7 @@ OPEN = {"", "unexplained", "random-stream-differs", "rate-differs", "replicas-dr
 
 
 def kind(answer, first):
-    """One word: named, step (found where it first acts), late, found (without a step), not, cannot."""
+    """One word: named, step (found at the first step with an effect), late, found (without a step), not, cannot."""
     if "cannot" in answer:
         return "unasked" if answer["cannot"].startswith("not asked") else "cannot"
     if not answer.get("found"):
@@ -60,11 +60,11 @@ def counts(tool, faults):
     asked = [n for n, k in kinds.items() if k not in ("cannot", "unasked")]
     at_step = [n for n in asked if at_first_step(tool["faults"][n], faults[n]["first"])]
     return {
-        "asked": len(asked), "found": sum(kinds[n] != "not" for n in asked), "at its first step": len(at_step),
+        "run": len(asked), "found": sum(kinds[n] != "not" for n in asked), "at its first step": len(at_step),
         "named": sum(kinds[n] == "named" for n in asked),
-        "called by another fault's name": sum(wrong_name(tool["faults"][n]) for n in asked),
-        "asked, not found": sum(kinds[n] == "not" for n in asked), "cannot be asked": sum(k == "cannot" for k in kinds.values()),
-        "not asked (time)": sum(k == "unasked" for k in kinds.values()),
+        "named as another fault": sum(wrong_name(tool["faults"][n]) for n in asked),
+        "run, not found": sum(kinds[n] == "not" for n in asked), "cannot be run": sum(k == "cannot" for k in kinds.values()),
+        "not run (time)": sum(k == "unasked" for k in kinds.values()),
     }  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def row(cells):
 
 def table(results, names):
     faults = results["faults"]
-    yield row(["fault", "acts from"] + [HEADS[n] for n in names])
+    yield row(["fault", "first effect"] + [HEADS[n] for n in names])
     yield row(["---"] * (len(names) + 2))
     for fault, facts in faults.items():
         mark = "" if facts["listed"] else " ¹"
@@ -89,11 +89,11 @@ def totals(results, names):
     for what in each[0]:
         yield row([what] + [c[what] for c in each])
     alarms = [results["tools"][n]["clean"] for n in names]
-    yield row(["clean runs called faulty"] + [f"{sum(bool(a.get('found')) for a in c.values())} of {len(c)}" for c in alarms])
+    yield row(["false alarms on clean runs"] + [f"{sum(bool(a.get('found')) for a in c.values())} of {len(c)}" for c in alarms])
 
 
 def zeros(results):
-    """Where lockstep itself finds, places or names nothing."""
+    """The faults that lockstep itself does not find, place or name."""
     for name in ("lockstep_layouts", "lockstep_equal", "lockstep_both"):
         if name not in results["tools"]:
             continue
@@ -103,8 +103,8 @@ def zeros(results):
         late = [f"`{n}`" for n, a in found.items() if not at_first_step(a, faults[n]["first"])]
         unnamed = [f"`{n}` ({a.get('code') or 'no cause'})" for n, a in found.items() if not a.get("named")]
         yield f"**{tool['title']}.** Not found: {', '.join(missed) or 'none'}."
-        yield f"Found at another step than the first: {', '.join(late) or 'none'}."
-        yield f"Found and not named, with what it said instead: {', '.join(unnamed) or 'none'}."
+        yield f"Found at another step than the first one: {', '.join(late) or 'none'}."
+        yield f"Found but not named (reported cause): {', '.join(unnamed) or 'none'}."
         yield ""
 
 
@@ -113,34 +113,34 @@ def page(results):
     absent = [n for n in ORDER if n not in names]
     faults = results["faults"]
     lines = [
-        "# The same faults before other tools",
+        "# The same faults in lockstep and other tools",
         "",
-        f"{len(faults)} planted faults of one small trainer, given to lockstep and to what people could use instead. Made by",
-        "`ci/peers` from `studies/peers/results.json`, which keeps each tool's own words; no cell is typed by hand.",
+        f"Compare here which faults lockstep and its alternatives find: {len(faults)} planted faults of one small trainer, given to each tool. `ci/peers`",
+        "makes this page from `studies/peers/results.json`, which keeps each tool's own output; no cell is typed by hand.",
         "",
-        "**named** N: found at step N, and the words say which fault it is. step N: found, first shown at step N; (late) and",
-        "(early): not the step at which the fault first acts. found: without a step. –: asked, and silent. n/a: it cannot be",
-        "asked. ·: not asked, for time.",
+        "**named** N: found at step N, and the output says which fault it is. step N: found, first reported at step N; (late) and",
+        "(early): not the first step at which the fault has an effect. found: without a step. –: run, but reported nothing.",
+        "n/a: the tool cannot be run on it. ·: not run, to save time.",
         "",
         *table(results, names),
         "",
-        *([f"No answers are kept of: {', '.join(HEADS[n] for n in absent)}. `ci/peers --resume` asks what has none.", ""] if absent else []),
+        *([f"No answers are kept of: {', '.join(HEADS[n] for n in absent)}. `ci/peers --resume` runs these.", ""] if absent else []),
         *(["¹ not in `lockstep list mutants`.", ""] if not all(f["listed"] for f in faults.values()) else []),
         "## Totals",
         "",
         *totals(results, names),
         "",
-        "lockstep, DebugMode, the curves and the golden files are given a right run to compare with; traincheck learns from one;",
-        "trainparity and the other checks of pytest-torch need none. Faults come from lockstep's own list, which favours lockstep.",
+        "lockstep, DebugMode, the curves and the golden files get a correct run to compare with; traincheck learns from one;",
+        "trainparity and the other checks of pytest-torch need none. The faults are from lockstep's own list, which favours lockstep.",
         "",
-        "## Where lockstep has nothing",
+        "## What lockstep misses",
         "",
         *zeros(results),
-        "## What each was asked, and what it cannot be asked",
+        "## How each tool was run, and what it cannot check",
         "",
-        "The twin (`studies/peers/twin.py`) is an energy model with gathered in-batch candidates, or a token-mean classifier, under",
+        "The Python trainer (`studies/peers/twin.py`) is an energy model with gathered in-batch candidates, or a token-mean classifier, under",
         "DistributedDataParallel on Gloo, with AdamW, clipping, dropout keyed by sample, and accumulation; 24 rows a step. Ranks",
-        "are real processes. Clean runs are of other seeds and, where a tool can be asked, of other layouts.",
+        "are real processes. Clean runs have other seeds and, where a tool supports it, other layouts.",
         f"Python {results['python']}, torch {results['torch']}, {results['cores']} cores.",
         "",
     ]
@@ -149,7 +149,7 @@ def page(results):
         of_torch = "torch " if n in ("detail_curves", "same_seed_curve", "debug_mode") else ""
         text = f"- **{tool['title']}** ({of_torch}{tool['version']}, {tool['layout']}): {tool['asked']}."
         if tool["cannot_be_asked"]:
-            text += f" It cannot be asked {tool['cannot_be_asked']}."
+            text += f" Not covered: {tool['cannot_be_asked']}."
         lines += [text + notes(n, tool["notes"])]
     return "\n".join(lines) + "\n"
 
@@ -160,13 +160,13 @@ def notes(name, kept):
         if said == "trains":
             return ""
         return (
-            f" Set from the start, as its documentation says, it ends the run on Gloo with this torch ({said}, in DDP's constructor): "
-            "here DDP is built at level INFO in a group of its own, and DETAIL checks every collective of the steps."
+            f" Set from the start, as documented, it ends the run on Gloo with this torch ({said}, in DDP's constructor). "
+            "Therefore DDP is built at level INFO in a separate group, and DETAIL checks every collective of the steps."
         )
     if name == "traincheck" and kept.get("invariants"):
         each = [
-            f"{twin}: {n['learnt']} learnt, {n['broken_on_clean']} of them broken by the second clean run, {n['kept']} kept"
-            for twin, n in kept["invariants"].items()
+            f"{workload}: {n['learnt']} learnt, {n['broken_on_clean']} of them broken by the second clean run, {n['kept']} kept"
+            for workload, n in kept["invariants"].items()
         ]
         return " Invariants: " + "; ".join(each) + "."
     return ""

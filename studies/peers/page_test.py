@@ -37,22 +37,22 @@ class Page(unittest.TestCase):
         for name, tool in RESULTS["tools"].items():
             self.assertLessEqual(set(tool["faults"]), set(RESULTS["faults"]), name)
 
-    def test_zeros_are_of_what_was_asked(self):
+    def test_misses_are_of_what_was_run(self):
         tool = {"title": "t", "faults": {"a": {"found": False}, "b": {"cannot": "one process"}, "c": {"found": True, "step": 4}}}
         facts = {n: {"first": 3} for n in "abc"}
         said = list(page.zeros({"tools": {"lockstep_equal": tool}, "faults": facts}))
         self.assertEqual(said[0], "**t.** Not found: `a`.")
-        self.assertEqual(said[1], "Found at another step than the first: `c`.")
-        self.assertEqual(said[2], "Found and not named, with what it said instead: `c` (no cause).")
+        self.assertEqual(said[1], "Found at another step than the first one: `c`.")
+        self.assertEqual(said[2], "Found but not named (reported cause): `c` (no cause).")
 
     def test_tells_which_tools_have_no_answers(self):
         other = copy.deepcopy(RESULTS)
         del other["tools"]["lockstep_equal"]
         self.assertIn("No answers are kept of", page.page(other))
 
-    def test_what_was_not_asked_is_no_zero(self):
+    def test_not_run_is_not_a_zero(self):
         seen = page.counts({"faults": {}}, {"clip_missing": {"first": 3}})
-        self.assertEqual((seen["asked"], seen["asked, not found"], seen["not asked (time)"]), (0, 0, 1))
+        self.assertEqual((seen["run"], seen["run, not found"], seen["not run (time)"]), (0, 0, 1))
 
 
 class Kind(unittest.TestCase):

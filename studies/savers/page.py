@@ -70,11 +70,11 @@ def chaos(results):
     for name, title, _, _ in savers.SAVERS:
         entry = results.get(name, {}).get("ckpt-chaos")
         if entry is None:
-            lines.append(f"- {title}: not asked.")
+            lines.append(f"- {title}: not run.")
         elif "problem" in entry:
             lines.append(f"- {title}: {entry['problem']}.")
         else:
-            lines.append(f"- {title}: exit status {entry['status']}, {entry['seconds']:.0f} s, at most {entry['points']} points; its last words:")
+            lines.append(f"- {title}: exit status {entry['status']}, {entry['seconds']:.0f} s, at most {entry['points']} points; the end of its output:")
             lines += ["", "  ```text", *("  " + line for line in entry["said"][-8:]), "  ```", ""]
     return lines
 

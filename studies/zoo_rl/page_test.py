@@ -40,14 +40,14 @@ class Page(unittest.TestCase):
     def test_a_function_that_throws_says_so(self):
         other = copy.deepcopy(RESULTS)
         other["subjects"][FIRST] = {k: RESULTS["subjects"][FIRST][k] for k in ("library", "name", "where", "fed")} | {"error": "planted words"}
-        self.assertIn("cannot be asked: planted words", page.page(other))
+        self.assertIn("cannot be run: planted words", page.page(other))
 
-    def test_functions_of_which_the_same_is_said_stand_together(self):
+    def test_functions_with_the_same_results_share_an_entry(self):
         first = copy.deepcopy(RESULTS["subjects"][FIRST])
-        twin = first | {"name": "planted twin"}
-        self.assertEqual(len(list(page.details({"subjects": {"a": first, "b": twin}}))), 1)
-        twin = twin | {"where": "elsewhere"}
-        self.assertEqual(len(list(page.details({"subjects": {"a": first, "b": twin}}))), 2)
+        other = first | {"name": "planted copy"}
+        self.assertEqual(len(list(page.details({"subjects": {"a": first, "b": other}}))), 1)
+        other = other | {"where": "elsewhere"}
+        self.assertEqual(len(list(page.details({"subjects": {"a": first, "b": other}}))), 2)
 
     def test_totals_count_every_function_once(self):
         for name in ("plain", "uneven", "empty"):

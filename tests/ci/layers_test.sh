@@ -86,17 +86,23 @@ plant losses/a.cpp "std::random_device device;" "nobody can repeat"
 plant harness/lib/data/a.cpp "std::normal_distribution<float> d;" "standard libraries"
 plant tests/a.cpp "std::this_thread::sleep_for(1s);" "a test that sleeps"
 plant tests/a.cpp "GTEST_SKIP();" "says why"
+plant harness/suites/faults/a.cpp "const pid_t pid = ::fork();" "through a Supervisor"
+plant harness/jobs/parent.cpp "const pid_t pid = ::fork();" ""
+plant harness/suites/faults/a.cpp "launcher_->stop(run, SIGKILL);" "by the Supervisor alone"
+plant harness/run/a.cpp "$(include '"harness/suites/engine/suite.h"')" "harness/run may not include"
+plant harness/jobs/a.cpp "$(include '"harness/suites/faults/judge.h"')" "harness/jobs may not include"
+plant harness/verdict/causes/a.cpp 'if (failure.kind == \"died\") return;' "enumerations"
 plant tests/a.cpp "$(printf '%.0s\\n' {1..810})" "longer than 800 lines"
 plant tests/a.cpp "$(printf '%.0s\\n' {1..790})" ""
 
 # A unit is a header with its source: these two include each other, though no header includes one that includes it.
 tree=$work/circle
-mkdir -p "$tree/harness/plan"
-echo '#pragma once' | tee "$tree/harness/plan/a.h" >"$tree/harness/plan/b.h"
-include '"harness/verdict/plan/b.h"' >"$tree/harness/plan/a.cpp"
+mkdir -p "$tree/harness/verdict/plan"
+echo '#pragma once' | tee "$tree/harness/verdict/plan/a.h" >"$tree/harness/verdict/plan/b.h"
+include '"harness/verdict/plan/b.h"' >"$tree/harness/verdict/plan/a.cpp"
 "$source_dir/ci/layers" "$tree" >"$work/log" || true
 says "not include cycle"
-include '"harness/verdict/plan/a.h"' >"$tree/harness/plan/b.cpp"
+include '"harness/verdict/plan/a.h"' >"$tree/harness/verdict/plan/b.cpp"
 "$source_dir/ci/layers" "$tree" >"$work/log" && complain "a circle of two units passes"
 says "include cycle: harness/verdict/plan/a -> harness/verdict/plan/b -> harness/verdict/plan/a"
 
@@ -104,7 +110,7 @@ says "include cycle: harness/verdict/plan/a -> harness/verdict/plan/b -> harness
 says "harness/verdict/plan may include harness/base, and does not"
 mkdir -p "$tree/harness/base"
 echo '#pragma once' >"$tree/harness/base/c.h"
-include '"harness/base/c.h"' >>"$tree/harness/plan/a.cpp"
+include '"harness/base/c.h"' >>"$tree/harness/verdict/plan/a.cpp"
 "$source_dir/ci/layers" "$tree" >"$work/log" || true
 says "not harness/verdict/plan may include harness/base, and does not"
 says "harness/verdict/plan may include harness/verdict/config, and does not"

@@ -223,7 +223,7 @@ def clean():
                repeats=True, verdict="within_envelope")  # fmt: skip
     yield Case("mlp with a warmup", MLP.but(warmup=4), MLP.but(warmup=4, world=4), repeats=True, verdict="within_envelope")
     yield Case("mlp in another order of sums", MLP.but(world=4), MLP.but(world=4, backwards=True), verdict="inconclusive",
-               says="another order of a sum")  # fmt: skip
+               says="summing in another order")  # fmt: skip
     masked = MLP.but(model=Mlp(masked=True), world=2)
     turned = Fault(local=every(lambda g, *m: g["mask.weight"].neg_()))
     yield Case("mlp with zeros of the other sign", masked, masked.but(fault=turned), verdict="within_envelope")

@@ -32,7 +32,7 @@ Results results() {
   results.summary.exit_code = 1;
   results.summary.cells = 1;
   results.summary.runs = 100;
-  results.summary.sentence = "The tests do not keep their promises: 5 pairs: interval covers.";
+  results.summary.sentence = "The tests do not meet their stated rates: 5 pairs: interval covers.";
   return results;
 }
 
@@ -44,7 +44,7 @@ TEST(CalibrationReport, TheTerminalShowsRatesAndPowers) {
   EXPECT_THAT(text, HasSubstr("at least 95 %  ✗"));
   EXPECT_THAT(text, HasSubstr("99.98 % interval"));
   EXPECT_THAT(text, testing::AllOf(HasSubstr("The pool: 100 real runs, mean 0.4375,"), HasSubstr("standard deviation 0.0201.")));
-  EXPECT_THAT(text, HasSubstr("do not keep their promises"));
+  EXPECT_THAT(text, HasSubstr("do not meet their stated rates"));
   EXPECT_THAT(text, Not(HasSubstr("identical"))) << "the pool is compared with nothing";
 }
 

@@ -66,7 +66,7 @@ Results grown() {
 TEST(GrowthReport, ShowsEachRuleAndWhereItStands) {
   const std::string text = terminal_table(grown(), false, 118);
   EXPECT_THAT(
-      text, AllOf(HasSubstr("rules of the learning rate, 1x3 to 8x3: difference, its 95 % interval, n\n"),
+      text, AllOf(HasSubstr("learning-rate rules, 1x3 to 8x3: difference, its 95 % interval, n\n"),
                   HasSubstr("  none       exponent 0.00  −0.100  [−0.110, −0.090]  n 10  shown to be worse\n"),
                   HasSubstr("  sqrt       exponent 0.50  +0.000  [−0.010, +0.010]  n 10  best mean\n"),
                   HasSubstr("  linear     exponent 1.00  −0.060  [−0.070, −0.050]  n 10  not shown to be worse\n"),
@@ -116,7 +116,7 @@ TEST(GrowthReport, IsLeftOutWhereNeitherBatchNorRuleVaries) {
   Results ruled = equal;
   ruled.cells[0].config = config_with("lr_rule", "sqrt", ruled.cells[0].config);
   for (const Results& varied : {grows, ruled}) {
-    EXPECT_THAT(terminal_table(varied, false, 118), HasSubstr("rules of the learning rate"));
+    EXPECT_THAT(terminal_table(varied, false, 118), HasSubstr("learning-rate rules"));
     EXPECT_THAT(markdown_summary(varied), HasSubstr("### Gradient noise scale"));
     EXPECT_THAT(html_report(varied), AllOf(HasSubstr("id=\"growth\""), HasSubstr("id=\"noise-scale\"")));
   }

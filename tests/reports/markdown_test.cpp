@@ -49,9 +49,9 @@ TEST(Markdown, StaysBelowTheLimitAndSaysWhatIsLeftOut) {
   r.cells.assign(4000, loud);
   const std::string text = markdown_summary(r);
   EXPECT_LE(text.size(), kLargestMarkdownBytes);
-  EXPECT_THAT(text, HasSubstr("the rest stands in report.html"));
+  EXPECT_THAT(text, HasSubstr("the rest is in report.html"));
   EXPECT_THAT(text, HasSubstr("The whole matrix again"));
-  EXPECT_THAT(markdown_summary(outcome_results()), Not(HasSubstr("the rest stands in")));
+  EXPECT_THAT(markdown_summary(outcome_results()), Not(HasSubstr("the rest is in")));
 }
 
 TEST(Markdown, ShowsUnexpectedCellsWithTheirLastLinesAndCommand) {

@@ -43,10 +43,10 @@ TEST(DecimalsFor, ShowATenthOfTheUnit) {
 }
 
 TEST(BandWords, SayShareInsideAndMultipleOutside) {
-  EXPECT_EQ(band_words(0), "none of the band");
-  EXPECT_EQ(band_words(0.19), "19 % of the band");
-  EXPECT_EQ(band_words(0.001), "< 1 % of the band");
-  EXPECT_EQ(band_words(12.4), "12 × the band");
+  EXPECT_EQ(band_words(0), "0 % of tolerance");
+  EXPECT_EQ(band_words(0.19), "19 % of tolerance");
+  EXPECT_EQ(band_words(0.001), "< 1 % of tolerance");
+  EXPECT_EQ(band_words(12.4), "12 × tolerance");
   EXPECT_EQ(band_share(86000), "8.6e+04 ×");
   EXPECT_EQ(band_share(kInfinite), "infinite ×");
 }

@@ -105,7 +105,7 @@ TEST(SuiteTables, AreNowhereWhereThereAreNone) {
   const std::string page = render(plain_results(), "html");
   for (const char* trace : {"table class=\"given", "id=\"chart-", "id=\"table-", "id=\"every-"}) EXPECT_THAT(page, Not(HasSubstr(trace)));
   EXPECT_THAT(render(plain_results(), "json"), testing::AllOf(Not(HasSubstr("\"tables\"")), Not(HasSubstr("\"charts\""))));
-  EXPECT_THAT(render(plain_results(), "md"), Not(HasSubstr("### What came")));
+  EXPECT_THAT(render(plain_results(), "md"), Not(HasSubstr("### Outcomes by failure")));
   EXPECT_EQ(tables_text(*plain_results().suite, true, 118), "");
 }
 

@@ -80,11 +80,11 @@ TEST(CertificationWords, SayWhatWasHeldToABandAndWhy) {
   EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real NCCL ranks: 50 steps of each cell");
   r.cells[0].certification.certify = kByBand;
   r.cells[0].certification.band_used = 0.117;
-  EXPECT_EQ(certification_words(r), "certified on 8 real NCCL ranks: 50 steps of each cell, 4 bit for bit and 1 within the band, at most 12 % of "
-                                    "the band used; NCCL publishes no order of adding");
+  EXPECT_EQ(certification_words(r), "certified on 8 real NCCL ranks: 50 steps of each cell, 4 bit for bit and 1 within tolerance, at most 12 % of "
+                                    "tolerance used; NCCL does not specify its summation order");
   for (CellResult& cell : r.cells) cell.certification.certify = kByBand;
-  EXPECT_EQ(certification_words(r), "within the band on 8 real NCCL ranks: 50 steps of each cell, at most 12 % of the band used; NCCL publishes "
-                                    "no order of adding");
+  EXPECT_EQ(certification_words(r), "within tolerance on 8 real NCCL ranks: 50 steps of each cell, at most 12 % of tolerance used; NCCL does not "
+                                    "specify its summation order");
   r.cells[0].certification.divergence = Divergence{};
   EXPECT_NE(certification_words(r).find("50 steps of 4 of 5 cells"), std::string::npos);
 }
@@ -100,17 +100,17 @@ TEST(CertifiedWords, PartsHowFromHowMuch) {
 
 TEST(NoteWords, SayWhatMatters) {
   const Results r = outcome_results();
-  EXPECT_EQ(note_words(r.cells[0]), "mechanism within envelope (19 % of the band)");
+  EXPECT_EQ(note_words(r.cells[0]), "gradients agree (19 % of tolerance)");
   EXPECT_EQ(
       note_words(r.cells[1]),
       "step 0, energies: 2 negatives of 23; cause: local-negatives. Gather the candidates of all ranks.");
-  EXPECT_EQ(note_words(r.cells[5]), "as it must be");
+  EXPECT_EQ(note_words(r.cells[5]), "found, as required");
   CellResult near = r.cells[0];
   near.verdict = VerdictKind::inconclusive;
   near.outcome->seeds_needed = 6;
   near.outcome->seeds_needed_half = 44;
-  EXPECT_EQ(note_words(near).find("may lie near the margin; 44 seeds with 0.8 if half of it"), 0u) << note_words(near);
-  EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be divergent"), 0u);
+  EXPECT_EQ(note_words(near).find("the difference may be close to the margin; 80 % chance to decide: 44 seeds if it is half the margin"), 0u) << note_words(near);
+  EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be found to differ"), 0u);
 }
 
 TEST(Status, SaysThatNothingWasExpectedWhereNoExpectationIsStated) {
@@ -128,9 +128,9 @@ TEST(Status, SaysThatNothingWasExpectedWhereNoExpectationIsStated) {
   r.cells[0].expected = {r.cells[0].verdict};
   EXPECT_EQ(status_of(r).word, "As expected");
   EXPECT_EQ(status_of(r).detail,
-            "Every verdict of which an expectation is stated is an expected one; of 1 cell none is stated.");
+            "1 cell came out as the config expects; it states no expectation of the other 1.");
   r.cells[1].expected = {r.cells[1].verdict};
-  EXPECT_EQ(status_of(r).detail, "Every verdict is an expected one.");
+  EXPECT_EQ(status_of(r).detail, "All 2 cells came out as the config expects.");
 }
 
 TEST(NoteWords, SeedsAreNotCountedForADifferenceThatTheIntervalLeavesOut) {
@@ -140,17 +140,17 @@ TEST(NoteWords, SeedsAreNotCountedForADifferenceThatTheIntervalLeavesOut) {
   outcome.seeds_needed = 34;
   outcome.seeds_needed_half = 121;
   outcome.primary.interval = {-0.01, 0.05, 0.95};
-  EXPECT_EQ(note_words(cell).find("to decide with 0.8: 34 seeds if 0, 121 if half the margin"), 0u) << note_words(cell);
+  EXPECT_EQ(note_words(cell).find("80 % chance to decide: 34 seeds if there is no difference, 121 if it is half the margin"), 0u) << note_words(cell);
   outcome.primary.interval = {0.01, 0.05, 0.95};
-  EXPECT_EQ(note_words(cell).find("not 0; to decide with 0.8: 121 seeds if half the margin"), 0u) << note_words(cell);
+  EXPECT_EQ(note_words(cell).find("not 0; 80 % chance to decide: 121 seeds if the difference is half the margin"), 0u) << note_words(cell);
   outcome.primary.interval = {0.02, 0.05, 0.95};
-  EXPECT_EQ(note_words(cell).find("not 0: may lie near the margin or beyond it"), 0u) << note_words(cell);
+  EXPECT_EQ(note_words(cell).find("not 0: the difference may be larger than the margin"), 0u) << note_words(cell);
 }
 
 TEST(NoteWords, AnUnexplainedDifferenceShowsWhatIsKnown) {
   CellResult cell = outcome_results().cells[1];
-  cell.mechanism->cause = Cause{"unexplained", 0, "no known mistake fits; local gradients: head 8 (the world size) times", "Look."};
-  EXPECT_NE(note_words(cell).find("cause: unexplained: no known mistake fits; local gradients: head 8"), std::string::npos);
+  cell.mechanism->cause = Cause{"unexplained", 0, "no known cause fits; local gradients: head 8 (the world size) times", "Look."};
+  EXPECT_NE(note_words(cell).find("cause: unexplained: no known cause fits; local gradients: head 8"), std::string::npos);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ Results certificate_results() {
                    "reduced gradients",
                    -1,
                    "group context encoder",
-                   "band",
+                   DivergenceKind::band,
                    "the reference's gradient",
                    "3 times it",
                    "step 0, reduced gradients: group context encoder: 3 times the reference's"};

@@ -214,7 +214,7 @@ void add_product(Results& r) {
       if (!c.anchor && negatives != "global") {
         const int seen = rows_of(place.layout) - 1;
         part(c,
-             {0, "energies", -1, "energy_BN", "shape", "24 candidates a row", "fewer candidates a row",
+             {0, "energies", -1, "energy_BN", DivergenceKind::shape, "24 candidates a row", "fewer candidates a row",
               negatives == "local" ? "step 0, energies: " + std::to_string(seen) + " negatives of 23"
                                    : "step 0, energies: other negatives"},
              Cause{"another-objective", 0.9, "Each row sees the candidates of its own rank alone.",
@@ -251,7 +251,7 @@ void add_growth(Results& r) {
     c.settings.emplace_back("lr_rule", rule.rule);
     c.outcome->target->reference_median = 2100;
     part(c,
-         {0, "batch", -1, "samples", "shape", "3 rows", "24 rows",
+         {0, "batch", -1, "samples", DivergenceKind::shape, "3 rows", "24 rows",
           "step 0: 24 rows where the reference has 3"},
          {});
     if (std::string(rule.rule) == "linear")
@@ -326,7 +326,7 @@ Timing timings() {
             timed("equal rows a rank", {2, 24}, 0.0072, 1.78, 0.11),
             timed("equal rows a rank", {4, 24}, 0.0139, 1.84, 0.29),
             timed("equal rows a rank", {8, 24}, 0.0281, 1.82, 0.47)};
-  t.sentence = "4 and 8 ranks share 2 cores: a speed-up beyond 2 cannot show here.";
+  t.sentence = "4 and 8 ranks share 2 cores: a speed-up above 2 is not possible here.";
   return t;
 }
 
@@ -449,18 +449,18 @@ Results calibrated_results() {
   r.cells = {pool};
   r.summary = summarize(
       r, 100, 1,
-      "The tests do not keep their promises: false divergent, true difference +margin, n 10, sd 0.5 margins: 1204 "
+      "The tests do not meet their stated rates: false divergent, true difference +margin, n 10, sd 0.5 margins: 1204 "
       "of 20000, where at "
-      "most 5 % are allowed. The sign test promises the same of any shape whose median is the margin: there at "
+      "most 5 % are allowed. The sign test states the same rate for any shape whose median is the margin: there at "
       "most 4.2 % are called "
-      "equivalent. Neither test promises anything of the mean of other shapes: with the mean at the margin t "
+      "equivalent. Neither test states a rate for the mean of other shapes: with the mean at the margin t "
       "called equivalent up to "
-      "23 % (30 % with looks; 19 % without a warning of skewness) where differences are log-normal, the sign test "
+      "23 % (30 % with interim analyses; 19 % without a warning of skewness) where differences are log-normal, the sign test "
       "called equivalent up "
-      "to 45 % (60 % with looks) where differences are log-normal, t called equivalent up to 77 % (78 % with "
+      "to 45 % (60 % with interim analyses) where differences are log-normal, t called equivalent up to 77 % (78 % with "
       "looks; 77 % without a "
       "warning of skewness) where one seed in 20 collapses, the sign test called equivalent up to 100 % (100 % "
-      "with looks) where "
+      "with interim analyses) where "
       "one seed in 20 collapses.");
   return with_facts(std::move(r));
 }

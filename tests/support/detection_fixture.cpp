@@ -59,7 +59,7 @@ Results detection_results() {
   r.summary.runs = 2893;
   r.summary.exit_code = 1;
   r.summary.sentence =
-      "The detectors fall short: named wrongly 1 of 45, where none is allowed; false alarms on clean pairs 1 of "
+      "The detectors do not meet their limits: named wrongly 1 of 45, where none is allowed; false alarms on clean pairs 1 of "
       "1000, where "
       "none may be.";
   return with_facts(std::move(r));

@@ -231,9 +231,9 @@ CellResult local_cell() {
       VerdictKind::divergent, -0.094, 0.028, -0.12, -0.21,
       "24-way accuracy 0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds), although its training loss / "
       "log N and its raw "
-      "cross-entropy read better.");
+      "cross-entropy are lower.");
   c.mechanism = parted(86000, 0.43,
-                       {0, "energies", -1, "energy_BN", "shape", "24 candidates a row", "3 candidates a row",
+                       {0, "energies", -1, "energy_BN", DivergenceKind::shape, "24 candidates a row", "3 candidates a row",
                         "step 0, energies: 2 negatives of 23"});
   c.mechanism->cause =
       Cause{"local-negatives", 0.98, "a row has 2 negatives instead of 23, those of its own rank alone",
@@ -255,7 +255,7 @@ CellResult failed_cell() {
       "all_gather loss.actions",
       "killed by signal 9",
       {"rank 3: step 40 loss 2.7711", "rank 3: step 41", "rank 3: all_gather loss.actions, 1152 bytes"}};
-  c.mechanism = parted(1.4, 1, {0, "control", -1, "learning_rate", "value", "0.001", "0.008", ""});
+  c.mechanism = parted(1.4, 1, {0, "control", -1, "learning_rate", DivergenceKind::value, "0.001", "0.008", ""});
   c.curves = curves(0.71, 0.2, 40);
   return c;
 }
@@ -279,7 +279,7 @@ Results outcome_results() {
                            "24-way accuracy differs by -0.002 (90 % interval -0.010 to +0.006), inside the margin of 0.03 (10 "
                            "paired seeds).");
   stream.mechanism = parted(3100, 0.98,
-                            {0, "random", 1, "dropout.head", "value", "key (0, dropout, 0, 1)",
+                            {0, "random", 1, "dropout.head", DivergenceKind::value, "key (0, dropout, 0, 1)",
                              "key (0, dropout, 0, 0)", "step 0, random: ranks 1 to 7 draw rank 0's numbers"});
   stream.curves = curves(0.638, 0.302, 600);
   CellResult root = cell("8x3 global lr_rule=sqrt", VerdictKind::inconclusive, {});
@@ -289,7 +289,7 @@ Results outcome_results() {
       "24-way accuracy differs by +0.034 (95 % interval +0.008 to +0.060) against a margin of 0.03 (10 paired "
       "seeds).");
   root.mechanism =
-      parted(0.21, 1, {0, "control", -1, "learning_rate", "value", "0.001", "0.0028284271247461903", ""});
+      parted(0.21, 1, {0, "control", -1, "learning_rate", DivergenceKind::value, "0.001", "0.0028284271247461903", ""});
   root.curves = curves(0.68, 0.24, 600);
   CellResult control =
       cell("8x3 global lr_scale=0.125", VerdictKind::divergent, {VerdictKind::divergent}, true);
@@ -297,21 +297,21 @@ Results outcome_results() {
   control.outcome =
       outcome(VerdictKind::divergent, -0.347, 0.025, 0.31, 0.82,
               "24-way accuracy 0.347 lower (95 % interval 0.329 to 0.365, 10 paired seeds).");
-  control.mechanism = parted(0.2, 1, {0, "control", -1, "learning_rate", "value", "0.001", "0.000125", ""});
+  control.mechanism = parted(0.2, 1, {0, "control", -1, "learning_rate", DivergenceKind::value, "0.001", "0.000125", ""});
   control.curves = curves(0.24, 0.78, 600);
   r.cells = {same, local_cell(), stream, root, failed_cell(), control};
   r.summary = summarize(
       r, 74, 3,
       "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.000 (90 % interval -0.004 to "
       "+0.005), margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (95 % interval "
-      "0.074 to 0.114, 10 paired seeds), although its training loss / log N and its raw cross-entropy read better; the first "
-      "difference found, at step 0: a row has 2 negatives instead of 23, those of its own rank alone. 8x3 global "
+      "0.074 to 0.114, 10 paired seeds), although its training loss / log N and its raw cross-entropy are lower; the first "
+      "difference, at step 0: a row has 2 negatives instead of 23, those of its own rank alone. 8x3 global "
       "lr_rule=linear failed: rank 3 died at step 41 in all_gather loss.actions: killed by signal 9. The power "
-      "control 8x3 global lr_scale=0.125 came out divergent, as it must: 24-way accuracy 0.347 lower (95 % "
+      "control 8x3 global lr_scale=0.125 was found to differ, as required: 24-way accuracy 0.347 lower (95 % "
       "interval 0.329 to 0.365, 10 paired seeds). Against 1x24 global a true "
-      "difference in 24-way accuracy of 0.077 or more comes out divergent with probability 0.8 or more (10 paired seeds that scatter "
-      "like 8x3 global lr_rule=sqrt, at the upper bound of that spread); its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little of smaller "
-      "differences.");
+      "difference in 24-way accuracy of 0.077 or more is found with probability 0.8 or more (10 paired seeds with the spread of "
+      "8x3 global lr_rule=sqrt, at its upper bound); its power control 8x3 global lr_scale=0.125 differs by 12 margins: it does not show that a "
+      "small difference would be noticed.");
   r.summary.runs_reused = 8;
   return with_facts(std::move(r));
 }
@@ -333,12 +333,12 @@ Results missed_control_results() {
   r.summary = summarize(
       r, 22, 1,
       "This matrix cannot tell: the power control 8x3 global lr_scale=0.125 came out equivalent (-0.006), "
-      "where it must "
-      "come out divergent. 8x3 global came out equivalent to 1x24 global: 24-way accuracy differs by +0.000 "
+      "but it must "
+      "be found to differ. 8x3 global came out equivalent to 1x24 global: 24-way accuracy differs by +0.000 "
       "(-0.004 to +0.005), margin "
-      "0.03, 10 paired seeds; but neither a power control nor another cell came out divergent against 1x24 "
+      "0.03, 10 paired seeds; but no power control and no other cell was found to differ from 1x24 "
       "global, so nothing shows that "
-      "this comparison could have come out otherwise.");
+      "a difference would be noticed in this comparison.");
   r.summary.uncontrolled = {"1x24 global"};
   return with_facts(std::move(r));
 }
@@ -371,7 +371,7 @@ Results mechanism_results() {
   planted.as_expected = false;
   planted.mechanism =
       parted(4.2e6, 8,
-             {0, "reduced_gradients", -1, "context.0.weight", "band", "norm 0.4127", "norm 3.3016",
+             {0, "reduced_gradients", -1, "context.0.weight", DivergenceKind::band, "norm 0.4127", "norm 3.3016",
               "step 0, reduced gradients, all ranks: context.0.weight is 8 times the reference's"});
   CellResult untraced = cell("3x8 local", VerdictKind::inconclusive, {});
   untraced.mechanism = Mechanism{};
@@ -407,7 +407,7 @@ Results hostile_results() {
       outcome(VerdictKind::divergent, kNaN, kNaN, kInfinite, -kInfinite, "<img src=x onerror=alert(2)>");
   script.outcome->differences = {kNaN, kInfinite, -1e300};
   script.mechanism = parted(kInfinite, kNaN,
-                            {-1, "energies\"><b>", 3, "</td></table>", "value", "\x1b[31mred\x1b[0m",
+                            {-1, "energies\"><b>", 3, "</td></table>", DivergenceKind::value, "\x1b[31mred\x1b[0m",
                              "\xff\xfe\x80 bad", "a\nb\tc\rd"});
   script.mechanism->cause = Cause{"<cause>", kNaN, "javascript:alert(3)", "\"onmouseover=\"alert(4)"};
   script.settings = {{"<axis>", "\"value\""}};

@@ -22,13 +22,13 @@ bool is_loopback(const std::string& address) { return address.starts_with("127."
 Check host_name(const NodeFacts& node) {
   if (!node.host_problem.empty() || node.host_addresses.empty()) {
     return {State::note, "host name",
-            fmt::format("{} resolves to nothing ({}); ranks here meet by address, but launchers that hand names round fail: add it to "
+            fmt::format("{} does not resolve ({}); ranks here connect by address, but launchers that pass host names fail: add it to "
                         "/etc/hosts or DNS", node.host, node.host_problem.empty() ? "no address" : node.host_problem)};
   }
   const std::string addresses = fmt::format("{}", fmt::join(node.host_addresses, ", "));
   if (std::ranges::all_of(node.host_addresses, is_loopback)) {
     return {State::note, "host name",
-            fmt::format("{} resolves to {} alone: what listens by that name is not reached from other hosts (one host is fine); name "
+            fmt::format("{} resolves only to {}: other hosts cannot reach a process that listens on that name (one host is fine); use "
                         "its network address in /etc/hosts, or set GLOO_SOCKET_IFNAME", node.host, addresses)};
   }
   return {State::ok, "host name", node.host + " is " + addresses};
@@ -36,7 +36,7 @@ Check host_name(const NodeFacts& node) {
 
 Check network(const NodeFacts& node) {
   const std::string name = "network";
-  if (!node.lockstep_address.empty()) return {State::ok, name, "ranks say " + node.lockstep_address + " (LOCKSTEP_ADDRESS)"};
+  if (!node.lockstep_address.empty()) return {State::ok, name, "ranks announce " + node.lockstep_address + " (LOCKSTEP_ADDRESS)"};
   std::vector<std::string> outside;
   for (const Interface& each : node.interfaces) {
     if (each.up && !each.loopback) outside.push_back(each.name + " " + each.address);
@@ -45,44 +45,44 @@ Check network(const NodeFacts& node) {
     const auto found = std::ranges::find(node.interfaces, node.gloo_interface, &Interface::name);
     if (found == node.interfaces.end()) {
       return {State::failed, name,
-              fmt::format("GLOO_SOCKET_IFNAME={} is no interface here; there are: {}", node.gloo_interface,
+              fmt::format("GLOO_SOCKET_IFNAME={} is not an interface here; there are: {}", node.gloo_interface,
                           outside.empty() ? "none but the loopback" : fmt::format("{}", fmt::join(outside, ", ")))};
     }
     if (!found->up) return {State::failed, name, fmt::format("GLOO_SOCKET_IFNAME={} is down: ip link set {} up", found->name, found->name)};
     return {found->loopback ? State::note : State::ok, name,
-            fmt::format("Gloo takes {} {} (GLOO_SOCKET_IFNAME){}", found->name, found->address,
-                        found->loopback ? ": ranks on other hosts do not reach it" : "")};
+            fmt::format("Gloo uses {} {} (GLOO_SOCKET_IFNAME){}", found->name, found->address,
+                        found->loopback ? ": ranks on other hosts cannot reach it" : "")};
   }
   if (outside.empty())
-    return {State::note, name, "only the loopback is up: ranks on this host alone; more hosts need an interface, or LOCKSTEP_ADDRESS"};
-  if (outside.size() == 1) return {State::ok, name, "Gloo takes " + outside.front()};
+    return {State::note, name, "only the loopback is up: ranks can run on this host only; several hosts need an interface, or LOCKSTEP_ADDRESS"};
+  if (outside.size() == 1) return {State::ok, name, "Gloo uses " + outside.front()};
   return {State::note, name,
-          fmt::format("Gloo takes the first of {}; if the others do not reach it, set GLOO_SOCKET_IFNAME", fmt::join(outside, ", "))};
+          fmt::format("Gloo uses the first of {}; if other hosts cannot reach it, set GLOO_SOCKET_IFNAME", fmt::join(outside, ", "))};
 }
 
 Check ports(const NodeFacts& node) {
   if (!node.port_problem.empty())
-    return {State::failed, "ports", "no port can be bound: " + node.port_problem + "; ranks cannot meet: look at limits and firewall of this account"};
+    return {State::failed, "ports", "no port can be bound: " + node.port_problem + "; ranks cannot connect: check limits and firewall of this account"};
   if (node.master_port_taken) {
     return {State::failed, "ports",
-            fmt::format("somebody listens at MASTER_PORT={} already: end that run, or choose another port", node.master_port)};
+            fmt::format("another process already listens on MASTER_PORT={}: end it, or choose another port", node.master_port)};
   }
   const int count = node.ports_to - node.ports_from + 1;
   if (node.ports_to > 0 && count < kFewPorts) {
     return {State::note, "ports",
-            fmt::format("the system gives {} ports ({} to {}); many ranks want more: sysctl net.ipv4.ip_local_port_range", count,
+            fmt::format("the system has {} local ports ({} to {}); many ranks need more: sysctl net.ipv4.ip_local_port_range", count,
                         node.ports_from, node.ports_to)};
   }
-  return {State::ok, "ports", node.ports_to > 0 ? fmt::format("{} to {} are given", node.ports_from, node.ports_to) : "can be bound"};
+  return {State::ok, "ports", node.ports_to > 0 ? fmt::format("{} to {} are available", node.ports_from, node.ports_to) : "can be bound"};
 }
 
 Check shared_memory(const NodeFacts& node) {
   if (node.shm_bytes < 0)
-    return {State::note, "/dev/shm", "there is none; NCCL and data loaders want it: mount a tmpfs there"};
+    return {State::note, "/dev/shm", "missing; NCCL and data loaders need it: mount a tmpfs there"};
   const double free_MiB = static_cast<double>(node.shm_bytes) / kMiB;
   const std::string text = fmt::format("{:.0f} MiB free", free_MiB);
   if (free_MiB > kLeastShm_MiB) return {State::ok, "/dev/shm", text};
-  return {State::note, "/dev/shm", text + "; lockstep does without, NCCL and data loaders end with a bus error: docker run --shm-size=1g"};
+  return {State::note, "/dev/shm", text + "; enough for lockstep, but NCCL and data loaders end with a bus error: docker run --shm-size=1g"};
 }
 
 Check load(const NodeFacts& node) {
@@ -91,33 +91,33 @@ Check load(const NodeFacts& node) {
                                        node.local_ranks == 1 ? "1 rank" : fmt::format("{} ranks", node.local_ranks),
                                        node.cores == 1 ? "1 core" : fmt::format("{} cores", node.cores));
   if (threads <= node.cores) return {State::ok, "threads", text};
-  return {State::note, "threads", text + ": they take turns, bits are the same and times are not; start fewer ranks on this node"};
+  return {State::note, "threads", text + ": they share cores, so bits are the same but times are not; start fewer ranks on this node"};
 }
 
 Check shared_folder(const SharedFolder& folder) {
   const std::string name = "shared folder";
-  if (!folder.problem.empty()) return {State::failed, name, fmt::format("{}: {}; name a folder that you may write with --out", folder.path, folder.problem)};
+  if (!folder.problem.empty()) return {State::failed, name, fmt::format("{}: {}; give --out a folder that you may write to", folder.path, folder.problem)};
   if (!folder.lock_holds) {
     return {State::failed, name,
             fmt::format("{} ({}): a second process got a lock that the first one held; two runs would write over each other: mount "
-                        "it with locks (NFS: without nolock), or take another folder", folder.path, folder.file_system)};
+                        "it with locks (NFS: without nolock), or use another folder", folder.path, folder.file_system)};
   }
   if (std::abs(folder.clock_ahead_s) > kMostSkew_s) {
     return {State::note, name,
-            fmt::format("{} ({}): its clock is {:.1f} s {} this host's; ages of heartbeats and files are wrong by as much: run NTP on both",
+            fmt::format("{} ({}): its clock is {:.1f} s {} this host's; ages of heartbeats and files are wrong by that much: run NTP on both",
                         folder.path, folder.file_system, std::abs(folder.clock_ahead_s), folder.clock_ahead_s > 0 ? "ahead of" : "behind")};
   }
-  return {State::ok, name, fmt::format("{} ({}): locks hold, its clock is this host's within {:g} s", folder.path, folder.file_system, kMostSkew_s)};
+  return {State::ok, name, fmt::format("{} ({}): locks work, and its clock agrees with this host's within {:g} s", folder.path, folder.file_system, kMostSkew_s)};
 }
 
 Check slurm(const NodeFacts& node) {
   if (node.slurm_version.empty()) {
-    if (node.slurm_job.empty()) return {State::ok, "slurm", "not installed, and no job"};
-    return {State::note, "slurm", fmt::format("inside job {}, and srun is not in PATH: in a container bind Slurm's programs and munge's socket", node.slurm_job)};
+    if (node.slurm_job.empty()) return {State::ok, "slurm", "not installed, and not inside a job"};
+    return {State::note, "slurm", fmt::format("inside job {}, but srun is not in PATH: in a container, bind Slurm's programs and munge's socket", node.slurm_job)};
   }
   if (!node.slurm_problem.empty()) {
     return {State::note, "slurm",
-            fmt::format("{}, and its controller does not answer ({}): --launcher slurm cannot submit; look at scontrol ping",
+            fmt::format("{}, but its controller does not answer ({}): --launcher slurm cannot submit; check scontrol ping",
                         node.slurm_version, node.slurm_problem)};
   }
   return {State::ok, "slurm", node.slurm_version + (node.slurm_job.empty() ? ", outside any job" : ", inside job " + node.slurm_job)};
@@ -125,7 +125,7 @@ Check slurm(const NodeFacts& node) {
 
 Check clocks(const NodeFacts& node) {
   const std::string name = "clocks";
-  if (node.slurm_nodes < 2) return {State::ok, name, "of one host; inside a Slurm job of several nodes doctor asks them all"};
+  if (node.slurm_nodes < 2) return {State::ok, name, "one host; inside a Slurm job of several nodes doctor checks all of them"};
   std::vector<std::string> wrong;
   for (const NodeClock& each : node.clocks) {
     if (std::abs(each.ahead_s) > kMostSkew_s)
@@ -133,26 +133,26 @@ Check clocks(const NodeFacts& node) {
   }
   if (!wrong.empty()) {
     return {State::note, name,
-            fmt::format("against {}: {}; times in logs and ages of files cannot be held together: run NTP on all nodes", node.host, fmt::join(wrong, ", "))};
+            fmt::format("compared with {}: {}; times in logs and ages of files cannot be compared: run NTP on all nodes", node.host, fmt::join(wrong, ", "))};
   }
   if (std::cmp_less(node.clocks.size(), node.slurm_nodes)) {
     return {State::note, name,
-            fmt::format("{} of {} nodes of the job said theirs within 15 s: try srun --overlap date on them", node.clocks.size(), node.slurm_nodes)};
+            fmt::format("{} of {} nodes of the job reported their clock within 15 s: try srun --overlap date on them", node.clocks.size(), node.slurm_nodes)};
   }
-  return {State::ok, name, fmt::format("of the job's {} nodes are this host's within {:g} s", node.slurm_nodes, kMostSkew_s)};
+  return {State::ok, name, fmt::format("those of the job's {} nodes agree with this host's within {:g} s", node.slurm_nodes, kMostSkew_s)};
 }
 
 Check gpus(const NodeFacts& node) {
   const std::string plugin = node.plugin.empty() ? "no plugin" : "plugin " + node.plugin;
   if (node.driver.empty()) {
     if (node.plugin.empty()) return {State::ok, "GPUs", "no NVIDIA driver, no plugin; ranks compute on the CPU over Gloo"};
-    return {State::note, "GPUs", plugin + " is there, and no NVIDIA driver is loaded: NCCL cannot be used here (nvidia-smi says more)"};
+    return {State::note, "GPUs", plugin + " is installed, but no NVIDIA driver is loaded: NCCL cannot be used here (see nvidia-smi)"};
   }
   const std::string text = fmt::format("driver {}, {}", node.driver, node.gpus == 1 ? "1 GPU" : fmt::format("{} GPUs", node.gpus));
   if (node.gpus == 0) return {State::note, "GPUs", text + ": in a container start it with --gpus all"};
   if (node.visible_set && (node.visible.empty() || node.visible.starts_with("-")))
-    return {State::note, "GPUs", fmt::format("{}; CUDA_VISIBLE_DEVICES={} hides all: unset it", text, node.visible)};
-  if (node.plugin.empty()) return {State::note, "GPUs", text + "; no plugin, so that NCCL cannot be used: cmake --preset gpu, against a CUDA build of LibTorch"};
+    return {State::note, "GPUs", fmt::format("{}; CUDA_VISIBLE_DEVICES={} hides all GPUs: unset it", text, node.visible)};
+  if (node.plugin.empty()) return {State::note, "GPUs", text + "; no plugin, so NCCL cannot be used: build with cmake --preset gpu against a CUDA build of LibTorch"};
   return {State::ok, "GPUs", text + ", " + plugin + (node.visible_set ? ", CUDA_VISIBLE_DEVICES=" + node.visible : "")};
 }
 
@@ -160,16 +160,16 @@ Check tracing(const NodeFacts& node) {
   std::string text, todo;
   const auto add = [](std::string& list, const std::string& more) { list += (list.empty() ? "" : "; ") + more; };
   if (node.ptrace_scope == 3) {
-    add(todo, "ptrace_scope 3: nobody may trace, not even root; suites that hold programs fail until a restart with another value");
+    add(todo, "ptrace_scope 3: no process may be traced, not even by root; suites that stop programs fail until a reboot with another value");
   } else if (node.ptrace_scope > 0 && !node.root) {
-    add(todo, fmt::format("ptrace_scope {}: a hung rank's stack is read only by {}: sysctl kernel.yama.ptrace_scope=0", node.ptrace_scope,
+    add(todo, fmt::format("ptrace_scope {}: only {} can read a hung rank's stack: sysctl kernel.yama.ptrace_scope=0", node.ptrace_scope,
                           node.ptrace_scope == 1 ? "its parent" : "root"));
   } else {
     add(text, "processes may be traced");
   }
-  if (node.perf_paranoid > 2 && !node.root) add(todo, fmt::format("perf_event_paranoid {}: perf sees nothing: sysctl kernel.perf_event_paranoid=2", node.perf_paranoid));
+  if (node.perf_paranoid > 2 && !node.root) add(todo, fmt::format("perf_event_paranoid {}: perf cannot measure: sysctl kernel.perf_event_paranoid=2", node.perf_paranoid));
   if (node.tracers.empty())
-    add(todo, "none of gdb, eu-stack, py-spy: apt-get install elfutils");
+    add(todo, "gdb, eu-stack and py-spy are missing: apt-get install elfutils");
   else
     add(text, fmt::format("{}", fmt::join(node.tracers, ", ")));
   if (todo.empty()) return {State::ok, "tracing", text};

@@ -158,7 +158,7 @@ SharedFolder see_folder(const std::string& path) {
   std::string file = path + "/.lockstep-doctor-XXXXXX";
   const int descriptor = ::mkstemp(file.data());
   if (descriptor < 0) {
-    folder.problem = std::string("no file can be written: ") + std::strerror(errno);
+    folder.problem = std::string("cannot create a file: ") + std::strerror(errno);
     return folder;
   }
   timespec before{}, after{};
@@ -166,7 +166,7 @@ SharedFolder see_folder(const std::string& path) {
   ::clock_gettime(CLOCK_REALTIME, &before);
   const bool written = ::write(descriptor, "1", 1) == 1 && ::fsync(descriptor) == 0 && ::fstat(descriptor, &seen) == 0;
   ::clock_gettime(CLOCK_REALTIME, &after);
-  if (!written) folder.problem = std::string("a file cannot be written: ") + std::strerror(errno);
+  if (!written) folder.problem = std::string("cannot write a file: ") + std::strerror(errno);
   const double changed = seconds_of(seen.st_mtim);
   if (written && changed > seconds_of(after)) folder.clock_ahead_s = changed - seconds_of(after);
   if (written && changed < seconds_of(before)) folder.clock_ahead_s = changed - seconds_of(before);

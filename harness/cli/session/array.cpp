@@ -62,7 +62,7 @@ ArrayWish array_wish(const std::vector<std::string>& options) {
     const bool limit = text.starts_with("%");
     const auto [at, error] = limit ? std::from_chars(text.data() + 1, end, wish.at_once) : std::from_chars_result{text.data(), std::errc{}};
     if (!limit || error != std::errc{} || at != end || wish.at_once < 1) {
-      throw ConfigError(fmt::format("launcher slurm: '{}': a task is a run, and lockstep numbers them: say --array, or --array=%4 for four "
+      throw ConfigError(fmt::format("launcher slurm: '{}': each task is a run, and lockstep numbers them: use --array, or --array=%4 for four "
                                     "at once", option));
     }
   }
@@ -95,14 +95,14 @@ void write_parts(const std::string& out_dir, const ArrayParts& parts) {
 std::vector<std::string> read_part(const std::string& out_dir, const std::string& part) {
   const FileText file = read_file(parts_file(out_dir), kMostBytes);
   const json parts = file ? parse_json(file.text) : json();
-  if (!parts.is_array()) throw ConfigError(parts_file(out_dir) + ": " + (file ? "holds no parts" : file.problem));
+  if (!parts.is_array()) throw ConfigError(parts_file(out_dir) + ": " + (file ? "has no parts" : file.problem));
   std::size_t array = 0, task = 0;
   const char* const end = part.data() + part.size();
   const auto first = std::from_chars(part.data(), end, array);
   const bool dotted = first.ec == std::errc{} && first.ptr != end && *first.ptr == '.';
   const auto second = dotted ? std::from_chars(first.ptr + 1, end, task) : first;
   if (!dotted || second.ec != std::errc{} || second.ptr != end || array >= parts.size() || task >= parts[array].size())
-    throw ConfigError(fmt::format("--part {}: {} has no such part; lockstep itself says it to the tasks of its arrays", part, parts_file(out_dir)));
+    throw ConfigError(fmt::format("--part {}: {} has no such part; lockstep itself sets it for the tasks of its arrays", part, parts_file(out_dir)));
   return parts[array][task].get<std::vector<std::string>>();
 }
 

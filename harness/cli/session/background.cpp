@@ -136,7 +136,7 @@ Session read_session(const std::string& out_dir) {
   const json object = file ? parse_json(file.text) : json();
   if (!object.is_object()) {
     throw ConfigError(fmt::format("{} {}; `lockstep run --detach` and `--launcher slurm` write it", session_file(out_dir),
-                                  file ? "is no session" : file.problem));
+                                  file ? "is not a session file" : file.problem));
   }
   Session session;
   session.command = object.value("command", "");
@@ -218,7 +218,7 @@ std::string submit_script(const std::string& path, const std::string& script, co
   if (!after.empty()) words.insert(words.end(), {"--dependency=afterany:" + after, "--kill-on-invalid-dep=yes"});
   words.push_back(path);
   const Answer answer = ask(words);
-  if (answer.status == 127) throw ConfigError("launcher slurm: there is no sbatch here; apt-get install slurm-client, on a machine of a cluster");
+  if (answer.status == 127) throw ConfigError("launcher slurm: sbatch is missing; apt-get install slurm-client, on a machine of a cluster");
   if (answer.status != 0) throw ConfigError(fmt::format("launcher slurm: sbatch {} says: {}", path, answer.text));
   return answer.text.substr(0, answer.text.find_first_of(";\n"));
 }
@@ -288,7 +288,7 @@ std::string session_text(const std::string& out_dir) {
   text += session.of_trials ? fmt::format("; {} have run", counted(recorded_trials(out_dir), "trial"))
                             : fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
-  if (state == "lost") text += "; it left no status: run the same command again to resume";
+  if (state == "lost") text += "; it ended without a status: run the same command again to resume";
   text += "\n  " + session.command + "\n";
   text += stacks_text(out_dir);
   for (const std::string& line : last_lines(out_dir + "/losses", kLossesShown)) text += "  " + line + "\n";

@@ -31,8 +31,8 @@ json declared_by(const Matrix& matrix) {
           {"alpha", matrix.primary.alpha},
           {"target", matrix.primary.target},
           {"test", fmt::format("{}, {}", name_of(matrix.primary.test),
-                               matrix.seeds_auto.on ? "looks at " + interim_analyses_in_words(matrix.seeds_auto)
-                                                    : "one look at all seeds")}};
+                               matrix.seeds_auto.on ? "interim analyses at " + interim_analyses_in_words(matrix.seeds_auto)
+                                                    : "one analysis of all seeds")}};
 }
 
 /// In the order in which changes are told.
@@ -64,7 +64,7 @@ DeclaredRecord read_record(const std::string& out_dir) {
   const std::optional<json> content = read_sealed(path, record.problem);
   if (!content) return record;
   if (!is_record(*content)) {
-    record.problem = "does not say what was declared of which run";
+    record.problem = "does not record what was declared for which run";
     return record;
   }
   record.declared = content->at("declared").get<std::vector<json>>();
@@ -123,7 +123,7 @@ void note_declared(const Plan& plan, const std::string& out_dir,
   DeclaredRecord record = read_record(out_dir);
   bool changed = !record.problem.empty();
   if (changed && say) {
-    say(fmt::format("{}: {}; when margin, metric and alpha were declared is not known of the runs that lie here",
+    say(fmt::format("{}: {}; for the runs here it is unknown when margin, metric and alpha were declared",
                     declared_path(out_dir), record.problem));
   }
   const json now = declared_by(plan.matrix);

@@ -43,7 +43,7 @@ InterimHistory read_history(const Prepared& prepared, const std::function<void(c
   const std::string path = interim_path(prepared.out_dir);
   if (!std::filesystem::exists(path)) return none;
   const auto pass_over = [&](const std::string& why) {
-    say(fmt::format("{}: {}; it is ignored, and the budget starts now", path, why));
+    say(fmt::format("{}: {}; it is ignored, and the time budget starts now", path, why));
     return none;
   };
   std::string problem;
@@ -58,7 +58,7 @@ InterimHistory read_history(const Prepared& prepared, const std::function<void(c
   const bool counts = begun.is_number_unsigned() && begun.get<uint64_t>() <= uint64_t{kMostAnalyses};
   const bool lasts = seconds.is_number() && seconds.get<double>() >= 0;
   if (!of.is_string() || !counts || !lasts)
-    return pass_over("does not say which looks were taken, and how long");
+    return pass_over("does not record which analyses were made, and how long they took");
   if (of != none.of) return none;
   return {none.of, begun.get<std::size_t>(), seconds.get<double>()};
 }
@@ -144,11 +144,11 @@ LaunchReport launch_interim_analyses(Prepared& prepared, const InterimSteps& ste
     const auto undecided = std::count(counts.begin(), counts.end(), sizes[look + 1]);
     const bool spent = auto_seeds.budget_s > 0 && history.seconds >= auto_seeds.budget_s;
     if (spent && look + 2 > history.begun && has_work(plan, failed_runs(all))) {
-      steps.say(fmt::format("look {} of {}: {} undecided; the budget of {} is spent", look + 1, sizes.size(),
+      steps.say(fmt::format("interim analysis {} of {}: {} undecided; the budget of {} is spent", look + 1, sizes.size(),
                             counted(undecided, "cell"), duration_text(auto_seeds.budget_s)));
       break;
     }
-    steps.say(fmt::format("look {} of {}: {} undecided, which now get {} seeds", look + 1, sizes.size(),
+    steps.say(fmt::format("interim analysis {} of {}: {} undecided, which now get {} seeds", look + 1, sizes.size(),
                           counted(undecided, "cell"), sizes[look + 1]));
     prepared.plan = std::move(plan);
     if (const std::string damage = damage_text(prepared.plan); !damage.empty()) steps.say(damage);

@@ -81,7 +81,7 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files
     const std::string why = std::strerror(errno);
     ::close(lock_);
     if (taken)
-      throw ConfigError(path + ": another lockstep writes there; wait for it, or give another --out");
+      throw ConfigError(path + ": another lockstep process writes there; wait for it, or give another --out");
     throw MachineError(lock_path + ": " + why);
   }
   if (hold == Hold::alone) remove_temporaries();
@@ -133,8 +133,8 @@ std::vector<std::string> OutFolder::write_replays(const Plan& plan, Results& res
                    files_);
       cell.replay = "lockstep run " + dir + "/replay.yaml --out " + dir + "/out";
     } catch (const std::exception& error) {
-      problems.push_back(dir + ": the step at which " + cell.scenario +
-                         " parts was not kept: " + error.what());
+      problems.push_back(dir + ": the first step at which " + cell.scenario +
+                         " differs was not saved: " + error.what());
     }
   }
   return problems;
@@ -164,7 +164,7 @@ std::vector<std::string> write_formats(const Results& results, std::vector<std::
     } catch (const MachineError& error) {
       problems.emplace_back(error.what());
     } catch (const std::exception& error) {
-      problems.push_back(path + ": could not be made, an internal error: " + error.what());
+      problems.push_back(path + ": could not be written, internal error: " + error.what());
     }
   }
   return problems;
@@ -182,7 +182,7 @@ std::string append_step_summary(const std::string& path, const Results& results,
     }
     return error ? path + ": the step summary cannot be written: " + error.message() : "";
   } catch (const std::exception& error) {
-    return path + ": the step summary could not be made, an internal error: " + error.what();
+    return path + ": the step summary could not be written, internal error: " + error.what();
   }
 }
 

@@ -140,8 +140,8 @@ std::string every_config_schema() {
 }
 
 PreparedSuite prepare_suite(const std::string& text, const MatrixSelection& selection) {
-  if (!selection.seeds.empty()) throw ConfigError("--seeds: a suite draws no seeds; leave it out");
-  if (!selection.launcher.empty()) throw ConfigError("--launcher: a suite starts its ranks on this machine; leave it out");
+  if (!selection.seeds.empty()) throw ConfigError("--seeds: a suite has no seeds; remove it");
+  if (!selection.launcher.empty()) throw ConfigError("--launcher: a suite starts its ranks on this machine; remove it");
   PreparedSuite prepared;
   prepared.text = text;
   prepared.set = selection.set;
@@ -222,7 +222,7 @@ SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection
   options.clock = monotonic_s;
   options.on_progress = [&line](const TrialProgress& progress) { line.on_progress(progress); };
   options.on_recorded = [&line](std::size_t recorded, std::size_t all) {
-    line.say(fmt::format("{} of {} trials had run before the interruption", recorded, all));
+    line.say(fmt::format("{} of {} trials ran before the interruption", recorded, all));
   };
   TrialsDone done = run_trials(*prepared.config.suite, run, options);
   SuiteOutcome outcome;
@@ -241,8 +241,10 @@ SuiteOutcome run_suite(PreparedSuite& prepared, const MatrixSelection& selection
   results.suite = std::move(done.result);
   results.summary.exit_code = exit_code_of(*results.suite);
   results.summary.sentence =
-      fmt::format("{}: {} of {} came out wrong, {} undecided.", results.suite->subject,
-                  results.suite->faults, counted(results.suite->cases, "case"), results.suite->undecided);
+      results.suite->faults == 0 && results.suite->undecided == 0
+          ? fmt::format("{}: all {} right.", results.suite->subject, counted(results.suite->cases, "case"))
+          : fmt::format("{}: {} of {} wrong, {} undecided.", results.suite->subject, results.suite->faults,
+                        counted(results.suite->cases, "case"), results.suite->undecided);
   if (results.summary.exit_code == kExitNothing) return outcome;
   Replays replays(selection, prepared.out_dir);
   for (SuiteFinding& finding : results.suite->findings)

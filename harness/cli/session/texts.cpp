@@ -102,9 +102,9 @@ std::string failure_blocks(const LaunchReport& report, const std::string& out_di
       ++shown;
     }
   }
-  if (more > 0) text += fmt::format("\n{} more runs failed; {}/report.html has them all\n", more, out_dir);
+  if (more > 0) text += fmt::format("\n{} more runs failed; {}/report.html lists all\n", more, out_dir);
   if (not_started > 0)
-    text += fmt::format("\n{} runs were not started: they need runs that failed\n", not_started);
+    text += fmt::format("\n{} runs were not started because they need runs that failed\n", not_started);
   return text.empty() ? text : text + "\n";
 }
 

@@ -38,34 +38,36 @@ std::string words_of(const Entry& entry) {
 
 const char* word_of(State state) { return state == State::completed ? "has left it" : "has entered it, and not left it"; }
 
-/// Empty kind: the two are the same.
-Parting parting_of(const Entry& a, const Entry& b) {
-  Parting found{0, a.group, a.sequence, a.step, a.op, a.tag, "", words_of(a), words_of(b)};
+/// Nothing: the two are the same.
+std::optional<Parting> parting_of(const Entry& a, const Entry& b) {
+  Parting found{0, a.group, a.sequence, a.step, a.op, a.tag, DivergenceKind::operation, words_of(a), words_of(b)};
   if (a.op != b.op)
-    found.kind = "operation";
+    found.kind = DivergenceKind::operation;
   else if (a.dtype != b.dtype)
-    found.kind = "type";
+    found.kind = DivergenceKind::type;
   else if (a.shape != b.shape)
-    found.kind = "size";
+    found.kind = DivergenceKind::size;
   else if (a.root != b.root)
-    found.kind = "root";
+    found.kind = DivergenceKind::root;
   else if (a.tag != b.tag)
-    found.kind = "purpose";
+    found.kind = DivergenceKind::purpose;
   else if (a.state != b.state)
-    std::tie(found.kind, found.expected, found.actual) = std::tuple("state", word_of(a.state), word_of(b.state));
+    std::tie(found.kind, found.expected, found.actual) = std::tuple(DivergenceKind::state, word_of(a.state), word_of(b.state));
+  else
+    return std::nullopt;
   return found;
 }
 
 Parting lone(const Entry& entry, bool in_a) {
-  Parting found{0, entry.group, entry.sequence, entry.step, entry.op, entry.tag, in_a ? "missing call" : "extra call",
+  Parting found{0, entry.group, entry.sequence, entry.step, entry.op, entry.tag, in_a ? DivergenceKind::missing_call : DivergenceKind::extra_call,
                 words_of(entry), "nothing"};
   if (!in_a) std::swap(found.expected, found.actual);
   return found;
 }
 
-int rank_of_kind(const std::string& kind) {
-  if (kind == "state") return 2;
-  return kind.ends_with(" call") ? 1 : 0;
+int rank_of_kind(DivergenceKind kind) {
+  if (kind == DivergenceKind::state) return 2;
+  return kind == DivergenceKind::missing_call || kind == DivergenceKind::extra_call ? 1 : 0;
 }
 
 class Comparer {
@@ -96,15 +98,15 @@ class Comparer {
       const bool has_a = in_a != a.by_number.end(), has_b = in_b != b.by_number.end();
       if (has_a && has_b) ++compared_;
       const Entry& one = has_a ? *in_a->second : *in_b->second;
-      note(rank, one, has_a && has_b ? parting_of(one, *in_b->second) : lone(one, has_a));
+      note(rank, one, has_a && has_b ? parting_of(one, *in_b->second) : std::optional(lone(one, has_a)));
     }
   }
 
-  void note(int rank, const Entry& entry, Parting parting) {
-    if (parting.kind.empty()) return;
-    const auto key = std::tuple(entry.id, rank_of_kind(parting.kind), rank);
+  void note(int rank, const Entry& entry, std::optional<Parting> parting) {
+    if (!parting) return;
+    const auto key = std::tuple(entry.id, rank_of_kind(parting->kind), rank);
     if (first_ && key >= key_) return;
-    parting.rank = rank;
+    parting->rank = rank;
     key_ = key;
     first_ = std::move(parting);
   }

@@ -1,10 +1,11 @@
 #pragma once
-// Two flights of one program held against each other: rank by rank, group by group, number by number.
+// Two flights of one program compared: rank by rank, group by group, number by number.
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "harness/base/divergence_kind.h"
 #include "harness/lib/flight/ring.h"
 
 namespace lockstep::flight {
@@ -16,7 +17,7 @@ struct Parting {
   uint64_t sequence = 0;
   int64_t step = 0;  ///< 0 where the records say none
   std::string op, tag;
-  std::string kind;  ///< "operation", "type", "size", "root", "purpose", "missing call", "extra call", "state"
+  DivergenceKind kind = DivergenceKind::operation;
   std::string expected, actual;
 };
 

@@ -27,7 +27,7 @@ std::string call_of(const Entry& entry) {
 
 /// What a rank did last, as far as its record says.
 std::string last_of(const Recorded& record) {
-  if (record.entries.empty()) return "has recorded nothing";
+  if (record.entries.empty()) return "recorded nothing";
   const Entry& last = record.entries.back();
   return fmt::format("{} {} ({} {})", last.state == State::completed ? "left last" : "is in", last.op + (last.tag.empty() ? "" : " " + last.tag),
                      last.group, last.sequence);

@@ -36,13 +36,14 @@ struct CollectivesConfig {
     {"collectives." #member, __VA_ARGS__}, [](CollectivesConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
-    COLLECTIVES(most_ranks, Range{2, 64}, "ranks", "2, 3, and then twice as many up to this number"),
+    COLLECTIVES(most_ranks, Range{2, 64}, "ranks", "numbers of ranks: 2, 3, and then twice as many up to this one"),
     COLLECTIVES(least_bytes, Range{4, 1e9}, "bytes", "the smallest size; rounded up to an element for each rank"),
     COLLECTIVES(most_bytes, Range{4, 1e9}, "bytes", "the largest size"),
-    COLLECTIVES(factor, Range{2, 1024}, "", "from one size to the next"),
-    COLLECTIVES(most_calls, Range{1, 1e6}, "calls", "that are timed of a small size; of large ones as few as five"),
-    COLLECTIVES(deadline_s, Range{1, 3600}, "s", "ranks that take longer for all sizes of a collective are killed, and that is a fault"),
-    COLLECTIVES(planted, {}, "", "also change one element of what a rank got, which must be found and named"),
+    COLLECTIVES(factor, Range{2, 1024}, "", "factor from one size to the next"),
+    COLLECTIVES(most_calls, Range{1, 1e6}, "calls", "calls that are timed of a small size; of large ones as few as five"),
+    COLLECTIVES(deadline_s, Range{1, 3600}, "s",
+        "ranks that take longer for all sizes of a collective are killed, which is a fault"),
+    COLLECTIVES(planted, {}, "", "also change one element of what a rank received, which must be found and named"),
 };
 #undef COLLECTIVES
 

@@ -24,17 +24,22 @@ std::vector<std::string_view> mistake_names() { return {"", "unwatched"}; }
     {"faults." key, __VA_ARGS__}, [](FaultsConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
-    FAULTS("threshold_s", threshold_s, kSeconds, "s", "longest time without progress in the programs of the suite"),
-    FAULTS("control_repeats", control_repeats, kCount, "runs", "how often each correct program runs"),
-    FAULTS("dead", dead, kCount, "kills", "of one of eight ranks at a random moment"),
-    FAULTS("hung", hung, kCount, "stops", "of one of three ranks at a random moment"),
-    FAULTS("hung_threshold_s", hung_threshold_s, kSeconds, "s", "the threshold for them"),
-    FAULTS("steady_steps", steady_steps, kCount, "steps", "of a run with stragglers that must raise no alarm"),
-    FAULTS("steady_threshold_s", steady_threshold_s, kSeconds, "s", "its threshold"),
-    FAULTS("straggle_share", straggle_share, Range{0, 1}, "", "share of its steps at which a rank is late by half the threshold"),
-    FAULTS("deadline_s", deadline_s, kSeconds, "s", "a program that takes longer is killed, and that is a fault"),
-    FAULTS("seed", seed, Range{0, 1e6}, "", "of ranks and moments"),
-    FAULTS("mistake", mistake, {}, "", "planted in the bench, to see it found: unwatched sees no hang; empty: none", Words::any,
+    FAULTS("threshold_s", threshold_s, kSeconds, "s",
+        "longest time without progress in a step or an evaluation of the suite's programs; a save and the "
+        "teardown have twice as long"),
+    FAULTS("control_repeats", control_repeats, kCount, "runs", "runs of each correct program, the control runs"),
+    FAULTS("dead", dead, kCount, "kills", "times that one of eight ranks is killed at a random moment"),
+    FAULTS("hung", hung, kCount, "stops", "times that one of three ranks is stopped at a random moment"),
+    FAULTS("hung_threshold_s", hung_threshold_s, kSeconds, "s", "`faults.threshold_s` of the runs with a stopped rank"),
+    FAULTS("steady_steps", steady_steps, kCount, "steps", "length of the run with stragglers, which must raise no alarm"),
+    FAULTS("steady_threshold_s", steady_threshold_s, kSeconds, "s",
+        "threshold of that run, in which every rank is also late at every step by up to a twenty-fifth of it"),
+    FAULTS("straggle_share", straggle_share, Range{0, 1}, "",
+        "share of that run's steps at which a rank is late by half the threshold"),
+    FAULTS("deadline_s", deadline_s, kSeconds, "s", "a program that takes longer is killed, which is a fault"),
+    FAULTS("seed", seed, Range{0, 1e6}, "", "seed of ranks and moments"),
+    FAULTS("mistake", mistake, {}, "",
+        "mistake planted in the bench, to check that it is found: `unwatched` sees no hang; empty: none", Words::any,
            Setter::user, &mistake_names),
 };
 #undef FAULTS
@@ -69,7 +74,9 @@ nlohmann::ordered_json faults_schema() {
   add_fields(schema, kFields, defaults);
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : kTries) names.push_back(name);
-  schema["properties"]["tries"] = list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");
+  schema["properties"]["tries"] = list_schema({{"type", "string"}, {"enum", names}},
+      "what is tried: `wrong`, programs with one fault each; `control`, their correct versions; `dead` and "
+      "`hung`, kills and stops at random moments; `steady`, stragglers that must raise no alarm; default all");
   return schema;
 }
 

@@ -24,21 +24,26 @@ constexpr Range kSeconds{0.05, 86400};
     {"program." #member, __VA_ARGS__}, [](ProgramConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
-    PROGRAM(subject, {}, "", "what is tried, in a few words; empty: the save command"),
+    PROGRAM(subject, {}, "", "what is tested, in a few words; empty: the save command"),
     PROGRAM(server, {}, "",
-            "command that starts once, prints ready, takes save, resume and setup as lines, and forks for each; empty: "
-            "each command is started by itself"),
-    PROGRAM(setup, {}, "", "makes in {out} what stands there before the save: an older checkpoint; empty: nothing does"),
-    PROGRAM(save, {}, "", "saves into the folder {out}; runs under the tracer"),
-    PROGRAM(resume, {}, "", "goes on from what stands in {out}; writes its end result to the file or folder {resume}"),
+        "command that starts once per slot, prints `ready`, takes the commands save, resume and setup as lines "
+        "and forks for each; empty: each command starts by itself"),
+    PROGRAM(setup, {}, "",
+        "command that prepares {out} before the save, for example an older checkpoint; empty: nothing does"),
+    PROGRAM(save, {}, "",
+        "command that saves into the folder {out}, under the tracer: for a shell, or a line for `program.server`"),
+    PROGRAM(resume, {}, "",
+        "command that resumes from {out} and writes its end result to the file or folder {resume}; an error "
+        "status means that nothing could be resumed. Required without `program.check`"),
     PROGRAM(check, {}, "",
-            "instead of comparing end results: exit 0 if what stands in {out} (and {resume}) is whole; else its last line "
-            "says what is wrong"),
+        "command that replaces the comparison of end results: exit 0 if {out} (and {resume}) is whole; otherwise "
+        "its last line says what is wrong"),
     PROGRAM(points, Range{0, 1e9}, "operations", "most operations at which each failure is tried, evenly spread; 0: all"),
-    PROGRAM(writers, Range{0, 4096}, "processes", "that must be seen to write; 0: any number"),
-    PROGRAM(deadline_s, kSeconds, "s", "a command that takes longer hangs"),
-    PROGRAM(grace_s, kSeconds, "s", "for processes that outlive the save command; then they are killed"),
-    PROGRAM(patience_s, kSeconds, "s", "a held writer goes on if nothing has moved for so long"),
+    PROGRAM(writers, Range{0, 4096}, "processes",
+        "processes that must be seen to write, so that a silent rank is noticed; 0: any number"),
+    PROGRAM(deadline_s, kSeconds, "s", "a command that takes longer is counted as hung"),
+    PROGRAM(grace_s, kSeconds, "s", "time for processes that outlive the save command; then they are killed"),
+    PROGRAM(patience_s, kSeconds, "s", "a held writer continues if nothing has moved for this long"),
 };
 #undef PROGRAM
 
@@ -110,7 +115,7 @@ nlohmann::ordered_json program_schema() {
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : failure_names()) names.push_back(name);
   schema["properties"]["failures"] =
-      list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");
+      list_schema({{"type", "string"}, {"enum", names}}, "failures that are tried; default all");
   return schema;
 }
 

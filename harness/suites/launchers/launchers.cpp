@@ -39,7 +39,7 @@ constexpr Range kNodes{1, 128}, kRanks{1, 64};
 const std::array kFields{
     STARTERS(most_nodes, kNodes, "nodes", "every number of nodes from 1 to this one"),
     STARTERS(most_ranks_a_node, kRanks, "ranks", "every number of ranks on a node from 1 to this one"),
-    STARTERS(planted, {}, "", "also plant the classic mistakes, each of which must be refused or named"),
+    STARTERS(planted, {}, "", "also plant the usual mistakes, each of which must be refused or named"),
 };
 #undef STARTERS
 

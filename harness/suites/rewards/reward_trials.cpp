@@ -37,19 +37,19 @@ std::string sign_flips();
 std::vector<std::pair<std::string, std::string>> facts_of(const Measurements& m, double ulp, bool mutants_tried) {
   std::vector<std::pair<std::string, std::string>> facts{
       {"random cases on emulated ranks", with_commas(m.count("emulated"))},
-      {"mean, from one process in 34 digits",
-       fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", m.greatest("mean ulp"), ulp, m.greatest("mean condition"))},
-      {"deviation", fmt::format("at most {:.2f} ulp of {:g}; condition up to {:.3g}", m.greatest("deviation ulp"), ulp, m.greatest("deviation condition"))},
-      {"advantages", fmt::format("at most {:.2f} ulp of {:g}, in units of max|r| / sigma", m.greatest("advantage ulp"), ulp)},
-      {"running normaliser's mean", fmt::format("at most {:.2f} ulp of max|r|", m.greatest("normalizer ulp"))}};
+      {"error of the mean against 34 digits",
+       fmt::format("{:.2f} ulp (limit {:g}), condition number up to {:.2g}", m.greatest("mean ulp"), ulp, m.greatest("mean condition"))},
+      {"error of the deviation", fmt::format("{:.2f} ulp (limit {:g}), condition number up to {:.2g}", m.greatest("deviation ulp"), ulp, m.greatest("deviation condition"))},
+      {"error of the advantages", fmt::format("{:.2f} ulp (limit {:g}), in units of max|r| / sigma", m.greatest("advantage ulp"), ulp)},
+      {"error of the running normaliser's mean", fmt::format("{:.2f} ulp of max|r|", m.greatest("normalizer ulp"))}};
   if (const int64_t real = m.count("real"); real > 0) {
     double seconds = 0;
     for (const double each : m.samples().at("seconds of real ranks")) seconds += each;
     facts.emplace_back("random cases on real Gloo ranks",
-                       fmt::format("{}, {:.1f} ms each, their ranks' start with them", with_commas(real), 1000 * seconds / static_cast<double>(real)));
+                       fmt::format("{}, {:.0f} ms each including start-up", with_commas(real), 1000 * seconds / static_cast<double>(real)));
   }
   if (mutants_tried) facts.emplace_back("mutants named at their first step", fmt::format("{} of {}", m.entries("named").size(), mutants().size()));
-  facts.emplace_back("advantages that change their sign under local normalisation", sign_flips());
+  facts.emplace_back("advantages that change sign with local normalisation", sign_flips());
   return facts;
 }
 
@@ -223,9 +223,9 @@ class RewardsSuite : public Suite {
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return facts_of(m, config_.ulp, config_.mutants); }
 
   std::vector<std::string> notes(const Measurements&) const override {
-    return {"What ranks show is what the library keeps: a trainer of your own that does not show its rows, sums or hashes is not "
-            "audited by this.",
-            "Of two ranks that disagree about a step or a policy nobody can say which is wrong: both are told."};
+    return {"Only what the library records is checked; another trainer must record rows, sums and hashes to be "
+            "checked.",
+            "Where two ranks disagree about a step or a policy it cannot be known which is wrong, so both are reported."};
   }
 
  private:

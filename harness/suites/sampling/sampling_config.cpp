@@ -26,19 +26,20 @@ constexpr std::string_view kTasks = "sampling.tasks", kRound = "sampling.round";
     {"sampling." #member, __VA_ARGS__}, [](SamplingConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
-    SAMPLING(experiment, {}, "", "what is tried"),
-    SAMPLING(seed, ranges::kSeed, "", "of permutations, costs and draws"),
-    SAMPLING(most_samples, Range{0, 4096}, "samples", "sampler: every number of samples from 0 to this one"),
+    SAMPLING(experiment, {}, "", "what is tried; `all`: every experiment"),
+    SAMPLING(seed, ranges::kSeed, "", "seed of permutations, costs and draws"),
+    SAMPLING(most_samples, Range{0, 4096}, "samples", "`sampler`: every number of samples from 0 to this one"),
     SAMPLING(most_ranks, Range{1, kMostOfEach}, "ranks", "every number of ranks from 1 to this one"),
-    SAMPLING(epochs, Range{2, 100}, "epochs", "sampler: of every case"),
-    SAMPLING(planted, {}, "", "also plant the classic mistakes, each of which must be found and named"),
-    SAMPLING(samples, Range{1, 1e8}, "samples", "of one's own job"),
-    SAMPLING(ranks, Range{1, kMostRanks}, "ranks", "of one's own job"),
-    SAMPLING(drop_last, {}, "", "of one's own job"),
-    SAMPLING(states, Range{1, 1e6}, "states", "initial states that a task of one's own job has"),
+    SAMPLING(epochs, Range{2, 100}, "epochs", "`sampler`: epochs of every case"),
+    SAMPLING(planted, {}, "", "also plant the usual mistakes, each of which must be found and named"),
+    SAMPLING(samples, Range{1, 1e8}, "samples", "samples of your job, at least one per rank"),
+    SAMPLING(ranks, Range{1, kMostRanks}, "ranks", "ranks of your job; above 64 the other trials run at this number too"),
+    SAMPLING(drop_last, {}, "", "`drop_last` of your job's sampler"),
+    SAMPLING(states, Range{1, 1e6}, "states", "initial states of a task of your job"),
     SAMPLING(states_a_round, Range{1, 1e6}, "states",
-             "that a round of one's own job draws, all ranks together"),
-    SAMPLING(episodes, Range{1, 1e6}, "episodes", "of a task in a round, which a task may be cut into"),
+        "initial states that a round of your job draws, all ranks together: at most `sampling.states`, at least "
+        "one per rank"),
+    SAMPLING(episodes, Range{1, 1e6}, "episodes", "episodes of a task in a round; a task may be split into them"),
 };
 #undef SAMPLING
 
@@ -159,11 +160,11 @@ nlohmann::ordered_json sampling_schema() {
   add_fields(schema, kFields, defaults);
   schema["properties"]["tasks"] = {{"type", "object"},
                                    {"additionalProperties", {{"type", "number"}, {"exclusiveMinimum", 0}}},
-                                   {"description", "tasks of one's own job with their measured seconds"}};
+                                   {"description", "map of your job's tasks to their measured seconds"}};
   schema["properties"]["round"] = {
       {"type", "array"},
       {"items", {{"type", "string"}}},
-      {"description", "tasks of a round of one's own job; all if it is left out"}};
+      {"description", "tasks of a round of your job; unknown ones are refused; default all tasks"}};
   return schema;
 }
 

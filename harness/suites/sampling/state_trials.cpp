@@ -189,7 +189,7 @@ class StateTrials final : public Kind {
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
-    return {{"rounds of initial states, none twice, the same on any number of ranks", with_commas(m.count("rounds"))}};
+    return {{"rounds of initial states, none twice, the same on any number of ranks", with_commas(m.count("state rounds"))}};
   }
 
  private:
@@ -216,7 +216,7 @@ class StateTrials final : public Kind {
 
   void audit(const StatesCase& each, Cases& cases) {
     const StateDraws draws = drawn(each);
-    measured().add("rounds", each.rounds());
+    measured().add("state rounds", each.rounds());
     StatesCase alone = each;
     alone.ranks = 1;
     if (unions(drawn(alone)) != unions(draws))

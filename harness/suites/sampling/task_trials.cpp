@@ -142,7 +142,7 @@ class TaskTrials final : public Kind {
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts{
-        {"rounds of tasks", with_commas(m.count("rounds"))},
+        {"rounds of tasks", with_commas(m.count("task rounds"))},
         {"longest round against the best, ranks of one speed",
          fmt::format("{:.3f} times, in {} rounds whose best is known", m.greatest("one speed"), with_commas(m.count("one speed")))},
         {"longest round against the best, one rank at an eighth of the speed",
@@ -175,7 +175,7 @@ class TaskTrials final : public Kind {
     judge_finding(cases, finding, words);
     const sharding::BestFinish best = sharding::best_finish(seen.tasks, seen.options, seen.assigned);
     const double factor = sharding::finish_s(seen.tasks, seen.options, seen.assigned) / best.seconds;
-    measured().add("rounds");
+    measured().add("task rounds");
     if (!best.exact) return;
     const std::string kind = seen.options.speed.empty() ? "one speed" : "one slow";
     measured().at_least(kind, factor);

@@ -100,7 +100,7 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
   if (is_meant) return Cause{named.code, named.confidence, fmt::format("{}; {}", named.evidence, keys), ""};
   const bool tells = named.code != "unexplained";
   return made("config-differs", kExact,
-              fmt::format("{}, which can first show in {}{}", keys, inputs.difference.divergence.phase,
+              fmt::format("{}, which can take effect first in {}{}", keys, inputs.difference.divergence.phase,
                           tells ? fmt::format("; it looks like {}: {}", named.code, named.evidence) : ""));
 }
 

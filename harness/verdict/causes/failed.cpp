@@ -56,7 +56,7 @@ std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
   Cause cause = causes::made(code.c_str(), confidence, told(failure));
   if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
   if (code == "rank-hung" && ranks == 1) {
-    cause.remedy = "Look at the operation named: a lock or an input that does not come. It is one process: no other rank keeps it waiting.";
+    cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";
   }
   return cause;
 }

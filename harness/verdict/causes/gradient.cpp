@@ -34,7 +34,7 @@ std::optional<Cause> everywhere(const CauseInputs& inputs, const char* code, dou
   // A few tensors of one group: what scales whole groups has its own pattern.
   if (!signatures.part_of_a_role_fits(factor)) return std::nullopt;
   return made(code, kFits,
-              fmt::format("{} times the reference's in {} alone", factor_text(factor, local->world),
+              fmt::format("{} times the reference's in {} only", factor_text(factor, local->world),
                           fmt::join(outside_of(*local), ", ")));
 }
 
@@ -75,7 +75,7 @@ std::optional<Cause> non_finite(const CauseInputs& inputs) {
 
 /// The same from statistics, wherever a run stopped being numbers: which rank's gradients did alone.
 std::optional<Cause> non_finite_on_a_rank(const CauseInputs& inputs) {
-  if (!inputs.cell || !inputs.reference || inputs.difference.divergence.kind != "value") return std::nullopt;
+  if (!inputs.cell || !inputs.reference || inputs.difference.divergence.kind != DivergenceKind::value) return std::nullopt;
   const auto first_of = [](const StepRecords& rank) -> const Record* {
     const auto found = std::ranges::find_if(rank.records, [](const Record& record) {
       return record.phase == Phase::local_gradients && record.has_stats && record.stats.nonfinite > 0;
@@ -118,7 +118,7 @@ std::optional<Cause> one_element_alone(const CauseInputs& inputs) {
   // Of a tensor of one element a factor changes no more.
   if (!changed || changed->values.size() < 2) return std::nullopt;
   return made("bit-flip", 0.9,
-              fmt::format("element {} of {} alone differs, by {}, where in exact arithmetic every other element of every gradient has equal bits",
+              fmt::format("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is equal bit for bit",
                           element, changed->name, short_number(gap)));
 }
 
@@ -148,7 +148,7 @@ std::optional<Cause> bit_flip(const CauseInputs& inputs) {
   for (const FlippedBit& flip : flips) ranks.insert(flip.rank);
   const FlippedBit& first = flips.front();
   return made("bit-flip", 0.96,
-              fmt::format("element {} of {} alone differs, and bit {} of rank {}'s value explains it{}",
+              fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
                           first.element, first.tensor, first.bit, fmt::join(ranks, " or "),
                           ranks.size() > 1 ? " (their values share the exponent)" : ""));
 }
@@ -171,7 +171,7 @@ std::optional<Cause> stale_local(const CauseInputs& inputs) {
   }
   if (stale.empty()) return std::nullopt;
   return made("stale-gradient", kExact,
-              fmt::format("rank {}: every local gradient is, bit for bit, that of step {}",
+              fmt::format("rank {}: every local gradient equals that of step {} bit for bit",
                           fmt::join(stale, ", "), local->evidence->cell_before->step));
 }
 
@@ -191,7 +191,7 @@ std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
   }
   if (zero.size() != 1 || rows_may_not_count(inputs)) return std::nullopt;
   return made("rank-missing", kFits,
-              fmt::format("rank {} has rows, and every local gradient of it is 0", zero.front()));
+              fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
 }
 
 /// Is every gradient the reference's plus `old`?
@@ -225,7 +225,7 @@ std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
 /// One rank's local gradient has another form than those that it is to be reduced with.
 std::optional<Cause> forms_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
-  const bool shape = it.kind == "shape" && it.rank >= 0, dtype = it.kind == "dtype";
+  const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0, dtype = it.kind == DivergenceKind::dtype;
   if (inputs.difference.phase != Phase::local_gradients || (!shape && !dtype)) return std::nullopt;
   return made(shape ? "shapes-differ" : "dtype-differs", 0.9,
               fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));

@@ -35,7 +35,7 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
   if (fewest == most) return std::nullopt;
   return made(
       "mean-of-means", kExact,
-      fmt::format("each rank's loss is the mean over its own rows, and ranks have {} to {} of them that "
+      fmt::format("each rank's loss is the mean over its own rows, and the ranks have {} to {} rows that "
                   "count: {}",
                   fewest, most, losses_text(inputs)));
 }
@@ -60,8 +60,8 @@ std::optional<Cause> mean_of_weighted_means(const CauseInputs& inputs) {
   const double whole = all_rows / *inputs.forced->reference.loss;
   if (!(std::abs(divisors - whole) <= kEqual * whole) || most - fewest <= 100 * kEqual * most) return std::nullopt;
   return made("mean-of-means", kExact,
-              fmt::format("row losses are the reference's; ranks divide them by {:.6g} to {:.6g}, which add up to the {:.6g} "
-                          "that the reference divides by: {}",
+              fmt::format("row losses are the reference's; ranks divide them by {:.6g} to {:.6g}, which sum to the reference's divisor {:.6g}: "
+                          "{}",
                           fewest, most, whole, losses_text(inputs)));
 }
 
@@ -139,7 +139,7 @@ std::optional<Cause> loss_not_scaled_by_accumulation(const CauseInputs& inputs) 
   const auto micro_steps = static_cast<double>(inputs.cell_facts.accumulation);
   if (micro_steps < 2 || !stands_everywhere(inputs, micro_steps)) return std::nullopt;
   return made("accumulation-not-scaled", kExact,
-              fmt::format("loss and every gradient are {} times the reference's, as many as micro-steps", micro_steps));
+              fmt::format("loss and every gradient are {} times the reference's: the number of micro-steps", micro_steps));
 }
 
 /// Runs that declare two precisions, and losses no further apart than the coarser one rounds.

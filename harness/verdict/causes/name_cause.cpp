@@ -58,7 +58,7 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
     if (group.group == "all") continue;
     text += text.empty() ? "" : "; ";
     if (group.difference <= group.band) {
-      text += group.group + " as it should be";
+      text += group.group + " agrees";
       continue;
     }
     text += fmt::format("{} {} times the reference's, residual {:.2g}", group.group,
@@ -109,7 +109,7 @@ std::string gradients_seen(const CauseInputs& inputs) {
       return fmt::format("{}: {}", name, signature_text(*judgement, world_size_of(inputs)));
     alike += fmt::format("{}{}", alike.empty() ? "" : " and ", name);
   }
-  return alike.empty() ? "" : alike + " as they should be";
+  return alike.empty() ? "" : alike + " agree";
 }
 
 /// "found is 8 (the world size) times what was expected", of two single values.
@@ -121,21 +121,21 @@ std::string ratio_seen(const CauseInputs& inputs) {
     return whole && std::isfinite(value) && value != 0 ? std::optional(value) : std::nullopt;
   };
   const Divergence& divergence = inputs.difference.divergence;
-  if (is_exact(inputs.difference.phase) || (divergence.kind != "band" && divergence.kind != "value")) return "";
+  if (is_exact(inputs.difference.phase) || (divergence.kind != DivergenceKind::band && divergence.kind != DivergenceKind::value)) return "";
   const auto expected = number(divergence.expected), found = number(divergence.actual);
   if (!expected || !found) return "";
-  return fmt::format("found is {} times what was expected", factor_text(*found / *expected, world_size_of(inputs)));
+  return fmt::format("the found value is {} times the expected one", factor_text(*found / *expected, world_size_of(inputs)));
 }
 
 /// What is known beside the divergence's own sentence, where nothing fits.
 std::string plain_evidence(const CauseInputs& inputs) {
-  std::string text = "no known mistake fits";
+  std::string text = "no known cause fits";
   for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
   }
   const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);
   if (only_hashes && both_exact(inputs.reference_config, inputs.cell_config)) {
-    text += "; with trace: full the runs keep their values, from which most mistakes are told";
+    text += "; run again with trace: full: it keeps the values, from which most causes can be named";
   }
   return text;
 }
@@ -172,11 +172,13 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   const bool is_ours = inputs.trainer || inputs.rules;
   if (const auto rules = is_ours ? own.rules : own.rules_of_roles) ask(rules(phase));
   ask(causes::rules_for(phase));
-  if (inputs.difference.divergence.kind == "replica") ask(causes::replica_rules());
+  if (inputs.difference.divergence.kind == DivergenceKind::replica) ask(causes::replica_rules());
   if (!is_exact(phase)) ask(causes::finite_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);
   if (auto configured = causes::by_config(inputs, cause)) cause = *std::move(configured);
   if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;
+  if (cause.code == "unexplained" && !inputs.config_differences.empty())
+    cause.remedy += fmt::format(" The runs' settings differ in: {}.", differences_text(inputs.config_differences));
   return cause;
 }
 

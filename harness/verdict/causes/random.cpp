@@ -141,7 +141,7 @@ std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
   }
   return made(
       "stream-keyed-by-rank", kExact,
-      fmt::format("{}: the recorded streams are keyed by seed {} + rank and the row's place, not by the "
+      fmt::format("{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
                   "samples",
                   streams->name, inputs.cell_config->seed));
 }
@@ -154,7 +154,7 @@ std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
   // A stream that the reference never draws from is another method, not a draw too many.
   if (expected == 0) return std::nullopt;
   return made(extra ? "extra-draws" : "draws-missing", kExact,
-              fmt::format("{}: {} draws on all ranks together, where the reference took {}", streams->name,
+              fmt::format("{}: {} draws on all ranks together, but {} in the reference", streams->name,
                           exact_number(actual), exact_number(expected)));
 }
 
@@ -197,7 +197,7 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
   const auto streams = streams_of(inputs);
   if (!streams || streams->name.find("replay") == std::string::npos) return std::nullopt;
   return made("dropout-not-replayed", kFits,
-              fmt::format("{}: the second pass drew from {} where the first had {}", streams->name,
+              fmt::format("{}: the second pass drew from {}, but the first from {}", streams->name,
                           hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference))));
 }
 
@@ -210,7 +210,7 @@ std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
     where = fmt::format("on rank {}", fmt::join(wrong, ", "));
   }
   const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
-  const std::string draws = expected == actual ? "as many draws"
+  const std::string draws = expected == actual ? "equally many draws"
                                                : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
   return made("random-stream-differs", kGeneral,
               fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams->name,

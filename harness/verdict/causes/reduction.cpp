@@ -120,7 +120,7 @@ std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, doub
   const Hypothesis scaled = [&](const Reduced& t, std::size_t i) { return factor * t.mean.values[i]; };
   if (!explains(*reduction, scaled, true)) return std::nullopt;
   return made(code, confidence,
-              fmt::format("every reduced gradient is {} times the mean of the local ones",
+              fmt::format("every reduced gradient is {} times the mean of the local gradients",
                           factor_text(factor, static_cast<int>(reduction->world))));
 }
 
@@ -175,7 +175,7 @@ std::optional<Cause> not_reduced(const CauseInputs& inputs, bool all) {
     if (!each_kept_its_own(inputs, tensor.reduced->name)) return std::nullopt;
   }
   return made(all ? "gradient-not-reduced" : "parameter-not-reduced", kExact,
-              fmt::format("{} hold each rank's own local gradient, bit for bit", of_tensors(*reduction)));
+              fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(*reduction)));
 }
 
 std::optional<Cause> gradient_not_reduced(const CauseInputs& inputs) { return not_reduced(inputs, true); }
@@ -203,7 +203,7 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
   return made(
       "clip-before-reduction", kExact,
       fmt::format(
-          "the reduced gradient is the mean of local ones that were each clipped to {}: factors {:.4g}",
+          "the reduced gradient is the mean of local gradients that were each clipped to {}: factors {:.4g}",
           inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
 }
 
@@ -363,7 +363,7 @@ std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
     return made(
         "gradients-not-zeroed", kExact,
         fmt::format(
-            "every reduced gradient is the mean of the local ones plus the reduced gradient of step {}",
+            "every reduced gradient is the mean of the local gradients plus the reduced gradient of step {}",
             before.step));
   }
   return std::nullopt;
@@ -389,7 +389,7 @@ std::optional<Cause> buckets_swapped(const CauseInputs& inputs) {
     example = fmt::format("{} holds the mean of {}", tensor.reduced->name, other->reduced->name);
   }
   return made("buckets-swapped", kExact,
-              fmt::format("{} hold one another's means: {}", of_tensors(*reduction), example));
+              fmt::format("{} have each other's means: {}", of_tensors(*reduction), example));
 }
 
 std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
@@ -434,7 +434,7 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
 
 /// Ranks hold different results of one reduction, and only one of them.
 std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::reduced_gradients || inputs.difference.divergence.kind != "replica") {
+  if (inputs.difference.phase != Phase::reduced_gradients || inputs.difference.divergence.kind != DivergenceKind::replica) {
     return std::nullopt;
   }
   if (!inputs.cell) return std::nullopt;
@@ -462,7 +462,7 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
   }
   if (ranks.size() != 1 || names.size() != 1) return std::nullopt;
   return made("message-corrupted", 0.9,
-              fmt::format("only rank {} holds a different result of the reduction of {}", *ranks.begin(),
+              fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(),
                           *names.begin()));
 }
 

@@ -27,7 +27,7 @@ struct Drift {
     if (known) return fmt::format("{} {} from the reference", ranks_text(odd), odd.size() == 1 ? "differs" : "differ");
     std::vector<std::string> groups;
     for (const std::vector<int>& group : held.begin()->second.groups) groups.push_back(ranks_text(group));
-    return fmt::format("of {} {} hold other values; nothing shows which are right", held.begin()->first, join_words(groups));
+    return fmt::format("{}: {} have different values; it is unknown which are right", held.begin()->first, join_words(groups));
   }
 };
 
@@ -42,7 +42,7 @@ std::map<std::string, uint64_t> hashes_of(const StepRecords& rank) {
 bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
 
 std::optional<Drift> drift_of(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != "replica" ||
+  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != DivergenceKind::replica ||
       !inputs.cell) {
     return std::nullopt;
   }
@@ -118,7 +118,7 @@ std::optional<Cause> rank_behind(const CauseInputs& inputs) {
   if (still.empty()) return std::nullopt;
   return made(
       "rank-behind", kExact,
-      fmt::format("{}: the {} of {} tensors in which ranks differ kept every bit through the step, while those of "
+      fmt::format("{}: the {} of {} tensors in which ranks differ did not change in the step, while those of "
                   "the other ranks moved",
                   ranks_text(still), drift->held.size(), drift->names));
 }
@@ -131,7 +131,7 @@ std::optional<Cause> replica_corrupted(const CauseInputs& inputs) {
   if (is_buffer(name)) return std::nullopt;
   // A tensor that stood still was not written at all.
   if (const std::vector<int> still = still_ranks(inputs, *drift); still.size() == 1) {
-    return made("parameter-not-updated", 0.9, fmt::format("{} of rank {} kept every bit through the step", name, still.front()));
+    return made("parameter-not-updated", 0.9, fmt::format("{} of rank {} did not change in the step", name, still.front()));
   }
   if (!drift->known || drift->ranks.size() != 1) return std::nullopt;
   return made("replica-corrupted", 0.9,

@@ -110,7 +110,7 @@ std::optional<Cause> shards_identical(const CauseInputs& inputs) {
   }
   return made(
       "shards-identical", kExact,
-      fmt::format("all {} ranks hold the samples {}; {} of {} samples of the global batch are missing",
+      fmt::format("all {} ranks have the samples {}; {} of {} samples of the global batch are missing",
                   samples->now.size(), fmt::join(samples->now.front(), ", "), samples->missing.size(),
                   samples->batch.size()));
 }
@@ -148,7 +148,7 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
     if (uses < 2 || uses != most_uses(inputs.reference_samples, step, *reference)) continue;
     return made(
         "set-epoch-forgotten", kExact,
-        fmt::format("at step {} every rank holds exactly the samples of step {} in the same order, where the "
+        fmt::format("at step {} every rank has exactly the samples of step {} in the same order, where the "
                     "reference begins a new permutation",
                     step, old));
   }
@@ -165,7 +165,7 @@ std::optional<Cause> rank_behind_data(const CauseInputs& inputs) {
     if (samples->now[rank] != samples->before[rank]) return std::nullopt;
   }
   return made("rank-behind-data", kExact,
-              fmt::format("rank {} holds the samples {} that it had at the step before",
+              fmt::format("rank {} has the samples {} that it had at the previous step",
                           fmt::join(samples->differing, ", "),
                           fmt::join(samples->now[samples->differing.front()], ", ")));
 }
@@ -175,13 +175,13 @@ std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
   if (!samples) return std::nullopt;
   if (const auto dropped = dropped_by(*samples)) {
     return made("sample-dropped", kExact,
-                fmt::format("rank {} leaves sample {} out and takes the rest of its list one place earlier",
+                fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
                             dropped->first, dropped->second));
   }
   if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
   return made(
       "sample-dropped", kExact,
-      fmt::format("the ranks lack {} of the reference's batch, sample {} first, with nothing in its place",
+      fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their place",
                   counted(static_cast<int64_t>(samples->missing.size()), "sample"),
                   samples->missing.front()));
 }
@@ -207,7 +207,7 @@ std::optional<Cause> sample_replaced(const CauseInputs& inputs) {
   const bool single = samples->now.front().size() > 1 || samples->right_at_next.value_or(true);
   if (in_batch(*samples, samples->extra.front()) || !single) return std::nullopt;
   return made("sample-replaced", kExact,
-              fmt::format("sample {} stands where sample {} belongs; every other sample is right",
+              fmt::format("sample {} is in the place of sample {}; all other samples are right",
                           samples->extra.front(), samples->missing.front()));
 }
 
@@ -227,7 +227,7 @@ std::optional<Cause> shards_overlap(const CauseInputs& inputs) {
   }
   const std::set<std::size_t>& both = holders[samples->extra.front()];
   return made("shards-overlap", 0.9,
-              fmt::format("{} on two ranks each, sample {} on rank {} and rank {}; as many are missing",
+              fmt::format("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
                           counted(static_cast<int64_t>(samples->extra.size()), "sample"),
                           samples->extra.front(), *both.begin(), *both.rbegin()));
 }
@@ -269,7 +269,7 @@ std::optional<Cause> shuffle_differs(const CauseInputs& inputs) {
   if (of_cell == of_reference) return std::nullopt;
   const Ids& ids = of_cell ? actual : samples->batch;
   return made("shuffle-differs", 0.95,
-              fmt::format("the ranks of {} hold samples {} to {} without a gap, the order of the data; those of {} are shuffled",
+              fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are shuffled",
                           of_cell ? "the cell" : "the reference", ids.front(), ids.back(), of_cell ? "the reference" : "the cell"));
 }
 

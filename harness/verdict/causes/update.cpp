@@ -27,8 +27,8 @@ struct Update {
 
 /// "bits": where everything before the update has equal bits.
 bool is_of_update(const CauseInputs& inputs) {
-  const std::string& kind = inputs.difference.divergence.kind;
-  return inputs.difference.phase == Phase::parameters && (kind == "update" || kind == "bits" || kind == "replica");
+  const DivergenceKind kind = inputs.difference.divergence.kind;
+  return inputs.difference.phase == Phase::parameters && (kind == DivergenceKind::update || kind == DivergenceKind::bits || kind == DivergenceKind::replica);
 }
 
 std::optional<Update> update_of(const CauseInputs& inputs) {
@@ -55,7 +55,7 @@ std::optional<Cause> by_variant(const CauseInputs& inputs, const char* code, con
                                 const std::string& told) {
   const auto update = update_of(inputs);
   if (!update || !explains(*update, variant)) return std::nullopt;
-  return made(code, kExact, "every parameter is what the update gives " + told);
+  return made(code, kExact, "every parameter follows from an update " + told);
 }
 
 std::optional<Cause> weight_decay_missing(const CauseInputs& inputs) {
@@ -128,7 +128,7 @@ std::optional<Cause> clip_twice(const CauseInputs& inputs) {
   const double again = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm * std::sqrt(world));
   return by_variant(
       inputs, "clip-twice", {.clip = again},
-      fmt::format("with a norm that was summed over {} ranks once more: {} times the reduced one", world,
+      fmt::format("with a norm that was summed over {} ranks a second time: {} times the reduced one", world,
                   short_number(std::sqrt(world))));
 }
 
@@ -157,7 +157,7 @@ std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
-  if (!is_of_update(inputs) || inputs.difference.divergence.kind == "replica") return std::nullopt;
+  if (!is_of_update(inputs) || inputs.difference.divergence.kind == DivergenceKind::replica) return std::nullopt;
   if (!inputs.forced || !inputs.forced->state) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
   std::vector<std::string> kept, wrong;
@@ -177,7 +177,7 @@ std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
   const auto stands = [&](const std::string& name) { return std::ranges::find(kept, name) != kept.end(); };
   if (kept.empty() || moved == 0 || !std::ranges::all_of(wrong, stands)) return std::nullopt;
   return made("parameter-not-updated", kExact,
-              fmt::format("{} kept every bit through the update, and {} other tensors moved as they should",
+              fmt::format("{} did not change in the update, and {} other tensors moved correctly",
                           fmt::join(kept, ", "), moved));
 }
 
@@ -193,7 +193,7 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
   }
   return made(
       "update-differs", kGeneral,
-      fmt::format("{} of {} tensors did not move as their recorded gradients demand: {} changed by {} where "
+      fmt::format("{} of {} tensors did not move as their recorded gradients require: {} changed by {} where "
                   "{} was expected",
                   wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
 }

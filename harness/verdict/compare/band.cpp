@@ -44,7 +44,7 @@ std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b
     }
     if (!same_inputs || wrong < 0) continue;
     const Record &x = *of_a[static_cast<std::size_t>(wrong)][call], &y = *of_b[static_cast<std::size_t>(wrong)][call];
-    return difference_at(b.step, Phase::collective, wrong, y.name, "bits", "out " + hex16(x.collective.hash_out),
+    return difference_at(b.step, Phase::collective, wrong, y.name, DivergenceKind::bits, "out " + hex16(x.collective.hash_out),
                          "out " + hex16(y.collective.hash_out), static_cast<int>(b.ranks.size()));
   }
   return std::nullopt;
@@ -75,11 +75,11 @@ int rank_left_out(const ForcedValues& values, const std::string& tensor) {
 /// Names the rank whose part is missing, where one is.
 void name_rank(Difference& difference, const CauseInputs& around) {
   Divergence& told = difference.divergence;
-  if (told.kind != "reduction" || !around.forced) return;
+  if (told.kind != DivergenceKind::reduction || !around.forced) return;
   const int rank = rank_left_out(around.forced->cell, told.where);
   if (rank < 0) return;
   told.rank = rank;
-  told.sentence += fmt::format(" It is what the other ranks' parts give: rank {}'s is missing.", rank);
+  told.sentence += fmt::format(" It is the result of the other ranks' parts: rank {}'s is missing.", rank);
 }
 
 class BandedPrefix {
@@ -143,7 +143,7 @@ class BandedPrefix {
   static std::optional<Difference> reduced_apart(const CauseInputs& around, const StepOfRun& b) {
     const TensorUse* worst = around.forced ? around.forced->reduced.worst() : nullptr;
     if (!worst || worst->use.used() <= 1) return std::nullopt;
-    return difference_at(b.step, Phase::reduced_gradients, kAllRanks, worst->name, "band", "norm " + exact_number(worst->norm_reference),
+    return difference_at(b.step, Phase::reduced_gradients, kAllRanks, worst->name, DivergenceKind::band, "norm " + exact_number(worst->norm_reference),
                          "norm " + exact_number(worst->norm_cell), static_cast<int>(b.ranks.size()));
   }
 

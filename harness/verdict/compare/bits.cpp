@@ -30,7 +30,7 @@ struct RankDifference {
   int rank = 0;
   const Record* a = nullptr;  // null: only the other run has the record
   const Record* b = nullptr;
-  std::string kind;
+  DivergenceKind kind = DivergenceKind::bits;
   double relative = kInfinity;
 };
 
@@ -82,15 +82,15 @@ RecordList of_phase(const StepRecords& step, Phase phase) {
   return list;
 }
 
-std::string kind_of(const Record& a, const Record& b) {
-  if (a.phase == Phase::samples) return a.ids.size() == b.ids.size() ? "value" : "shape";
-  if (a.is_scalar) return "value";
-  if (!same_form(a, b)) return "shape";
+DivergenceKind kind_of(const Record& a, const Record& b) {
+  if (a.phase == Phase::samples) return a.ids.size() == b.ids.size() ? DivergenceKind::value : DivergenceKind::shape;
+  if (a.is_scalar) return DivergenceKind::value;
+  if (!same_form(a, b)) return DivergenceKind::shape;
   if (a.phase == Phase::collective &&
       (a.collective.reduction != b.collective.reduction || a.collective.root != b.collective.root)) {
-    return "value";
+    return DivergenceKind::value;
   }
-  return "bits";
+  return DivergenceKind::bits;
 }
 
 /// How large the difference of two records is against the whole phase of that rank.
@@ -133,7 +133,7 @@ std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordLi
       return found;
     }
     const bool a_later = holds(b, *a[i]), b_later = holds(a, *b[i]);
-    found.kind = a_later && b_later ? "order" : "missing";
+    found.kind = a_later && b_later ? DivergenceKind::order : DivergenceKind::missing;
     if (!a_later) found.b = nullptr;
     if (a_later && !b_later) found.a = nullptr;
     return found;
@@ -142,7 +142,7 @@ std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordLi
   found.a = a.size() > common ? a[common] : nullptr;
   found.b = b.size() > common ? b[common] : nullptr;
   found.phase = (found.a ? found.a : found.b)->phase;
-  found.kind = "missing";
+  found.kind = DivergenceKind::missing;
   return found;
 }
 
@@ -232,7 +232,7 @@ std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOf
     const Record* of_first =
         first.b != nullptr && first.rank == static_cast<int>(*changed) ? first.b : nullptr;
     if (of_first != nullptr && of_first < record) return std::nullopt;
-    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, "bits",
+    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, DivergenceKind::bits,
                           kUnknown};
   }
   return std::nullopt;
@@ -266,18 +266,18 @@ std::string ids_text(const Record& mine, const Record& other) {
 }
 
 /// What one side has; `mine` is null if it has nothing.
-std::string describe(const Record* mine, const Record* other, const std::string& kind, bool is_a) {
+std::string describe(const Record* mine, const Record* other, DivergenceKind kind, bool is_a) {
   if (mine == nullptr) return "nothing";
-  if (kind == "order") return mine->name;
+  if (kind == DivergenceKind::order) return mine->name;
   if (mine->phase == Phase::samples) return other ? ids_text(*mine, *other) : "samples";
   if (mine->is_scalar) return exact_number(mine->value);
-  if (kind == "shape") return shape_text(*mine);
+  if (kind == DivergenceKind::shape) return shape_text(*mine);
   if (mine->phase == Phase::random) {
     return fmt::format("hash {}, {} draws", hex16(mine->stats.hash), exact_number(mine->value));
   }
   if (mine->phase == Phase::collective) {
     const CollectiveRecord& it = mine->collective;
-    if (kind == "value")
+    if (kind == DivergenceKind::value)
       return fmt::format("reduction {}, root {}", it.reduction.empty() ? "none" : it.reduction, it.root);
     return fmt::format("in {}, out {}", hex16(it.hash_in), hex16(it.hash_out));
   }
@@ -301,14 +301,14 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
   it.expected = describe(found.a, found.b, found.kind, true);
   it.actual = describe(found.b, found.a, found.kind, false);
   std::string what = it.where + ": " + expected_found(it.expected, it.actual);
-  if (it.kind == "missing") {
+  if (it.kind == DivergenceKind::missing) {
     what = it.where +
            (found.b == nullptr ? " is missing" : " is extra: the reference has none of that name");
   }
-  if (it.kind == "order")
+  if (it.kind == DivergenceKind::order)
     what = fmt::format("another order: {} where {} was expected", it.actual, it.expected);
   it.sentence =
-      fmt::format("They part at step {}, {}, {}: {}.", step, it.phase, rank_text(it.rank, world_size), what);
+      fmt::format("They first differ at step {}, {}, {}: {}.", step, it.phase, rank_text(it.rank, world_size), what);
   return result;
 }
 
@@ -432,10 +432,10 @@ std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun
     const Record* model = subject_on(step.ranks[static_cast<std::size_t>(holders.model())], mine, i);
     if (!wrong || !model || wrong == model) continue;
     first = ReplicaDrift{mine.phase, holders.right < 0 ? kRankUnknown : odd.front(), holders, mine.name, "",
-                         describe(model, wrong, "bits", true), describe(wrong, model, "bits", false)};
-    first->sentence = fmt::format("at step {}, {}, rank {} holds {} for {} and rank {} {}", step.step, name_of(mine.phase),
+                         describe(model, wrong, DivergenceKind::bits, true), describe(wrong, model, DivergenceKind::bits, false)};
+    first->sentence = fmt::format("at step {}, {}, rank {} has {} for {} and rank {} {}", step.step, name_of(mine.phase),
                                   odd.front(), first->actual, mine.name, holders.model(), first->expected);
-    first->sentence += holders.right < 0 ? "; nothing shows which is right"
+    first->sentence += holders.right < 0 ? "; it is unknown which is right"
                        : odd.size() > 1  ? fmt::format(", the reference's; {} differ from it", ranks_text(odd))
                                          : "";
   }

@@ -56,10 +56,10 @@ void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRu
   if (!drift || replica_drift(a)) return;
   const bool same_place = divergence.phase == name_of(drift->phase) && divergence.where == drift->name;
   if (same_place) {
-    divergence.kind = "replica";
+    divergence.kind = DivergenceKind::replica;
     if (drift->rank >= 0) divergence.rank = drift->rank;
   }
-  divergence.sentence += fmt::format(" Replicas of the run differ among themselves: {}.", drift->sentence);
+  divergence.sentence += fmt::format(" The run's replicas differ from each other: {}.", drift->sentence);
 }
 
 /// Samples of the step after the divergence, the configs and the trainer: what only the end of the comparison
@@ -108,9 +108,9 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
       const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b());
-      if (difference->divergence.kind == "bits" && size && *size <= rounding_bound(0)) {
+      if (difference->divergence.kind == DivergenceKind::bits && size && *size <= rounding_bound(0)) {
         result.first_divergence->sentence +=
-            " By its size the difference may be rounding alone, as another order of a sum makes it.";
+            " The difference is small enough to be rounding alone: summing in another order may cause it.";
       }
       result.compared_steps = pairs.compared();
       inputs = inputs_at(pairs, *difference);
@@ -131,7 +131,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     finish(*inputs, pairs, options);
   } else if (!shards.empty()) {
     agree_as_far(pairs, VerdictKind::inconclusive,
-                 fmt::format("What both runs hold in one shape agrees over {}. Not compared: {} of another shape, which one run may "
+                 fmt::format("Tensors of equal shape agree over {}. Not compared: {} of another shape, which one run may "
                              "hold in shards, {} first",
                              counted(result.compared_steps, "step"), counted(static_cast<int64_t>(shards.size()), "tensor"),
                              *shards.begin()),
@@ -139,8 +139,8 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   } else if (passed) {
     const Divergence& first = passed->divergence;
     agree_as_far(pairs, VerdictKind::within_envelope,
-                 fmt::format("Equal in every bit over {} but for what two programs may have of their own: scalars and means of "
-                             "losses that agree within rounding, collectives. The first such difference: step {}, {}, {}: {}",
+                 fmt::format("Equal bit for bit over {}, except where two programs may differ: scalars and mean losses (equal within "
+                             "rounding) and collectives. The first such difference: step {}, {}, {}: {}",
                              counted(result.compared_steps, "step"), first.step, first.phase, first.where,
                              expected_found(first.expected, first.actual)),
                  result);
@@ -155,7 +155,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     result.sentence += evaluations.words_of_one_run();
   }
   if (drift_of_both) {
-    result.sentence += fmt::format(" In both runs the replicas differ among themselves: {}.", *drift_of_both);
+    result.sentence += fmt::format(" In both runs the replicas differ from each other: {}.", *drift_of_both);
   }
   return {std::move(result), std::move(inputs)};
 }
@@ -169,11 +169,11 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   const CauseInputs& around = *by_bits.around;
   const std::optional<double> size = largest_relative_difference(*around.reference, *around.cell);
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
-  const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == "bits" && is_small;
+  const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == DivergenceKind::bits && is_small;
   StepPairs pairs(options.run_a, options.run_b, options.steps);
   Comparison by_values = compare_layouts(pairs, options.configs());
   const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
-  if (first && by_values.around && first->step == bits.step && bits.kind == "bits" && !of_buckets &&
+  if (first && by_values.around && first->step == bits.step && bits.kind == DivergenceKind::bits && !of_buckets &&
       earlier(around.difference, by_values.around->difference) && !(around.difference.relative <= rounding_bound(0))) {
     // Of what comes before, no values tell that it is rounding alone.
     by_bits.mechanism.sentence += " By values: " + by_values.mechanism.sentence;
@@ -183,7 +183,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   if (!may_be_rounding && !(of_buckets && is_small)) return by_bits;
   by_values.mechanism.sentence =
       fmt::format("Bits first differ at step {}, {}, {}, {}. {}", bits.step, bits.phase, bits.where,
-                  size ? "by no more than another order of a sum makes" : "by how much their hashes do not tell",
+                  size ? "by no more than summing in another order changes" : "by an unknown amount: only hashes were recorded",
                   by_values.mechanism.sentence);
   return by_values;
 }

@@ -151,9 +151,9 @@ std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRu
     judged = judged || (equal && !of_parts);
     if (equal && !of_parts && !(gap <= rounding_bound(0, epsilon) * size)) {
       if (first) continue;
-      first = difference_at(a.step, Phase::evaluation, 0, expected->name, "value", exact_number(expected->value),
+      first = difference_at(a.step, Phase::evaluation, 0, expected->name, DivergenceKind::value, exact_number(expected->value),
                             exact_number(actual->value), static_cast<int>(b.ranks.size()));
-      first->divergence.sentence += " Parameters are the same bits there.";
+      first->divergence.sentence += " The parameters are equal bit for bit there.";
     } else if (gap > 0) {
       apart = true;
       const double share = gap / std::max(std::abs(expected->value), std::numeric_limits<double>::min());
@@ -176,11 +176,11 @@ std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRu
 
 std::string Evaluations::words() const {
   std::string text;
-  if (judged_ > 0) text += fmt::format(" Evaluation agrees at {} whose parameters are the same bits.", counted(judged_, "step"));
-  if (same_ > 0) text += fmt::format(" Evaluations have the same values at {}.", counted(same_, "step"));
+  if (judged_ > 0) text += fmt::format(" Evaluation agrees at {} with bit-equal parameters.", counted(judged_, "step"));
+  if (same_ > 0) text += fmt::format(" Evaluations are equal at {}.", counted(same_, "step"));
   if (apart_ > 0) {
     text += fmt::format(
-        " Evaluation was not judged at {}, where parameters are not the same bits: {} lies furthest apart at step {}, {} in the "
+        " Evaluation was not judged at {} with unequal parameters: {} differs most at step {}, {} in the "
         "reference and {} in the run.",
         counted(apart_, "step"), metric_, step_, short_number(expected_), short_number(actual_));
   }

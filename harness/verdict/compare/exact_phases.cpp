@@ -64,7 +64,7 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
       }
     }
   }
-  return difference_at(a.step, Phase::samples, rank, "samples", extra.empty() ? "missing" : "value",
+  return difference_at(a.step, Phase::samples, rank, "samples", extra.empty() ? DivergenceKind::missing : DivergenceKind::value,
                        samples_text(missing), samples_text(extra), static_cast<int>(b.ranks.size()));
 }
 
@@ -120,7 +120,7 @@ std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun&
     const bool both = in_a != sums_a.end() && in_b != sums_b.end();
     if (both && in_a->second.hash == in_b->second.hash && in_a->second.draws == in_b->second.draws) continue;
     const bool all_alike = both && world_size > 1 && in_b->second.by_rank.size() == 1;
-    Difference result = difference_at(a.step, Phase::random, all_alike ? kAllRanks : kRankUnknown, name, both ? "bits" : "missing",
+    Difference result = difference_at(a.step, Phase::random, all_alike ? kAllRanks : kRankUnknown, name, both ? DivergenceKind::bits : DivergenceKind::missing,
                                       stream_text(sums_a, name), stream_text(sums_b, name), world_size);
     if (all_alike) {
       result.divergence.actual += fmt::format("; all {} ranks drew the same numbers", world_size);
@@ -162,7 +162,7 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
     const Record* actual = find_record(b.ranks[static_cast<std::size_t>(wrong[0])], Phase::control, name);
     const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
     return difference_at(a.step, Phase::control, on_all ? -1 : wrong[0], name,
-                         expected && actual ? "value" : "missing", control_text(expected),
+                         expected && actual ? DivergenceKind::value : DivergenceKind::missing, control_text(expected),
                          control_text(actual), world_size);
   }
   return std::nullopt;

@@ -97,7 +97,7 @@ class StepComparison {
   Difference at_row(const std::pair<Row, Row>& rows, Phase what, Phase phase, const std::string& where,
                     const std::string& before, const std::string& now) const {
     const Row &expected = rows.first, &actual = rows.second;
-    Difference found = difference_at(b_.step, phase, actual.rank, where, "bits", before, now, world_size_);
+    Difference found = difference_at(b_.step, phase, actual.rank, where, DivergenceKind::bits, before, now, world_size_);
     found.divergence.row = actual.position;
     found.divergence.sample = actual.id;
     found.divergence.sentence.pop_back();
@@ -143,7 +143,7 @@ class StepComparison {
     for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
       const Row &x = rows_a_[k], &y = rows_b_[k];
       if (x.position == y.position && x.id == y.id) continue;
-      Difference found = difference_at(b_.step, Phase::samples, y.rank, "samples", "order",
+      Difference found = difference_at(b_.step, Phase::samples, y.rank, "samples", DivergenceKind::order,
                                        fmt::format("sample {} in row {}", x.id, x.position),
                                        fmt::format("sample {} in row {}", y.id, y.position), world_size_);
       found.divergence.row = y.position;
@@ -151,7 +151,7 @@ class StepComparison {
       return found;
     }
     if (rows_a_.size() == rows_b_.size()) return std::nullopt;
-    return difference_at(b_.step, Phase::samples, kRankUnknown, "samples", "missing",
+    return difference_at(b_.step, Phase::samples, kRankUnknown, "samples", DivergenceKind::missing,
                          counted(static_cast<int64_t>(rows_a_.size()), "row"),
                          counted(static_cast<int64_t>(rows_b_.size()), "row"), world_size_);
   }
@@ -178,7 +178,7 @@ class StepComparison {
     }
     Difference told = at_row(*found, Phase::energies, Phase::energies, record, counted(expected - spec_.own_columns, column) + " a row",
                              counted(actual - spec_.own_columns, column) + " a row");
-    told.divergence.kind = "missing";
+    told.divergence.kind = DivergenceKind::missing;
     return told;
   }
 
@@ -235,7 +235,7 @@ class StepComparison {
       }
       if (wrong.empty()) continue;
       const bool on_all = world_size_ > 1 && std::ssize(wrong) == world_size_;
-      return difference_at(b_.step, phase, on_all ? kAllRanks : wrong.front(), record->name, "bits", text_of(*record),
+      return difference_at(b_.step, phase, on_all ? kAllRanks : wrong.front(), record->name, DivergenceKind::bits, text_of(*record),
                            text_of(*first), world_size_);
     }
     return std::nullopt;

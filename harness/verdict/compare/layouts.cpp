@@ -62,12 +62,12 @@ class BoundedStep {
     }
     used_ = share;
     const bool of_parts = phase == Phase::energies || phase == Phase::loss;  // of ranks, merged
-    Difference found = difference_at(a_.step, phase, of_parts ? kRankUnknown : kAllRanks, where, "band", exact_number(expected),
+    Difference found = difference_at(a_.step, phase, of_parts ? kRankUnknown : kAllRanks, where, DivergenceKind::band, exact_number(expected),
                                      exact_number(actual), static_cast<int>(b_.ranks.size()));
     found.relative = std::isfinite(gap) ? share : kInfinity;
     found.divergence.sentence.pop_back();
     found.divergence.sentence += fmt::format(
-        ", which is {} times what rounding may explain (bound, not measured).", short_number(share));
+        ", which is {} times the estimated rounding tolerance (not measured).", short_number(share));
     return found;
   }
 
@@ -125,7 +125,7 @@ class BoundedStep {
     for (const Record* record : records_of(a_.ranks[0], Phase::reduced_gradients)) {
       const Record* other = find_record(b_.ranks[0], Phase::reduced_gradients, record->name);
       if (!other) {
-        return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, "missing", "a gradient",
+        return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, DivergenceKind::missing, "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (is_in_shards(*record, *other)) continue;
@@ -208,7 +208,7 @@ class FreeLayouts {
     result.verdict = result.first_divergence ? VerdictKind::divergent : VerdictKind::inconclusive;
     result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
     if (reordered_ >= 0 && pairs_.same_layout()) {
-      result.sentence += fmt::format(" Rows stand in another order from step {} on: the runs are judged as two layouts are.", reordered_);
+      result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
     result.sentence += gaps_sentence(pairs_.gaps());
     return {std::move(result), std::move(around)};
@@ -318,14 +318,14 @@ class FreeLayouts {
     }
     const std::string exactly = exact_.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                               Looked::own_collectives, Looked::replicas}, compared);
-    std::string text = exactly.empty() ? fmt::format("Over {} nothing was recorded that must agree exactly.", counted(compared, "step"))
-                                       : fmt::format("What must agree exactly does over {}: {}.", counted(compared, "step"), exactly);
+    std::string text = exactly.empty() ? fmt::format("Over {} nothing that must be equal bit for bit was recorded.", counted(compared, "step"))
+                                       : fmt::format("Equal bit for bit over {}, as required: {}.", counted(compared, "step"), exactly);
     const std::string judged = equal_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients,
                                              Looked::gradient_norm, Looked::own_clipping, Looked::buffers, Looked::updates},
                                             judged_steps_, std::string(scores_.record));
     if (judged_steps_ > 0 && !judged.empty()) {
       text += fmt::format(
-          " {}, which both begin with the same parameters{}, {} within rounding in {} ({:.2g} % of the bound used; bound, not "
+          " {}, which both begin with the same parameters{}, {} within rounding in {} ({:.2g} % of the tolerance used; estimated, not "
           "measured).",
           judged_steps_ == 1 ? fmt::format("Step {}", last_judged_)
                              : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
@@ -335,19 +335,19 @@ class FreeLayouts {
     if (judged_steps_ < compared) text += unjudged_text();
     text += evaluations_.words();
     text +=
-        " Gradients from equal parameters would decide: forced runs (forced_steps), or four permuted repeats of "
-        "the reference (--repeat).";
-    if (!ends.empty()) text += fmt::format(" Compared as far as both traces go: {}.", ends);
+        " To decide, compare gradients from equal parameters: use forced runs (forced_steps), or four permuted repeats "
+        "of the reference (--repeat).";
+    if (!ends.empty()) text += fmt::format(" Compared up to the end of the shorter trace: {}.", ends);
     return text;
   }
 
   /// What the run's own records show beyond the steps of equal parameters, each by the steps at which they do.
   std::string own_text() const {
     constexpr std::pair<Looked, const char*> kShown[] = {
-        {Looked::own_reduction, "each reduced gradient is what its own local gradients give"},
-        {Looked::own_norm, "the gradient norm is that of the reduced gradients"},
-        {Looked::own_clipping, "the gradients that the optimizer took are the reduced ones, clipped as is known"},
-        {Looked::updates, "each update that could be recomputed is what its own gradient gives"}};
+        {Looked::own_reduction, "each reduced gradient is the reduction of its local gradients"},
+        {Looked::own_norm, "the gradient norm is the norm of the reduced gradients"},
+        {Looked::own_clipping, "the optimizer received the reduced gradients, clipped as configured"},
+        {Looked::updates, "each update that could be recomputed follows from its own gradient"}};
     std::vector<std::string> texts;
     for (const auto& [kind, words] : kShown) {
       if (own_.steps(kind) > 0) texts.push_back(fmt::format("at {} {}", counted(own_.steps(kind), "further step"), words));
@@ -399,12 +399,12 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
                               int rank, int world_size) {
   const std::string column(scores.column);
   const int64_t missing = expected - actual;
-  Difference found = difference_at(step, Phase::energies, rank, std::string(scores.record), "missing",
+  Difference found = difference_at(step, Phase::energies, rank, std::string(scores.record), DivergenceKind::missing,
                                    counted(expected - scores.own_columns, column) + " a row",
                                    counted(actual - scores.own_columns, column) + " a row", world_size);
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
   found.divergence.sentence =
-      fmt::format("They part at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::energies),
+      fmt::format("They first differ at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::energies),
                   rank_text(rank, world_size), counted(actual - scores.own_columns, column),
                   expected - scores.own_columns);
   return found;

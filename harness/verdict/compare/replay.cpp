@@ -34,7 +34,7 @@ bool is_users(const RunField& field) { return field.spec.setter == Setter::user;
 std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, bool has_step) {
   const TrainerSpec& trainer = spec_of(cell.config);
   const RunConfig defaults(trainer);
-  std::string text = fmt::format("# Step {} of {}, again: does it part from {}?\n", step,
+  std::string text = fmt::format("# Step {} of {}, repeated: does it differ from {}?\n", step,
                                  clean_line(cell.name), clean_line(cell.reference_name));
   text += fmt::format("name: replay\nquestion: mechanism\nseeds: {}\nranks: emulated\nforced_steps: [{}]\n",
                       cell.config.seed, step);

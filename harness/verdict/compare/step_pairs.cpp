@@ -109,7 +109,7 @@ std::string StepPairs::gaps() const {
     if (texts.size() == kTold) break;
     texts.push_back(text_of(alone));
   }
-  if (alone_.size() > kTold) texts.push_back(fmt::format("so have {} further stretches", alone_.size() - kTold));
+  if (alone_.size() > kTold) texts.push_back(fmt::format("{} further ranges of steps also have no partner", alone_.size() - kTold));
   return fmt::format("{}", fmt::join(texts, "; "));
 }
 
@@ -122,10 +122,10 @@ std::optional<Divergence> StepPairs::skipped_step(const Difference& difference) 
   missing.step = gap.first;
   missing.phase = name_of(Phase::samples);
   missing.where = "the whole step";
-  missing.kind = "missing";
+  missing.kind = DivergenceKind::missing;
   missing.expected = gap.of_a ? "recorded" : "nothing";
   missing.actual = gap.of_a ? "nothing" : "recorded";
-  missing.sentence = fmt::format("They part at step {}: {}, and at step {} they differ in {}.", gap.first, text_of(gap),
+  missing.sentence = fmt::format("They first differ at step {}: {}, and at step {} they differ in {}.", gap.first, text_of(gap),
                                  difference.divergence.step, name_of(difference.phase));
   return missing;
 }
@@ -161,7 +161,7 @@ std::string gaps_sentence(const std::string& gaps) {
 void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence) {
   if (missing_end.empty()) return;
   if (ends != missing_end) sentence += fmt::format(" {}.", missing_end);
-  sentence += " What comes after was not compared; --steps N judges the first N steps alone.";
+  sentence += " Later steps were not compared; --steps N compares the first N steps only.";
 }
 
 void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result) {
@@ -171,7 +171,7 @@ void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string
     result.sentence = fmt::format("Nothing could be compared: {}.", ends.empty() ? "both traces end before the first step" : ends);
     return;
   }
-  result.sentence = sentence + (ends.empty() ? "" : ", as far as both traces go: " + ends) + ".";
+  result.sentence = sentence + (ends.empty() ? "" : ", up to the end of the shorter trace: " + ends) + ".";
   if (missing.empty() && pairs.gap_is_bridged()) result.verdict = verdict;
   tell_of_missing_end(missing, ends, result.sentence);
   result.sentence += gaps_sentence(pairs.gaps());

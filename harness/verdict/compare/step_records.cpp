@@ -29,7 +29,7 @@ int64_t columns_of(const StepRecords& rank, const std::string& scores) {
 }
 
 Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
-                         const std::string& kind, const std::string& expected, const std::string& actual,
+                         DivergenceKind kind, const std::string& expected, const std::string& actual,
                          int world_size) {
   Difference result;
   result.phase = phase;
@@ -37,7 +37,7 @@ Difference difference_at(int64_t step, Phase phase, int rank, const std::string&
   if (world_size == 1 && rank == kRankUnknown) rank = kAllRanks;
   result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
   result.divergence.sentence =
-      fmt::format("They part at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),
+      fmt::format("They first differ at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),
                   where, expected_found(expected, actual));
   return result;
 }

@@ -22,7 +22,7 @@ std::optional<double> mean_loss(const StepOfRun& step);
 
 /// A difference whose size is not a matter of rounding, with its sentence.
 Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
-                         const std::string& kind, const std::string& expected, const std::string& actual,
+                         DivergenceKind kind, const std::string& expected, const std::string& actual,
                          int world_size);
 
 }  // namespace lockstep

@@ -19,7 +19,7 @@ TraceReader open_rank(const std::string& dir, int rank) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
     throw TraceError(fmt::format(
-        "{}: there is no such trace; a run leaves one for each rank unless its trace level is off", path));
+        "{}: no such trace; a run writes one for each rank unless its trace level is off", path));
   }
   return TraceReader(path);
 }
@@ -40,7 +40,7 @@ RunReader::RunReader(const std::string& dir) : dir_(dir) {
     }
     const auto text = [](const TraceHeader& header) { return header.declared ? to_json(*header.declared).dump() : ""; };
     if (text(each) != text(header())) {
-      throw TraceError(fmt::format("{}/rank-{}.trace: its header declares otherwise than rank 0's", dir, rank));
+      throw TraceError(fmt::format("{}/rank-{}.trace: its header differs from rank 0's", dir, rank));
     }
     if (each.rank == rank && each.world_size == world_size) continue;
     throw TraceError(fmt::format("{}/rank-{}.trace: written by rank {} of {}, where rank {} of {} belongs",
@@ -149,7 +149,7 @@ std::optional<StepOfRun> RunReader::next() {
   for (std::size_t rank = 1; rank < readers_.size(); ++rank) {
     if (step.ranks[rank].step == step.step) continue;
     ended_ = true;
-    end_ = fmt::format("{}/rank-{}.trace goes on with step {} where rank 0 has step {}", dir_, rank,
+    end_ = fmt::format("{}/rank-{}.trace continues with step {} where rank 0 has step {}", dir_, rank,
                        step.ranks[rank].step, step.step);
     return std::nullopt;
   }

@@ -56,12 +56,12 @@ MatchedArms match_arms(std::vector<Arm> reference, std::vector<Arm> cell) {
       if (const Arm* partner = named(cell, arm.name)) {
         matched.pairs.push_back({arm, *partner, {}});
       } else {
-        matched.alone.push_back("the cell " + title_of(arm) + " has no partner of its name");
+        matched.alone.push_back("the cell " + title_of(arm) + " has no counterpart of the same name");
       }
     }
     for (const Arm& arm : cell) {
       if (!named(reference, arm.name))
-        matched.alone.push_back("the cell " + title_of(arm) + " has no partner of its name");
+        matched.alone.push_back("the cell " + title_of(arm) + " has no counterpart of the same name");
     }
   }
   for (const ArmPair& pair : matched.pairs) {
@@ -79,18 +79,18 @@ void require_same_question(MatchedArms& matched, const Given& given, bool across
     pair.differences = question_differences(pair.reference, pair.cell, given);
     for (const QuestionDifference& difference : pair.differences) {
       problems.push_back({fmt::format("{} against {}", title_of(pair.cell), title_of(pair.reference)), 0, 0,
-                          "another question: " + difference_text(difference), ""});
+                          "different question: " + difference_text(difference), ""});
     }
   }
   for (const std::string& alone : matched.alone) problems.push_back({"compare", 0, 0, alone, ""});
   if (matched.pairs.empty()) {
-    problems.push_back({"compare", 0, 0, "no cell of either side has a partner of its name on the other",
+    problems.push_back({"compare", 0, 0, "no cell of either side has a counterpart of the same name on the other",
                                          ""});
     throw ConfigError(problems);
   }
   if (across || problems.empty()) return;
   problems.push_back(
-      {"compare", 0, 0, "--across compares them nevertheless, and says how they differ", ""});
+      {"compare", 0, 0, "--across compares them anyway, and shows how they differ", ""});
   throw ConfigError(problems);
 }
 
@@ -108,7 +108,7 @@ void require_paired_seeds(const std::vector<ArmPair>& pairs) {
       if (!arm->missing.empty())
         problems.push_back(
             {title_of(*arm), 0, 0,
-             fmt::format("the runs of seeds {} are not there any more", fmt::join(arm->missing, ", ")), ""});
+             fmt::format("the runs of seeds {} no longer exist", fmt::join(arm->missing, ", ")), ""});
     }
   }
   if (!problems.empty()) throw ConfigError(problems);

@@ -79,7 +79,7 @@ class RunIndex {
     const auto first = first_run.empty() ? std::nullopt : read_run_record(first_dir);
     if (!first) {
       throw ConfigError(
-          fmt::format("{}: {} has no run there; its figures stand in the results alone", out_dir_, arm.name));
+          fmt::format("{}: {} has no run there; only the results have its figures", out_dir_, arm.name));
     }
     arm.config = first->config;
     const auto alike = by_config_.find(seedless(first->config));
@@ -143,7 +143,7 @@ std::vector<NamedArm> named_arms(const std::string& out_dir, const Results& resu
 
 Arm single_run(const std::string& dir, const std::string& metric) {
   const auto record = read_run_record(dir);
-  if (!record) throw ConfigError(dir + ": has no run.json, which says what it ran");
+  if (!record) throw ConfigError(dir + ": has no run.json, which describes the run");
   if (!trains_freely(*record))
     throw ConfigError(fmt::format("{}: is a run of the role {}, which has no outcome", dir, record->role));
   Arm arm;
@@ -249,7 +249,7 @@ std::vector<Arm> read_arms(const std::string& word, const std::string& metric) {
       throw ConfigError(folder + ": has no results.json; no cell can be named in it");
     return read_some(folder, word.substr(at + 1), metric);
   }
-  throw ConfigError(word + ": there is no such folder");
+  throw ConfigError(word + ": no such folder");
 }
 
 std::optional<Failure> failure_of(const Arm& arm) {

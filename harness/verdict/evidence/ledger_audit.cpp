@@ -274,10 +274,10 @@ class Audit {
         const CollectiveRecord& it = record.collective;
         if (it.hash_out == right) continue;
         const Record* earlier = before_of(rank, record, occurrence);
-        std::string code = "message-corrupted", why = "its result is neither that nor an old one";
+        std::string code = "message-corrupted", why = "its result is neither that nor an earlier one";
         if (rooted && it.hash_out == it.hash_in) {
           code = "broadcast-not-received";
-          why = "it holds what it had before the call";
+          why = "it still has its values from before the call";
         } else if (earlier && earlier->collective.hash_out == it.hash_out) {
           code = "stale-buffer";
           why = fmt::format("its result is that of step {}", before_->step);
@@ -285,7 +285,7 @@ class Audit {
         LedgerFinding found = made(code, static_cast<int>(rank), record, rank, "out " + hex16(right),
                                    "out " + hex16(it.hash_out));
         found.evidence = fmt::format(
-            "{}: rank {} holds {}; the result of {} is {}: {}", record.name, rank, hex16(it.hash_out),
+            "{}: rank {} has {}; the result of {} is {}: {}", record.name, rank, hex16(it.hash_out),
             rooted         ? fmt::format("the root, rank {},", first.root)
             : of_reference ? "the reference"
                            : "most ranks",
@@ -361,7 +361,7 @@ class Audit {
     const Record& record = *ledgers_[0][i];
     LedgerFinding found = made("stale-buffer", -1, record, 0, "a result of this step's inputs",
                                "out " + hex16(record.collective.hash_out) + ", as before");
-    found.evidence = fmt::format("inputs of {} changed since step {}, and are the reference's on every rank; its result did not "
+    found.evidence = fmt::format("the inputs of {} changed since step {} and equal the reference's on every rank, but its result did not change "
                                  "on any, and is not the reference's",
                                  record.name, before_->step);
     return found;
@@ -438,7 +438,7 @@ class Audit {
       if (is_reference && (is_other_exchange(expected, record->collective, one_program_) || same_result(expected, record->collective))) continue;
       LedgerFinding found = made(code, -1, *record, 0, call_text(expected), call_text(record->collective));
       found.evidence = fmt::format("all ranks call \"{}\", {} has \"{}\"", found.actual,
-                                   is_reference ? "the reference" : "the step before", found.expected);
+                                   is_reference ? "the reference" : "the previous step", found.expected);
       return found;
     }
     return std::nullopt;
@@ -511,14 +511,14 @@ Difference ledger_difference(const LedgerFinding& finding, int64_t step, int wor
   found.relative = std::numeric_limits<double>::infinity();
   const bool order = finding.code == "collective-order";
   const bool count = finding.code == "collective-missing" || finding.code == "collective-extra";
-  const std::string kind = order                               ? "order"
-                           : count                             ? "missing"
-                           : finding.code.starts_with("wrong") ? "value"
-                                                               : "bits";
+  const DivergenceKind kind = order                               ? DivergenceKind::order
+                              : count                             ? DivergenceKind::missing
+                              : finding.code.starts_with("wrong") ? DivergenceKind::value
+                                                                  : DivergenceKind::bits;
   found.divergence = {step, name_of(Phase::collective), finding.rank,   finding.name,
                       kind, finding.expected,           finding.actual, ""};
   found.divergence.sentence =
-      fmt::format("They part at step {}, collective, {}: {}: expected {}, found {}.", step,
+      fmt::format("They first differ at step {}, collective, {}: {}: expected {}, found {}.", step,
                   rank_text(finding.rank, world_size), finding.name, finding.expected, finding.actual);
   return found;
 }

@@ -116,11 +116,11 @@ std::string noise_caveat(const RunConfig& config) {
   };
   if (trainer && trainer->noise_scale_caveat) say(trainer->noise_scale_caveat(config));
   if (config.data.block > 1)
-    say(fmt::format("Rows come in blocks of {} that are alike: the noise scale holds for batches of whole "
+    say(fmt::format("Rows come in blocks of {} similar rows: the noise scale holds for batches of whole "
                     "blocks.",
                     config.data.block));
   if (config.rank_seed == RankSeed::same)
-    say("Ranks draw the same dropout and noise, so the difference between them leaves these out.");
+    say("All ranks draw the same dropout and noise, so the noise scale does not include these.");
   return text;
 }
 

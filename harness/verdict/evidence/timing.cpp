@@ -148,7 +148,7 @@ std::string scatter_in_words(const std::vector<TimingRow>& rows) {
   }
   if (widest == nullptr) return "";
   return fmt::format(
-      " Repeats of {} differ by a factor of {:.1f}: something else may have kept the machine busy.",
+      " Repeats of {} differ by a factor of {:.1f}: another program may have used the machine.",
       layout_name(widest->layout), most);
 }
 
@@ -177,11 +177,11 @@ std::string sentence_of(const Timing& timing, const std::vector<TimedLayout>& ti
   const std::string cores = counted(timing.cores, "core");
   if (most > timing.cores) {
     text = fmt::format(
-        "{} ranks share {}: a speed-up beyond {} cannot show on this machine, and ranks that wait "
-        "for a core are counted as communicating.",
+        "{} ranks share {}: a speed-up above {} is not possible on this machine, and ranks that wait "
+        "for a core count as communicating.",
         most, cores, timing.cores);
   } else {
-    text = fmt::format("Every rank had a core of its own ({} for at most {} ranks).", cores, most);
+    text = fmt::format("Every rank had its own core ({} for at most {} ranks).", cores, most);
   }
   for (const char* group : {kEqualBatch, kEqualRows}) text += widest_in_words(timing.rows, group);
   text += scatter_in_words(timing.rows);

@@ -39,7 +39,7 @@ class Expansion {
     for (const Choice& axis : source_.axes) {
       product *= axis.values.size();
       if (product > kMostCells) {
-        problems_.add(source_.place_of("axes"), fmt::format("the axes give more than {} cells", kMostCells));
+        problems_.add(source_.place_of("axes"), fmt::format("the axes make more than {} cells", kMostCells));
         return {};
       }
     }
@@ -212,7 +212,7 @@ class Expansion {
     // judged. Anywhere else a cell that equals its reference compares nothing, and is refused.
     if (cell.anchor && !(source_.same_as_cell && asks.measures_primary)) {
       problems_.add(places_[index],
-                    fmt::format("cell {} is its own reference: nothing would be compared; exclude it",
+                    fmt::format("cell {} is its own reference, so nothing would be compared; exclude it",
                                 in_quotes(cell.name)));
     }
   }

@@ -75,7 +75,7 @@ class Checker {
     for (const Cell& cell : cells) {
       for (const auto& [key, message] : resume_problems(cells, cell)) problems_.add(source_.place_of(key), fmt::format("cell {}: {}", in_quotes(cell.name), message));
       if (asks_.by_outcome && !cell.config.resume_from.empty()) {
-        problems_.add(source_.place_of("resume_from"), "a run that goes on from another's has no whole curves: the question must be mechanism");
+        problems_.add(source_.place_of("resume_from"), "a run that resumes from another has incomplete curves: the question must be mechanism");
         break;
       }
     }
@@ -100,8 +100,8 @@ class Checker {
     }
     if (asked == nullptr || !matrix.timing.layouts.empty()) return;
     problems_.add(source_.place_of("backend"),
-                  fmt::format("backend {} carries nothing: no run of this matrix has real ranks; take ranks: real, or ranks: auto with "
-                              "certify_steps of 1 or more, or leave backend out",
+                  fmt::format("backend {} has no effect: no run of this matrix has real ranks; use ranks: real, or ranks: auto with "
+                              "certify_steps of 1 or more, or remove backend",
                               word_of(*asked)));
   }
 
@@ -176,7 +176,7 @@ class Checker {
     const Layout& other = cell.reference.layout;
     if (own.global_batch() == other.global_batch() || source_.matrix.allow_unequal_batch) return;
     add("layout", fmt::format("a step has {} x {} = {} rows, the reference's has {} x {} = {}; "
-                              "say allow_unequal_batch: true if that is meant",
+                              "set allow_unequal_batch: true if that is intended",
                               own.world_size, own.rows_per_rank, own.global_batch(), other.world_size,
                               other.rows_per_rank, other.global_batch()));
   }
@@ -223,7 +223,7 @@ class Checker {
       add(data.block > 1 ? "data.block" : "data.correlation",
           "blocks of alike samples exist only with source synthetic");
     } else if (data.correlation > 0 && data.block < 2) {
-      add("data.correlation", "one sample has nothing to correlate with: data.block must be 2 or more");
+      add("data.correlation", "correlation needs at least two samples in a block: data.block must be 2 or more");
     }
     if (config.layout.rows_per_rank % data.block != 0) {
       add("data.block", fmt::format("a rank's {} rows are not whole blocks of {} samples",
@@ -294,7 +294,7 @@ class Checker {
     } else if (config.warmup_steps >= config.steps) {
       // `--set steps=20` shortens a run; the warm-up must be shortened with it, or nothing else would be
       // seen.
-      add("warmup_steps", fmt::format("a warm-up of {} steps leaves nothing of the {} steps",
+      add("warmup_steps", fmt::format("a warm-up of {} steps takes all of the {} steps",
                                       config.warmup_steps, config.steps));
     }
   }
@@ -313,7 +313,7 @@ class Checker {
     }
     if (config.eval_every.steps() > config.steps && is_meant("eval_every")) {
       add("eval_every",
-          fmt::format("eval_every {} is beyond the {} steps of the run: 0 evaluates at the end alone",
+          fmt::format("eval_every {} exceeds the {} steps of the run: 0 evaluates only at the end",
                       config.eval_every.steps(), config.steps));
     }
   }
@@ -337,7 +337,7 @@ class Checker {
     const int repeats = source_.matrix.band.repeats;
     if (repeats == 0 || repeats >= kLeastRepeats) return;
     problems_.add(source_.place_of("band.repeats"),
-                  fmt::format("band.repeats is {}: fewer than {} lie close by chance, and a clean run would be an alarm; 0: "
+                  fmt::format("band.repeats is {}: fewer than {} may agree by chance, and a clean run would raise an alarm; with 0 "
                               "float64 twins judge",
                               repeats, kLeastRepeats));
   }
@@ -347,10 +347,10 @@ class Checker {
     const bool certifies = certifies_prefixes(source_.matrix.ranks) && source_.matrix.certify_steps > 0;
     if (asks_.compares_results && cell.config.layout != cell.reference.layout) {
       add("trace",
-          "trace: off leaves nothing to compare between two layouts: their final parameters differ by "
+          "trace: off keeps nothing to compare between two layouts: their final parameters differ by "
           "rounding");
     } else if (!asks_.compares_results && !asks_.measures_primary) {
-      add("trace", "trace: off leaves nothing to compare");
+      add("trace", "trace: off keeps nothing to compare");
     } else if ((!source_.matrix.forced_steps.empty() && !(asks_.compares_results && cell.paired)) ||
                certifies) {
       add("trace",

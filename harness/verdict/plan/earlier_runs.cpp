@@ -118,7 +118,7 @@ std::string evidence_problem(const std::string& run_folder, const std::string& f
     }
     Fingerprint is;
     if (!take_fingerprint(fs::path(run_folder) / name, is).empty())
-      return fmt::format("its {} is gone", name);
+      return fmt::format("its {} is missing", name);
     if (*bytes != is.bytes)
       return fmt::format("its {} has {} bytes and had {}", name, is.bytes, bytes->dump());
     for (std::size_t i = 0; i < is.blocks.size(); ++i) {
@@ -130,7 +130,7 @@ std::string evidence_problem(const std::string& run_folder, const std::string& f
     }
   }
   for (const std::string& name : evidence_in(run_folder)) {
-    if (!expected.contains(name)) return fmt::format("its {} was not there when it finished", name);
+    if (!expected.contains(name)) return fmt::format("its {} did not exist when it finished", name);
   }
   return "";
 }
@@ -152,7 +152,7 @@ std::string changed_config(const PlannedRun& run, const std::string& runs_folder
   if (fewest.empty()) return "";
   const std::size_t more = fewest.size() > kMostKeys ? fewest.size() - kMostKeys : 0;
   fewest.resize(std::min(fewest.size(), kMostKeys));
-  return fmt::format("ran here with another config: {}{}", fmt::join(fewest, "; "),
+  return fmt::format("ran here with a different config: {}{}", fmt::join(fewest, "; "),
                      more > 0 ? fmt::format("; {} more keys", more) : "");
 }
 

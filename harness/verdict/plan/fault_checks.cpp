@@ -56,7 +56,7 @@ void check_trainer(const RunConfig& config, const MutantConfig& mutant, const st
   if (entry == nullptr || entry->trainer.empty() || entry->trainer == config.trainer) return;
   found.emplace_back(
       key + ".name",
-      fmt::format("{0}.name {1} is a bug of trainer {2}, and trainer is {3}: set trainer to {2}, or choose a "
+      fmt::format("{0}.name {1} is a fault of trainer {2}, and trainer is {3}: set trainer to {2}, or choose a "
                   "mutant that `lockstep list mutants` shows without a trainer, or with {3}",
                   key, mutant.name, entry->trainer, config.trainer));
 }
@@ -97,7 +97,7 @@ void check_fault(const RunConfig& config, const MutantConfig& mutant, const std:
                        fmt::format("{}.step {} is never reached in {} steps", key, mutant.step, end));
   }
   if (mutant.name == "grad_scale" && mutant.factor == 1.0) {
-    found.emplace_back(key + ".factor", fmt::format("grad_scale with {}.factor 1 changes nothing", key));
+    found.emplace_back(key + ".factor", fmt::format("grad_scale with {}.factor 1 has no effect", key));
   }
   check_tensor(config, mutant, key, found);
 }
@@ -116,8 +116,8 @@ std::string idle_fault_words(const MutantConfig& mutant, const std::string& key,
                                   mutant.rank < 0 ? "all ranks" : fmt::format("rank {}", mutant.rank));
   if (!mutant.tensor.empty()) where += ", " + mutant.tensor;
   std::string text = fmt::format(
-      "the planted fault {} ({}) never acted: in {} steps it changed nothing on any of {} ranks, so what was "
-      "compared says nothing about it. Choose a step, a rank and a parameter that the run reaches",
+      "the planted fault {} ({}) never acted: in {} steps it changed nothing on any of {} ranks, so the "
+      "comparison says nothing about it. Choose a step, a rank and a parameter that the run reaches",
       mutant.name, where, steps_to_run(config), config.layout.world_size);
   const MutantEntry* entry = find_mutant(mutant.name);
   if (entry != nullptr && !entry->settings.empty()) {

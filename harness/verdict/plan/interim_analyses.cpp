@@ -49,11 +49,11 @@ void check_seeds_auto(const MatrixSource& source, Problems& problems) {
   if (seeds.first > seeds.most) {
     problems.add(
         source.place_of(has_first ? "seeds_auto.first" : "seeds_auto.most"),
-        fmt::format("the first look has {} seeds, more than the last with {}", seeds.first, seeds.most));
+        fmt::format("the first interim analysis has {} seeds, more than the last with {}", seeds.first, seeds.most));
   } else if (analysis_sizes(seeds).size() > static_cast<std::size_t>(kMostAnalyses)) {
     problems.add(
         source.place_of(source.places.contains("seeds_auto.step") ? "seeds_auto.step" : "seeds_auto.most"),
-        fmt::format("{} give more than {} looks", interim_analyses_in_words(seeds), kMostAnalyses));
+        fmt::format("{} make more than {} interim analyses", interim_analyses_in_words(seeds), kMostAnalyses));
   }
 }
 

@@ -26,7 +26,7 @@ std::string_view first_word(std::string_view text) { return text.substr(0, text.
 const std::vector<NamedLauncher>& named_launchers() {
   static const std::vector<NamedLauncher> launchers = {
       {"torchrun", "torchrun --standalone --nproc-per-node {ranks} {options} --no-python {rank_program} run {run} --prepared",
-       "it comes with PyTorch: python3 -m pip install torch, and have its bin folder in PATH"},
+       "PyTorch contains it: python3 -m pip install torch, with its bin folder in PATH"},
       {"openmpi", "mpirun.openmpi --oversubscribe --bind-to none -np {ranks} {options} {rank_program} run {run} --prepared",
        "apt-get install openmpi-bin"},
       {"mpich", "mpirun.mpich -np {ranks} {options} {rank_program} run {run} --prepared", "apt-get install mpich"},
@@ -38,7 +38,7 @@ const std::vector<NamedLauncher>& named_launchers() {
 
 std::string launcher_problem(std::string_view text, std::string& suggestion) {
   std::vector<std::string> words;
-  if (!split_words(text, words)) return fmt::format("launcher '{}': a quote is left open", text);
+  if (!split_words(text, words)) return fmt::format("launcher '{}': a quote is not closed", text);
   if (text.starts_with(kExternal)) {
     for (const std::string_view needed : {"{rank_program}", "{run}"}) {
       if (text.find(needed) == std::string_view::npos)

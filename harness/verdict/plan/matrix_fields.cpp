@@ -41,44 +41,62 @@ FieldRef question_of(Matrix& matrix) {
     {#member, __VA_ARGS__}, [](Matrix& m) -> FieldRef { return ref_to(m.member); } \
   }
 const MatrixField kMatrixFields[] = {
-    MATRIX(name, kAny, "", "name of the matrix and of its folder under out/", Words::name),
+    MATRIX(name, kAny, "", "name of the matrix and of its folder under `out/`: letters, digits, `_`, `-`, `.`", Words::name),
     {{"question", kAny, "", "what is asked of the cells"}, question_of},
-    MATRIX(primary.metric, kAny, "", "the metric that the outcome is judged by", Words::any, Setter::user,
+    MATRIX(primary.metric, kAny, "",
+        "metric by which the outcome is judged, one of `lockstep list metrics` that has enough pairs in the "
+        "data; `auc_accuracy_24` is the area under the curve of `accuracy_24`; default the trainer's first: "
+        "`accuracy_24` of energy", Words::any, Setter::user,
            &metric_names),
     MATRIX(primary.margin, Range{1e-12, 1e12}, "units of the metric",
-           "differences within ± margin count as equal"),
+        "differences within ± margin count as equal; more than half of a power control's effect is refused, and "
+        "reports say if the margin was changed after the runs"),
     MATRIX(primary.target, kMetricUnits, "units of the metric",
-           "the value to reach, timed in steps; 0: none"),
+        "value of the metric to which runs are timed, in steps. The metric must be measured during the run, and "
+        "a run that does not reach the value has no time; 0: none"),
     MATRIX(primary.alpha, Range{1e-9, 0.5, false, true}, "", "level of each of the two one-sided tests"),
     MATRIX(primary.test, kAny, "",
-           "what decides: t, on the mean of normal differences; sign, on the median of differences of any shape"),
+        "test that decides: `t`, Student's t on the mean of the paired differences, which assumes that they are "
+        "normal; `sign`, the sign test on their median, which assumes no shape and needs more seeds, at least 5 "
+        "(for `divergent` 6)"),
     MATRIX(band.repeats, Range{0, 64}, "runs",
-           "0: float64 twins judge; 4 or more: a band that so many permuted repeats of the reference measure"),
-    MATRIX(band.factor, Range{8, 1e12}, "", "the band is this times the largest difference over repeats"),
-    MATRIX(band.floor, Range{1e-6, 1e12}, "", "c of the band's floor, c * epsilon * sum of |terms|"),
+        "0: float64 twins judge; 4 or more: a band judges instead, measured by this many repeats of the "
+        "reference with permuted rows and other weights"),
+    MATRIX(band.factor, Range{8, 1e12}, "", "with repeats: the band is this times the largest difference between repeats"),
+    MATRIX(band.floor, Range{1e-6, 1e12}, "", "c of the band's floor, c · ε · sum of the terms' sizes"),
     MATRIX(band.exact, Range{0, 1}, "",
-           "> 0: the band is this times the larger of |gradient| and |sum of |terms||, without repeats"),
+        "above 0: the band is this times the larger of the gradient and the sum of the terms' sizes, without "
+        "twins and repeats; certificates use 1e-12 unless it is given"),
     MATRIX(ranks, kAny, "",
-           "auto: emulated ranks, certified by a prefix on real ones; or all emulated; or all real; fit: real where there is room for them"),
-    MATRIX(certify_steps, kStep, "steps", "length of the real prefix of each cell, one seed a cell; 0: none"),
+        "`auto`: emulated ranks, certified by a prefix on real ones; `emulated`; `real`; `fit`: real where the "
+        "machine or the job has room for all ranks of the layout, else as `auto`"),
+    MATRIX(certify_steps, kStep, "steps",
+        "length of the prefix of each cell that is repeated on real ranks, with one seed; 0: none"),
     MATRIX(certify.exact, kStep, "steps",
-           "so many first steps of each cell and its reference in exact arithmetic, one seed; 0: none"),
+        "first steps of each cell and its reference that are repeated in exact arithmetic, with one seed; 0: "
+        "none"),
     MATRIX(forced_steps, kStep, "steps",
-           "steps at which gradients are compared at the reference's parameters; [] : none"),
-    MATRIX(seeds_auto.first, Range{2, 10000}, "seeds", "`seeds: auto`: seeds at the first look"),
-    MATRIX(seeds_auto.step, Range{1, 10000}, "seeds", "`seeds: auto`: seeds added at each further look"),
-    MATRIX(seeds_auto.most, Range{2, 10000}, "seeds", "`seeds: auto`: seeds at the last look"),
+        "steps at which gradients are compared at the reference's parameters. A step that no run reaches is "
+        "refused, unless `--set steps` has shortened the runs; []: none; default `[0, 1, 2, 5, 10, 20, 50, 100, "
+        "200, 500]`"),
+    MATRIX(seeds_auto.first, Range{2, 10000}, "seeds", "with `seeds: auto`: seeds of the first interim analysis"),
+    MATRIX(seeds_auto.step, Range{1, 10000}, "seeds", "with `seeds: auto`: seeds added for each further interim analysis"),
+    MATRIX(seeds_auto.most, Range{2, 10000}, "seeds", "with `seeds: auto`: seeds of the last interim analysis"),
     MATRIX(seeds_auto.budget_s, Range{0, 31536000}, "s",
-           "`seeds: auto`: no look begins after this time; 0: no limit"),
+        "with `seeds: auto`: no interim analysis begins after this time; 0: no limit"),
     MATRIX(timing.steps, Range{2, 1e6}, "steps", "length of a timed run"),
-    MATRIX(timing.repeats, Range{3, 1000}, "runs", "of each timed layout"),
+    MATRIX(timing.repeats, Range{3, 1000}, "runs", "runs of each timed layout"),
     MATRIX(allow_no_negatives, kAny, "",
-           "a cell may have no negatives at all, though nothing can be learned so"),
+        "a cell may have no negatives (`negatives: local` with one row per rank): its loss is 0 and it learns "
+        "nothing"),
     MATRIX(launcher, kAny, "",
-           "who starts real ranks: local, slurm, torchrun, openmpi, mpich, srun, each with options of its own, or external:COMMAND"),
+        "what starts real ranks: `local`, `slurm`, `torchrun`, `openmpi`, `mpich`, `srun`, each with options "
+        "behind it, or `external:COMMAND`; the run's bits do not depend on it"),
     MATRIX(replay, kAny, "",
-           "trace of a kept step: that step alone is computed, from the state that it holds", Words::path),
-    MATRIX(allow_unequal_batch, kAny, "", "a cell's global batch may differ from its reference's"),
+        "trace of a kept step: only that step is computed, from the state that the trace holds", Words::path),
+    MATRIX(allow_unequal_batch, kAny, "",
+        "a cell's global batch may differ from its reference's; both must then take as many steps, or as many "
+        "samples"),
 };
 #undef MATRIX
 

@@ -30,7 +30,7 @@ void check_out_dir(const Matrix& matrix, const std::string& out_dir) {
   }
   if (name->get<std::string>() != matrix.name) {
     throw ConfigError(
-        fmt::format("{}: holds the results of the matrix {}, this config is {}; give another --out", out_dir,
+        fmt::format("{}: contains the results of the matrix {}, but this config is {}; give another --out", out_dir,
                     name->get<std::string>(), matrix.name));
   }
 }

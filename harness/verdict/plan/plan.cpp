@@ -252,7 +252,7 @@ class Planner {
     if (config.resume_from.empty()) return {};
     const Cell* source = source_of(matrix_.cells, config.resume_from);
     if (source == nullptr) {
-      throw ConfigError(fmt::format("cell {} goes on from {}, which is not selected: select both", in_quotes(cell.name),
+      throw ConfigError(fmt::format("cell {} resumes from {}, which is not selected: select both", in_quotes(cell.name),
                                     in_quotes(config.resume_from)));
     }
     config.resume_from = runs_[add_trained(*source, config.seed)].id;

@@ -54,7 +54,7 @@ std::optional<Done> read_done(const fs::path& path) {
 
 // The first thing that was asked for and is not as it was, in words; empty if nothing.
 std::string difference(const Done& done, const PlannedRun& run, const BuildIdentity& identity) {
-  if (done.config_hash != run.hash) return fmt::format("its config was another ({})", done.config_hash);
+  if (done.config_hash != run.hash) return fmt::format("its config was different ({})", done.config_hash);
   const auto changed = [](const char* what, const std::string& was, const std::string& is) {
     return fmt::format("{} changed: {} then, {} now", what, was, is);
   };
@@ -157,7 +157,7 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
     }
     const std::optional<Done> done = read_done(folder / run.id / "done");
     if (!done) {
-      run.why = "was begun and not finished";
+      run.why = "was started but not finished";
       continue;
     }
     if (!done->problem.empty()) {
@@ -181,14 +181,14 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
       const auto at = by_id.find(need);
       if (run.reused && (at == by_id.end() || !at->second->reused)) {
         run.reused = false;
-        run.why = fmt::format("{}, which it reads, runs again", need);
+        run.why = fmt::format("it reads {}, which runs again", need);
       }
     }
   }
   for (PlannedRun& run : runs) {
     if (!run.exclusive) continue;
     run.reused = false;
-    run.why = "it measures time, which is never reused";
+    run.why = "it measures time, and timings are never reused";
   }
   for (std::size_t i = 0; i < runs.size(); ++i) {
     runs[i].memory_bytes = modelled_memory_bytes(runs[i].config);

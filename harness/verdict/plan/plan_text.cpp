@@ -144,9 +144,9 @@ std::string most_text(const Plan& plan, int cores) {
   }
   const double more = seeds.most / now - 1;
   const std::string budget =
-      seeds.budget_s > 0 ? fmt::format("; no look is begun after {}", duration(seeds.budget_s)) : "";
+      seeds.budget_s > 0 ? fmt::format("; no interim analysis starts after {}", duration(seeds.budget_s)) : "";
   return fmt::format(
-      "first look: {} seeds; with all {}, if no cell is decided before: {:.0f} runs more, about {}{}\n",
+      "first interim analysis: {} seeds; with all {}, if no cell is decided before: {:.0f} more runs, about {}{}\n",
       plan.matrix.seeds.size(), seeds.most, runs * more, duration(core_seconds * more / cores), budget);
 }
 
@@ -160,9 +160,9 @@ std::string control_text(const Matrix& matrix) {
   names.resize(names.size() - more);
   if (more > 0) names.push_back(fmt::format("{} more", more));
   return fmt::format(
-      "no power control is held against {}: nothing will show that comparisons with {} could come out divergent; "
-      "a cell "
-      "under power_controls would\n",
+      "there is no power control for {}: nothing will show that a difference would be noticed in comparisons with {}; "
+      "add a cell "
+      "under power_controls\n",
       join_words(names), names.size() == 1 ? "it" : "them");
 }
 
@@ -189,7 +189,7 @@ std::vector<std::string> lacking_memory(const Plan& plan, double machine_bytes) 
   std::vector<std::string> lacking;
   for (const Line& line : lines_of(plan)) {
     if (line.reused == line.runs || machine_bytes <= 0 || line.memory_bytes <= machine_bytes) continue;
-    lacking.push_back(fmt::format("{} '{}' ({}) needs about {} of memory, and this machine has {}", role_text(line.first->role), line.name,
+    lacking.push_back(fmt::format("{} '{}' ({}) needs about {} of memory, but this machine has {}", role_text(line.first->role), line.name,
                                   ranks_text(line.first->config), gigabytes(line.memory_bytes), gigabytes(machine_bytes)));
   }
   return lacking;

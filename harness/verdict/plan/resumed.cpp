@@ -30,7 +30,7 @@ std::unordered_map<const Cell*, std::vector<int64_t>> steps_gone_on_from(const s
 std::vector<std::pair<std::string, std::string>> resume_problems(const std::vector<Cell>& cells, const Cell& cell) {
   const RunConfig& config = cell.config;
   if (!cell.reference.resume_from.empty()) {
-    return {{"resume_from", "a reference begins by itself: give resume_from to cells"}};
+    return {{"resume_from", "a reference cannot resume: set resume_from for cells only"}};
   }
   if (config.resume_from.empty()) {
     if (config.resume_step == 0) return {};
@@ -41,24 +41,24 @@ std::vector<std::pair<std::string, std::string>> resume_problems(const std::vect
     std::vector<std::string_view> names;
     for (const Cell& each : cells) names.push_back(each.name);
     const std::string_view near = nearest(config.resume_from, names);
-    return {{"resume_from", fmt::format("{} is no cell of this matrix{}", in_quotes(config.resume_from),
+    return {{"resume_from", fmt::format("{} is not a cell of this matrix{}", in_quotes(config.resume_from),
                                         near.empty() ? "" : fmt::format("; did you mean {}?", in_quotes(near)))}};
   }
-  if (source >= &cell) return {{"resume_from", fmt::format("{} does not stand before the cell that goes on from it", in_quotes(config.resume_from))}};
+  if (source >= &cell) return {{"resume_from", fmt::format("{} must come before the cell that resumes from it", in_quotes(config.resume_from))}};
   if (config.resume_step <= source->config.resume_step || config.resume_step >= std::min(config.steps, source->config.steps)) {
     return {{"resume_step", fmt::format("resume_step is {}: it must lie within the steps that {} trains", config.resume_step,
                                         in_quotes(config.resume_from))}};
   }
   if (config.checkpoint.on()) {
-    return {{"resume_from", "a run that goes on from another's takes no checkpoint.every"}};
+    return {{"resume_from", "a run that resumes from another cannot have checkpoint.every"}};
   }
   if (source->config.trace == TraceLevel::off) {
-    return {{"resume_from", fmt::format("the state stands in the trace, and {} keeps none (trace: off)", in_quotes(config.resume_from))}};
+    return {{"resume_from", fmt::format("the state is read from the trace, and {} has none (trace: off)", in_quotes(config.resume_from))}};
   }
   RunConfig own = config, theirs = source->config;
   for (RunConfig* each : {&own, &theirs}) each->mutant = each->second_mutant = MutantConfig{};
   if (training_hash(own) == training_hash(theirs)) return {};
-  return {{"resume_from", fmt::format("{} trains otherwise than the cell that goes on from it: layout, ranks, buckets and trace alone may differ",
+  return {{"resume_from", fmt::format("{} trains differently from the cell that resumes from it: only layout, ranks, buckets and trace may differ",
                                       in_quotes(config.resume_from))}};
 }
 

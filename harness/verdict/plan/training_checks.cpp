@@ -18,7 +18,7 @@ void check_rule(const RunConfig& config, Found& found) {
     found.emplace_back("lr_rule", "lr_rule adam_sqrt scales Adam's betas and eps: optimizer sgd has none");
   } else if (!fits_adam_sqrt(config)) {
     found.emplace_back(
-        "lr_rule", fmt::format("lr_rule adam_sqrt with {} ranks takes 1 - beta times {}, which leaves no "
+        "lr_rule", fmt::format("lr_rule adam_sqrt with {} ranks multiplies 1 - beta by {}, which leaves no "
                                "memory: beta1 {} and beta2 {} must exceed {:.4g}",
                                config.layout.world_size, config.layout.world_size, config.beta1, config.beta2,
                                1 - 1.0 / config.layout.world_size));
@@ -36,11 +36,11 @@ void check_precision(const RunConfig& config, const QuestionPlan& asks, Found& f
 
 void check_row_order(const RunConfig& config, Found& found) {
   if (config.layout.rows_per_rank / config.accumulation < 2) {
-    found.emplace_back("perturb", "perturb row_order: one row a rank and micro-step has no other order");
+    found.emplace_back("perturb", "perturb row_order: a single row per rank and micro-step has no other order");
   } else if (config.rank_seed != RankSeed::keyed) {
     found.emplace_back(
         "perturb",
-        "perturb row_order changes nothing but the order if draws are keyed by sample: it needs "
+        "perturb row_order changes only the order if draws are keyed by sample: it needs "
         "rank_seed keyed");
   }
 }
@@ -48,7 +48,7 @@ void check_row_order(const RunConfig& config, Found& found) {
 void check_perturbation(const RunConfig& config, const QuestionPlan& asks, Found& found) {
   if (config.perturb == Perturbation::none) return;
   if (asks.against_plain() || config.oracle_world > 0) {
-    found.emplace_back("perturb", "a certificate computes both sides from one state: it takes no perturb");
+    found.emplace_back("perturb", "a certificate computes both sides from one state: remove perturb");
   } else if (config.perturb == Perturbation::row_order) {
     check_row_order(config, found);
   }
@@ -58,9 +58,9 @@ void check_arithmetic(const RunConfig& config, const QuestionPlan& asks, Found& 
   if (config.arithmetic != Arithmetic::exact) return;
   if (asks.against_plain() || config.oracle_world > 0) {
     found.emplace_back("arithmetic",
-                       "a certificate's reference computes all rows at once, by definition: it takes no arithmetic exact");
+                       "a certificate's reference computes all rows at once: arithmetic: exact is not possible");
   } else if (config.forced.on()) {
-    found.emplace_back("arithmetic", "forced steps compare whole shards of rows: they take no arithmetic exact");
+    found.emplace_back("arithmetic", "forced steps compare whole shards of rows: arithmetic: exact is not possible");
   }
 }
 
@@ -84,7 +84,7 @@ void check_size(const RunConfig& config, Found& found) {
 
 void check_watch(const RunConfig& config, Found& found) {
   if (config.watch.nan_guard == NanGuard::skip && config.arithmetic == Arithmetic::exact) {
-    found.emplace_back("watch.nan_guard", "exact arithmetic ends a run at the first row that is not finite: take stop");
+    found.emplace_back("watch.nan_guard", "exact arithmetic ends a run at the first row that is not finite: use stop");
   }
 }
 
@@ -92,7 +92,7 @@ void check_checkpoint(const RunConfig& config, Found& found) {
   if (!config.checkpoint.on()) return;
   if (config.mutant.name != "none" || config.second_mutant.name != "none") {
     found.emplace_back("checkpoint.every",
-                       "what a planted fault remembers stands in no checkpoint: a cell with a mutant takes no checkpoint.every");
+                       "checkpoints do not contain the state of a planted fault: a cell with a mutant cannot have checkpoint.every");
   }
   const std::string& best = config.checkpoint.best;
   const auto metrics = spec_of(config).metrics();

@@ -69,7 +69,7 @@ void apply_certification_divergence(CellResult& result) {
   result.mechanism->first_divergence = divergence;
   result.mechanism->cause.reset();  // A cause of the emulated run's own divergence says nothing of this one.
   result.mechanism->sentence =
-      "Real ranks part from the emulated run that was judged in their place: " +
+      "The real ranks differ from the emulated run that was judged in their place: " +
       (divergence.sentence.empty() ? fmt::format("step {}, {}", divergence.step, divergence.where)
                                    : divergence.sentence);
   result.verdict = VerdictKind::divergent;

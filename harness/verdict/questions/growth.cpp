@@ -179,11 +179,11 @@ std::string measure_exponent(const std::vector<const RuleArm*>& judged, Growth& 
   growth.measured_exponent = kNaN;
   growth.measured_interval = {-kInfinity, kInfinity, kLevel};
   const std::vector<const RuleArm*> plain = plain_arms(judged);
-  if (plain.empty()) return "not measured, since that takes the rules none, sqrt and linear";
+  if (plain.empty()) return "not measured: that needs the rules none, sqrt and linear";
   const int sense = sense_of(*plain.front());
   const std::vector<int64_t> seeds = common_seeds(plain);
-  if (sense == 0) return "not measured, since neither way of the metric is better";
-  if (seeds.empty()) return "not measured, since the rules share no seed";
+  if (sense == 0) return "not measured: the metric has no better direction";
+  if (seeds.empty()) return "not measured: the rules share no seed";
   const double x[3] = {plain[0]->exponent, plain[1]->exponent, plain[2]->exponent};
   // One seed's three values belong together: they share samples and initial weights.
   std::vector<std::array<double, 3>> values;
@@ -200,7 +200,7 @@ std::string measure_exponent(const std::vector<const RuleArm*>& judged, Growth& 
   if (inside) growth.measured_exponent = vertex;
   const std::string word = inside ? ""
                            : std::isnan(vertex)
-                               ? "none measured, since the rule in between does worse than the ends"
+                               ? "none measured: the rule in between is worse than both ends"
                            : vertex > x[2] ? fmt::format("measured at or beyond {:.2g}", x[2])
                                            : fmt::format("measured at or below {:.2g}", x[0]);
   if (seeds.size() < 2) return word;
@@ -230,12 +230,12 @@ void predict_exponent(const std::vector<RuleArm>& arms, Growth& growth) {
   growth.predicted_interval = {-kInfinity, kInfinity, kLevel};
   const RunConfig &config = arms.front().cell->config, &reference = arms.front().cell->reference;
   if (growth.from_batch == growth.to_batch) {
-    growth.caveat = "The batch does not grow: no rule is called for at an equal global batch.";
+    growth.caveat = "The batch does not grow, so no learning-rate rule is needed.";
     return;
   }
   if (const std::string other = other_objective(config, reference); !other.empty()) {
     growth.caveat = fmt::format(
-        "Nothing is predicted: {}, so the objective changes with the batch and the theory of the noise scale "
+        "No prediction: {}, so the objective changes with the batch and the theory of the noise scale "
         "does not apply.",
         other);
     return;
@@ -243,7 +243,7 @@ void predict_exponent(const std::vector<RuleArm>& arms, Growth& growth) {
   const NoiseScale* noise = noise_of(arms);
   if (!noise) {
     growth.caveat =
-        "Nothing is predicted: no cell has a noise scale (one rank, or traces without gradients).";
+        "No prediction: no cell has a noise scale (one rank, or traces without gradients).";
     return;
   }
   growth.noise_batch = noise->batch;

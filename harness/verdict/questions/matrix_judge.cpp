@@ -232,7 +232,7 @@ void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellR
   }
   if (cell.config.arithmetic != cell.reference.arithmetic) {
     result.mechanism.emplace();
-    result.mechanism->sentence = "Exact and native arithmetic round otherwise by design, so that no bits are compared.";
+    result.mechanism->sentence = "Exact and native arithmetic round differently, so bits are not compared.";
     return;
   }
   const PlannedRun* forced_cell = arms_.single_run(cell, RunRole::forced_cell);

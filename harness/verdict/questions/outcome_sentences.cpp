@@ -73,7 +73,7 @@ bool is_shifted(const CellResult& cell) {
 
 std::string shifted_in_words(const CellResult& cell) {
   const Outcome& outcome = *cell.outcome;
-  return fmt::format("{} is within the margin of {}, though not the same: {}, margin {}.", cell.scenario,
+  return fmt::format("{} is within the margin of {}, but not the same: {}, margin {}.", cell.scenario,
                      cell.reference, difference_in_words(outcome, metric_label(outcome.metric)), outcome.margin);
 }
 
@@ -83,7 +83,7 @@ std::string first_difference_in_words(const CellResult& cell) {
   if (!cell.mechanism || !cell.mechanism->cause || !cell.mechanism->first_divergence) return "";
   const Cause& cause = *cell.mechanism->cause;
   if (cause.code == "unexplained" || cause.evidence.empty()) return "";
-  return fmt::format("; the first difference found, {}: {}", step_in_words(cell.mechanism->first_divergence->step), cause.evidence);
+  return fmt::format("; the first difference, {}: {}", step_in_words(cell.mechanism->first_divergence->step), cause.evidence);
 }
 
 std::string divergent_in_words(const CellResult& cell, bool reference_is_named) {
@@ -105,10 +105,10 @@ std::vector<std::string> caveats(const Results& results) {
     if (is_unsteady(*cell.outcome)) unsteady.push_back(&cell);
   }
   std::vector<std::string> all = each_of(skewed, "have skewed differences", [](const CellResult& cell) {
-    return fmt::format("Of {} {}.", cell.scenario, skew_in_words(*cell.outcome));
+    return fmt::format("In {}, {}.", cell.scenario, skew_in_words(*cell.outcome));
   });
-  add(all, each_of(unsteady, "may come out otherwise on another machine", [](const CellResult& cell) {
-        return fmt::format("Of {} {}.", cell.scenario, rounding_in_words(*cell.outcome));
+  add(all, each_of(unsteady, "may change on another machine", [](const CellResult& cell) {
+        return fmt::format("In {}, {}.", cell.scenario, rounding_in_words(*cell.outcome));
       }));
   return all;
 }
@@ -150,7 +150,7 @@ std::vector<std::string> outcome_sentences(const Results& results, const SortedC
     all.pop_back();
   }
   if (!unseen.empty()) all.push_back(equivalent_in_words(unseen, false));
-  add(all, each_of(shifted, "are within the margin, though not the same", shifted_in_words));
+  add(all, each_of(shifted, "are within the margin, but not the same", shifted_in_words));
   if (const std::string at_once = all_at_once(sorted); !at_once.empty()) all.push_back(at_once);
   add(all, each_of(sorted.undecided, "are undecided", undecided_in_words));
   add(all, caveats(results));

@@ -117,14 +117,13 @@ std::vector<std::string> exact_sentences(const Results& results) {
   }
   std::vector<std::string> all;
   if (!same.empty()) {
-    all.push_back(fmt::format("{} compute{} the same as {} to the last bit for {}{} of seed {} in exact arithmetic: what differs there "
-                              "is rounding.",
-                              names_of(same), same.size() == 1 ? "s" : "", references_of(same),
-                              fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step"), fmt::join(seeds, ", ")));
+    all.push_back(fmt::format("In exact arithmetic ({}{} of seed {}) {} and {} agree bit for bit, so what differs natively is rounding.",
+                              fewest < most ? fmt::format("{} to ", fewest) : "", counted(most, "step"), fmt::join(seeds, ", "),
+                              names_of(same), references_of(same)));
   }
-  add(all, each_of(apart, "part in exact arithmetic too", [](const CellResult& cell) {
+  add(all, each_of(apart, "differ in exact arithmetic too", [](const CellResult& cell) {
         const Divergence& first = *cell.exact->divergence;
-        return fmt::format("{} parts from {} in exact arithmetic too, at step {}, {}, {}: that is no rounding.",
+        return fmt::format("{} differs from {} in exact arithmetic too (step {}, {}, {}), so the difference is not rounding.",
                            cell.scenario, cell.reference, first.step, first.phase, first.where);
       }));
   return all;
@@ -150,11 +149,10 @@ std::vector<std::string> mechanism_sentences(const Results& results, const Sorte
     const std::string where = forced_in_words(sorted.within, results);
     const char* ending = sorted.within.size() == 1 ? "s" : "";
     all.push_back(
-        twins ? fmt::format("{} mean{} the same as {}{}, as float64 shows ({:.1g} % of the bound used), and round{} alike "
-                            "({:.0f} % of the bound used).",
-                            names, ending, references, where, meaning * 100, ending, used * 100)
-              : fmt::format("{} compute{} the same as {}{} within the floating-point band ({:.0f} % of it used{}).", names,
-                            ending, references, where, used * 100, measured ? "" : "; bound, not measured"));
+        twins ? fmt::format("{} compute{} the same gradients as {}{} (float64: {:.1g} % of the tolerance used; rounding: {:.0f} %).", names,
+                            ending, references, where, meaning * 100, used * 100)
+              : fmt::format("{} compute{} the same as {}{} within the rounding tolerance ({:.0f} % of it used{}).", names,
+                            ending, references, where, used * 100, measured ? "" : "; estimated, not measured"));
   }
   add(all, each_of(sorted.divergent, "do not compute the same", mechanism_divergence));
   add(all, each_of(sorted.undecided, "are undecided", [](const CellResult& cell) {

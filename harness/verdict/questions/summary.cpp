@@ -78,13 +78,13 @@ std::vector<std::string> control_sentences(const Results& results) {
       caught.push_back(&cell);
     } else {
       sentences.push_back(
-          fmt::format("This matrix cannot tell: the power control {} {}, where it must come out divergent.",
+          fmt::format("This matrix cannot tell: the power control {} {}, but it must be found to differ.",
                       cell.scenario, missed_in_words(cell)));
     }
   }
   for (const CellResult* cell : caught) {
     sentences.push_back(
-        fmt::format("The power control {} came out divergent, as it must: {}.", cell->scenario,
+        fmt::format("The power control {} was found to differ, as required: {}.", cell->scenario,
                     difference_in_words(*cell->outcome, metric_label(cell->outcome->metric))));
   }
   return sentences;
@@ -104,7 +104,7 @@ std::vector<std::string> sight_sentences(const Results& results) {
       ++more;
   }
   if (more > 0) {
-    sentences.push_back(fmt::format("What could be seen against {} stands in the table of power",
+    sentences.push_back(fmt::format("The smallest visible differences against {} are in the power table",
                                     counted(more, "further reference")));
   }
   if (std::string unseen = unseen_in_words(results.cells); !unseen.empty()) sentences.push_back(std::move(unseen));
@@ -143,7 +143,7 @@ std::vector<std::string> sentences_of(const Results& results, bool can_tell,
   const CellList planted(asked_for.begin(), asked_for.end());
   failed.erase(asked_for.begin(), asked_for.end());
   add(all, each_of(failed, "failed", failure_in_words));
-  add(all, each_of(sorted.uncertified, "part from their real ranks",
+  add(all, each_of(sorted.uncertified, "differ from their real ranks",
                    [](const CellResult& cell) { return cell.scenario + ": " + cell.mechanism->sentence; }));
   add(all, question.sentences(results, sorted));
   add(all, exact_sentences(results));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "harness/base/failure_kind.h"
+#include "harness/base/divergence_kind.h"
 #include "harness/verdict/config/config_difference.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/results/interval.h"
@@ -30,7 +31,7 @@ struct Divergence {
   std::string phase;     ///< name_of(Phase)
   int rank = kAllRanks;  ///< or kRankUnknown
   std::string where;  ///< tensor, stream, control value or collective
-  std::string kind;   ///< "bits", "value", "missing", "order", "band", "shape"
+  DivergenceKind kind = DivergenceKind::bits;
   std::string expected, actual;
   std::string sentence;  ///< the same in words
   /// Where float64 twins tell the two apart: "meaning", or "arithmetic" (in float64 the runs agree); else empty.

@@ -132,7 +132,7 @@ Object<Divergence> describe() {
           {KEY(step), KEY(phase),
            KEY(rank, "-1: all ranks; -2: one or several, and nothing tells which"),
            KEY(where, "Tensor, stream, control value or collective."),
-           KEY(kind, "bits, value, missing, order, shape, band, reduction, update or replica"),
+           KEY(kind, words<DivergenceKind>(kDivergenceKindWords, "kind"), "How they part."),
            KEY(expected), KEY(actual), KEY(sentence),
            KEY(parted, "Told by float64 twins: meaning, or arithmetic (in float64 the runs agree); else empty."),
            KEY(row, if_any(usual<int64_t>()), "In exact arithmetic: of the step's whole batch."),

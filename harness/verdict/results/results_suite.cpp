@@ -19,7 +19,7 @@ template <>
 Object<TimelineStep> describe() {
   using S = TimelineStep;
   return {"timeline_step", "What one rank, process or thread did.",
-          {KEY(process), KEY(operation), KEY(mark, "What was done to it there; empty: nothing.")}};
+          {{"actor", &S::process}, KEY(operation), KEY(mark, "What was done to it there; empty: nothing.")}};
 }
 
 template <>

@@ -15,10 +15,10 @@ std::string failure_text(const Failure& failure) {
 
 /// What a control would show stands in the matrix, if anywhere; what pairs that scatter as these could have seen is known.
 std::string without_control(const Outcome& outcome) {
-  std::string text = "; no power control stands beside it";
+  std::string text = "; there is no power control";
   if (outcome.detectable > 0 && std::isfinite(outcome.detectable)) {
-    text += fmt::format(": were its pairs to scatter no more than these, a true difference of {} or more would come out "
-                        "divergent with probability {:g} or more",
+    text += fmt::format(": if its pairs have no larger spread than these, a true difference of {} or more would be "
+                        "found with probability {:g} or more",
                         format_at_least(outcome.detectable, outcome.margin), kWantedPower);
   }
   return text + ".";

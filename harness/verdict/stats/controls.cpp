@@ -72,7 +72,7 @@ std::string share_in_words(const ControlledQuestion& question, const Outcome& ou
                      question.reference);
 }
 
-/// "; its power control 8x3 lr_scale=0.125 lies 12 margins away and says little of smaller differences".
+/// "; its power control 8x3 lr_scale=0.125 differs by 12 margins: it does not show that a small difference would be noticed".
 std::string distance_in_words(const ControlledQuestion& question) {
   const auto margins = [](const CellResult* cell) {
     return std::abs(cell->outcome->primary.mean) / cell->outcome->margin;
@@ -82,10 +82,10 @@ std::string distance_in_words(const ControlledQuestion& question) {
   if (shown.empty()) return "";
   const CellResult* nearest = *std::ranges::min_element(shown, {}, margins);
   if (margins(nearest) <= kFarMargins) return "";
-  return fmt::format("; {} {} lies {:.0f} margins away and says little of smaller differences",
-                     shown.size() > 1           ? "the nearest that came out divergent,"
+  return fmt::format("; {} {} differs by {:.0f} margins: it does not show that a small difference would be noticed",
+                     shown.size() > 1           ? "the closest cell that was found to differ,"
                      : nearest->power_control ? "its power control"
-                                              : "the one that came out divergent,",
+                                              : "the only cell that was found to differ,",
                      shown.size() > 1 || !nearest->power_control ? nearest->scenario + "," : nearest->scenario,
                      margins(nearest));
 }
@@ -128,8 +128,8 @@ std::vector<std::string> uncontrolled_references(const Results& results) {
 }
 
 std::string uncontrolled_in_words(const std::string& references, std::size_t cells) {
-  return fmt::format("neither a power control nor another cell came out divergent against {}, so nothing shows "
-                     "that {} could have come out otherwise",
+  return fmt::format("no power control and no other cell was found to differ from {}, so nothing shows that a "
+                     "difference would be noticed in {}",
                      references, cells == 1 ? "this comparison" : "these comparisons");
 }
 
@@ -171,12 +171,12 @@ std::string sight_in_words(const ControlledQuestion& question) {
   if (blindest == nullptr) return "";
   const std::string pairs = pairs_in_words(fewest, most);
   if (!std::isfinite(seen)) {
-    return fmt::format("Against {} no difference, however large, is sure to come out divergent: {} are too few "
+    return fmt::format("Against {} no difference, however large, is sure to be found: {} are too few "
                        "for the {} test",
                        question.reference, pairs, name_of(blindest->test));
   }
-  return fmt::format("Against {} a true difference in {} of {} or more comes out divergent with probability {:g} or more "
-                     "({} that scatter like {}, at the upper bound of that spread)",
+  return fmt::format("Against {} a true difference in {} of {} or more is found with probability {:g} or more "
+                     "({} with the spread of {}, at its upper bound)",
                      question.reference, metric_label(blindest->metric), format_at_least(seen, blindest->margin),
                      kWantedPower, pairs, widest->scenario) +
          share_in_words(question, *blindest) + distance_in_words(question);

@@ -51,7 +51,7 @@ std::string at_equal_batch(const Growth& growth) {
     changes.push_back(std::move(change));
   }
   return fmt::format(
-      "At an equal global batch of {} rows ({} and {}) no rule of the learning rate is called for{}.",
+      "At an equal global batch of {} rows ({} and {}) no learning-rate rule is needed{}.",
       growth.to_batch, layout_name(growth.from), layout_name(growth.to),
       changes.empty() ? "" : ": " + join_words(changes));
 }
@@ -63,7 +63,7 @@ std::string rules_in_words(const std::vector<std::string>& rules) {
 }
 
 std::string which_fits(const Growth& growth) {
-  if (growth.best.empty()) return "no rule of the learning rate could be judged";
+  if (growth.best.empty()) return "no learning-rate rule could be judged";
   std::vector<std::string> worse;
   std::string metric;
   for (const Growth::Rule& rule : growth.rules) {

@@ -139,7 +139,7 @@ std::string size_in_words(const Outcome& o) {
                      format_difference(high, o.margin), pairs_in_words(o), middle_in_words(o));
 }
 
-/// ", although its training loss reads better": other metrics that speak against the primary one, or nothing.
+/// ", although its training loss is lower": other metrics that speak against the primary one, or nothing.
 std::string disagreement(const Outcome& o) {
   const int sense = sense_of(o.primary);
   if (sense == 0) return "";
@@ -159,8 +159,17 @@ std::string disagreement(const Outcome& o) {
   std::ranges::stable_partition(against,
                                 [](const std::string& metric) { return metric.starts_with("train_"); });
   const bool plural = metric_list(against, all).find(" and ") != std::string::npos;
-  return fmt::format(", although {} {} {}", metric_list(against, all), plural ? "read" : "reads",
-                     sense < 0 ? "better" : "worse");
+  const auto mean_of = [&o](const std::string& metric) {
+    const auto other = std::ranges::find(o.others, metric, &MetricDifference::metric);
+    return other == o.others.end() ? 0.0 : other->mean;
+  };
+  const bool lower = std::ranges::all_of(against, [&](const std::string& metric) { return mean_of(metric) < 0; });
+  const bool higher = std::ranges::all_of(against, [&](const std::string& metric) { return mean_of(metric) > 0; });
+  return fmt::format(", although {} {} {}", metric_list(against, all), plural ? "are" : "is",
+                     lower       ? "lower"
+                     : higher    ? "higher"
+                     : sense < 0 ? "better"
+                                 : "worse");
 }
 
 int decimals_of(double margin) {
@@ -175,8 +184,8 @@ std::string sentence_of(const OutcomeInputs& inputs, const Outcome& o) {
   const std::string mean = format_signed_difference(o.primary.mean, o.margin);
   if (o.n < 2) {
     return fmt::format(
-        "{} is undecided: {} differs by {} with one seed, which shows no spread; at least 2 seeds are "
-        "needed, more if they scatter.",
+        "{} is undecided: {} differs by {} with one seed, which gives no spread: at least 2 seeds are "
+        "needed, more if they vary.",
         inputs.cell, o.metric, mean);
   }
   const std::string shape = is_skewed(o) ? "; " + skew_in_words(o) : "";
@@ -264,12 +273,12 @@ std::string seeds_in_words(const Outcome& o) {
   const std::string half = count_of(o.seeds_needed_half);
   // Tests at the full level after each addition find too often what is not there.
   const std::string anew =
-      "; they are counted for one test: to add seeds to these and test again, take seeds: auto";
-  const std::string near = "the true difference may lie near the margin or beyond it";
+      "; these numbers hold for a new run of so many seeds; to extend this one use seeds: auto";
+  const std::string near = "the true difference may be larger than the margin";
   if (leaves_out(interval, 0)) {
     if (leaves_out(interval, o.margin / 2) || o.seeds_needed_half <= o.n)
-      return fmt::format("the interval leaves 0 out, and {}, where no number of seeds is sure to decide", near);
-    return fmt::format("the interval leaves 0 out: {} seeds would decide this with probability {:g} if the true "
+      return fmt::format("the interval excludes 0, and {}: no number of seeds is sure to decide", near);
+    return fmt::format("the interval excludes 0: {} seeds would decide this with probability {:g} if the true "
                        "difference is half the margin{}",
                        half, kWantedPower, anew);
   }
@@ -281,19 +290,19 @@ std::string seeds_in_words(const Outcome& o) {
   }
   if (o.seeds_needed_half > o.n) {
     return fmt::format(
-        "{} seeds would do with probability {:g} if the true difference were 0, so {}: {} would decide this if it is "
+        "{} seeds would decide this with probability {:g} if the true difference were 0, so {}: {} would decide this if it is "
         "half the margin{}",
         count_of(o.seeds_needed), kWantedPower, near, half, anew);
   }
   return fmt::format(
-      "{} seeds would do with probability {:g} if the true difference were half the margin, so {}, where no number "
+      "{} seeds would decide this with probability {:g} if the true difference were half the margin, so {}: no number "
       "of seeds is sure to decide",
       half, kWantedPower, near);
 }
 
 std::string family_in_words(const Outcome& outcome) {
   if (outcome.n < 2 || outcome.p_holm <= outcome.alpha) return "";
-  return fmt::format("; among the matrix's cells it may be chance (Holm's p {:.2g})", outcome.p_holm);
+  return fmt::format("; with so many cells it may be chance (Holm-adjusted p {:.2g})", outcome.p_holm);
 }
 
 void adjust_for_family(std::vector<CellResult>& cells) {

@@ -84,12 +84,12 @@ bool is_unsteady(const Outcome& outcome) {
 std::string rounding_in_words(const Outcome& outcome) {
   const RoundingShift& rounding = *outcome.rounding;
   return fmt::format(
-      "rounding alone moves it, beside the seeds: where it alone differs ({}), runs of one seed differ with a "
+      "rounding alone changes it: where only rounding differs ({}), runs of one seed differ with a "
       "standard deviation "
-      "of {} ({} seeds), so that on another machine the difference may come out {}{} higher or lower{}",
+      "of {} ({} seeds), so on another machine the difference may be {}{} higher or lower{}",
       rounding.pairs, format_difference(rounding.sd, outcome.margin), rounding.n,
       format_difference(rounding.shift, outcome.margin), rounding.of_cell ? "" : " or more",
-      may_turn(outcome) ? ", and the verdict another" : "");
+      may_turn(outcome) ? ", and the verdict may change" : "");
 }
 
 }  // namespace lockstep

@@ -39,7 +39,7 @@ MetricsBySeed first_of(const MetricsBySeed& all, int count) {
 std::string interim_sentence(const Sequential& sequential, const Outcome& outcome, std::size_t planned) {
   const Look& last = sequential.looks.back();
   std::string text =
-      fmt::format(" Look {} of {} at the nominal level {:.2g}, so that all looks together keep {:g}",
+      fmt::format(" Interim analysis {} of {} at the nominal level {:.2g}; all analyses together keep level {:g}",
                   sequential.looks.size(), planned, last.alpha_here, outcome.alpha);
   if (sequential.ended == InterimEnd::budget) {
     text += fmt::format("; the budget ended before {} seeds", sequential.most);

@@ -87,9 +87,8 @@ bool is_skewed(const Outcome& outcome) {
 
 std::string skew_in_words(const Outcome& outcome) {
   return fmt::format(
-      "the pairs' differences are skewed, or single seeds pull them (skewness {:+.1f}, p {:.2g}, {} pairs): there "
-      "t errs more "
-      "often than alpha {:g} says, less so with more seeds; primary.test: sign asks of the median, and for the mean errs more still",
+      "the paired differences are skewed or have outliers (skewness {:+.1f}, p {:.2g}, {} pairs): the t test then errs more often "
+      "than alpha {:g} says, less so with more seeds; primary.test: sign tests the median, but is less reliable for the mean",
       outcome.skewness, outcome.p_skewed, outcome.n, outcome.alpha);
 }
 
@@ -103,9 +102,8 @@ std::string unseen_in_words(const std::vector<CellResult>& cells) {
     alpha = cell.outcome->alpha;
   }
   if (most < 2) return "";
-  return fmt::format("What strikes fewer than {:.0f} % of the seeds is missing from {} pairs with a probability "
-                     "above {:g}",
-                     100 * unseen_share(most, 1 - alpha), most, alpha);
+  return fmt::format("A failure in fewer than {:.0f} % of seeds may simply not be among these {} (probability above {:g} %)",
+                     100 * unseen_share(most, 1 - alpha), most, 100 * alpha);
 }
 
 double unseen_share(int pairs, double level) { return 1 - std::pow(1 - level, 1.0 / pairs); }

@@ -38,7 +38,7 @@ std::string skew_in_words(const Outcome& outcome);
 /// pairs), the upper bound of Clopper and Pearson (1934) for none.
 double unseen_share(int pairs, double level);
 
-/// "What strikes fewer than 26 % of the seeds is missing from 10 pairs with a probability above 0.05": of what
+/// "A failure in fewer than 26 % of seeds may simply not be among these 10 (probability above 5 %)": of what
 /// no test can see, with as many pairs as the cell with the most has that was called equivalent. Empty where
 /// none was.
 std::string unseen_in_words(const std::vector<CellResult>& cells);

@@ -30,7 +30,7 @@ void require_known(const Json& json, std::span<const std::string_view> keys) {
   for (const auto& [key, value] : json.items()) {
     if (std::ranges::find(keys, key) != keys.end()) continue;
     const std::string_view near = nearest(key, keys);
-    throw Wrong("its header declares \"" + key + "\", which is no key of a declaration" +
+    throw Wrong("its header declares \"" + key + "\", which is not a key of a declaration" +
                 (near.empty() ? std::string() : "; did you mean \"" + std::string(near) + "\"?"));
   }
 }

@@ -98,7 +98,7 @@ struct TraceReader::Impl {
   }
 
   void read(uint64_t from, char* to, std::size_t count) const {
-    if (!source.read(from, to, count)) fail("the file became shorter while it was read");
+    if (!source.read(from, to, count)) fail("the file was truncated while it was read");
   }
 
   /// The next frame's type, its payload in `payload`; nothing if the file ends inside it or before it.
@@ -208,7 +208,7 @@ struct TraceReader::Impl {
     ByteCursor cursor(payload, place());
     const uint64_t count = cursor.varint();
     if (cursor.left() != 0 || count != static_cast<uint64_t>(steps)) {
-      fail(fmt::format("the end mark tells of {} steps, and {} were read", count, steps));
+      fail(fmt::format("the end mark states {} steps, but {} were read", count, steps));
     }
     offset += frame.size();
     if (offset != source.size()) fail("bytes after the end mark");
@@ -233,7 +233,7 @@ struct TraceReader::Impl {
     if (offset == source.size()) {
       ended = true;
       end =
-          fmt::format("ends {} without an end mark: the rank was stopped there, or still runs", after_step());
+          fmt::format("ends {} without an end mark: the rank was stopped there, or is still running", after_step());
       return std::nullopt;
     }
     std::string_view payload;

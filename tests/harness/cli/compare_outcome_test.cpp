@@ -264,7 +264,7 @@ TEST_F(CompareBits, RefusesTheTraceOfAnotherRun) {
   const std::string file = "/rank-0.trace";
   std::filesystem::copy_file(folder_ / ("b" + file), folder_ / ("a" + file),
                              std::filesystem::copy_options::overwrite_existing);
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/rank-0.trace: belongs to another run than the run.json beside it"),
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("a/rank-0.trace: does not belong to the run.json beside it"),
                                 HasSubstr(config_hash(b))));
 }
 
@@ -334,7 +334,7 @@ TEST_F(CompareBits, HalfARunPassesOnlyIfNoMoreIsAskedFor) {
 TEST_F(CompareBits, RefusesABandOfTooFewRepeats) {
   CompareCommandOptions o = traced(out_config(3, 8), out_config(3, 8));
   o.repeats = {folder_ / "a", folder_ / "a", folder_ / "a"};
-  EXPECT_THAT(refusal(o), HasSubstr("--repeat: 3 are given, and a band takes 4 or more"));
+  EXPECT_THAT(refusal(o), HasSubstr("--repeat: 3 are given, and measuring the tolerance takes 4 or more"));
 }
 
 /// Two free runs of a matrix and what it has left beside them.
@@ -384,8 +384,8 @@ TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecide) {
   const CompareCommandOptions o = matrix(nullptr);
   const End end = call(o);
   EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, AllOf(HasSubstr("within_envelope"), HasSubstr("measured floating-point band"),
-                             HasSubstr("Forced runs beside them: a-forced0 and b-forced, with 4 repeats")));
+  EXPECT_THAT(end.out, AllOf(HasSubstr("within_envelope"), HasSubstr("measured rounding tolerance"),
+                             HasSubstr("The same matrix has forced runs: a-forced0 and b-forced, with 4 repeats")));
   // Without one that has finished nothing is decided.
   std::filesystem::remove(folder_ / "b-forced/done");
   const End open = call(o);

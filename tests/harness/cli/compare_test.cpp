@@ -18,7 +18,7 @@ Mechanism flipped() {
   Mechanism mechanism;
   mechanism.verdict = VerdictKind::divergent;
   mechanism.sentence = "they part at step 17";
-  mechanism.first_divergence = Divergence{17, "local_gradients", 5, "head.weight", "bits", "3f", "3e", "…"};
+  mechanism.first_divergence = Divergence{17, "local_gradients", 5, "head.weight", DivergenceKind::bits, "3f", "3e", "…"};
   mechanism.cause = Cause{"unexplained", 0.1, "one bit", "look there"};
   mechanism.compared_steps = 17;
   return mechanism;

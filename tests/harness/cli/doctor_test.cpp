@@ -80,13 +80,13 @@ TEST(RanksOfTheAllReduce, DisagreeAtTheFirstOtherBit) {
   const TemporaryFolder folder;
   write_traces(folder.path(), 3.0000002F);
   EXPECT_EQ(disagreement_of_ranks(folder.path()),
-            "step 1, reduced gradients, w: ranks 0 and 1 hold different numbers");
+            "step 1, reduced gradients, w: ranks 0 and 1 have different values");
 }
 
 TEST(RanksOfTheAllReduce, HaveFailedIfTheyReducedNothing) {
   const TemporaryFolder folder;
   write_traces(folder.path(), 3.0F, false);
-  EXPECT_EQ(disagreement_of_ranks(folder.path()), "the ranks reduced nothing");
+  EXPECT_EQ(disagreement_of_ranks(folder.path()), "the ranks reduced no value");
 }
 
 }  // namespace

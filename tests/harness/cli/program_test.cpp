@@ -236,7 +236,7 @@ TEST_F(LockstepProgram, SaysThatTheMarginWasChangedAfterTheRuns) {
   // Runs of a version that kept no record.
   std::filesystem::remove(folder_ / "out/tiny/declared.json");
   run({"run", "tiny.yaml"});
-  EXPECT_THAT(page(), testing::AllOf(HasSubstr("declared at a time that is not known"), Not(HasSubstr(before))));
+  EXPECT_THAT(page(), testing::AllOf(HasSubstr("time of declaration unknown"), Not(HasSubstr(before))));
 }
 
 TEST_F(LockstepProgram, RemembersWhatWasDeclaredThoughItIsKilled) {

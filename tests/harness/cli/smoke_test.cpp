@@ -156,7 +156,7 @@ TEST_F(Smoke, ADivergentStepIsKeptAndRepeatedAlone) {
   const auto up_to_bound = [](nlohmann::json divergence) {
     for (const char* key : {"actual", "sentence"}) {
       const std::string text = divergence.at(key);
-      EXPECT_THAT(text, HasSubstr(" times the bound of meaning")) << key;
+      EXPECT_THAT(text, HasSubstr(" times the float64 tolerance")) << key;
       divergence[key] = text.substr(0, text.find(", ", text.find("differs by")));
     }
     return divergence;

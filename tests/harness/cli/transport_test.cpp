@@ -79,14 +79,14 @@ TEST_F(Carried, InAnotherOrderTheyLieWithinTheBandOfNcclAndOfNobodyElse) {
   const Variables reversed = host({{"LOCKSTEP_HOST_PLUGIN_ADDS", "reversed"}});
   const ProgramEnd band = run("band", reversed);
   EXPECT_EQ(band.code, 0) << band.out << band.err;
-  EXPECT_THAT(band.out, HasSubstr("within the band on 3 real NCCL ranks: 5 steps of each cell"));
+  EXPECT_THAT(band.out, HasSubstr("within tolerance on 3 real NCCL ranks: 5 steps of each cell"));
   EXPECT_THAT(band.out, HasSubstr("NCCL publishes no order of adding"));
   const nlohmann::json c = certification("band");
   EXPECT_EQ(c.at("certify"), "band");
   EXPECT_EQ(c.at("steps"), 5);
   EXPECT_TRUE(c.at("divergence").is_null());
-  EXPECT_THAT(read_text(folder_ / "band/report.html"), HasSubstr("≈ within the band"));
-  EXPECT_THAT(read_text(folder_ / "band/summary.md"), HasSubstr("within the band on 3 real NCCL ranks"));
+  EXPECT_THAT(read_text(folder_ / "band/report.html"), HasSubstr("≈ within tolerance"));
+  EXPECT_THAT(read_text(folder_ / "band/summary.md"), HasSubstr("within tolerance on 3 real NCCL ranks"));
 
   Variables pinned = reversed;
   pinned.insert(pinned.end(), {{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}});

@@ -146,7 +146,7 @@ TEST_F(Verdicts, WhatATwinChoosesIsChosenInTheRunToo) {
     EXPECT_EQ(clean.verdict, VerdictKind::within_envelope) << clean.sentence;
     if (micro_steps == 1) {
       EXPECT_GT(std::ranges::count_if(clean.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; }), 0);
-      EXPECT_NE(clean.sentence.find("rounding alone would choose other candidates"), std::string::npos) << clean.sentence;
+      EXPECT_NE(clean.sentence.find("rounding alone would select other candidates"), std::string::npos) << clean.sentence;
     }
     for (const ForcedStep& step : clean.forced) EXPECT_LT(step.arithmetic_used, 0.5) << "step " << step.step;
   }

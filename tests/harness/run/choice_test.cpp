@@ -33,7 +33,7 @@ TEST(LauncherChoice, TakesEveryNameAndSuggestsTheNearest) {
   EXPECT_THAT(problem_of("local 4"), HasSubstr("local takes no options"));
   EXPECT_THAT(problem_of("external:mpirun {rank_program}"), HasSubstr("lacks {run}"));
   EXPECT_THAT(problem_of("external:mpirun run {run}"), HasSubstr("lacks {rank_program}"));
-  EXPECT_THAT(problem_of("slurm '-N4"), HasSubstr("a quote is left open"));
+  EXPECT_THAT(problem_of("slurm '-N4"), HasSubstr("a quote is not closed"));
 }
 
 TEST(LauncherChoice, PutsTheUsersOptionsWhereTheyBelong) {

@@ -31,24 +31,29 @@ constexpr Range kSeconds{0.05, 86400};
     {"resume." #member, __VA_ARGS__}, [](ResumeConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
-    RESUME(experiment, {}, "", "what is tried", Words::any, Setter::user, experiment_names),
-    RESUME(seed, Range{0, 1e15}, "", "of the toy run's data, weights and draws, and of kills and signals"),
-    RESUME(ranks, Range{1, 64}, "", "of the toy run; of cycles and preemption: the most"),
-    RESUME(stops, Range{1, 10000}, "steps", "stops: the last step at which a run is stopped; the first is 1"),
-    RESUME(after, Range{1, 10000}, "steps", "stops: steps after the resumption that must have the bits of the control"),
-    RESUME(mutants, {}, "", "the mistakes that the experiment plants are tried too"),
-    RESUME(pair_stops, Range{1, 10000}, "steps", "stops: where every two kinds of state are left out together"),
-    RESUME(worlds, Range{1, 64}, "ranks", "reshard: from each of these numbers of ranks to each"),
-    RESUME(cycles, Range{1, 1e7}, "", "cycles: kills in all"),
-    RESUME(kills_of_a_run, Range{1, 1e5}, "", "cycles: kills of a chain of runs, the last of which is let to its end"),
-    RESUME(signals, Range{1, 1e7}, "", "preemption: runs that are told to end at random moments"),
-    RESUME(save_every, Range{1, 10000}, "steps", "cycles, preemption: from one save to the next"),
-    RESUME(keep_last, Range{2, 1000}, "checkpoints", "cycles, preemption: that are kept"),
-    RESUME(steps, Range{1, 100000}, "", "cycles: of a whole run"),
-    RESUME(grace_s, kSeconds, "s", "preemption: from the first signal to the end of the run"),
-    RESUME(deadline_s, kSeconds, "s", "a rank that shows no progress for so long hangs"),
+    RESUME(experiment, {}, "",
+        "what is done to the run: `stops`, stopped at every step, also with a kind of state left out; `reshard`, "
+        "resumed on other numbers of ranks and back; `cycles`, killed and restarted again and again; "
+        "`preemption`, ended by SIGTERM or SIGUSR1", Words::any, Setter::user, experiment_names),
+    RESUME(seed, Range{0, 1e15}, "", "seed of the toy trainer's data, weights and draws, and of kills and signals"),
+    RESUME(ranks, Range{1, 64}, "", "ranks of the run; in `cycles` and `preemption` the largest number"),
+    RESUME(stops, Range{1, 10000}, "steps", "`stops`: the last step at which a run is stopped; the first is 1"),
+    RESUME(after, Range{1, 10000}, "steps", "`stops`: steps after resuming that must have the bits of the control run"),
+    RESUME(mutants, {}, "", "also try the mistakes that the experiment plants"),
+    RESUME(pair_stops, Range{1, 10000}, "steps",
+        "`stops`: steps at which every two kinds of state are left out together; default `[31, 43]`"),
+    RESUME(worlds, Range{1, 64}, "ranks", "`reshard`: numbers of ranks, from each to each; default `[1, 2, 3, 4, 5, 8]`"),
+    RESUME(cycles, Range{1, 1e7}, "", "`cycles`: kills in all"),
+    RESUME(kills_of_a_run, Range{1, 1e5}, "", "`cycles`: kills in a chain of runs, the last of which runs to its end"),
+    RESUME(signals, Range{1, 1e7}, "", "`preemption`: runs that receive a signal at a random moment"),
+    RESUME(save_every, Range{1, 10000}, "steps", "`cycles`, `preemption`: steps from one save to the next"),
+    RESUME(keep_last, Range{2, 1000}, "checkpoints", "`cycles`, `preemption`: checkpoints that are kept"),
+    RESUME(steps, Range{1, 100000}, "", "`cycles`: steps of a whole run"),
+    RESUME(grace_s, kSeconds, "s", "`preemption`: time from the first signal to the end of the run"),
+    RESUME(deadline_s, kSeconds, "s", "a rank that shows no progress for this long is counted as hung"),
     RESUME(sync, {}, "",
-           "cycles, preemption: fsync takes its time; a kill takes nothing that only an fsync would keep"),
+        "`cycles`, `preemption`: fsync reaches the disk and takes its time; a kill cannot show that one is "
+        "missing"),
 };
 #undef RESUME
 

@@ -116,9 +116,8 @@ class KillSearch final : public Search {
 
   std::vector<std::string> notes(const Measurements&) const override {
     return {
-        "A rank that ends in place does nothing from its operation on, its files are closed and its lock is gone; the others "
-        "see at once that it ended. A killed process leaves its pages to the system: what a power loss takes is searched by "
-        "checkpoint_power."};
+        "\"In place\": the rank stops at that operation, its files and lock are released, and the other ranks learn of it at "
+        "once. The pages of a killed process stay with the system; checkpoint_power searches what a power loss takes."};
   }
 
  private:

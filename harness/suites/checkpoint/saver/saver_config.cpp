@@ -18,11 +18,14 @@ constexpr Range kCount{0, 1e9}, kRanks{1, 16};
     {"saver." #member, __VA_ARGS__}, [](SaverConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 const std::array kFields{
-    SAVER(search, {}, "", "what is done to saves"),
-    SAVER(world_sizes, kRanks, "ranks", "numbers of ranks that save"),
-    SAVER(points, kCount, "points", "most points of each scene and number of ranks, evenly spread; 0: all"),
-    SAVER(process_points, kCount, "points", "the same for ranks that are processes of their own; 0: all"),
-    SAVER(planted, {}, "", "also plant the classic mistakes, each of which must be found"),
+    SAVER(search, {}, "", "what saves are subjected to"),
+    SAVER(world_sizes, kRanks, "ranks",
+        "numbers of ranks that save; `schedules` and `corruption` have their own; default `[1, 2, 4, 8]`"),
+    SAVER(points, kCount, "points",
+        "most points of each scene and number of ranks, evenly spread; for `power` most moments of a save, for "
+        "`corruption` most trials of each file and kind; 0: all"),
+    SAVER(process_points, kCount, "points", "for `kill`: most points with ranks that are processes of their own; 0: all"),
+    SAVER(planted, {}, "", "also plant the usual mistakes of savers, each of which must be found"),
 };
 #undef SAVER
 

@@ -29,15 +29,19 @@ std::vector<std::string_view> mistake_names() {
   }
 const std::array kFields{
     TRAINER("matrix", matrix, {}, "", "config whose cell is trained; a relative path starts at this config's folder"),
-    TRAINER("cell", cell, {}, "", "name of the cell; its batch is shared by as many ranks as a trial needs"),
-    TRAINER("points", subject.points, kCount, "operations", "most operations of a save at which each rank is killed; 0: all"),
-    TRAINER("resume_steps", subject.resume_steps, Range{1, 1e5}, "steps", "the run is stopped at each step up to this one"),
-    TRAINER("cycles", subject.cycles, Range{1, 1e6}, "cycles", "random kills and restarts"),
-    TRAINER("signals", subject.signals, Range{1, 1e6}, "signals", "at random moments"),
-    TRAINER("seed", subject.seed, kCount, "", "of the random moments"),
-    TRAINER("mistake", subject.mistake, {}, "", "planted in the saver that is killed, to see it found; empty: none", Words::any,
+    TRAINER("cell", cell, {}, "", "name of the cell; its batch is partitioned among as many real ranks as a trial needs"),
+    TRAINER("points", subject.points, kCount, "operations",
+        "most operations of a save at which each rank is killed, evenly spread; 0: all"),
+    TRAINER("resume_steps", subject.resume_steps, Range{1, 1e5}, "steps",
+        "the run is stopped at each step up to this one, once and twice in a row"),
+    TRAINER("cycles", subject.cycles, Range{1, 1e6}, "cycles", "random kills and restarts of a run of 4 ranks"),
+    TRAINER("signals", subject.signals, Range{1, 1e6}, "signals", "SIGTERM or SIGUSR1 at random moments"),
+    TRAINER("seed", subject.seed, kCount, "", "seed of the random moments"),
+    TRAINER("mistake", subject.mistake, {}, "",
+        "mistake planted in the saver that is killed, to check that it is found: `one_file_name`, all ranks "
+        "write the same file; empty: none", Words::any,
             Setter::user, &mistake_names),
-    TRAINER("deadline_s", deadline_s, kSeconds, "s", "an attempt that takes longer hangs"),
+    TRAINER("deadline_s", deadline_s, kSeconds, "s", "an attempt that takes longer is counted as hung"),
 };
 #undef TRAINER
 
@@ -122,11 +126,11 @@ nlohmann::ordered_json restarts_schema() {
   add_fields(schema, kFields, defaults);
   SchemaJson text;
   text["type"] = "string";
-  schema["properties"]["set"] = list_schema(std::move(text), "key=value, set in the matrix");
+  schema["properties"]["set"] = list_schema(std::move(text), "settings of that config, each `key=value`");
   SchemaJson names = SchemaJson::array();
   for (const std::string_view name : names_of_experiments()) names.push_back(name);
   schema["properties"]["tries"] =
-      list_schema({{"type", "string"}, {"enum", names}}, "what is tried; all, if it is not given");
+      list_schema({{"type", "string"}, {"enum", names}}, "what is tried; default all");
   return schema;
 }
 

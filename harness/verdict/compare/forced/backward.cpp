@@ -33,7 +33,7 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
         differs = true;
         if (!first) {
           first = forced_difference(
-              context, Phase::local_gradients, static_cast<int>(rank), expected.name, "bits",
+              context, Phase::local_gradients, static_cast<int>(rank), expected.name, DivergenceKind::bits,
               fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
               fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
         }
@@ -44,6 +44,17 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
   }
   // If every rank's gradients differ, rounding before them may be the reason, and no rank is named.
   return differing < context.a.ranks.size() ? first : std::nullopt;
+}
+
+/// "head is 8 times the reference (cosine 1.000); ": of the tensor's parameter group; nothing where the reference's gradient is 0.
+std::string factor_of_group(const GradientJudgement& judgement, const std::string& tensor) {
+  const std::string name = parameter_group(tensor);
+  for (const GradientSignature& group : judgement.groups) {
+    if (group.group != name) continue;
+    if (group.ratio == 0 || !std::isfinite(group.ratio)) return "";
+    return fmt::format("{} is {} times the reference (cosine {:.3f}); ", name, short_number(group.ratio), group.cosine);
+  }
+  return "";
 }
 
 /// The tensor that takes most of its band, if any lies outside; with what people read of it.
@@ -57,8 +68,8 @@ std::optional<Difference> worst_outside(ForcedContext& context, const GradientJu
   const NamedTensor* held = find_tensor(context.evidence.cell.gradients, worst.name);
   const bool unknown = phase == Phase::local_gradients || (held && held->may_be_shard);
   return forced_difference(
-      context, phase, unknown ? kRankUnknown : kAllRanks, worst.name, "band", "norm " + exact_number(worst.norm_reference),
-      fmt::format("norm {}{}; {}", exact_number(worst.norm_cell), what, context.band_text(worst.use)));
+      context, phase, unknown ? kRankUnknown : kAllRanks, worst.name, DivergenceKind::band, "norm " + exact_number(worst.norm_reference),
+      fmt::format("norm {}{}; {}{}", exact_number(worst.norm_cell), what, factor_of_group(judgement, worst.name), context.band_text(worst.use)));
 }
 
 bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
@@ -165,7 +176,7 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
 std::optional<Difference> judge_local_forms(const ForcedContext& context) {
   const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
   if (found.rank < 0) return std::nullopt;
-  return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? "shape" : "dtype",
+  return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? DivergenceKind::shape : DivergenceKind::dtype,
               found.expected, found.actual);
 }
 
@@ -182,7 +193,7 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
                                    context.band, context.twins);
   if (!evidence.local.tensors.empty()) context.looked_at(Looked::local_gradients);
   if (!evidence.local.misshapen.empty()) {
-    return forced_difference(context, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(), "shape",
+    return forced_difference(context, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(), DivergenceKind::shape,
                 "the reference's shape", "another shape");
   }
   auto found = worst_outside(context, evidence.local, Phase::local_gradients, " (mean over ranks)");
@@ -206,10 +217,10 @@ std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
   const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
   const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
   return forced_difference(
-      context, Phase::reduced_gradients, -1, worst->name, "reduction",
+      context, Phase::reduced_gradients, -1, worst->name, DivergenceKind::reduction,
       fmt::format("the {} of {} local gradients, norm {}", evidence.cell.reduced_by_sum ? "sum" : "mean",
                   evidence.cell.local.size(), exact_number(norm(find_tensor(means, worst->name)->values))),
-      fmt::format("norm {}; differs by {} times what the rounding of {} terms explains{}",
+      fmt::format("norm {}; the difference is {} times the rounding of {} terms{}",
                   exact_number(norm(find_tensor(evidence.cell.gradients, worst->name)->values)),
                   short_number(worst->used), evidence.cell.local.size(), bucket.empty() ? "" : ", in " + bucket));
 }
@@ -232,7 +243,7 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   if (gap(reference) > kMost) return std::nullopt;
   context.looked_at(Looked::own_norm);
   if (gap(cell) <= kMost) return std::nullopt;
-  return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", "value",
+  return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", DivergenceKind::value,
               "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
 }
 
@@ -242,11 +253,11 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
   if (!judgement.missing.empty()) {
     const std::string& name = judgement.missing.front();
     const bool in_reference = find_tensor(evidence.reference.gradients, name) != nullptr;
-    return forced_difference(context, Phase::reduced_gradients, -1, name, "missing",
+    return forced_difference(context, Phase::reduced_gradients, -1, name, DivergenceKind::missing,
                 in_reference ? "a gradient" : "nothing", in_reference ? "nothing" : "a gradient");
   }
   if (!judgement.misshapen.empty()) {
-    return forced_difference(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), "shape",
+    return forced_difference(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), DivergenceKind::shape,
                 "the reference's shape", "another shape");
   }
   if (!judgement.tensors.empty()) context.looked_at(Looked::reduced_gradients);
@@ -321,7 +332,7 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
   const bool is_told = context.ours || context.reference_facts.clip_norm > 0 || context.cell_facts.clip_norm > 0;
   if (!is_told && may_both_clip(reference, cell)) return std::nullopt;
   const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
-  return forced_difference(context, Phase::applied_gradients, -1, worst.name, "clip",
+  return forced_difference(context, Phase::applied_gradients, -1, worst.name, DivergenceKind::clip,
               fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),
                           exact_number(of_cell * size(cell.gradients))),
               "norm " + exact_number(size(cell.applied)));
@@ -330,7 +341,7 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
 namespace {
 
 /// What rounding may make of a buffer. Where it is a mean of scores it follows their size; else its own, or that of
-/// values around 1, which the means that normalisation keeps are forced_difference of.
+/// values around 1, as the means are that normalisation keeps.
 double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
   const ForcedEvidence& evidence = context.evidence;
   const bool of_scores = context.scores.buffers_are_means && evidence.reference.scores;
@@ -363,7 +374,7 @@ std::optional<Difference> judge_buffers(ForcedContext& context) {
     if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
     context.looked_at(Looked::buffers);
     if (distance(expected.values, actual->values) <= buffer_band(context, expected)) continue;
-    return forced_difference(context, Phase::parameters, -1, expected.name, "band", exact_number(expected.values[0]),
+    return forced_difference(context, Phase::parameters, -1, expected.name, DivergenceKind::band, exact_number(expected.values[0]),
                 exact_number(actual->values[0]));
   }
   return std::nullopt;
@@ -413,11 +424,13 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   }
   if (!worst) worst = stood_still(context, recomputed);
   if (!worst) return std::nullopt;
-  return forced_difference(context, Phase::parameters, -1, worst->name, "update",
+  const bool stood = worst->actual == 0 && !std::isfinite(worst->used);
+  return forced_difference(context, Phase::parameters, -1, worst->name, DivergenceKind::update,
               "a change of norm " + exact_number(worst->expected),
-              fmt::format("a change of norm {}; differs by {} times the rounding from the update that its "
-                          "own gradient gives",
-                          exact_number(worst->actual), short_number(worst->used)));
+              stood ? std::string("a change of norm 0: it did not move, although its gradient is not 0")
+                    : fmt::format("a change of norm {}; the difference from the update that its own gradient gives is {} times the "
+                                  "rounding tolerance",
+                                  exact_number(worst->actual), short_number(worst->used)));
 }
 
 }  // namespace lockstep

@@ -37,7 +37,7 @@ bool all_within(const GradientJudgement& judgement) {
 /// Replicas that part into two, of which nothing tells who is wrong: rank 0's value is what its own gradient gives, or it is not.
 void place_by_update(const EqualStep& step, const StepRules& rules, const ForcedEvidence& evidence, Difference& found) {
   Divergence& told = found.divergence;
-  if (told.kind != "replica" || told.rank != kRankUnknown || !evidence.state || !evidence.reference_state) return;
+  if (told.kind != DivergenceKind::replica || told.rank != kRankUnknown || !evidence.state || !evidence.reference_state) return;
   const Record* record = find_record(step.b.ranks[0], Phase::parameters, told.where);
   if (!record || found.phase != Phase::parameters) return;
   const Holders holders = holders_of(step.b, *record, &step.a);
@@ -55,8 +55,8 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
   const bool fits = *of_cell <= 1;
   const std::vector<int>& wrong = holders.groups[(holders.groups[0].front() == 0) == fits ? 1 : 0];
   told.rank = wrong.front();
-  told.sentence = fmt::format("They part at step {}, {}, {}: replicas differ among themselves: rank 0's {} is {}what its own gradient gives.",
-                              told.step, told.phase, ranks_text(wrong), told.where, fits ? "" : "not ");
+  told.sentence = fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: rank 0's {} {} from its own gradient.",
+                              told.step, told.phase, ranks_text(wrong), told.where, fits ? "follows" : "does not follow");
 }
 
 }  // namespace

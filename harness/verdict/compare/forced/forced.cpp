@@ -120,7 +120,7 @@ class ForcedJudge {
   static StepOfRun twin_step(RunReader& twin, const StepOfRun& step) {
     std::optional<StepOfRun> passed, found = next_with_gradients(twin, passed);
     if (found && found->step == step.step) return *std::move(found);
-    throw TraceError(fmt::format("{}: a float64 twin that lacks forced step {}{}", twin.dir(), step.step,
+    throw TraceError(fmt::format("{}: the float64 twin lacks forced step {}{}", twin.dir(), step.step,
                                  twin.end().empty() ? "" : "; " + twin.end()));
   }
 
@@ -194,8 +194,8 @@ class ForcedJudge {
     if (!first_) return;
     Divergence& told = first_->difference.divergence;
     told.parted = rounds ? "arithmetic" : "meaning";
-    told.sentence += rounds ? " In float64 they agree there: this is arithmetic, not meaning."
-                            : " Computed in float64: this is meaning, not rounding.";
+    told.sentence += rounds ? " In float64 they agree here, so it is rounding or arithmetic, not a different computation."
+                            : " float64 shows the same difference, so it is not rounding.";
   }
 
   std::vector<ForcedValues> repeats_of(const StepOfRun& reference) {
@@ -206,7 +206,7 @@ class ForcedJudge {
         records = next_with_gradients(repeat, passed);
       }
       if (!records || records->step != reference.step) {
-        throw TraceError(fmt::format("{}: a repeat that lacks forced step {}{}", repeat.dir(), reference.step,
+        throw TraceError(fmt::format("{}: the repeat lacks forced step {}{}", repeat.dir(), reference.step,
                                      repeat.end().empty() ? "" : "; " + repeat.end()));
       }
       if (free_) require_repeat_of(reference, *records, repeat.dir());
@@ -219,12 +219,12 @@ class ForcedJudge {
   /// run B does wrong. Throws TraceError.
   static void require_repeat_of(const StepOfRun& reference, const StepOfRun& repeat, const std::string& dir) {
     if (reference.ranks.size() != repeat.ranks.size()) {
-      throw TraceError(fmt::format("{}: no repeat of the reference: it has {}, and the reference {}", dir,
+      throw TraceError(fmt::format("{}: not a repeat of the reference: it has {}, and the reference {}", dir,
                                    counted(static_cast<int64_t>(repeat.ranks.size()), "rank"), reference.ranks.size()));
     }
     if (const auto difference = first_exact_difference(reference, repeat);
         difference && difference->phase != Phase::random) {
-      throw TraceError(fmt::format("{}: no repeat of the reference: {}", dir, difference->divergence.sentence));
+      throw TraceError(fmt::format("{}: not a repeat of the reference: {}", dir, difference->divergence.sentence));
     }
   }
 
@@ -250,12 +250,12 @@ std::string twins_sentence(const Mechanism& result) {
   for (const ForcedStep& step : result.forced) meaning = std::max(meaning, step.meaning_used);
   const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::arithmetic_used);
   const auto otherwise = std::ranges::count_if(result.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; });
-  std::string text = fmt::format("They mean the same: in float64 nothing differs by more than {:.2g} % of its bound at {}. ", 100 * meaning,
-                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"));
-  text += fmt::format("They round alike: {:.2g} % of the bound of rounding is used, at step {}.", 100 * most->arithmetic_used, most->step);
+  std::string text = fmt::format("From the same weights and batch both compute the same gradients ({}; largest float64 difference {:.2g} % of the tolerance). ",
+                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"), 100 * meaning);
+  text += fmt::format("Rounding uses {:.2g} % of its tolerance (step {}).", 100 * most->arithmetic_used, most->step);
   if (otherwise > 0) {
-    text += fmt::format(" At {} of these steps rounding alone would choose other candidates: there as everywhere the run was given those that "
-                        "its twin takes.",
+    text += fmt::format(" At {} of these steps rounding alone would select other candidates; at every step the run was given the candidates "
+                        "of its float64 twin.",
                         otherwise);
   }
   return text;
@@ -267,25 +267,25 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
                        [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
   std::string text = result.twins
                          ? twins_sentence(result)
-                         : fmt::format("Within the {} at {}: {:.2g} % of it used, most by {} at step {}.",
-                                       exact > 0              ? "bound of exactness"
-                                       : result.band_measured ? "measured floating-point band"
-                                                              : "rounding bound (bound, not measured)",
+                         : fmt::format("Gradients agree within the {} at {}: {:.2g} % of it is used, most by {} at step {}.",
+                                       exact > 0              ? "exact tolerance"
+                                       : result.band_measured ? "measured rounding tolerance"
+                                                              : "estimated rounding tolerance (not measured)",
                                        counted(static_cast<int64_t>(result.forced.size()), "forced step"),
                                        100 * result.band_used, most->worst_tensor, most->step);
   text += fmt::format(" Compared there: {}.", compared_there.empty() ? "nothing" : compared_there);
   const std::string exactly = free.looked_at.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                                     Looked::own_collectives, Looked::replicas}, free.compared);
-  if (!exactly.empty()) text += fmt::format(" Over {} agree exactly: {}.", counted(free.compared, "step"), exactly);
-  if (free.reordered >= 0) text += fmt::format(" Rows stand in another order from step {} on.", free.reordered);
+  if (!exactly.empty()) text += fmt::format(" Equal bit for bit over {}: {}.", counted(free.compared, "step"), exactly);
+  if (free.reordered >= 0) text += fmt::format(" From step {} on the rows are in another order.", free.reordered);
   text += free.evaluations.words();
   const auto bits_text = [&](const Divergence& bits, const char* how) {
-    text += fmt::format(" Bits of the free runs first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
+    text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
   };
   if (free.bits) {
     bits_text(free.bits->difference.divergence, free.bits->difference.relative <= rounding_bound(0)
                                                     ? "by no more than rounding"
-                                                    : "by how much their hashes do not tell");
+                                                    : "by an unknown amount: only hashes were recorded");
   } else if (free.zeros) {
     bits_text(*free.zeros, "in signs of zeros alone");
   }
@@ -312,7 +312,7 @@ std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, co
     first->forced = evidence;
     // Which of the replicas are wrong the forced run may show, whose values are whole.
     const auto same_replicas = [&](const Divergence& x, const Divergence& y) {
-      return x.kind == "replica" && y.kind == "replica" && x.step == y.step && x.where == y.where;
+      return x.kind == DivergenceKind::replica && y.kind == DivergenceKind::replica && x.step == y.step && x.where == y.where;
     };
     Divergence& told = first->difference.divergence;
     if (told.rank == kRankUnknown && same_replicas(told, forced_one.divergence)) told = forced_one.divergence;

@@ -23,13 +23,13 @@ bool ForcedContext::outside(const std::string& where, const BandUse& use) {
 }
 
 std::string ForcedContext::band_text(const BandUse& use) const {
-  const char* what = "band";
+  const char* what = "measured tolerance";
   if (twins) {
-    what = twins->question() == TwinQuestion::meaning ? "bound of meaning" : "bound of rounding";
+    what = twins->question() == TwinQuestion::meaning ? "float64 tolerance" : "rounding tolerance";
   } else if (band.exact > 0) {
-    what = "bound of exactness";
+    what = "exact tolerance";
   } else if (repeats.empty()) {
-    what = "bound (not measured)";
+    what = "estimated tolerance";
   }
   return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference),
                      short_number(use.used()), what, short_number(use.band));
@@ -51,13 +51,13 @@ Difference forced_difference(const ForcedContext& context, Phase phase, const Di
   if (context.world_size() == 1 && told.rank == kRankUnknown) found.divergence.rank = kAllRanks;
   found.divergence.step = context.b.step;
   found.divergence.phase = name_of(phase);
-  found.divergence.sentence = fmt::format("They part at step {}, {}, {}: {}: {}.", context.b.step,
+  found.divergence.sentence = fmt::format("They first differ at step {}, {}, {}: {}: {}.", context.b.step,
                                           name_of(phase), rank_text(told.rank, context.world_size()),
                                           told.where, expected_found(told.expected, told.actual));
   return found;
 }
 
-Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, const std::string& kind,
+Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, DivergenceKind kind,
                              const std::string& expected, const std::string& actual) {
   return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
 }
@@ -79,7 +79,7 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   // A loss is the mean of all ranks', and which of them is wrong it does not tell; the norm is alike on all.
   const int rank = phase == Phase::loss ? kRankUnknown : kAllRanks;
   if (!expected || !actual) {
-    return forced_difference(context, phase, rank, where, "missing", expected ? exact_number(*expected) : "nothing",
+    return forced_difference(context, phase, rank, where, DivergenceKind::missing, expected ? exact_number(*expected) : "nothing",
                 actual ? exact_number(*actual) : "nothing");
   }
   double repeated = 0;
@@ -92,7 +92,7 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   if (phase == Phase::loss) context.evidence.loss_band = use.band;
   context.looked_at(phase == Phase::loss ? Looked::loss : Looked::gradient_norm);
   if (!context.outside(where, use)) return std::nullopt;
-  return forced_difference(context, phase, rank, where, "band", exact_number(*expected),
+  return forced_difference(context, phase, rank, where, DivergenceKind::band, exact_number(*expected),
               exact_number(*actual) + "; " + context.band_text(use));
 }
 
@@ -133,7 +133,7 @@ void place_by_rows(const ForcedContext& context, Difference& found) {
   found = forced_difference(context, found.phase, found.divergence);
   found.divergence.sample = actual[worst].id;
   found.divergence.sentence.pop_back();
-  found.divergence.sentence += fmt::format(", most by sample {}, which rank {} had: {}.", actual[worst].id, actual[worst].rank,
+  found.divergence.sentence += fmt::format(", most for sample {} on rank {}: {}.", actual[worst].id, actual[worst].rank,
                                            expected_found(exact_number(expected[worst].loss), exact_number(actual[worst].loss)));
 }
 
@@ -150,14 +150,14 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   if (context.free && (!a.scores || !b.scores)) return std::nullopt;
   if (!a.scores || !b.scores) {
     const std::string there = record + " with row and column ids";
-    return forced_difference(context, Phase::energies, -1, record, "missing", a.scores ? there : "nothing",
+    return forced_difference(context, Phase::energies, -1, record, DivergenceKind::missing, a.scores ? there : "nothing",
                 b.scores ? there : "nothing");
   }
   const ScoreDifference found = score_difference(*a.scores, *b.scores);
   if (found.missing_rows > 0) {
-    return forced_difference(context, Phase::energies, kRankUnknown, record, "missing",
+    return forced_difference(context, Phase::energies, kRankUnknown, record, DivergenceKind::missing,
                 counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
-                counted(found.missing_rows, "row") + " missing");
+                fmt::format("{} ({} missing)", counted(static_cast<int64_t>(a.scores->rows.size()) - found.missing_rows, "row"), found.missing_rows));
   }
   const int world_size = context.world_size();
   if (found.missing_columns + found.extra_columns > 0) {
@@ -166,7 +166,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
       return columns_difference(context.scores, context.b.step, found.expected_columns, found.actual_columns,
                                 rank, world_size);
     }
-    return forced_difference(context, Phase::energies, rank, record, "missing",
+    return forced_difference(context, Phase::energies, rank, record, DivergenceKind::missing,
                 fmt::format("the reference's {}s", column),
                 counted(found.missing_columns, "other " + column) + " a row");
   }
@@ -183,7 +183,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   if (!context.outside(record, use)) return std::nullopt;
   return forced_difference(context, Phase::energies, found.rank,
               fmt::format("{}, {} {}, {}", record, context.scores.row, found.row_id, column_words(context.scores, found.column_id)),
-              "band",
+              DivergenceKind::band,
               exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
 }
 

@@ -68,9 +68,9 @@ Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_s
   found.phase = drift.phase;
   found.relative = std::numeric_limits<double>::infinity();
   found.divergence = {step,      name_of(drift.phase), drift.rank,   drift.name,
-                      "replica", drift.expected,       drift.actual, ""};
+                      DivergenceKind::replica, drift.expected,       drift.actual, ""};
   found.divergence.sentence =
-      fmt::format("They part at step {}, {}, {}: replicas differ among themselves: {}.", step,
+      fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: {}.", step,
                   name_of(drift.phase), rank_text(drift.rank, world_size), drift.sentence);
   return found;
 }
@@ -100,7 +100,7 @@ NotFinite not_finite(const StepOfRun& step, Phase phase, const std::string& name
 }
 
 std::string not_finite_text(const NotFinite& found) {
-  return found.count == 0 ? "finite values alone" : counted(static_cast<int64_t>(found.count), "value") + " not finite";
+  return found.count == 0 ? "finite values only" : counted(static_cast<int64_t>(found.count), "value") + " not finite";
 }
 
 }  // namespace
@@ -114,7 +114,7 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
     for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
       if (!std::isfinite(find_record(b.ranks[rank], Phase::loss, "loss")->value)) losses.ranks.push_back(static_cast<int>(rank));
     }
-    first = difference_at(a.step, Phase::loss, losses.place(world_size), "loss (mean over ranks)", "value", exact_number(*expected),
+    first = difference_at(a.step, Phase::loss, losses.place(world_size), "loss (mean over ranks)", DivergenceKind::value, exact_number(*expected),
                           exact_number(*actual), world_size);
   }
   for (const Phase phase : {Phase::energies, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
@@ -122,7 +122,7 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
       if (!record->has_stats) continue;
       const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);
       if ((own.count == 0) == (other.count == 0)) continue;
-      keep_earlier(first, difference_at(a.step, phase, other.place(world_size), record->name, "value", not_finite_text(own),
+      keep_earlier(first, difference_at(a.step, phase, other.place(world_size), record->name, DivergenceKind::value, not_finite_text(own),
                                         not_finite_text(other), world_size));
       break;
     }
@@ -141,7 +141,7 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
     const auto text = [](const Record& each) {
       return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
     };
-    return difference_at(a.step, Phase::parameters, kAllRanks, record->name, "bits", text(*record), text(*other),
+    return difference_at(a.step, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, text(*record), text(*other),
                          static_cast<int>(b.ranks.size()));
   }
   return std::nullopt;
@@ -160,7 +160,7 @@ std::optional<double> updates_after(const StepOfRun& step) {
 std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepOfRun& b) {
   const std::optional<double> expected = updates_after(a), actual = updates_after(b);
   if (!expected || !actual || *expected == *actual) return std::nullopt;
-  return difference_at(a.step, Phase::optimizer_state, kAllRanks, "updates", "value", exact_number(*expected), exact_number(*actual),
+  return difference_at(a.step, Phase::optimizer_state, kAllRanks, "updates", DivergenceKind::value, exact_number(*expected), exact_number(*actual),
                        static_cast<int>(b.ranks.size()));
 }
 

@@ -47,7 +47,7 @@ std::optional<Difference> judge_moments(ForcedContext& context) {
     const BandUse use{distance(expected.values, actual->values), *band};
     if (!context.outside(expected.name, use) || use.used() <= most) continue;
     most = use.used();
-    worst = forced_difference(context, Phase::optimizer_state, -1, expected.name, "band", "norm " + exact_number(norm(expected.values)),
+    worst = forced_difference(context, Phase::optimizer_state, -1, expected.name, DivergenceKind::band, "norm " + exact_number(norm(expected.values)),
                               fmt::format("norm {}; {}", exact_number(norm(actual->values)), context.band_text(use)));
   }
   return worst;

@@ -47,7 +47,7 @@ struct ForcedContext {
 
 /// A difference of the context's step with its sentence.
 Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
-Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, const std::string& kind,
+Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, DivergenceKind kind,
                              const std::string& expected, const std::string& actual);
 
 /// A trainer whose ranks' losses are their shares of the whole adds gradients up. It is told from one that forgot to

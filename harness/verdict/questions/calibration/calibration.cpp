@@ -229,7 +229,7 @@ class Calibrator {
       const Truth& truth = truths[t];
       const Tally& tally = sequential_[t];
       const std::string design =
-          fmt::format("looks at {} to {} pairs, sd {:g} margins", in_.looks.first, in_.looks.most, truth.sd);
+          fmt::format("interim analyses at {} to {} pairs, sd {:g} margins", in_.looks.first, in_.looks.most, truth.sd);
       if (truth.difference == 0) {
         out_.rates.push_back(rate(design + ": equivalent at 0", tally.equivalent, draws));
         continue;
@@ -351,7 +351,7 @@ std::string shapes_in_words(const Calibration& calibration) {
       const bool by_t = rate.test == OutcomeTest::t;
       const std::string unwarned =
           by_t ? fmt::format("; {} without a warning of skewness", percent(rate.unwarned)) : "";
-      broken += fmt::format("{} {} called equivalent up to {} ({} with looks{}) where {}", broken.empty() ? "" : ",",
+      broken += fmt::format("{} {} called equivalent up to {} ({} with interim analyses{}) where {}", broken.empty() ? "" : ",",
                             by_t ? "t" : "the sign test", percent(rate.equivalent), percent(rate.looks), unwarned,
                             rate.shape == "log-normal" ? "differences are log-normal" : rate.shape);
     }
@@ -359,13 +359,13 @@ std::string shapes_in_words(const Calibration& calibration) {
   std::string text;
   if (has_promise) {
     text += fmt::format(
-        " The sign test promises the same of any shape whose median is the margin: there at most {} are called "
+        " The sign test states the same rate for any shape whose median is the margin: there at most {} are called "
         "equivalent.",
         percent(kept));
   }
   if (!broken.empty()) {
     text += fmt::format(
-        " Neither test promises anything of the mean of other shapes: with the mean at the margin{}.", broken);
+        " Neither test states a rate for the mean of other shapes: with the mean at the margin{}.", broken);
   }
   return text;
 }
@@ -385,11 +385,10 @@ std::string calibration_sentence(const Calibration& calibration) {
         "{}power with {} pairs, sd {:g} and difference {:g} margins: {:.4f}, where theory says {:.4f}",
         text.empty() ? "" : "; ", point.n, point.sd, point.true_difference, point.measured, point.theory);
   }
-  if (!text.empty()) return "The tests do not keep their promises: " + text + "." + shapes_in_words(calibration);
+  if (!text.empty()) return "The tests do not meet their stated rates: " + text + "." + shapes_in_words(calibration);
   text = fmt::format(
-      "The tests keep their promises where they make them: of normal differences whose true mean is the margin at "
-      "most {:.2f} % are "
-      "called equivalent, where {:g} % may be (no rate's interval lies above)",
+      "The tests meet their stated rates: of normal differences whose true mean is the margin at most {:.2f} % are "
+      "called equivalent, and {:g} % is allowed (no rate's interval lies above it)",
       100 * calibration.worst_equivalent, 100 * calibration.equivalent_allowed);
   if (calibration.pool_runs > 0) {
     text += fmt::format("; {} real runs scatter with a standard deviation of {:.3g} around {:.3g}",

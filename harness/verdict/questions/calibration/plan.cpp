@@ -22,10 +22,9 @@ namespace {
   }
 const std::array kFields{
     MatrixField CALIBRATION(draws, Range{100, 1e8}, "draws", "synthetic comparisons of each kind"),
-    MatrixField CALIBRATION(comparisons, Range{20, 1e6}, "comparisons",
-                            "comparisons drawn from the pool of runs"),
-    MatrixField CALIBRATION(pairs, Range{2, 1000}, "pairs", "of each comparison"),
-    MatrixField CALIBRATION(draw_seed, ranges::kSeed, "", "seed of all draws"),
+    MatrixField CALIBRATION(comparisons, Range{20, 1e6}, "comparisons", "comparisons drawn from the pool of runs"),
+    MatrixField CALIBRATION(pairs, Range{2, 1000}, "pairs", "pairs of each of these comparisons"),
+    MatrixField CALIBRATION(draw_seed, ranges::kSeed, "", "seed of everything that is drawn"),
 };
 #undef CALIBRATION
 

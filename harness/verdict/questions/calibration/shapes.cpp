@@ -76,7 +76,7 @@ std::string ShapeTrial::design(const SeedsAuto& looks) const {
                                                     : ", mean at the margin";
   return fmt::format("{}, {}{}",
                      pairs > 0 ? fmt::format("{} pairs", pairs)
-                               : fmt::format("looks at {} to {} pairs", looks.first, looks.most),
+                               : fmt::format("interim analyses at {} to {} pairs", looks.first, looks.most),
                      shape_words(), middle);
 }
 

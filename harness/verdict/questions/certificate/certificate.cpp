@@ -46,7 +46,7 @@ Worst worst_of(const std::vector<ForcedStep>& steps) {
 
 Divergence parted(int64_t step, const std::string& phase, const std::string& where,
                   const std::string& expected, const std::string& actual) {
-  Divergence found{step, phase, -1, where, "band", expected, actual, ""};
+  Divergence found{step, phase, -1, where, DivergenceKind::band, expected, actual, ""};
   found.sentence = fmt::format("step {}, {}: {}: {}", step, phase, where, expected_found(expected, actual));
   return found;
 }

@@ -16,7 +16,7 @@ void finish(MatrixSource& source, Problems& problems) {
   constexpr double kExact = 1e-12;
   if (source.reference_given) {
     problems.add(source.place_of("reference"),
-                 "the question of certificate derives the reference of each cell: leave it out");
+                 "the question certificate derives the reference of each cell: remove it");
   }
   const auto is_given = [&source](std::string_view key) { return source.places.contains(key); };
   RunConfig& base = source.base;
@@ -30,7 +30,7 @@ void finish(MatrixSource& source, Problems& problems) {
 void check(const MatrixSource& source, const std::vector<Cell>&, Problems& problems) {
   if (source.matrix.seeds.size() > 1) {
     problems.add(source.place_of("seeds"),
-                 "a certificate uses one seed: further seeds would show nothing new");
+                 "a certificate takes one seed");
   }
   if (source.matrix.forced_steps.empty()) {
     problems.add(source.place_of("forced_steps"),

@@ -39,7 +39,7 @@ const std::string& first_dir(const ArmEvidence& arm) {
 }  // namespace
 
 void judge_certified(const Condition& condition, const ArmEvidence& arm, ConditionResult& result) {
-  result.text = fmt::format("real ranks of {} give the bits of emulated ones over {} or more", condition.cell,
+  result.text = fmt::format("real ranks of {} give the same bits as emulated ranks over {} or more", condition.cell,
                             counted(condition.step, "step"));
   const Certification& certification = arm.cell->certification;
   if (!certification.wanted) throw Undecided("it has no real prefix");
@@ -51,7 +51,7 @@ void judge_certified(const Condition& condition, const ArmEvidence& arm, Conditi
   }
   if (certification.certify == kByBand) {
     result.value = 0;
-    result.figures = fmt::format("bits part; {} within the band", counted(certification.steps, "step"));
+    result.figures = fmt::format("bits differ; {} within tolerance", counted(certification.steps, "step"));
     result.state = state_of(false);
     return;
   }
@@ -69,7 +69,7 @@ void judge_suite(const Condition& condition, const std::string& path, ConditionR
   const FileText file = read_file(path);
   if (!file) throw Undecided(fmt::format("{} {}: run its config first", path, file.problem));
   const Results results = results_from_json(file.text, path);
-  if (!results.suite) throw Undecided(path + " is of no suite");
+  if (!results.suite) throw Undecided(path + " is not from a suite");
   int64_t cases = 0, faults = 0, undecided = 0, planted = 0, so = 0;
   for (const SuiteCount& count : results.suite->table) {
     if (!condition.failure.empty() && count.failure != condition.failure) continue;
@@ -80,7 +80,7 @@ void judge_suite(const Condition& condition, const std::string& path, ConditionR
     if (count.verdict == CaseVerdict::undecided) undecided += count.cases;
     if (count.verdict == CaseVerdict::planted) planted += count.cases;
   }
-  if (cases == 0) throw Undecided(fmt::format("{} holds no such case", path));
+  if (cases == 0) throw Undecided(fmt::format("{} has no such case", path));
   result.value = static_cast<double>(faults);
   result.figures = fmt::format("{} of {} wrong, {} undecided", faults, counted(cases, "case"), undecided);
   if (!condition.outcome.empty()) result.figures += fmt::format(", {} so", so);
@@ -116,10 +116,10 @@ std::string lacking(const fs::path& run, const RankResult& of_rank, const Condit
 }  // namespace
 
 void judge_written(const Condition& condition, const std::string& path, ConditionResult& result) {
-  result.text = fmt::format("each rank of the runs of {} leaves {}{}", condition.cell, fmt::join(condition.is, ", "),
+  result.text = fmt::format("each rank of the runs of {} writes {}{}", condition.cell, fmt::join(condition.is, ", "),
                             condition.metric.empty() ? "" : fmt::format(", and the first one {}", condition.metric));
   const fs::path runs = fs::path(path).parent_path() / "runs";
-  if (!fs::is_directory(runs)) throw Undecided(fmt::format("{} is not there: run its config first", runs.string()));
+  if (!fs::is_directory(runs)) throw Undecided(fmt::format("{} does not exist: run its config first", runs.string()));
   int64_t finished = 0, ranks = 0;
   for (const fs::directory_entry& run : fs::directory_iterator(runs)) {
     if (!fs::exists(run.path() / "done")) continue;
@@ -177,7 +177,7 @@ void judge_draws(const Condition& condition, const ArmEvidence& arm, ConditionRe
       runs.push_back(read_draws(dir, arm.world_size));
       seeds.push_back(seed);
     }
-    if (runs.size() < 2) throw Undecided("there is one seed, and no other to compare it with");
+    if (runs.size() < 2) throw Undecided("there is only one seed, and no other to compare it with");
     add_answer(runs_draw_apart(runs, seeds), result);
   }
 }
@@ -188,7 +188,7 @@ void judge_first(const Condition& condition, const ArmEvidence& arm, ConditionRe
   if (condition.rank >= -1) asked.push_back(fmt::format("on rank {}", condition.rank));
   if (!condition.where.empty()) asked.push_back("in " + condition.where);
   if (!condition.cause.empty()) asked.push_back("as " + condition.cause);
-  result.text = fmt::format("what goes wrong in {} is found {}", condition.cell, fmt::join(asked, ", "));
+  result.text = fmt::format("the fault in {} is found {}", condition.cell, fmt::join(asked, ", "));
   const CellResult& cell = *arm.cell;
   const Divergence* first =
       cell.mechanism && cell.mechanism->first_divergence ? &*cell.mechanism->first_divergence : nullptr;
@@ -233,7 +233,7 @@ void judge_timing(const Condition& condition, const Timing* timing, ConditionRes
   result.figures = fmt::format("{:.2f} with {} on {}", result.value, counted(row->layout.world_size, "rank"),
                                counted(timing->cores, "core"));
   if (row->crowded) {
-    result.figures += ": ranks share cores, so it says nothing of ranks that do not";
+    result.figures += ": ranks share cores, so it does not apply to ranks that do not";
     result.state = ClaimState::not_testable;
     return;
   }

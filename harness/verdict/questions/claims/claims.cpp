@@ -129,7 +129,7 @@ class ClaimJudge {
 
   const ArmEvidence& judged(const Condition& condition, ConditionResult& result) const {
     const ArmEvidence& own = arm(condition.cell, result);
-    if (!own.cell) throw Undecided(condition.cell + " is a reference: it is not judged");
+    if (!own.cell) throw Undecided(condition.cell + " is a reference and is not judged");
     return own;
   }
 
@@ -302,7 +302,7 @@ class ClaimJudge {
   }
 
   void mechanism(const Condition& condition, ConditionResult& result) const {
-    result.text = fmt::format("{} computes what {} computes: {}", condition.cell, other_of(condition),
+    result.text = fmt::format("{} computes the same as {}: {}", condition.cell, other_of(condition),
                               fmt::join(condition.is, " or "));
     const ArmEvidence& own = arm(condition.cell, result);
     if (!own.cell || !own.cell->mechanism) throw Undecided(condition.cell + " was not compared");

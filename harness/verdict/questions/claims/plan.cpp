@@ -44,7 +44,7 @@ SchemaJson claims_schema() {
   claim["properties"]["shows"] = {{"type", "array"}, {"items", {{"type", "string"}}}};
   claim["properties"]["conditions"] = {{"type", "array"}, {"items", condition_schema()}, {"minItems", 1}};
   claim["required"] = {"id", "told"};
-  return list_schema(std::move(claim), "what people were told; a claim holds if all its conditions are true");
+  return list_schema(std::move(claim), "claims about training; each holds if all its conditions are true");
 }
 
 const std::array kKeys{QuestionKey{

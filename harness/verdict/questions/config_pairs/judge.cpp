@@ -133,8 +133,8 @@ std::vector<std::string> whole_summary(const Results& results) {
       fmt::format("Of {} of configs whose key changes training, {} are found and {} named by their key.", counted(counts.acts, "pair"),
                   counts.found, counts.named),
       fmt::format("Of {} whose key changes nothing beyond rounding, {} raise no alarm.", counted(counts.idle, "pair"), counts.silent)};
-  for (std::size_t i = 0; i < std::min(wrong.size(), kMostNamed); ++i) all.push_back(wrong[i] + " came out otherwise.");
-  if (wrong.size() > kMostNamed) all.push_back(fmt::format("{} more came out otherwise.", wrong.size() - kMostNamed));
+  for (std::size_t i = 0; i < std::min(wrong.size(), kMostNamed); ++i) all.push_back(wrong[i] + " has another result.");
+  if (wrong.size() > kMostNamed) all.push_back(fmt::format("{} more have another result.", wrong.size() - kMostNamed));
   return all;
 }
 

@@ -33,7 +33,8 @@ void read_on(const Entry& entry, MatrixSource& source, Problems& problems) {
 SchemaJson on_schema() {
   return {{"type", "array"},
           {"items", {{"type", "string"}}},
-          {"description", "further bases of the pairs: settings of both sides, key=value with spaces between"}};
+          {"description", "further bases of the pairs: settings of both sides (`optimizer=sgd momentum=0.9`), for keys that "
+              "act only beside others"}};
 }
 
 const std::array kKeys{QuestionKey{.key = "config_pairs.on", .read = &read_on, .schema = &on_schema, .settable = true}};

@@ -38,7 +38,7 @@ int detector_of(const Mechanism& mechanism) {
   if (phase == "loss") return loss;
   if (phase == "local gradients") return local;
   if (phase == "reduced gradients" || phase == "gradient norm") return reduced;
-  const bool one_rank = mechanism.first_divergence->rank >= 0 || mechanism.first_divergence->kind == "replica";
+  const bool one_rank = mechanism.first_divergence->rank >= 0 || mechanism.first_divergence->kind == DivergenceKind::replica;
   if (mechanism.cause && mechanism.cause->code != "unexplained") {
     return speaks_of_replicas(mechanism.cause->code) ? replicas : update;
   }
@@ -363,7 +363,7 @@ std::vector<std::string> detection_sentences(const Detection& detection) {
       text += fmt::format(", where {:.0f} % are required", 100 * rate.asked);
   }
   std::vector<std::string> sentences;
-  if (!text.empty()) sentences = {"The detectors fall short: " + text + "."};
+  if (!text.empty()) sentences = {"The detectors do not meet their limits: " + text + "."};
   const DetectionRow all = total_of(detection.rows);
   if (text.empty()) {
     sentences = {fmt::format(

@@ -26,14 +26,14 @@ constexpr Layout kReferenceLayout{1, 24};
     }                                                                        \
   }
 const std::array kFields{
-    MatrixField DETECTION(pairs, Range{0, 10000}, "trials",
-                          "trials of a detection matrix with two mutants at once"),
-    MatrixField DETECTION(clean, Range{0, 100000}, "trials", "trials of a detection matrix without a mutant"),
+    MatrixField DETECTION(pairs, Range{0, 10000}, "trials", "trials with two faults at once"),
+    MatrixField DETECTION(clean, Range{0, 100000}, "trials", "trials without a fault"),
     MatrixField DETECTION(exact, Range{}, "",
-                          "each mutant's trials again as free runs in exact arithmetic, 8x3 against 1x24"),
+        "each mutant's trials again as free runs in exact arithmetic, 8x3 against 1x24, in a column of their "
+        "own; mutants that cannot act there are left out"),
     MatrixField DETECTION(steps, Range{2, 1000}, "steps",
-                          "length of a detection matrix's runs; clean ones have 1 to so many"),
-    MatrixField DETECTION(draw_seed, ranges::kSeed, "", "seed of all of a detection matrix's draws"),
+        "length of a run; trials without a fault have 1 to this many steps"),
+    MatrixField DETECTION(draw_seed, ranges::kSeed, "", "seed of everything that is drawn"),
 };
 #undef DETECTION
 
@@ -42,7 +42,7 @@ SchemaJson mutants_schema() {
   for (const MutantEntry& entry : mutant_entries()) mutant["enum"].push_back(std::string(entry.name));
   const SchemaJson all{{"type", "string"}, {"enum", {"all"}}};
   return {{"anyOf", {all, {{"type", "array"}, {"items", mutant}, {"minItems", 1}, {"uniqueItems", true}}}},
-          {"description", "mutants of a detection matrix, planted one at a time"}};
+          {"description", "faults that are planted, one at a time; `all`: those that can act in the trainer; default `all`"}};
 }
 
 const std::array kKeys{

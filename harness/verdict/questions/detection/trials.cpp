@@ -147,7 +147,7 @@ class Expansion {
     const bool beyond = source_.base.arithmetic == Arithmetic::exact && !entry.beyond_exact.empty();
     if (beyond && is_named) {
       problems_.add(source_.place_of("detection.mutants"),
-                    fmt::format("mutant {} is out of reach of arithmetic exact: {}", entry.name, entry.beyond_exact));
+                    fmt::format("mutant {} does not work with arithmetic: exact: {}", entry.name, entry.beyond_exact));
     }
     if (beyond) return false;
     const std::string_view lacking = of_another ? std::string_view() : lacking_key(entry, trainer);
@@ -340,7 +340,7 @@ class Expansion {
       }
       return true;
     }
-    problems_.add(place(), "no two mutants fit together: name more of them, or set detection.pairs to 0");
+    problems_.add(place(), "no two mutants can be combined: name more of them, or set detection.pairs to 0");
     return false;
   }
 
@@ -376,7 +376,7 @@ class Expansion {
 std::string left_out_words(const std::vector<LeftOutMutant>& left_out) {
   std::string text;
   for (const LeftOutMutant& each : left_out) {
-    text += fmt::format("{}{} ({})", text.empty() ? "left out, for they cannot act here: " : "; ", each.mutant, each.reason);
+    text += fmt::format("{}{} ({})", text.empty() ? "left out because they cannot act here: " : "; ", each.mutant, each.reason);
   }
   return text;
 }

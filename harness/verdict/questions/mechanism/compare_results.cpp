@@ -42,12 +42,12 @@ class ResultComparison {
       if (other == cell.metrics.end()) continue;
       ++metrics_;
       if (!same_bits(value, other->second)) {
-        differs({reference.steps_done, name_of(Phase::evaluation), rank, name, "bits",
+        differs({reference.steps_done, name_of(Phase::evaluation), rank, name, DivergenceKind::bits,
                  fmt::format("{:.17g}", value), fmt::format("{:.17g}", other->second), ""});
       }
     }
     if (reference.parameters_hash != cell.parameters_hash) {
-      differs({reference.steps_done, name_of(Phase::parameters), rank, "final parameters", "bits",
+      differs({reference.steps_done, name_of(Phase::parameters), rank, "final parameters", DivergenceKind::bits,
                reference.parameters_hash, cell.parameters_hash, ""});
     }
   }
@@ -82,7 +82,7 @@ class ResultComparison {
       if (at == expected.end()) continue;
       ++values_;
       if (same_bits(at->second, cell.values[i])) continue;
-      differs({at->first, name_of(phase_of(name)), rank, name, "bits", fmt::format("{:.17g}", at->second),
+      differs({at->first, name_of(phase_of(name)), rank, name, DivergenceKind::bits, fmt::format("{:.17g}", at->second),
                fmt::format("{:.17g}", cell.values[i]), ""});
     }
   }

@@ -54,7 +54,7 @@ TEST(Session, IsRefusedWhereThereIsNone) {
   const TemporaryFolder folder;
   EXPECT_THAT(problem_of(folder.path()), HasSubstr("`lockstep run --detach` and `--launcher slurm` write it"));
   std::ofstream(session_file(folder.path())) << "[1, 2]\n";
-  EXPECT_THAT(problem_of(folder.path()), HasSubstr("is no session"));
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("is not a session file"));
 }
 
 TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {

@@ -137,7 +137,7 @@ TEST_F(Declared, OfADamagedRecordIsNotKnownAndSaid) {
   }
   std::vector<std::string> said;
   note_declared(plan(), folder_.path(), [&said](const std::string& line) { said.push_back(line); });
-  EXPECT_THAT(said, ElementsAre(AllOf(HasSubstr("declared.json: "), HasSubstr("is not known of the runs"))));
+  EXPECT_THAT(said, ElementsAre(AllOf(HasSubstr("declared.json: "), HasSubstr("for the runs here it is unknown when"))));
   EXPECT_EQ(found().before + found().changed, 0) << "the runs lie there, and nobody knows since when";
 }
 

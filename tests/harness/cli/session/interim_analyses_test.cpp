@@ -120,7 +120,7 @@ TEST_F(InterimAnalyses, AddSeedsToTheUndecidedAlone) {
   EXPECT_EQ(report.finished, 20);
   EXPECT_EQ(report.reused, 0) << "what this call ran is not reused";
   ASSERT_EQ(said_.size(), 2u);
-  EXPECT_THAT(said_[0], HasSubstr("look 1 of 4: 2 cells undecided, which now get 4 seeds"));
+  EXPECT_THAT(said_[0], HasSubstr("interim analysis 1 of 4: 2 cells undecided, which now get 4 seeds"));
 }
 
 TEST_F(InterimAnalyses, AnotherCallTakesTheSameLooksFromFinishedRuns) {
@@ -227,7 +227,7 @@ TEST_F(InterimAnalyses, PassOverAFileThatCannotBeUnderstoodAndNameIt) {
     EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
     ASSERT_FALSE(said_.empty()) << wrong.substr(0, 60);
     EXPECT_THAT(said_.front(), HasSubstr(folder_ / "looks.json: "));
-    EXPECT_THAT(said_.front(), HasSubstr("it is ignored, and the budget starts now"));
+    EXPECT_THAT(said_.front(), HasSubstr("it is ignored, and the time budget starts now"));
     EXPECT_THAT(read_text(folder_ / "looks.json"), HasSubstr("schema_version")) << "and written anew";
   }
 }

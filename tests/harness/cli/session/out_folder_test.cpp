@@ -123,7 +123,7 @@ TEST(OutFolder, WritesTheResultsBeforeAnyDrawing) {
   EXPECT_THAT(made,
               testing::ElementsAre(folder / "results.json", folder / "report.html", folder / "report.txt"));
   ASSERT_THAT(problems, testing::SizeIs(1));
-  EXPECT_THAT(problems[0], HasSubstr("could not be made, an internal error: unknown report format"));
+  EXPECT_THAT(problems[0], HasSubstr("could not be written, internal error: unknown report format"));
 }
 
 // One damaged snapshot is no reason to lose what everything else said.
@@ -153,7 +153,7 @@ TEST(OutFolder, KeepsTheOtherStepsIfOneCannotBeKept) {
   }
   const std::vector<std::string> problems = out.write_replays(plan, results);
   ASSERT_THAT(problems, testing::SizeIs(1));
-  EXPECT_THAT(problems[0], HasSubstr("replay/one: the step at which one parts was not kept: "));
+  EXPECT_THAT(problems[0], HasSubstr("replay/one: the first step at which one differs was not saved: "));
   EXPECT_EQ(results.cells[0].replay, "");
   EXPECT_THAT(results.cells[1].replay, HasSubstr("replay/two/replay.yaml"));
 }

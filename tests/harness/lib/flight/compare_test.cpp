@@ -43,12 +43,12 @@ TEST(CompareFlights, IsSilentOnEqualOnes) {
 
 TEST(CompareFlights, NamesWhatDiffersAndWhere) {
   struct Case {
-    const char* kind;
+    DivergenceKind kind;
     void (*plant)(Entry&);
   };
-  for (const Case& each : {Case{"operation", [](Entry& e) { e.op = "all_gather"; }}, Case{"type", [](Entry& e) { e.dtype = "Double"; }},
-                           Case{"size", [](Entry& e) { e.shape = {4, 2}; }}, Case{"root", [](Entry& e) { e.root = 1; }},
-                           Case{"purpose", [](Entry& e) { e.tag = "b"; }}, Case{"state", [](Entry& e) { e.state = State::started; }}}) {
+  for (const Case& each : {Case{DivergenceKind::operation, [](Entry& e) { e.op = "all_gather"; }}, Case{DivergenceKind::type, [](Entry& e) { e.dtype = "Double"; }},
+                           Case{DivergenceKind::size, [](Entry& e) { e.shape = {4, 2}; }}, Case{DivergenceKind::root, [](Entry& e) { e.root = 1; }},
+                           Case{DivergenceKind::purpose, [](Entry& e) { e.tag = "b"; }}, Case{DivergenceKind::state, [](Entry& e) { e.state = State::started; }}}) {
     std::vector<Recorded> b = flight_of_three();
     each.plant(fifth(b, 1));
     const FlightComparison comparison = compare_flights(flight_of_three(), b);
@@ -70,10 +70,10 @@ TEST(CompareFlights, NamesTheRankThatLacksACallBeforeThoseThatWaitForIt) {
   }
   const auto found = compare_flights(flight_of_three(), b).first;
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->kind, "missing call");
+  EXPECT_EQ(found->kind, DivergenceKind::missing_call);
   EXPECT_EQ(found->rank, 1);
   EXPECT_EQ(found->sequence, 4U);
-  EXPECT_EQ(compare_flights(b, flight_of_three()).first->kind, "extra call");
+  EXPECT_EQ(compare_flights(b, flight_of_three()).first->kind, DivergenceKind::extra_call);
 }
 
 TEST(CompareFlights, LeavesOutWhatARingHasWrittenOver) {
@@ -103,13 +103,13 @@ TEST(CompareFlights, ReadsPytorchsOwnRecords) {
   EXPECT_FALSE(same.first);
   const auto size = compare_flights(good, read_records(folder / "wrong_size")).first;
   ASSERT_TRUE(size);
-  EXPECT_EQ(size->kind, "size");
+  EXPECT_EQ(size->kind, DivergenceKind::size);
   EXPECT_EQ(size->rank, 1);
   EXPECT_EQ(size->sequence, 3U);
   // Its fourth sum was its third: the fourth number is what it lacks.
   const auto missing = compare_flights(good, read_records(folder / "missing")).first;
   ASSERT_TRUE(missing);
-  EXPECT_EQ(missing->kind, "missing call");
+  EXPECT_EQ(missing->kind, DivergenceKind::missing_call);
   EXPECT_EQ(missing->rank, 1);
   EXPECT_EQ(missing->sequence, 4U);
 }

@@ -156,7 +156,7 @@ TEST_F(Causes, OfTwoReplicasTheUpdateTellsWhichIsWrong) {
     EXPECT_EQ(result.first_divergence->step, 1);
     EXPECT_EQ(result.first_divergence->rank, static_cast<int>(wrong)) << result.sentence;
     EXPECT_EQ(result.cause->code, "replica-corrupted") << result.cause->evidence;
-    EXPECT_THAT(result.sentence, ::testing::HasSubstr("what its own gradient gives"));
+    EXPECT_THAT(result.sentence, ::testing::HasSubstr("from its own gradient"));
   }
 }
 
@@ -184,7 +184,7 @@ TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {
 CauseInputs beside_twin(const std::vector<float>& of_ranks, double right) {
   CauseInputs inputs;
   inputs.difference.phase = Phase::local_gradients;
-  inputs.difference.divergence = {1, "local gradients", -1, "head.weight", "band", "", "", ""};
+  inputs.difference.divergence = {1, "local gradients", -1, "head.weight", DivergenceKind::band, "", "", ""};
   ForcedEvidence& evidence = inputs.forced.emplace();
   evidence.reference.gradients = {{"head.weight", {2}, {right, 0.25}, 0x1p-52}};
   double mean = 0;
@@ -213,7 +213,7 @@ TEST_F(Causes, AFlippedBitHasTheNumberOfTheTypeThatHoldsIt) {
 CauseInputs one_number(const std::vector<double>& of_ranks, double reduced) {
   CauseInputs inputs;
   inputs.difference.phase = Phase::reduced_gradients;
-  inputs.difference.divergence = {1, "reduced gradients", -1, "temperature.log_tau", "reduction", "", "", ""};
+  inputs.difference.divergence = {1, "reduced gradients", -1, "temperature.log_tau", DivergenceKind::reduction, "", "", ""};
   ForcedEvidence& evidence = inputs.forced.emplace();
   evidence.cell.gradients = {{"temperature.log_tau", {1}, {reduced}}};
   for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {

@@ -134,7 +134,7 @@ TEST_F(ForeignTrainer, WhatIsUnexplainedShowsFactorAndResidualAndRepeatsNothing)
   const ToyFaults faults = on_local([](ToyStep& it) { scale(it, "energy_head", 3); });
   const Mechanism found = compared(toy_config(), faults, "theirs").mechanism;
   ASSERT_EQ(found.cause->code, "unexplained");
-  EXPECT_THAT(found.cause->evidence, testing::HasSubstr("no known mistake fits; local gradients: "));
+  EXPECT_THAT(found.cause->evidence, testing::HasSubstr("no known cause fits; local gradients: "));
   EXPECT_THAT(found.cause->evidence, testing::HasSubstr("3 (the world size) times the reference's, residual "));
   EXPECT_THAT(found.cause->evidence, testing::Not(testing::HasSubstr("expected ")))
       << "the first divergence's own sentence says it: " << found.sentence;

@@ -53,8 +53,8 @@ TEST_P(CompareLayouts, WhatTrainingMakesOfRoundingIsJudgedByNobody) {
   EXPECT_LT(result.band_used, 0.5);
   EXPECT_EQ(result.compared_steps, 120);
   EXPECT_THAT(result.sentence,
-              AllOf(HasSubstr("exactly does over 120 steps"), HasSubstr("Step 0, which both begin with the same"),
-                    HasSubstr("the traces do not show it"), HasSubstr("bound, not measured"),
+              AllOf(HasSubstr("Equal bit for bit over 120 steps"), HasSubstr("Step 0, which both begin with the same"),
+                    HasSubstr("the traces do not show it"), HasSubstr("estimated, not measured"),
                     HasSubstr("a mistake in them would not be seen"), HasSubstr("losses by up to"),
                     HasSubstr("forced_steps"), HasSubstr("--repeat")));
 }
@@ -175,7 +175,7 @@ TEST_P(CompareLayouts, AWrappedModelHasTheSameNames) {
     return name == "temperature" ? "module." + name : name;
   });
   EXPECT_EQ(part.verdict, VerdictKind::divergent) << part.sentence;
-  EXPECT_EQ(part.first_divergence->kind, "missing");
+  EXPECT_EQ(part.first_divergence->kind, DivergenceKind::missing);
 }
 
 TEST_P(CompareLayouts, OtherInitialParametersAreNamed) {
@@ -274,7 +274,7 @@ TEST_P(CompareLayouts, MissingNegativesAreCounted) {
   const int own = 24 / GetParam() - 1;
   EXPECT_EQ(result.first_divergence->step, 0);
   EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
   EXPECT_EQ(result.first_divergence->expected, "23 negatives a row");
   EXPECT_EQ(result.first_divergence->actual,
             std::to_string(own) + " negatives a row (" + std::to_string(23 - own) + " missing)");
@@ -311,7 +311,7 @@ TEST_P(CompareLayouts, AScaledGradientLeavesTheBound) {
   EXPECT_EQ(result.first_divergence->step, 0);
   EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
   EXPECT_THAT(result.first_divergence->where, HasSubstr("action_encoder.weight1"));
-  EXPECT_EQ(result.first_divergence->kind, "band");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
   EXPECT_GT(result.band_used, 1);
 }
 
@@ -368,12 +368,12 @@ TEST_P(CompareLayouts, EvaluationsOfEqualParametersMustAgree) {
   EXPECT_EQ(wrong.first_divergence->where, "accuracy");
   const Mechanism right = compared(0, 0.5 * (1 + 1e-7), false);
   EXPECT_EQ(right.verdict, VerdictKind::inconclusive) << right.sentence;
-  EXPECT_THAT(right.sentence, HasSubstr("Evaluation agrees at 1 step whose parameters are the same bits"));
+  EXPECT_THAT(right.sentence, HasSubstr("Evaluation agrees at 1 step with bit-equal parameters"));
   // Nobody knows what training has made of rounding, or which part of the data a rank has looked at.
   for (const Mechanism& open : {compared(3e-7, 0.9, false), compared(0, 0.9, true)}) {
     EXPECT_EQ(open.verdict, VerdictKind::inconclusive) << open.sentence;
     EXPECT_THAT(open.sentence, HasSubstr("Evaluation was not judged at 1 step"));
-    EXPECT_THAT(open.sentence, HasSubstr("accuracy lies furthest apart at step 2, 0.5 in the reference and 0.9 in the run"));
+    EXPECT_THAT(open.sentence, HasSubstr("accuracy differs most at step 2, 0.5 in the reference and 0.9 in the run"));
   }
 }
 
@@ -394,7 +394,7 @@ TEST_P(CompareLayouts, AReplicaThatPartsIsNamedWhereMostRanksLieByTheReference) 
     });
     ASSERT_TRUE(result.first_divergence.has_value());
     EXPECT_EQ(result.first_divergence->step, 5);
-    EXPECT_EQ(result.first_divergence->kind, "replica");
+    EXPECT_EQ(result.first_divergence->kind, DivergenceKind::replica);
     EXPECT_EQ(result.first_divergence->rank, most ? kRankUnknown : last) << result.sentence;
     ASSERT_TRUE(result.cause.has_value());
     EXPECT_EQ(result.cause->code, most ? "replicas-drift" : "replica-corrupted") << result.cause->evidence;
@@ -414,7 +414,7 @@ TEST_P(CompareLayouts, AnotherShapeThanTheReferencesIsWrongHoweverManyRanksHaveI
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
   EXPECT_EQ(result.first_divergence->phase, "local gradients");
-  EXPECT_EQ(result.first_divergence->kind, "shape");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::shape);
   EXPECT_EQ(result.first_divergence->rank, 0) << result.sentence;
   EXPECT_EQ(result.first_divergence->actual, "float32 [19]");
 }

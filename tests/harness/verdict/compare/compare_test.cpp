@@ -82,7 +82,7 @@ TEST_P(CompareSameLayout, OneFlippedBitIsNamedExactly) {
   EXPECT_EQ(first.phase, "local gradients");
   EXPECT_EQ(first.rank, rank);
   EXPECT_EQ(first.where, "action_encoder.weight1");
-  EXPECT_EQ(first.kind, "bits");
+  EXPECT_EQ(first.kind, DivergenceKind::bits);
   EXPECT_NE(first.expected, first.actual);
   EXPECT_THAT(result.sentence, AllOf(HasSubstr("step 17, local gradients, rank " + std::to_string(rank)),
                                      HasSubstr("action_encoder.weight1"), HasSubstr("norm")));
@@ -99,7 +99,7 @@ TEST_P(CompareSameLayout, AnotherSampleIsNamed) {
   EXPECT_EQ(result.first_divergence->step, 4);
   EXPECT_EQ(result.first_divergence->phase, "samples");
   EXPECT_EQ(result.first_divergence->rank, 1);
-  EXPECT_EQ(result.first_divergence->kind, "value");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::value);
   EXPECT_EQ(result.first_divergence->expected,
             "sample " + std::to_string(support::fake_sample(4, 1)) + " in row 0");
 }
@@ -114,7 +114,7 @@ TEST_P(CompareSameLayout, RowsInAnotherOrderAreJudgedAsBetweenLayouts) {
         it.samples[0] = support::fake_sample(it.step, 1 - it.rank);
       });
       EXPECT_EQ(result.verdict, wrong ? VerdictKind::divergent : VerdictKind::inconclusive) << result.sentence;
-      EXPECT_THAT(result.sentence, HasSubstr("Rows stand in another order from step 0 on"));
+      EXPECT_THAT(result.sentence, HasSubstr("From step 0 on the rows are in another order"));
       if (!wrong) continue;
       ASSERT_TRUE(result.first_divergence.has_value());
       EXPECT_EQ(result.first_divergence->phase, "loss");
@@ -157,7 +157,7 @@ TEST_P(CompareSameLayout, CollectivesInAnotherOrderAreNamed) {
   EXPECT_EQ(result.first_divergence->step, 6);
   EXPECT_EQ(result.first_divergence->phase, "collective");
   EXPECT_EQ(result.first_divergence->rank, last_rank());
-  EXPECT_EQ(result.first_divergence->kind, "order");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::order);
   EXPECT_EQ(result.first_divergence->expected, "all_reduce bucket 0");
   EXPECT_EQ(result.first_divergence->actual, "all_reduce bucket 2");
 }
@@ -166,7 +166,7 @@ TEST_P(CompareSameLayout, AnotherReductionIsNamed) {
   const Mechanism result = with_fault([](FakeStep& it) { it.collectives[2].reduction = "sum"; });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->where, "all_reduce bucket 2");
-  EXPECT_EQ(result.first_divergence->kind, "value");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::value);
   EXPECT_THAT(result.first_divergence->actual, HasSubstr("sum"));
 }
 
@@ -190,8 +190,8 @@ TEST_P(CompareSameLayout, ADriftingReplicaIsNamed) {
   EXPECT_EQ(result.first_divergence->step, 9);
   EXPECT_EQ(result.first_divergence->phase, "parameters");
   EXPECT_EQ(result.first_divergence->rank, 2);
-  EXPECT_EQ(result.first_divergence->kind, "replica");
-  EXPECT_THAT(result.sentence, HasSubstr("Replicas of the run differ among themselves"));
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::replica);
+  EXPECT_THAT(result.sentence, HasSubstr("The run's replicas differ from each other"));
 }
 
 TEST_P(CompareSameLayout, DriftInBothRunsAlikeIsSaid) {
@@ -202,7 +202,7 @@ TEST_P(CompareSameLayout, DriftInBothRunsAlikeIsSaid) {
   const Mechanism result = compare(drifting, drifting);
   EXPECT_EQ(result.verdict, VerdictKind::identical);
   EXPECT_THAT(result.sentence,
-              HasSubstr("In both runs the replicas differ among themselves: at step 0, parameters, "
+              HasSubstr("In both runs the replicas differ from each other: at step 0, parameters, "
                         "rank 2"));
 }
 
@@ -212,7 +212,7 @@ TEST_P(CompareSameLayout, AMissingTensorAndAnExtraOneAreNamed) {
   });
   ASSERT_TRUE(missing.first_divergence.has_value());
   EXPECT_EQ(missing.first_divergence->where, "context_encoder.bias1");
-  EXPECT_EQ(missing.first_divergence->kind, "missing");
+  EXPECT_EQ(missing.first_divergence->kind, DivergenceKind::missing);
   EXPECT_EQ(missing.first_divergence->actual, "nothing");
   const Mechanism extra = with_fault([](FakeStep& it) {
     if (it.rank == 1) it.controls.emplace_back("stop", 1.0);
@@ -227,7 +227,7 @@ TEST_P(CompareSameLayout, AnotherShapeIsNamed) {
   const Mechanism result =
       with_fault([](FakeStep& it) { tensor_of(it.reduced_gradients, "head.weight").pop_back(); });
   ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->kind, "shape");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::shape);
   EXPECT_EQ(result.first_divergence->expected, "float32 [20]");
   EXPECT_EQ(result.first_divergence->actual, "float32 [19]");
   EXPECT_EQ(result.first_divergence->rank, -1);
@@ -298,7 +298,7 @@ TEST_P(CompareSameLayout, ASkippedStepIsNamed) {
   });
   EXPECT_EQ(result.verdict, VerdictKind::divergent);
   EXPECT_EQ(result.first_divergence->step, 12);
-  EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
   EXPECT_THAT(result.sentence, HasSubstr("at step 13 they differ in energies"));
 }
 
@@ -357,10 +357,10 @@ TEST_P(CompareSameLayout, WithoutTheReferencesValueNobodyIsAccused) {
   });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->rank, kAllRanks) << "none holds what the reference does";
-  EXPECT_THAT(result.sentence, HasSubstr("nothing shows which is right"));
+  EXPECT_THAT(result.sentence, HasSubstr("it is unknown which is right"));
   ASSERT_TRUE(result.cause.has_value());
   EXPECT_EQ(result.cause->code, "replicas-drift");
-  EXPECT_THAT(result.cause->evidence, HasSubstr("hold other values; nothing shows which are right"));
+  EXPECT_THAT(result.cause->evidence, HasSubstr("have different values; it is unknown which are right"));
 }
 
 TEST_P(CompareSameLayout, WithoutACommonStepNothingIsClaimed) {
@@ -395,7 +395,7 @@ TEST_P(CompareForeign, WhereHashesTellNoSizeThePlaceIsTheFirstThatDiffers) {
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->step, 0);
   EXPECT_EQ(result.first_divergence->phase, "local gradients");
-  EXPECT_THAT(result.sentence, HasSubstr("By values: They part at step 0, reduced gradients"));
+  EXPECT_THAT(result.sentence, HasSubstr("By values: They first differ at step 0, reduced gradients"));
 }
 
 TEST_P(CompareForeign, ABitOfUnknownSizeIsNotCalledRounding) {
@@ -403,7 +403,7 @@ TEST_P(CompareForeign, ABitOfUnknownSizeIsNotCalledRounding) {
     if (it.step == 7 && it.rank == 1) flip_bit(tensor_of(it.local_gradients, "head.weight")[3], 0);
   });
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("Bits first differ at step 7, local gradients, head.weight, by how much their hashes do not tell."));
+  EXPECT_THAT(result.sentence, HasSubstr("Bits first differ at step 7, local gradients, head.weight, by an unknown amount: only hashes were recorded."));
 }
 
 TEST_P(CompareForeign, TurnedSignsAreBeyondRounding) {

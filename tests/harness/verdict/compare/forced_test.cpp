@@ -143,8 +143,8 @@ TEST_P(JudgeTwins, RunsThatRoundAlikeMeanTheSame) {
   EXPECT_EQ(result.forced[0].meaning_used, 0);
   EXPECT_GT(result.forced[0].arithmetic_used, 0.01);
   EXPECT_LT(result.band_used, 1);
-  EXPECT_THAT(result.sentence, HasSubstr("They mean the same: in float64 nothing differs by more than 0 % of its bound at 6 "
-                                         "forced steps. They round alike:"));
+  EXPECT_THAT(result.sentence, HasSubstr("From the same weights and batch both compute the same gradients (6 forced steps; largest float64 difference 0 % "
+                                         "of the tolerance). Rounding uses "));
 }
 
 TEST_P(JudgeTwins, AFactorFarBelowFloat32sRoundingIsMeaning) {
@@ -154,7 +154,7 @@ TEST_P(JudgeTwins, AFactorFarBelowFloat32sRoundingIsMeaning) {
   EXPECT_EQ(result.first_divergence->step, 0);
   EXPECT_EQ(result.first_divergence->where, "head.weight");
   EXPECT_EQ(result.first_divergence->parted, "meaning");
-  EXPECT_THAT(result.sentence, AllOf(HasSubstr("the bound of meaning"), HasSubstr("this is meaning, not rounding")));
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("the float64 tolerance"), HasSubstr("so it is not rounding")));
   EXPECT_NEAR(group(result, 0, "head").ratio, 1 + 1e-10, 1e-13);
 }
 
@@ -169,7 +169,7 @@ TEST_P(JudgeTwins, AFactorInFloat32AloneIsArithmetic) {
   EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
   EXPECT_EQ(result.first_divergence->where, "action_encoder.weight1");
   EXPECT_EQ(result.first_divergence->parted, "arithmetic");
-  EXPECT_THAT(result.sentence, AllOf(HasSubstr("the bound of rounding"), HasSubstr("this is arithmetic, not meaning")));
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("the rounding tolerance"), HasSubstr("rounding or arithmetic, not a different computation")));
   EXPECT_EQ(result.forced[3].meaning_used, 0);
 }
 
@@ -204,7 +204,7 @@ TEST_P(JudgeTwins, ATwinThatLacksAStepIsAnError) {
   cell.steps.pop_back();
   support::write_fake_run(inputs_.cell_twin, cell);
   EXPECT_THAT([&] { judge_forced(inputs_); },
-              ::testing::ThrowsMessage<TraceError>(HasSubstr("a float64 twin that lacks forced step 20")));
+              ::testing::ThrowsMessage<TraceError>(HasSubstr("the float64 twin lacks forced step 20")));
 }
 
 TEST_P(JudgeForced, RoundingStaysWithinTheMeasuredBand) {
@@ -225,8 +225,8 @@ TEST_P(JudgeForced, RoundingStaysWithinTheMeasuredBand) {
   EXPECT_NEAR(group(result, 0, "all").cosine, 1, 1e-6);
   EXPECT_LT(group(result, 0, "all").residual, 1e-6);
   EXPECT_LT(group(result, 0, "all").difference, group(result, 0, "all").band);
-  EXPECT_THAT(result.sentence, AllOf(HasSubstr("Within the measured floating-point band at 6 forced steps"),
-                                     HasSubstr("Over 30 steps agree exactly: sample ids")));
+  EXPECT_THAT(result.sentence, AllOf(HasSubstr("Gradients agree within the measured rounding tolerance at 6 forced steps"),
+                                     HasSubstr("Equal bit for bit over 30 steps: sample ids")));
 }
 
 TEST_P(JudgeForced, AGradientScaledInOneGroupIsNamed) {
@@ -239,7 +239,7 @@ TEST_P(JudgeForced, AGradientScaledInOneGroupIsNamed) {
   EXPECT_EQ(result.first_divergence->step, 2);
   EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
   EXPECT_EQ(result.first_divergence->where, "action_encoder.weight1");
-  EXPECT_EQ(result.first_divergence->kind, "band");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
   EXPECT_EQ(result.first_divergence->rank, -1);
   EXPECT_GT(result.band_used, 1);
   EXPECT_NEAR(group(result, 2, "action_encoder").ratio, 1.001, 1e-6);
@@ -278,7 +278,7 @@ TEST_P(JudgeForced, MissingNegativesComeBeforeTheirGradients) {
   EXPECT_EQ(result.first_divergence->step, 0);
   EXPECT_EQ(result.first_divergence->phase, "energies");
   EXPECT_EQ(result.first_divergence->where, "energies");
-  EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
   EXPECT_EQ(result.first_divergence->rank, -1);
   EXPECT_EQ(result.first_divergence->expected, "23 negatives a row");
   EXPECT_EQ(result.first_divergence->actual,
@@ -335,7 +335,7 @@ TEST_P(JudgeForced, AnotherLossIsNamed) {
   });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->phase, "loss");
-  EXPECT_EQ(result.first_divergence->kind, "band");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
 }
 
 TEST_P(JudgeForced, AnotherGradientNormAloneIsNamed) {
@@ -359,7 +359,7 @@ TEST_P(JudgeForced, AMissingGradientIsNamed) {
   const Mechanism result = judged([](FakeStep& it) { it.reduced_gradients.pop_back(); });
   ASSERT_TRUE(result.first_divergence.has_value());
   EXPECT_EQ(result.first_divergence->where, "temperature");
-  EXPECT_EQ(result.first_divergence->kind, "missing");
+  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
   EXPECT_EQ(result.first_divergence->actual, "nothing");
 }
 
@@ -418,7 +418,7 @@ TEST_P(JudgeForced, WithoutRepeatsTheBoundIsNotCalledMeasured) {
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
   EXPECT_FALSE(result.band_measured);
-  EXPECT_THAT(result.sentence, HasSubstr("bound, not measured"));
+  EXPECT_THAT(result.sentence, HasSubstr("estimated rounding tolerance (not measured)"));
 }
 
 TEST_P(JudgeForced, ComparesForcedRunsAloneForCompareRuns) {
@@ -519,7 +519,7 @@ TEST_P(JudgeForced, SaysWhatItComparedAndThatEvaluationWasNotJudged) {
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
   EXPECT_THAT(result.sentence,
               AllOf(HasSubstr("Compared there: energies, loss, reduced gradients and gradient norm."),
-                    HasSubstr("Over 30 steps agree exactly: sample ids, random streams, control values, collectives and replicas."),
+                    HasSubstr("Equal bit for bit over 30 steps: sample ids, random streams, control values, collectives and replicas."),
                     HasSubstr("Evaluation was not judged at 1 step"), HasSubstr("0.5 in the reference and 0.25 in the run")));
 }
 
@@ -528,7 +528,7 @@ TEST_P(JudgeForced, AtOneLayoutRowsInAnotherOrderAreNoFinding) {
   write_cell(nullptr, [](FakeStep& it) { std::reverse(it.samples.begin(), it.samples.end()); }, false, GetParam(), 2);
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("Rows stand in another order from step 0 on"));
+  EXPECT_THAT(result.sentence, HasSubstr("From step 0 on the rows are in another order"));
 }
 
 TEST_P(JudgeForced, AtOneLayoutRoundingIsWithinTheBandAndSaidSo) {
@@ -536,7 +536,7 @@ TEST_P(JudgeForced, AtOneLayoutRoundingIsWithinTheBandAndSaidSo) {
   write_cell(nullptr, nullptr, false, GetParam(), 2);
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("Bits of the free runs first differ at step 0, energies"));
+  EXPECT_THAT(result.sentence, HasSubstr("The free runs' bits first differ at step 0, energies"));
 }
 
 TEST_P(JudgeForced, AtOneLayoutTheRankWhoseLocalGradientDiffersIsNamed) {
@@ -651,7 +651,7 @@ TEST_P(JudgeOneConfig, WhereNoEqualBitsArePromisedHashesTellNoSize) {
   cell_.bucket_cap_bytes = 100;
   Mechanism result = judged_beside(nullptr, fault);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("head.weight, by how much their hashes do not tell"));
+  EXPECT_THAT(result.sentence, HasSubstr("head.weight, by an unknown amount: only hashes were recorded"));
   cell_ = reference_;
   inputs_.one_build = false;
   result = judged_beside(nullptr, fault);

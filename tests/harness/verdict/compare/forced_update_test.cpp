@@ -45,7 +45,7 @@ TEST(JudgeParameters, AnUpdateThatTheOwnGradientAsksForIsMissed) {
   const auto found = judged(kReferenceGradient, 0);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->divergence.where, "head.bias");
-  EXPECT_EQ(found->divergence.kind, "update");
+  EXPECT_EQ(found->divergence.kind, DivergenceKind::update);
 }
 
 TEST(JudgeParameters, AParameterOfWhichNoStateIsKnownMustMoveWhereTheReferencesDoes) {

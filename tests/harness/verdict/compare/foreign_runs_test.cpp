@@ -90,7 +90,7 @@ TEST_F(ForeignRuns, LossesOfRanksAreComparedByTheirMeanWithinRounding) {
   unit.loss = [](int64_t, int) { return 5.702017784118652; };  // one float32 unit in the last place
   const Mechanism by_rounding = compare(a, unit);
   EXPECT_EQ(by_rounding.verdict, VerdictKind::within_envelope) << by_rounding.sentence;
-  EXPECT_THAT(by_rounding.sentence, HasSubstr("means of losses that agree within rounding"));
+  EXPECT_THAT(by_rounding.sentence, HasSubstr("scalars and mean losses (equal within rounding)"));
   of_ranks.world_size = of_other_ranks.world_size = 3;
   of_ranks.loss = [](int64_t, int rank) { return 6.0 + rank; };
   of_other_ranks.loss = [](int64_t, int) { return 7.0; };

@@ -174,7 +174,7 @@ TEST(Steps, BeyondTheRunAreRefusedUnlessItWasShortenedOnTheCommandLine) {
   EXPECT_THAT(problems_of(short_run + forced),
               ElementsAre("m.yaml:6:1: forced_steps names step 25; runs of 20 steps have steps 0 to 19"));
   EXPECT_THAT(problems_of(short_run + evaluations),
-              Contains(HasSubstr("6:1: cell '8x3': eval_every 21 is beyond the 20 steps of the run")));
+              Contains(HasSubstr("6:1: cell '8x3': eval_every 21 exceeds the 20 steps of the run")));
   for (const std::string& text : {snapshots, forced, evaluations}) {
     const std::string long_run = kHead + "layout: 8x3\nsteps: 600\n" + text;
     EXPECT_THAT(problems_of(long_run), IsEmpty()) << text;

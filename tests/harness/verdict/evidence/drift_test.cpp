@@ -72,9 +72,9 @@ TEST(DriftOf, IsTheDistanceInSharesOfTheLengthAndTheDifferencesOfCurves) {
   EXPECT_THAT(drift[3].high, ElementsAre(0.25));
   const std::string words = drift_sentence(drift);
   EXPECT_EQ(words,
-            "Up to step 5 rounding alone carried the parameters at most 1.0e-01 of their length apart, the "
-            "parameters without a gradient not at all, the training loss at most "
-            "2.5e-01, the 24-way accuracy at most 2.5e-01.");
+            "Differences by rounding alone up to step 5: parameters at most 1.0e-01 of their norm, "
+            "parameters without a gradient 0, training loss at most "
+            "2.5e-01, 24-way accuracy at most 2.5e-01.");
 }
 
 TEST(DriftOf, ParametersThatRoundingAloneMovesStandApart) {

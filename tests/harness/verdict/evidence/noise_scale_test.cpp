@@ -320,7 +320,7 @@ TEST(NoiseScale, AsksAnUnknownTrainerForNoCandidates) {
   config.data.block = 4;
   config.rank_seed = RankSeed::same;
   EXPECT_THAT(noise_caveat(config), StartsWith("Rows come in blocks of 4"));
-  EXPECT_THAT(noise_caveat(config), HasSubstr("whole blocks. Ranks draw the same dropout"));
+  EXPECT_THAT(noise_caveat(config), HasSubstr("whole blocks. All ranks draw the same dropout"));
 }
 
 }  // namespace

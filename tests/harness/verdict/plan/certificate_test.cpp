@@ -146,8 +146,7 @@ TEST(Planner, ForcesNoSnapshotsUponAnotherModel) {
 TEST(CertificatePlan, RefusesAReferenceOfTheUsersOwn) {
   EXPECT_THAT(
       problems_of(kOneCell + "reference: {layout: 1x24}\n"),
-      ElementsAre("m.yaml:5:1: the question of certificate derives the reference of each cell: leave it "
-                  "out"));
+      ElementsAre("m.yaml:5:1: the question certificate derives the reference of each cell: remove it"));
   EXPECT_THAT(problems_of(kOneCell, set({"reference.layout=1x24"})),
               ElementsAre(HasSubstr("derives the reference of each cell")));
   EXPECT_THAT(problems_of("# Q?\nname: tiny\naxes: {layout: [3x8]}\n"),
@@ -156,11 +155,11 @@ TEST(CertificatePlan, RefusesAReferenceOfTheUsersOwn) {
 
 TEST(CertificatePlan, RefusesWhatItCannotJudge) {
   EXPECT_THAT(problems_of(kOneCell + "seeds: 0..2\n"),
-              ElementsAre("m.yaml:5:1: a certificate uses one seed: further seeds would show nothing new"));
+              ElementsAre("m.yaml:5:1: a certificate takes one seed"));
   EXPECT_THAT(problems_of(kOneCell + "rank_seed: plus_rank\n"),
               ElementsAre(HasSubstr("m.yaml:5:1: cell '3x8': one process can repeat")));
   EXPECT_THAT(problems_of(kOneCell + "trace: off\n"),
-              ElementsAre(HasSubstr("5:1: cell '3x8': trace: off leaves nothing")));
+              ElementsAre(HasSubstr("5:1: cell '3x8': trace: off keeps nothing")));
   EXPECT_THAT(problems_of(kOneCell + "forced_steps: []\n"),
               ElementsAre(HasSubstr("5:1: a certificate compares gradients")));
   EXPECT_THAT(problems_of(kOneCell + "expect: [{when: {}, verdict: equivalent}]\n"),

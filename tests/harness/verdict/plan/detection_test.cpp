@@ -239,7 +239,7 @@ TEST(Detection, RefusesWhatItDrawsItselfAndUnknownMutants) {
   EXPECT_THAT(problems_of(detection("clean: 1") + "steps: 30\n"),
               ElementsAre(HasSubstr("give detection.steps")));
   EXPECT_THAT(problems_of(detection("mutants: [stall, die], pairs: 1")),
-              ElementsAre(HasSubstr("no two mutants fit")));
+              ElementsAre(HasSubstr("no two mutants can be combined")));
 }
 
 TEST(Detection, TextsOfManyTrialsAreShort) {

@@ -78,7 +78,7 @@ TEST(ExactArithmetic, IsRefusedWhereBatchStatisticsOrAPlainReferenceNeedAllRowsA
   EXPECT_THAT(problems_of(norm), Contains(HasSubstr("norm batch takes statistics over rows")));
   const std::string certificate =
       "# Is it so?\nname: tiny\nquestion: certificate\narithmetic: exact\naxes: {layout: [8x3]}\n";
-  EXPECT_THAT(problems_of(certificate), Contains(HasSubstr("it takes no arithmetic exact")));
+  EXPECT_THAT(problems_of(certificate), Contains(HasSubstr("arithmetic: exact is not possible")));
 }
 
 const std::string kDetection =
@@ -98,7 +98,7 @@ TEST(ExactDetection, PlantsEveryBugThatCanActAndRefusesThoseThatCannot) {
   }
   EXPECT_GT(beyond, 0);
   EXPECT_THAT(problems_of(kDetection + "detection: {mutants: [own_slice], seeds: [0]}\n"),
-              Contains(HasSubstr("mutant own_slice is out of reach of arithmetic exact: its loss is that of a block")));
+              Contains(HasSubstr("mutant own_slice does not work with arithmetic: exact: its loss is not a sum over rows")));
 }
 
 TEST(ExactDetection, DrawsBitsBelowRoundingToo) {

@@ -35,13 +35,13 @@ TEST(MatrixReader, RefusesToGoOnFromWhatCannotBe) {
     return problems_of(kGood + "steps: 100\ninclude:\n  - {layout: 2x12, " + cell + "}\n" + more);
   };
   EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10"), IsEmpty());
-  EXPECT_THAT(problem("resume_from: 3x9, resume_step: 10"), Contains(HasSubstr("'3x9' is no cell of this matrix; did you mean '3x8'?")));
+  EXPECT_THAT(problem("resume_from: 3x9, resume_step: 10"), Contains(HasSubstr("'3x9' is not a cell of this matrix; did you mean '3x8'?")));
   EXPECT_THAT(problem("resume_from: 3x8"), Contains(HasSubstr("resume_step is 0: it must lie within the steps that '3x8' trains")));
   EXPECT_THAT(problem("resume_from: 3x8, resume_step: 100"), Contains(HasSubstr("resume_step is 100")));
   EXPECT_THAT(problem("resume_step: 10"), Contains(HasSubstr("resume_from names no cell")));
-  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, lr: 0.5"), Contains(HasSubstr("trains otherwise")));
-  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, checkpoint.every: 5"), Contains(HasSubstr("takes no checkpoint.every")));
-  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10", "resume_from: 3x8\n"), Contains(HasSubstr("a reference begins by itself")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, lr: 0.5"), Contains(HasSubstr("trains differently")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10, checkpoint.every: 5"), Contains(HasSubstr("cannot have checkpoint.every")));
+  EXPECT_THAT(problem("resume_from: 3x8, resume_step: 10", "resume_from: 3x8\n"), Contains(HasSubstr("a reference cannot resume")));
 }
 
 TEST(MatrixReader, RefusesADuplicateKey) {
@@ -102,7 +102,7 @@ TEST(MatrixReader, RefusesValuesOutOfRange) {
   EXPECT_THAT(problems_of(kGood + "primary: {alpha: 0.5}\n"),
               ElementsAre("m.yaml:5:18: primary.alpha must be in [1e-09, 0.5), not 0.5"));
   EXPECT_THAT(problems_of(kGood + "band: {repeats: 3}\n"),
-              ElementsAre(HasSubstr("5:8: band.repeats is 3: fewer than 4 lie close by chance")));
+              ElementsAre(HasSubstr("5:8: band.repeats is 3: fewer than 4 may agree by chance")));
   EXPECT_THAT(problems_of(kGood + "band: {factor: 7.9}\n"),
               ElementsAre(HasSubstr("5:16: band.factor must be in [8, ")));
 }
@@ -183,7 +183,7 @@ TEST(MatrixChecks, RefuseABatchThatDiffersFromTheReferencesUnlessSaid) {
   EXPECT_THAT(
       problems_of(uneven),
       ElementsAre("m.yaml:4:8: cell '5x5': a step has 5 x 5 = 25 rows, the reference's has 1 x 24 = 24; "
-                  "say allow_unequal_batch: true if that is meant"));
+                  "set allow_unequal_batch: true if that is intended"));
   EXPECT_THAT(problems_of(uneven + "allow_unequal_batch: true\n"), IsEmpty());
 }
 
@@ -201,7 +201,7 @@ TEST(MatrixChecks, RefuseCombinationsThatCannotRun) {
   expect_one("data: {correlation: 0.5}\n",
              "cell '8x3' and 1 more: blocks of alike samples exist only with source synthetic");
   expect_one("data: {correlation: 0.5, source: synthetic}\n",
-             "m.yaml:5:8: cell '8x3' and 1 more: one sample has nothing to correlate with");
+             "m.yaml:5:8: cell '8x3' and 1 more: correlation needs at least two samples in a block");
   expect_one("data: {min_context: 17}\n",
              "m.yaml:5:8: cell '8x3' and 1 more: data.min_context 17 is longer than");
   expect_one("data: {source: synthetic, series_steps: 20}\n", "do not fit into series of 20");
@@ -214,8 +214,8 @@ TEST(MatrixChecks, RefuseCombinationsThatCannotRun) {
   expect_one("data: {train_file: a.ts}\n", "data.source is not ts_files");
   expect_one("schedule: warmup\n", "schedule warmup needs warmup_steps");
   expect_one("warmup_steps: 3\n", "warmup_steps has no effect with schedule constant");
-  expect_one("schedule: cosine\nwarmup_steps: 600\n", "leaves nothing of the 600 steps");
-  expect_one("trace: off\n", "trace: off leaves nothing to compare");
+  expect_one("schedule: cosine\nwarmup_steps: 600\n", "takes all of the 600 steps");
+  expect_one("trace: off\n", "trace: off keeps nothing to compare");
 }
 
 TEST(MatrixChecks, RefuseALossWithoutNegatives) {
@@ -232,7 +232,7 @@ TEST(MatrixChecks, RefuseFaultsThatCannotAct) {
   expect_one("mutant: {name: flip_bit, rank: 5}\n",
              "m.yaml:5:26: cell '3x8': mutant.rank is 5; 3 ranks are numbered 0 to 2");
   expect_one("mutant: {name: die, step: 600}\n", "mutant.step 600 is never reached in 600 steps");
-  expect_one("mutant: {name: grad_scale}\n", "grad_scale with mutant.factor 1 changes nothing");
+  expect_one("mutant: {name: grad_scale}\n", "grad_scale with mutant.factor 1 has no effect");
   expect_one("mutant: {step: 3}\n", "m.yaml:5:10: mutant.step has no effect: mutant.name is none");
 }
 
@@ -245,7 +245,7 @@ TEST(MatrixChecks, RefuseFaultsOfAnotherTrainer) {
   EXPECT_THAT(fault_problems(config),
               ElementsAre(testing::Pair(
                   "mutant.name",
-                  "mutant.name temperature_detached is a bug of trainer energy, and trainer is regression: "
+                  "mutant.name temperature_detached is a fault of trainer energy, and trainer is regression: "
                   "set trainer to energy, or choose a mutant that `lockstep list mutants` shows without a "
                   "trainer, or with regression")));
 }
@@ -275,7 +275,7 @@ TEST(MatrixChecks, RefuseFaultsInParametersThatTheModelLacks) {
 TEST(MatrixChecks, RefuseACellThatIsItsOwnReference) {
   EXPECT_THAT(
       problems_of(kHead + "axes: {layout: [1x24, 8x3]}\n"),
-      ElementsAre("m.yaml:4:1: cell '1x24' is its own reference: nothing would be compared; exclude it"));
+      ElementsAre("m.yaml:4:1: cell '1x24' is its own reference, so nothing would be compared; exclude it"));
   EXPECT_THAT(problems_of("name: x\nreference: {same_as: cell, ranks: emulated}\nlayout: 8x3\n"),
               ElementsAre(HasSubstr("is its own reference")));
 }

@@ -49,7 +49,7 @@ TEST(Set, RefusesATransportThatNoRealRankWouldHave) {
   EXPECT_EQ(parse(text).cells[0].config.transport, Transport::nccl);
   for (const std::vector<std::string>& without : {std::vector<std::string>{"ranks=emulated"}, {"certify_steps=0"}}) {
     EXPECT_THAT(problems_of(text, set(without)),
-                testing::ElementsAre(testing::HasSubstr("4:1: backend nccl carries nothing: no run of this matrix has real ranks")))
+                testing::ElementsAre(testing::HasSubstr("4:1: backend nccl has no effect: no run of this matrix has real ranks")))
         << without[0];
   }
   EXPECT_EQ(parse(text, set({"ranks=real", "certify_steps=0"})).cells[0].config.backend, Backend::gloo);

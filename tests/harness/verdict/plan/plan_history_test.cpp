@@ -96,7 +96,7 @@ TEST_F(History, SaysWhatDiffers) {
 TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
   const Plan first = plan();
   fs::create_directories(out_ + "/runs/" + first.runs[0].id);
-  EXPECT_EQ(plan().runs[0].why, "was begun and not finished");
+  EXPECT_EQ(plan().runs[0].why, "was started but not finished");
   const std::string done = out_ + "/runs/" + first.runs[0].id + "/done";
   for (const std::string text : {"", "{", "[]", "{}", R"({"config_hash": 3})"}) {
     write(done, text);
@@ -110,7 +110,7 @@ TEST_F(History, DoesNotReuseWhatIsUnfinishedOrMalformedOrOfAnotherConfig) {
   PlannedRun other = first.runs[0];
   other.hash = "0123456789abcdef";
   finish(other);
-  EXPECT_THAT(plan().runs[0].why, HasSubstr("its config was another"));
+  EXPECT_THAT(plan().runs[0].why, HasSubstr("its config was different"));
 }
 
 TEST_F(History, DoesNotReuseWhatAnEarlierVersionLeft) {
@@ -149,7 +149,7 @@ TEST_F(History, DoesNotReuseWhatLostATraceOrAResult) {
   EXPECT_TRUE(plan().runs[0].damaged);
   finish_whole();
   write(dir + "/rank-1.trace", "of whom?");
-  EXPECT_EQ(plan().runs[0].why, "its rank-1.trace was not there when it finished");
+  EXPECT_EQ(plan().runs[0].why, "its rank-1.trace did not exist when it finished");
   fs::remove(dir + "/rank-1.trace");
   finish_whole();
   write(dir + "/rank-0.trace", "01234");
@@ -200,9 +200,9 @@ TEST_F(History, SaysWhichKeyOfTheConfigChanged) {
   matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\n");
   const Plan longer = plan();
   EXPECT_EQ(find_run(longer, "8x3", RunRole::cell, 0)->why,
-            "ran here with another config: steps was 100, is 101");
+            "ran here with a different config: steps was 100, is 101");
   for (const PlannedRun& run : longer.runs) {
-    EXPECT_EQ(run.why, "ran here with another config: steps was 100, is 101") << run.id;
+    EXPECT_EQ(run.why, "ran here with a different config: steps was 100, is 101") << run.id;
   }
   matrix_ = parse(kHead + "axes: {layout: [8x3, 3x8]}\nsteps: 101\nlr: 0.5\nclip_norm: 3\ndropout: 0.5\n");
   EXPECT_THAT(plan().runs[0].why, testing::EndsWith("; 1 more keys"));
@@ -216,7 +216,7 @@ TEST_F(History, NeverReusesWhatMeasuresTime) {
   runs[0].exclusive = true;
   apply_history(runs, out_, kNow);
   EXPECT_FALSE(runs[0].reused);
-  EXPECT_EQ(runs[0].why, "it measures time, which is never reused");
+  EXPECT_EQ(runs[0].why, "it measures time, and timings are never reused");
   EXPECT_EQ(runs[0].estimate_s, 2) << "how long it took is known all the same";
 }
 
@@ -229,7 +229,7 @@ TEST_F(History, RunsAgainWhatReadsARunThatRunsAgain) {
     const bool touched = run.id == reference->id || !run.needs.empty();
     EXPECT_EQ(run.reused, !touched) << run.id;
     if (!run.needs.empty()) {
-      EXPECT_EQ(run.why, reference->id + ", which it reads, runs again");
+      EXPECT_EQ(run.why, "it reads " + reference->id + ", which runs again");
     }
   }
 }
@@ -269,7 +269,7 @@ TEST_F(History, RefusesAFolderOfAnotherMatrix) {
   Matrix other = matrix_;
   other.name = "other";
   EXPECT_EQ(refusal(other, out_),
-            out_ + ": holds the results of the matrix tiny, this config is other; give another --out");
+            out_ + ": contains the results of the matrix tiny, but this config is other; give another --out");
   write(out_ + "/matrix.json", "{");
   EXPECT_THAT(refusal(matrix_, out_), HasSubstr("matrix.json: is malformed"));
   EXPECT_THAT(refusal(matrix_, out_ + "/matrix.json"), HasSubstr("is a file, not an output folder"));

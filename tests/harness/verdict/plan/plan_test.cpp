@@ -370,9 +370,9 @@ TEST(PlanText, SaysWhichReferencesHaveNoPowerControl) {
       "axes: {layout: [8x3], negatives: [global, local, layer]}\ninclude: [{lr_scale: 0.125}]\n"
       "power_controls: [{lr_scale: 0.125}]\n";
   EXPECT_THAT(plan_text(plan_of(text), 2),
-              HasSubstr("no power control is held against 1x24 local and 1x24 layer: nothing will show that "
-                        "comparisons with them "
-                        "could come out divergent; a cell under power_controls would\n"));
+              HasSubstr("there is no power control for 1x24 local and 1x24 layer: nothing will show that a "
+                        "difference would be noticed in comparisons with them; "
+                        "add a cell under power_controls\n"));
   const nlohmann::json json = nlohmann::json::parse(plan_json(plan_of(text), 2));
   EXPECT_EQ(json["without_power_control"], nlohmann::json({"1x24 local", "1x24 layer"}));
 }

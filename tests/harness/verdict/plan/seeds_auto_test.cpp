@@ -47,9 +47,9 @@ TEST(SeedsAuto, GivesWayToSeedsOfTheCommandLine) {
 
 TEST(SeedsAuto, RefusesLooksThatCannotBe) {
   EXPECT_THAT(problems_of(kAuto + "seeds_auto: {first: 50, most: 40}\n"),
-              Contains(HasSubstr("m.yaml:8:14: the first look has 50 seeds, more than the last with 40")));
+              Contains(HasSubstr("m.yaml:8:14: the first interim analysis has 50 seeds, more than the last with 40")));
   EXPECT_THAT(problems_of(kAuto + "seeds_auto: {step: 1, most: 500}\n"),
-              Contains(HasSubstr("more than 100 looks")));
+              Contains(HasSubstr("more than 100 interim analyses")));
 }
 
 TEST(SeedsAuto, RefusesQuestionsWithoutAnOutcome) {
@@ -89,7 +89,7 @@ TEST(SeedsAuto, ThePlanTellsTheFirstLookAndTheMost) {
   const std::string text = plan_text(make_plan(parse(kAuto), "", {}), 2);
   EXPECT_THAT(text, HasSubstr("paired, 5 to 40 seeds, 5 at a time, until decided"));
   EXPECT_THAT(text,
-              HasSubstr("first look: 5 seeds; with all 40, if no cell is decided before: 105 runs more"));
+              HasSubstr("first interim analysis: 5 seeds; with all 40, if no cell is decided before: 105 more runs"));
   EXPECT_THAT(plan_json(make_plan(parse(kAuto), "", {}), 2), HasSubstr("\"seeds_auto\""));
 }
 

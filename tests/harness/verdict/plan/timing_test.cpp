@@ -120,7 +120,7 @@ TEST(TraceOff, IsComparedByItsResultsBetweenEqualLayoutsAlone) {
   EXPECT_THAT(problems_of(paired), IsEmpty());
   EXPECT_THAT(problems_of("# Is it so?\nname: x\nquestion: mechanism\nreference: {layout: 1x24}\n"
                           "certify_steps: 0\nforced_steps: []\ntrace: off\nlayout: 3x8\n"),
-              ElementsAre(HasSubstr("trace: off leaves nothing to compare between two layouts")));
+              ElementsAre(HasSubstr("trace: off keeps nothing to compare between two layouts")));
 }
 
 }  // namespace

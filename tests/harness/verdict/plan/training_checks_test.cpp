@@ -50,7 +50,7 @@ TEST(TrainingChecks, RefuseCheckpointsOfFaultsAndByMetricsThatDecideNothing) {
   EXPECT_TRUE(names(wrong_with(config), "checkpoint.best gradient_norm is no metric of evaluations")) << wrong_with(config);
   config.checkpoint.best.clear();
   config.mutant.name = "flip_bit";
-  EXPECT_TRUE(names(wrong_with(config), "a cell with a mutant takes no checkpoint.every")) << wrong_with(config);
+  EXPECT_TRUE(names(wrong_with(config), "a cell with a mutant cannot have checkpoint.every")) << wrong_with(config);
 }
 
 TEST(TrainingChecks, RefuseBfloat16InACertificate) {

@@ -80,14 +80,14 @@ TEST(Calibration, TheRightRuleKeepsItsPromises) {
   EXPECT_TRUE(calibration.passed) << calibration_sentence(calibration);
   EXPECT_EQ(calibration.pool_runs, 100);
   EXPECT_GT(calibration.pool_sd, 0);
-  EXPECT_THAT(calibration_sentence(calibration), HasSubstr("keep their promises"));
+  EXPECT_THAT(calibration_sentence(calibration), HasSubstr("meet their stated rates"));
 }
 
 TEST(Calibration, AZInPlaceOfATIsCaughtAtFivePairs) {
   const Calibration calibration = calibrate(inputs(), by_normal);
   EXPECT_FALSE(calibration.passed);
   EXPECT_TRUE(falls_short(calibration, "5 pairs, sd 0.3 margins: equivalent at +margin"));
-  EXPECT_THAT(calibration_sentence(calibration), HasSubstr("do not keep their promises"));
+  EXPECT_THAT(calibration_sentence(calibration), HasSubstr("do not meet their stated rates"));
 }
 
 TEST(Calibration, ADoubledAlphaIsCaught) {
@@ -99,7 +99,7 @@ TEST(Calibration, ADoubledAlphaIsCaught) {
 TEST(Calibration, LooksThatSpendNoAlphaAreCaught) {
   const Calibration calibration = calibrate(inputs(), without_spending);
   EXPECT_FALSE(calibration.passed);
-  EXPECT_TRUE(falls_short(calibration, "looks at 5 to 20 pairs"));
+  EXPECT_TRUE(falls_short(calibration, "interim analyses at 5 to 20 pairs"));
   EXPECT_FALSE(falls_short(calibration, "20 pairs, sd 0.3")) << "with one look there is nothing to spend";
 }
 
@@ -143,9 +143,9 @@ TEST(Calibration, SaysWhatBothTestsDoWithSkewedAndCollapsingDraws) {
     EXPECT_GT(lost.equivalent, 0.15) << shape;
   }
   EXPECT_THAT(calibration_sentence(calibration),
-              testing::AllOf(HasSubstr("The tests keep their promises where they make them: of normal differences"),
-                             HasSubstr("The sign test promises the same of any shape whose median is the margin"),
-                             HasSubstr("Neither test promises anything of the mean of other shapes: with the mean "
+              testing::AllOf(HasSubstr("The tests meet their stated rates: of normal differences"),
+                             HasSubstr("The sign test states the same rate for any shape whose median is the margin"),
+                             HasSubstr("Neither test states a rate for the mean of other shapes: with the mean "
                                        "at the margin t "
                                        "called equivalent up to "),
                              HasSubstr("where one seed in 20 collapses")));

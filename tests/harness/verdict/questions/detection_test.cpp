@@ -51,7 +51,7 @@ CellResult perfect(const Cell& cell) {
   for (int64_t step = 0; step < cell.config.steps; ++step) mechanism.forced.push_back({step, {}, 0.1, "w"});
   if (!fault) return result;
   mechanism.first_divergence =
-      Divergence{fault->step, "local gradients", -1, fault->mutant.tensor, "bits", "a", "b", ""};
+      Divergence{fault->step, "local gradients", -1, fault->mutant.tensor, DivergenceKind::bits, "a", "b", ""};
   mechanism.cause = Cause{right_causes(*fault, cell.config.layout.world_size).front(), 1, "", ""};
   return result;
 }
@@ -135,7 +135,7 @@ TEST(DetectionScore, AMutantThatNeverActedInAnyTrialIsLeftOutWithItsReason) {
   EXPECT_EQ(detection.left_out[0].reason, "the planted fault flip_bit never acted");
   EXPECT_EQ(results.summary.exit_code, 0);
   EXPECT_THAT(detection_sentences(detection).back(),
-              "Left out, for they cannot act here: flip_bit (the planted fault flip_bit never acted).");
+              "Left out because they cannot act here: flip_bit (the planted fault flip_bit never acted).");
 }
 
 /// The same trials, with those in exact arithmetic beside them.

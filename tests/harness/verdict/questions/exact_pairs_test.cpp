@@ -33,7 +33,7 @@ SyntheticMatrix with_exact_pair(int64_t parts_at) {
     mechanism.compared_steps = 50;
     if (parts_at < 0 || cell.name != "8x3 global") continue;
     mechanism.verdict = VerdictKind::divergent;
-    mechanism.first_divergence = Divergence{parts_at, "energies", 3, "inputs", "bits", "a", "b", "Step 7."};
+    mechanism.first_divergence = Divergence{parts_at, "energies", 3, "inputs", DivergenceKind::bits, "a", "b", "Step 7."};
     mechanism.first_divergence->row = 11;
   }
   return matrix;

@@ -190,7 +190,7 @@ TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
   g = bent.judge().front();
   EXPECT_TRUE(std::isnan(g.measured_exponent));
   EXPECT_EQ(g.measured_interval.low, 0);
-  EXPECT_THAT(g.sentence, HasSubstr("the rule in between does worse than the ends"));
+  EXPECT_THAT(g.sentence, HasSubstr("the rule in between is worse than both ends"));
   Rules two;
   two.add(LrRule::none, 0.0);
   two.add(LrRule::sqrt, 0.1);
@@ -285,7 +285,7 @@ TEST(Growth, SaysThatNoRuleIsCalledForAtAnEqualBatch) {
   const Growth g = rules.judge().front();
   EXPECT_TRUE(std::isnan(g.predicted_exponent));
   EXPECT_TRUE(std::isnan(g.rules[1].exponent));
-  EXPECT_THAT(g.caveat, HasSubstr("no rule is called for"));
+  EXPECT_THAT(g.caveat, HasSubstr("no learning-rate rule is needed"));
   EXPECT_THAT(g.sentence,
               AllOf(HasSubstr("At an equal global batch of 24 rows (1x24 and 8x3)"),
                     HasSubstr("linear changes 24-way accuracy by -0.094"), Not(HasSubstr("none"))));

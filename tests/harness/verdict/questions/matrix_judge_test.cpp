@@ -62,7 +62,7 @@ TEST(MatrixJudge, TrainingMetricsAreMeansOverRanksAndTheLastFiftySteps) {
   }
   EXPECT_TRUE(found);
   EXPECT_THAT(cell_of(results, "8x3 local").outcome->sentence,
-              HasSubstr("although its training loss / log N and its raw cross-entropy read better"));
+              HasSubstr("although its training loss / log N and its raw cross-entropy are lower"));
 }
 
 TEST(MatrixJudge, SaysOfACellWhatItsConfigMeans) {
@@ -310,7 +310,7 @@ TEST(MatrixJudge, RealRanksThatPartFromTheEmulatedRunAreNeverAsExpected) {
     EXPECT_FALSE(cell.as_expected);
     EXPECT_EQ(cell.certification.steps, 7);
     EXPECT_EQ(results.summary.exit_code, 1);
-    EXPECT_THAT(results.summary.sentence, HasSubstr("Real ranks part from the emulated run"));
+    EXPECT_THAT(results.summary.sentence, HasSubstr("The real ranks differ from the emulated run"));
   }
 }
 

@@ -51,9 +51,9 @@ TEST(ExactSentences, SayHowFarCellsAgreeAndWhereTheyPart) {
   results.cells[1].exact->divergence->where = "inputs";
   const std::vector<std::string> said = exact_sentences(results);
   ASSERT_EQ(said.size(), 2u);
-  EXPECT_EQ(said[0], "cell computes the same as 1x24 to the last bit for 100 steps of seed 3 in exact arithmetic: what differs "
-                     "there is rounding.");
-  EXPECT_EQ(said[1], "8x3 local parts from 1x24 in exact arithmetic too, at step 0, energies, inputs: that is no rounding.");
+  EXPECT_EQ(said[0], "In exact arithmetic (100 steps of seed 3) cell and 1x24 agree bit for bit, so what differs natively is "
+                     "rounding.");
+  EXPECT_EQ(said[1], "8x3 local differs from 1x24 in exact arithmetic too (step 0, energies, inputs), so the difference is not rounding.");
 }
 
 TEST(ExitCode, IsZeroIfAllIsAsExpected) {
@@ -144,13 +144,13 @@ TEST(SummarySentence, SaysWhichTrainTheSameWhichNotAndByHowMuch) {
       sentence,
       "8x3 global trains the same as 1x24 global: 24-way accuracy differs by +0.001 (90 % interval -0.004 to "
       "+0.006), margin 0.03, 10 paired seeds; 8x3 local does not: 24-way accuracy 0.094 lower (95 % interval "
-      "0.080 to 0.108, 10 paired seeds), although its training loss / log N and its raw cross-entropy read "
-      "better. The power control 8x3 global lr_scale=0.125 came out divergent, as it must: 24-way accuracy "
+      "0.080 to 0.108, 10 paired seeds), although its training loss / log N and its raw cross-entropy are "
+      "lower. The power control 8x3 global lr_scale=0.125 was found to differ, as required: 24-way accuracy "
       "0.347 lower (95 % interval 0.334 to 0.360, 10 paired seeds). "
-      "Against 1x24 global a true difference in 24-way accuracy of 0.056 or more comes out divergent with "
-      "probability 0.8 or more (10 paired seeds that scatter like 8x3 local, at the upper bound of that spread); the nearest that came out "
-      "divergent, 8x3 local, lies 3 margins away and says little of smaller differences. What strikes fewer than "
-      "26 % of the seeds is missing from 10 pairs with a probability above 0.05.");
+      "Against 1x24 global a true difference in 24-way accuracy of 0.056 or more is found with "
+      "probability 0.8 or more (10 paired seeds with the spread of 8x3 local, at its upper bound); the closest cell that was found to "
+      "differ, 8x3 local, differs by 3 margins: it does not show that a small difference would be noticed. A failure in fewer than "
+      "26 % of seeds may simply not be among these 10 (probability above 5 %).");
 }
 
 TEST(SummarySentence, IsItsSentencesOneAfterTheOther) {
@@ -169,7 +169,7 @@ TEST(SummarySentence, SaysWhatWasFoundFirstOfACellThatDoesNotTrainTheSame) {
   const auto sentence = [&results] { return summarize_results(results).sentence; };
   mechanism.cause = Cause{"local-negatives", 0.98, "a row has 2 negatives instead of 23", "Gather them."};
   EXPECT_THAT(sentence(), HasSubstr("0.080 to 0.108, 10 paired seeds), although its training loss / log N"));
-  EXPECT_THAT(sentence(), HasSubstr("; the first difference found, at step 2: a row has 2 negatives instead of 23."));
+  EXPECT_THAT(sentence(), HasSubstr("; the first difference, at step 2: a row has 2 negatives instead of 23."));
   EXPECT_THAT(sentence(), Not(HasSubstr("because"))) << "whether it makes the outcome was not tried";
   mechanism.cause->code = "unexplained";
   EXPECT_THAT(sentence(), Not(HasSubstr("first difference")));
@@ -197,7 +197,7 @@ TEST(SummarySentence, DoesNotCallTheSameWhatIsShownToBeWorse) {
   const Results results = matrix.judge();
   ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
   EXPECT_THAT(results.summary.sentence,
-              AllOf(HasSubstr("8x3 global is within the margin of 1x24 global, though not the same: 24-way accuracy "
+              AllOf(HasSubstr("8x3 global is within the margin of 1x24 global, but not the same: 24-way accuracy "
                               "0.017 lower (95 % interval 0.011 to 0.023, 10 paired seeds), margin 0.03."),
                     HasSubstr("8x3 local does not train the same as 1x24 global"), Not(HasSubstr("trains the same"))));
 }
@@ -215,7 +215,7 @@ TEST(SummarySentence, SaysOfAControlTooWhereItsMetricsDisagree) {
   EXPECT_THAT(
       matrix.judge().summary.sentence,
       HasSubstr(
-          "0.080 to 0.108, 10 paired seeds), although its training loss / log N and its raw cross-entropy read better."));
+          "0.080 to 0.108, 10 paired seeds), although its training loss / log N and its raw cross-entropy are lower."));
 }
 
 TEST(SummarySentence, BeginsWithWhatItCannotTell) {
@@ -223,7 +223,7 @@ TEST(SummarySentence, BeginsWithWhatItCannotTell) {
   matrix.add_cell({"missed", 0.0, 0.008, 0.0, true, {}});
   EXPECT_TRUE(matrix.judge().summary.sentence.starts_with(
       "This matrix cannot tell: the power control missed came out equivalent (+0.000, 95 % interval "
-      "-0.006 to +0.006, 10 paired seeds), where it must come out divergent."))
+      "-0.006 to +0.006, 10 paired seeds), but it must be found to differ."))
       << matrix.judge().summary.sentence;
 }
 
@@ -246,7 +246,7 @@ TEST(SummarySentence, NamesFailuresAndUndecidedCells) {
   EXPECT_THAT(sentence, HasSubstr("8x3 global sqrt is undecided: accuracy_24 differs by +0.020 (95 % interval -0.006 "
                                   "to +0.046) against a margin of 0.03 (10 paired seeds)"));
   EXPECT_THAT(sentence, HasSubstr("with probability 0.8 if the true difference"));
-  EXPECT_THAT(sentence, HasSubstr("to add seeds to these and test again, take seeds: auto"));
+  EXPECT_THAT(sentence, HasSubstr("to extend this one use seeds: auto"));
 }
 
 TEST(SummarySentence, GivesTheMarginsRefusalItsFigures) {
@@ -302,7 +302,7 @@ TEST(SummarySentence, OfAMechanismQuestion) {
   EXPECT_EQ(matrix.judge().summary.sentence,
             "3x8 computes the same as 1x24 global over 100 steps of seed 0: every compared bit is equal. 8x3 computes the same as "
             "1x24 global within the "
-            "floating-point band (19 % of it used). 8x3 grad x 8 does not compute the same as 1x24 global: "
+            "rounding tolerance (19 % of it used). 8x3 grad x 8 does not compute the same as 1x24 global: "
             "step 0, reduced "
             "gradients: ratio 8.00.");
 }
@@ -346,8 +346,8 @@ TEST(SummarySentence, OfTwoArithmeticsBeginsWithHowFarRoundingCarried) {
   parameters.steps = {1, 300};
   parameters.median = parameters.low = parameters.high = {1e-8, 8e-6};
   EXPECT_THAT(summarize_results(results).sentences.front(),
-              HasSubstr("against 1x24 global, 10 paired seeds: Up to step 300 rounding alone carried the parameters at most "
-                        "8.0e-06 of their length apart."));
+              HasSubstr("against 1x24 global, 10 paired seeds: Differences by rounding alone up to step 300: parameters at most "
+                        "8.0e-06 of their norm."));
 }
 
 }  // namespace

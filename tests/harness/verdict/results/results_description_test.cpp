@@ -195,7 +195,7 @@ TEST(ResultsDescription, NamesTheKeyThatCannotBeRead) {
             "out/results.json: claims[1].state: unknown state of a claim \"true\"");
   EXPECT_EQ(problem_with("/question", "why"), "out/results.json: question: unknown question \"why\"");
   EXPECT_EQ(problem_with("/verdicts/0/failure/kind", "bored"),
-            "out/results.json: verdicts[0].failure.kind: unknown word \"bored\"");
+            "out/results.json: verdicts[0].failure.kind: unknown kind \"bored\"");
   EXPECT_EQ(problem_with("/references/0/metric_means/some/bits", "3f9e"),
             "out/results.json: references[0].metric_means.some: \"3f9e\" is not 16 hexadecimal digits");
   EXPECT_EQ(problem_with("/verdicts/0/curves/1", "flat"),
@@ -208,7 +208,7 @@ TEST(ResultsDescription, NamesTheKeyThatCannotBeRead) {
 }
 
 TEST(ResultsDescription, DoesWithoutTheKeysOfOtherQuestions) {
-  for (const char* key : {"/growth", "/timing", "/detection", "/calibration", "/verdicts/0/noise_scale", "/suite/tables", "/suite/charts"})
+  for (const char* key : {"/growth", "/timing", "/detection", "/calibration", "/verdicts/0/noise_scale", "/laboratory/tables", "/laboratory/charts"})
     EXPECT_EQ(problem_with(key, kMissing), "none") << key;
 }
 

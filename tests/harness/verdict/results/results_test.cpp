@@ -39,11 +39,11 @@ Results full() {
   Certification& parted = matrix.certifications["raced certify"];
   parted.steps = 3;
   parted.divergence.emplace();
-  *parted.divergence = {3, "reduced_gradients", 4, "bucket 1", "bits", "0x3f800000", "0x3f800001", "Step 3."};
+  *parted.divergence = {3, "reduced_gradients", 4, "bucket 1", DivergenceKind::bits, "0x3f800000", "0x3f800001", "Step 3."};
   Mechanism& m = matrix.mechanisms["8x3 local seed 0"];
   m.verdict = VerdictKind::divergent;
   m.first_divergence = {
-      0, "energies", -1, "energies", "shape", "23 negatives", "2 negatives", "Another objective."};
+      0, "energies", -1, "energies", DivergenceKind::shape, "23 negatives", "2 negatives", "Another objective."};
   m.cause = {"objective", 0.1 + 0.2, "2 negatives of 23", "negatives: global"};
   m.band_used = 1.0 / 3.0;
   m.forced = {

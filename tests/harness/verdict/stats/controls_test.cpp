@@ -52,8 +52,8 @@ TEST(Controls, AnotherObjectiveIsNotCoveredByAControlOfTheFirst) {
   EXPECT_THAT(results.summary.uncontrolled, ElementsAre("1x24 layer"));
   EXPECT_TRUE(results.summary.can_tell) << "no control was missed";
   const std::string said =
-      "neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that this "
-      "comparison could have come out otherwise.";
+      "no power control and no other cell was found to differ from 1x24 layer, so nothing shows that a difference would "
+      "be noticed in this comparison.";
   EXPECT_THAT(results.cells.back().outcome->sentence, HasSubstr("; " + said));
   EXPECT_THAT(results.summary.sentence,
               AllOf(HasSubstr("8x3 layer came out equivalent to 1x24 layer: 24-way accuracy differs by +0.001 "
@@ -102,7 +102,7 @@ TEST(Controls, AMatrixWithoutControlsSaysSoOfAllCells) {
   matrix.add_cell({"8x3", -0.001, 0.008});
   const std::string sentence = matrix.judge().summary.sentence;
   EXPECT_THAT(sentence, HasSubstr("3x8 and 8x3 came out equivalent to 1x24 global: "));
-  EXPECT_THAT(sentence, HasSubstr("so nothing shows that these comparisons could have come out otherwise."));
+  EXPECT_THAT(sentence, HasSubstr("so nothing shows that a difference would be noticed in these comparisons."));
 }
 
 TEST(Controls, AnotherCellThatCameOutDivergentShowsAsMuch) {
@@ -129,17 +129,16 @@ TEST(Controls, SaysHowSmallADifferenceCouldBeSeenAndHowFarTheControlLies) {
   EXPECT_NEAR(seen, 0.056, 0.0005);
   EXPECT_THAT(results.summary.sentences.at(2),
               AllOf(HasSubstr("Against 1x24 global a true difference in 24-way accuracy of 0.0"),
-                    HasSubstr(" or more comes out divergent with probability 0.8 or more (10 paired seeds that scatter like 8x3 "
-                              "local, at the upper bound of that spread); the nearest that came out divergent, 8x3 local, lies 3 margins away "
-                              "and says little of "
-                              "smaller differences.")));
+                    HasSubstr(" or more is found with probability 0.8 or more (10 paired seeds with the spread of 8x3 "
+                              "local, at its upper bound); the closest cell that was found to differ, 8x3 local, differs by 3 margins: "
+                              "it does not show that a small difference would be noticed.")));
   // With the control alone.
   SyntheticMatrix far;
   far.add_cell({"8x3 global", 0.001, 0.008});
   far.add_cell({"8x3 global lr_scale=0.125", -0.347, 0.018, 0.2, true});
   EXPECT_THAT(far.judge().summary.sentences.at(2),
-              HasSubstr("; its power control 8x3 global lr_scale=0.125 lies 12 margins away and says little of "
-                        "smaller differences."));
+              HasSubstr("; its power control 8x3 global lr_scale=0.125 differs by 12 margins: it does not show that a "
+                        "small difference would be noticed."));
 }
 
 TEST(Controls, SaysWhereTheMarginIsMuchOfWhatIsLearnt) {
@@ -159,12 +158,12 @@ TEST(Controls, ACopyOfTheReferenceDoesNotSayHowADifferenceScatters) {
   matrix.add_cell({"8x3 global", 1e-9, 1e-9});
   matrix.add_cell({"8x3 global lr_scale=0.125", -0.347, 0.018, 0.2, true});
   const Results results = matrix.judge();
-  EXPECT_THAT(results.summary.sentence, HasSubstr("10 paired seeds that scatter like 8x3 global lr_scale=0.125, at the upper bound"));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("10 paired seeds with the spread of 8x3 global lr_scale=0.125, at its upper bound"));
   EXPECT_THAT(results.summary.sentence, Not(HasSubstr("of 0.030 or more")));
   EXPECT_GT(results.cells[0].outcome->detectable, 0.045);
   SyntheticMatrix copies;
   copies.add_cell({"8x3 global", 0, 0});
-  EXPECT_THAT(copies.judge().summary.sentence, Not(HasSubstr("comes out divergent with probability")));
+  EXPECT_THAT(copies.judge().summary.sentence, Not(HasSubstr("is found with probability")));
   EXPECT_EQ(copies.judge().cells[0].outcome->detectable, 0);
 }
 

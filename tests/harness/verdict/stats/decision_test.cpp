@@ -173,8 +173,8 @@ TEST(SignTest, AnOutcomeSaysMedianAndHowManyPairsLieBeyond) {
   Primary primary{"accuracy_24", 0.03, 0.05};
   const Outcome by_t = judge_outcome({"8x3", "1x24", cell, reference, primary});
   EXPECT_EQ(by_t.verdict, VerdictKind::inconclusive);
-  EXPECT_THAT(by_t.sentence, HasSubstr("the pairs' differences are skewed, or single seeds pull them (skewness -2."));
-  EXPECT_THAT(by_t.sentence, HasSubstr("primary.test: sign asks of the median, and for the mean errs more still."));
+  EXPECT_THAT(by_t.sentence, HasSubstr("the paired differences are skewed or have outliers (skewness -2."));
+  EXPECT_THAT(by_t.sentence, HasSubstr("primary.test: sign tests the median, but is less reliable for the mean."));
   primary.test = OutcomeTest::sign;
   const Outcome by_sign = judge_outcome({"8x3", "1x24", cell, reference, primary});
   EXPECT_EQ(by_sign.verdict, VerdictKind::equivalent);

@@ -81,7 +81,7 @@ TEST_F(Outcomes, ALargeDifferenceIsDivergentAndTheSentenceSaysWhatReadsOtherwise
   EXPECT_EQ(
       o.sentence,
       "8x3 local learns worse: accuracy_24 0.094 lower (95 % interval 0.074 to 0.114, 10 paired seeds), although "
-      "its training loss / log N and its raw cross-entropy read better.");
+      "its training loss / log N and its raw cross-entropy are lower.");
   EXPECT_EQ(o.others.size(), 5u);
   for (const MetricDifference& other : o.others)
     EXPECT_EQ(other.has_direction, other.metric != "temperature");
@@ -99,21 +99,21 @@ TEST_F(Outcomes, OneSizeOfAFamilyIsNamedByItsSize) {
   plant("cross_entropy_3", -0.1, 0.02);
   plant("cross_entropy_24", 0.1, 0.02);
   plant("cross_entropy_256", -0.1, 0.02);
-  EXPECT_THAT(judge().sentence, HasSubstr("although its 3-way and 256-way raw cross-entropy read better."));
+  EXPECT_THAT(judge().sentence, HasSubstr("although its 3-way and 256-way raw cross-entropy are lower."));
 }
 
 TEST_F(Outcomes, AnAreaIsNotNamedBesideTheEndOfItsCurve) {
   plant("accuracy_24", -0.094, 0.02);
   plant("cross_entropy_24", -0.1, 0.02);
   plant("auc_cross_entropy_24", -0.1, 0.02);
-  EXPECT_THAT(judge().sentence, HasSubstr("although its raw cross-entropy reads better."));
+  EXPECT_THAT(judge().sentence, HasSubstr("although its raw cross-entropy is lower."));
 }
 
 TEST_F(Outcomes, ABetterCellSaysSo) {
   plant("accuracy_24", 0.1, 0.02);
   plant("train_loss", 0.1, 0.01);
   EXPECT_THAT(judge().sentence, HasSubstr("learns better: accuracy_24 0.100 higher"));
-  EXPECT_THAT(judge().sentence, HasSubstr("although its training loss reads worse."));
+  EXPECT_THAT(judge().sentence, HasSubstr("although its training loss is higher."));
 }
 
 TEST_F(Outcomes, ALowerIsBetterMetricTurnsTheSense) {
@@ -132,7 +132,7 @@ TEST_F(Outcomes, TooMuchScatterIsInconclusiveAndSaysHowManySeedsWouldDecide) {
   EXPECT_THAT(o.sentence, HasSubstr("8x3 local is undecided: accuracy_24 differs by +0.005 ("));
   EXPECT_THAT(o.sentence, HasSubstr("; " + std::to_string(o.seeds_needed) +
                                     " seeds would decide this with probability 0.8 if the true difference is 0, " +
-                                    std::to_string(o.seeds_needed_half) + " if it is half the margin; they are counted for one test"));
+                                    std::to_string(o.seeds_needed_half) + " if it is half the margin; these numbers hold for a new run"));
 }
 
 TEST_F(Outcomes, WhatADesignCanShowDoesNotFollowTheDifferenceThatWasMeasured) {
@@ -153,7 +153,7 @@ TEST_F(Outcomes, SeedsThatDidNotDecideAreNotNamedAsThoseThatWould) {
   EXPECT_EQ(near.verdict, VerdictKind::inconclusive);
   EXPECT_LE(near.seeds_needed_half, 10);
   EXPECT_THAT(near.sentence,
-              HasSubstr("the true difference may lie near the margin or beyond it, where no number of "
+              HasSubstr("the true difference may be larger than the margin: no number of "
                         "seeds is sure to decide."));
   EXPECT_THAT(near.sentence, Not(HasSubstr("true difference is 0"))) << "the interval leaves 0 out";
   EXPECT_THAT(near.sentence, Not(HasSubstr("true difference were 0")));
@@ -165,7 +165,7 @@ TEST_F(Outcomes, SeedsThatDidNotDecideAreNotNamedAsThoseThatWould) {
   const Outcome beside = judge();
   EXPECT_GT(beside.primary.interval.low, 0);
   EXPECT_LT(beside.primary.interval.low, 0.015);
-  EXPECT_THAT(beside.sentence, HasSubstr("; the interval leaves 0 out: " + std::to_string(beside.seeds_needed_half) +
+  EXPECT_THAT(beside.sentence, HasSubstr("; the interval excludes 0: " + std::to_string(beside.seeds_needed_half) +
                                          " seeds would decide this with probability 0.8 if the true difference is half the margin; "));
 }
 

@@ -41,13 +41,13 @@ TEST(Rounding, AVerdictThatRoundingAloneMayTurnSaysSo) {
   EXPECT_EQ(cell.outcome->rounding->n, 10);
   EXPECT_NEAR(cell.outcome->rounding->shift, 2.262157162798205 * 0.028 * std::sqrt(0.2), 1e-9);
   const std::string said =
-      "rounding alone moves it, beside the seeds: where it alone differs (A-A pair), runs of one seed differ with "
+      "rounding alone changes it: where only rounding differs (A-A pair), runs of one seed differ with "
       "a standard deviation "
-      "of 0.028 (10 seeds), so that on another machine the difference may come out 0.028 or more higher or lower, "
+      "of 0.028 (10 seeds), so on another machine the difference may be 0.028 or more higher or lower, "
       "and the verdict "
-      "another.";
+      "may change.";
   EXPECT_THAT(cell.outcome->sentence, HasSubstr("; " + said));
-  EXPECT_THAT(results.summary.sentence, HasSubstr("Of 8x3 lr=8 " + said));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("In 8x3 lr=8, " + said));
   EXPECT_FALSE(results.cells[2].outcome->rounding) << "an A/A pair is judged by nothing";
 }
 
@@ -55,7 +55,7 @@ TEST(Rounding, SoDoesAnUndecidedCellThatItMayDecide) {
   const Results results = judged(0.027, 0.028, 0.028);
   ASSERT_EQ(results.cells[0].verdict, VerdictKind::inconclusive);
   EXPECT_TRUE(may_turn(*results.cells[0].outcome));
-  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("and the verdict another"));
+  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("and the verdict may change"));
 }
 
 TEST(Rounding, ASteadyPairSaysNothing) {

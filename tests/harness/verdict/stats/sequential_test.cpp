@@ -39,7 +39,7 @@ TEST(Sequential, StopsAtTheFirstLookThatDecides) {
   EXPECT_LE(outcome.p_equivalent, outcome.alpha);
   EXPECT_NEAR(outcome.equivalence.level, 1 - 2 * outcome.sequential->looks[0].alpha_here, 1e-12);
   EXPECT_NEAR(outcome.primary.interval.level, 1 - outcome.sequential->looks[0].alpha_here, 1e-12);
-  EXPECT_THAT(outcome.sentence, HasSubstr("Look 1 of 8 at the nominal level"));
+  EXPECT_THAT(outcome.sentence, HasSubstr("Interim analysis 1 of 8 at the nominal level"));
 }
 
 TEST(Sequential, FindsALargeDifferenceDivergent) {

@@ -86,10 +86,9 @@ TEST(Skewness, AVerdictByTSaysThatItsDifferencesAreSkewed) {
   const Results results = collapsing(0.2).judge();
   ASSERT_EQ(results.cells[0].verdict, VerdictKind::equivalent);
   EXPECT_LE(results.cells[0].outcome->p_skewed, 0.001);
-  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("; the pairs' differences are skewed, or single seeds "
-                                                            "pull them"));
-  EXPECT_THAT(results.summary.sentence, HasSubstr("Of 8x3 the pairs' differences are skewed, or single seeds pull "
-                                                  "them (skewness -2."));
+  EXPECT_THAT(results.cells[0].outcome->sentence, HasSubstr("; the paired differences are skewed or have outliers"));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("In 8x3, the paired differences are skewed or have outliers "
+                                                  "(skewness -2."));
   EXPECT_THAT(collapsing(0).judge().summary.sentence, Not(HasSubstr("skewed")));
 }
 
@@ -126,7 +125,7 @@ TEST(Skewness, TheWarningAdvisesWhatErrsLess) {
   RecordProperty("sign_20", std::to_string(sign.hits / 10'000.0));
   RecordProperty("t_160", std::to_string(more.hits / 10'000.0));
   const std::string words = skew_in_words(*collapsing(0.2).judge().cells[0].outcome);
-  EXPECT_THAT(words, HasSubstr("less so with more seeds; primary.test: sign asks of the median, and for the mean errs more still"));
+  EXPECT_THAT(words, HasSubstr("less so with more seeds; primary.test: sign tests the median, but is less reliable for the mean"));
 }
 
 }  // namespace

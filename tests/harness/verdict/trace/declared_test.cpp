@@ -70,7 +70,7 @@ TEST(DeclaredHeader, RefusesWhatIsNoDeclaration) {
            {R"({"optimizer": {}})", "an object with a \"name\""},
            {R"({"parameters": [{"role": "x"}]})", "\"prefix\""},
            {R"({"strip_prefixes": [3]})", "a list of texts"},
-           {R"({"clipnorm": 1})", "no key of a declaration; did you mean \"clip_norm\"?"},
+           {R"({"clipnorm": 1})", "not a key of a declaration; did you mean \"clip_norm\"?"},
            {R"({"optimizer": {"name": "adam", "beta": [0.9, 0.99]}})", "did you mean \"betas\"?"},
            {R"({"replicas": [[0, 1], [1, 2, 3]]})", "without a rank in common"},
            {R"({"replicas": [[0, 1]]})", "every rank of this run"},
