@@ -25,10 +25,10 @@ std::string interval_words(const Interval& interval, int decimals);
 /// "−0.347, 95 % interval [−0.360, −0.334], 10 paired seeds": the primary difference of an outcome.
 std::string figures_words(const Outcome& outcome, int decimals);
 
-/// How much of the floating-point band was used: "none of the band" (0), "19 % of the band", "8.6e+04 × the
-/// band".
+/// How much of the tolerance was used: "0 % of tolerance" (0), "19 % of tolerance", "8.6e+04 ×
+/// tolerance".
 std::string band_words(double band_used, std::string_view of = "tolerance");
-/// The same of a mechanism: where float64 twins judged it is a bound, not a measured band.
+/// The same of a mechanism.
 std::string used_words(const Mechanism& mechanism);
 
 /// The same for a table: "0", "19 %", "8.6e+04 ×".

@@ -192,7 +192,10 @@ std::string comparison_text(const Mechanism& mechanism) {
                         : d.rank < 0           ? "all ranks"
                                                : fmt::format("rank {}", d.rank),
                         d.where);
-    text += fmt::format("  {}: expected {}, found {}\n", to_word(d.kind), d.expected, d.actual);
+    // The sentence above usually has both values already.
+    const bool said = mechanism.sentence.find(d.expected) != std::string::npos && mechanism.sentence.find(d.actual) != std::string::npos;
+    text += said ? fmt::format("  kind: {}\n", to_word(d.kind))
+                 : fmt::format("  {}: expected {}, found {}\n", to_word(d.kind), d.expected, d.actual);
   }
   if (mechanism.cause) {
     text += fmt::format("  cause: {} ({})\n", mechanism.cause->code, mechanism.cause->evidence);

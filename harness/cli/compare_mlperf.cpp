@@ -43,7 +43,7 @@ int compare_mlperf_command(const CompareCommandOptions& options, const Console& 
       throw ConfigError(options.run_a + ": name the cell that is the reference: " + options.run_a +
                         ":CELL");
     if (fs::is_regular_file(options.run_b) && options.run_b.ends_with(".json"))
-      throw ConfigError(options.run_b + ": holds reference points; RUN_B must be runs to compare with them");
+      throw ConfigError(options.run_b + ": contains reference points; RUN_B must be runs to compare with them");
     const std::vector<RunGroup> submissions = groups_of(options.run_b, given);
     if (submissions.size() > 1 && !submissions.front().arm)
       throw ConfigError(options.run_b + ": its logs have several batch sizes; a submission has one");

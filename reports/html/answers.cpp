@@ -79,7 +79,7 @@ void write_claims(Markup& out, const Page& page) {
   for (const ClaimResult& claim : page.results.claims) {
     const StateStyle style = style_of(claim.state);
     out.open("tr").element("th", {{"scope", "row"}}, clean_line(claim.id));
-    out.element("td", {{"data-label", "told"}}, clean_line(claim.told));
+    out.element("td", {{"data-label", "as stated"}}, clean_line(claim.told));
     out.open("td", {{"data-label", "verdict"}});
     out.element("b", {{"class", std::string("t-") + style.css}},
                 fmt::format("{} {}", style.symbol, name_of(claim.state)));

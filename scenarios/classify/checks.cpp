@@ -32,7 +32,7 @@ void check_crops(const RunConfig& config, Found& found) {
 void check_blocks(const RunConfig& config, Found& found) {
   if (config.data.correlation > 0) {
     found.emplace_back("data.correlation",
-                       "data.correlation mixes what rows hold, and a mixture has no class: the trainer classify takes 0");
+                       "data.correlation mixes the contents of rows, and a mixture has no class: the trainer classify needs 0");
   }
 }
 

@@ -81,7 +81,7 @@ std::vector<std::string> require_classes(const SourceSeries& series) {
            "its series have no classes: the trainer classify needs @classLabel true and a class behind each series");
   }
   const std::set<std::string> known(series.train.labels.begin(), series.train.labels.end());
-  if (known.size() < 2) refuse(series.train_file, "all its series are of one class: there is nothing to tell apart");
+  if (known.size() < 2) refuse(series.train_file, "all its series have one class: there is nothing to classify");
   for (const std::string& label : series.test.labels) {
     if (known.contains(label)) continue;
     refuse(series.test_file,

@@ -54,7 +54,7 @@ std::string energy_noise_scale_caveat(const RunConfig& config) {
     return fmt::format(
         "The theory does not apply: rows are scored against the rows of all ranks, so a rank's gradient of "
         "its {} "
-        "rows is no estimate of what the objective of {} rows would give, and ranks are not independent.",
+        "rows is not an estimate of the gradient of the objective with {} rows, and ranks are not independent.",
         config.layout.rows_per_rank, config.layout.global_batch());
   }
   if (negatives == Negatives::local) {
@@ -103,8 +103,8 @@ void check_loss(const RunConfig& config, const CheckedFor& what, Found& found) {
     found.emplace_back("layout", "a batch of one row has no negatives: its loss is 0");
   } else if (local && layout.rows_per_rank < 2) {
     found.emplace_back("negatives",
-                       "local negatives need at least 2 rows a rank: with one the loss is 0; say allow_no_negatives: true "
-                       "if that is meant");
+                       "local negatives need at least 2 rows a rank: with one the loss is 0; set allow_no_negatives: true "
+                       "if that is intended");
   }
 }
 
@@ -129,7 +129,7 @@ void check_explicit(const RunConfig& config, Found& found) {
   }
   if (!makes_negatives(config)) return;
   if (own.loss != "infonce") {
-    found.emplace_back("loss", fmt::format("loss {} takes the rows of a batch alone: explicit negatives need infonce",
+    found.emplace_back("loss", fmt::format("loss {} uses only the rows of a batch: explicit negatives need infonce",
                                            own.loss));
   }
   if (static_cast<int64_t>(layer.layers.size()) > layer.count) {

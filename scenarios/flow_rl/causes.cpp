@@ -198,8 +198,8 @@ std::optional<Cause> local_advantage_statistics(const CauseInputs& inputs) {
     flipped += found.actual * found.expected < 0 ? 1 : 0;
   }
   return made("local-advantage-statistics", kExact,
-              fmt::format("rewards are the reference's, and every advantage is made of those of its own rank alone; {} of {} "
-                          "have the other sign",
+              fmt::format("rewards are the reference's, and every advantage is computed only from those of its own rank; {} of {} "
+                          "have the opposite sign",
                           flipped, local.size()));
 }
 
@@ -299,7 +299,7 @@ std::optional<Cause> sigma_of_another_step(const CauseInputs& inputs) {
     const auto other = [&](const Pair& pair) { return static_cast<int>((pair.term.transition + shift) % kTransitions); };
     if (!trained_is(*terms, [&](const Pair& pair) { return with_sigma_of(flow, pair, other(pair)); }, slack)) continue;
     return made("sigma-of-another-step", kExact,
-                fmt::format("log pi of the update takes each transition's deviation from the one {} further; {}", shift,
+                fmt::format("log pi of the update uses for each transition the deviation of the one {} further; {}", shift,
                             first_wrong(*terms)));
   }
   return std::nullopt;

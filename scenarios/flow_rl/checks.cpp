@@ -26,16 +26,16 @@ void check_tasks(const FlowRlConfig& own, Found& found) {
                                               near.empty() ? fmt::format("there are {}", fmt::join(names, ", "))
                                                            : fmt::format("did you mean {}?", near)));
     } else if (!seen.insert(word).second) {
-      found.emplace_back("tasks", fmt::format("{} stands there twice", word));
+      found.emplace_back("tasks", fmt::format("{} is given twice", word));
     } else if (word == "all" && words.size() > 1) {
-      found.emplace_back("tasks", "all stands for every task: name no other beside it");
+      found.emplace_back("tasks", "all includes every task: name no other task");
     }
   }
 }
 
 void check_policy(const FlowConfig& flow, Found& found) {
   if (flow.horizon % flow.chunk == 0) return;
-  found.emplace_back("policy.horizon", fmt::format("{} simulated steps are no whole number of chunks of {}", flow.horizon,
+  found.emplace_back("policy.horizon", fmt::format("{} simulated steps are not a whole number of chunks of {}", flow.horizon,
                                                    flow.chunk));
 }
 
@@ -44,10 +44,10 @@ void check_rows(const RunConfig& config, Found& found) {
   const Layout layout = meant_layout(config);
   const int rows = layout.global_batch();
   if (rows % own.group != 0) {
-    found.emplace_back("group", fmt::format("{} rows of a step are no whole number of groups of {}", rows, own.group));
+    found.emplace_back("group", fmt::format("{} rows of a step are not a whole number of groups of {}", rows, own.group));
   }
   if (own.advantages == AdvantageForm::rloo && own.group < 2) {
-    found.emplace_back("group", "advantages rloo needs groups of 2 rows or more: of one row nothing is left out");
+    found.emplace_back("group", "advantages rloo needs groups of 2 rows or more");
   }
   if (own.advantages == AdvantageForm::normalised && rows < 2) {
     found.emplace_back("advantages", "advantages normalised needs 2 rows a step or more: one has no deviation");
@@ -83,7 +83,7 @@ void check_rollouts(const RunConfig& config, Found& found) {
 
 void check_core(const RunConfig& config, Found& found) {
   if (config.data.correlation > 0) {
-    found.emplace_back("data.correlation", "data.correlation mixes what rows hold: the trainer flow_rl takes 0");
+    found.emplace_back("data.correlation", "data.correlation mixes the contents of rows: the trainer flow_rl needs 0");
   }
   if (config.arithmetic == Arithmetic::exact && flow_rl(config).statistics == StatisticsOf::local) {
     found.emplace_back("statistics", "statistics local depend on who has which rows: arithmetic exact needs statistics "

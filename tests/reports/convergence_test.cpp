@@ -230,7 +230,7 @@ TEST(Headline, GivesFiguresTheirIntervalAndN) {
               HasSubstr("8x3 global lr_scale=0.125 (−0.347, 95 % interval [−0.365, −0.329], 10 paired seeds)"));
   EXPECT_THAT(text_of(r, "Which learning-rate rule fits when the batch grows?"),
               AllOf(HasSubstr("(± half of the 95 % interval)"),
-                    HasSubstr("Exponent measured 0.58 (95 % interval 0.44 to 0.81)")));
+                    HasSubstr("Measured exponent 0.58 (95 % interval 0.44 to 0.81)")));
 }
 
 TEST(ConvergencePage, SaysOfAStepAloneThatItIsAlone) {

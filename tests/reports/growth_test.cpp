@@ -83,7 +83,7 @@ TEST(GrowthReport, IsATableInMarkdown) {
   EXPECT_THAT(
       text,
       AllOf(
-          HasSubstr("### Rules of the learning rate, 1x3 to 8x3"),
+          HasSubstr("### Learning-rate rules, 1x3 to 8x3"),
           HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | 10 | best mean |"),
           HasSubstr("| adam\\_sqrt | 0.50 | — | — | — | not judged |"), HasSubstr("### Gradient noise scale"),
           HasSubstr("| 35 rows (95 % interval 28 to infinite), over 400 steps | Holds for ranks of 3 rows \\| alone. |")));

@@ -160,15 +160,15 @@ TEST(CurvePanels, SharesAPanelUpToSixCellsAndThenGivesEachItsOwn) {
 
 TEST(CurvePanels, SayWhatGuessingGives) {
   Results r = outcome_results();
-  EXPECT_THAT(curve_panels(r, "accuracy_24"), HasSubstr("dotted: guessing, 1/24"));
-  EXPECT_THAT(curve_panels(r, "loss_over_log_n"), HasSubstr("dotted: guessing, log N"));
+  EXPECT_THAT(curve_panels(r, "accuracy_24"), HasSubstr("dotted: chance level, 1/24"));
+  EXPECT_THAT(curve_panels(r, "loss_over_log_n"), HasSubstr("dotted: chance level, log N"));
   const auto panels = [&r](double chance) {
     for (CurveBand& band : r.references[0].curves) band.chance = chance;
     return curve_panels(r, "accuracy_24");
   };
-  EXPECT_THAT(panels(1.0 / 9), HasSubstr("dotted: guessing, 1/9"));
-  EXPECT_THAT(panels(std::log(4.0)), HasSubstr("dotted: guessing, log 4"));
-  EXPECT_THAT(panels(0.37), HasSubstr("dotted: guessing, 0.37"));
+  EXPECT_THAT(panels(1.0 / 9), HasSubstr("dotted: chance level, 1/9"));
+  EXPECT_THAT(panels(std::log(4.0)), HasSubstr("dotted: chance level, log 4"));
+  EXPECT_THAT(panels(0.37), HasSubstr("dotted: chance level, 0.370"));
 }
 
 TEST(CurvePanels, AreEmptyWithoutThatCurve) {

@@ -360,7 +360,7 @@ TEST(Crops, OfFilesTheClassesAreTheirOwn) {
   problem("test.ts: its series have no classes");
   write_series(folder / "train.ts", {"A", "A"});
   write_series(folder / "test.ts", {"A", "A"});
-  problem("all its series are of one class");
+  problem("all its series have one class");
 }
 
 TEST(ClassifyFields, EverySettingGoesThroughJson) {

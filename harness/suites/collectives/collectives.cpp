@@ -102,29 +102,20 @@ class CollectivesSuite final : public Suite {
         trials.push_back(std::move(trial));
       }
     }
-    if (!config_.planted) return trials;
     for (const std::string_view collective : collective_names()) {
-      if (collective == "barrier") continue;
+      if (collective == "barrier" || !config_.planted) continue;
       constexpr int kWorld = 3;
       Trial trial{fmt::format("planted:{}", collective), "planted: one element of what a rank got is changed", std::string(collective), 1};
       // The last rank is the root, which gets something of every collective.
       plans_.emplace(trial.name, Plan{{kWorld, {{std::string(collective), 3 * kPlantedChunk, 1}}, kWorld - 1, kPlantedChunk - 1}, true});
       trials.push_back(std::move(trial));
     }
+    for (Trial& trial : trials) {
+      trial.run = [this, what = trial](Slot& slot) {
+        return run(what, slot.keep<Ranks>([&] { return Ranks(rank_program_path(), slot.folder(), slot.run().stop_requested); }));
+      };
+    }
     return trials;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    class Worker final : public SuiteWorker {
-     public:
-      Worker(CollectivesSuite& owner, Ranks ranks) : owner_(owner), ranks_(std::move(ranks)) {}
-      std::vector<CaseResult> run(const Trial& trial) override { return owner_.run(trial, ranks_); }
-
-     private:
-      CollectivesSuite& owner_;
-      Ranks ranks_;
-    };
-    return std::make_unique<Worker>(*this, Ranks(rank_program_path(), fmt::format("{}/work/slot-{}", run.out_dir, slot), run.stop_requested));
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {

@@ -53,12 +53,12 @@ std::vector<CaseResult> MutationCheck::result(const std::string& words) const {
   return {std::move(result)};
 }
 
-Planned planted_trial(std::string_view name, std::string_view words, std::string_view place,
+Trial planted_trial(std::string_view name, std::string_view words, std::string_view place,
                       double estimate_s, std::vector<std::string> expected, std::function<void(MutationCheck&)> check) {
-  Planned planned;
-  planned.trial = {fmt::format("planted:{}", name), fmt::format("planted: {}", words), std::string(place),
+  Trial planned;
+  planned = {fmt::format("planted:{}", name), fmt::format("planted: {}", words), std::string(place),
                    estimate_s};
-  planned.run = [words = std::string(words), expected = std::move(expected), check = std::move(check)] {
+  planned.run = [words = std::string(words), expected = std::move(expected), check = std::move(check)](Slot&) {
     MutationCheck seen(expected);
     check(seen);
     return seen.result(words);

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/suites/engine/planned.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep {
 
@@ -48,7 +48,7 @@ class MutationCheck {
 };
 
 /// "planted:NAME", failure "planted: WORDS". `check` plants and looks.
-Planned planted_trial(std::string_view name, std::string_view words, std::string_view place,
+Trial planted_trial(std::string_view name, std::string_view words, std::string_view place,
                       double estimate_s, std::vector<std::string> expected, std::function<void(MutationCheck&)> check);
 
 }  // namespace lockstep

@@ -132,9 +132,9 @@ class Trials {
   TrialProgress progress_;
 };
 
-void work(Suite& suite, const SuiteRun& run, int slot, Trials& trials) {
+void work(const SuiteRun& run, int number, Trials& trials) {
   try {
-    const std::unique_ptr<SuiteWorker> worker = suite.worker(run, slot);
+    Slot slot(run, number);
     std::size_t index = 0;
     while (*run.stop_requested == 0) {
       const Trial* trial = trials.take(index);
@@ -142,7 +142,7 @@ void work(Suite& suite, const SuiteRun& run, int slot, Trials& trials) {
       TrialRecord record{trial->name};
       {
         const MeasuredTrial measures(record.measured);
-        record.cases = worker->run(*trial);
+        record.cases = trial->run(slot);
       }
       if (*run.stop_requested == 0) trials.put(index, std::move(record));
     }
@@ -189,7 +189,7 @@ TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& opt
   {
     std::vector<std::jthread> threads;
     for (int slot = 0; slot < slots && !trials.empty(); ++slot)
-      threads.emplace_back([&, slot] { work(suite, run, slot, trials); });
+      threads.emplace_back([&, slot] { work(run, slot, trials); });
   }
   trials.throw_if_failed();
   TrialsDone done{trials.counted(), trials.done() < trials.size(), trials.recorded(), trials.done(), trials.size()};

@@ -65,17 +65,16 @@ struct Planned {
 };
 using Plans = std::map<std::string, Planned>;
 
-class Worker : public SuiteWorker {
+/// Plays programs on the ranks of one slot.
+class Player {
  public:
-  Worker(const FaultsConfig& config, const Plans& plans, Bench bench)
-      : config_(config), plans_(plans), bench_(std::move(bench)) {}
+  explicit Player(const Bench::Options& options) : bench_(options) {}
 
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const Planned& planned = plans_.at(trial.name);
+  std::vector<CaseResult> run(const std::string& trial, const Planned& planned) {
     if (planned.what == "dead") return {dead(planned)};
     if (planned.what == "hung") return {hung(planned)};
     if (planned.what == "steady") return {steady(planned)};
-    return {of_kind(trial.name, planned)};
+    return {of_kind(trial, planned)};
   }
 
  private:
@@ -199,8 +198,6 @@ class Worker : public SuiteWorker {
     return {"silent", CaseVerdict::good, 1, ""};
   }
 
-  const FaultsConfig& config_;
-  const Plans& plans_;
   Bench bench_;
 };
 
@@ -235,17 +232,12 @@ class FaultsSuite : public Suite {
     for (int64_t n = 0; tries("dead") && n < config_.dead; ++n) add_struck("dead", 8, config_.threshold_s * 10, n, trials);
     for (int64_t n = 0; tries("hung") && n < config_.hung; ++n) add_struck("hung", 3, config_.hung_threshold_s, n, trials);
     if (tries("steady")) add_steady(trials);
+    for (Trial& trial : trials) {
+      trial.run = [this, name = trial.name](Slot& slot) {
+        return slot.keep<Player>([&] { return Player(bench_options(slot)); }).run(name, plans_.at(name));
+      };
+    }
     return trials;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    Bench::Options options;
-    options.rank_program = rank_program_path();
-    options.work = fmt::format("{}/work/slot-{}", run.out_dir, slot);
-    options.deadline_s = config_.deadline_s;
-    options.stop_requested = run.stop_requested;
-    options.watches = config_.mistake != "unwatched";
-    return std::make_unique<Worker>(config_, plans_, Bench(options));
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return Figures(m).facts(); }
@@ -263,6 +255,10 @@ class FaultsSuite : public Suite {
   }
 
  private:
+  Bench::Options bench_options(const Slot& slot) const {
+    return {rank_program_path(), slot.folder(), config_.deadline_s, slot.run().stop_requested, config_.mistake != "unwatched"};
+  }
+
   bool tries(std::string_view what) const { return std::ranges::find(config_.tries, what) != config_.tries.end(); }
   void add_suite(const FaultKind& kind, bool wrong, std::vector<Trial>& trials) {
     for (std::size_t place = 0; place < kPositions.size(); ++place) {

@@ -25,31 +25,29 @@ struct Reference {
   FailurePlan plan;
 };
 
-class Worker : public SuiteWorker {
+/// Runs the program under ptrace on one slot.
+class Player {
  public:
-  Worker(const ProgramConfig& config, const Reference& reference, const SuiteRun& run, int slot)
-      : config_(config), reference_(reference), bench_(config, run, slot) {}
+  Player(const ProgramConfig& config, const Reference& reference, const Slot& slot)
+      : config_(config), reference_(reference), bench_(config, slot.run(), slot.number()) {}
 
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const auto name_of_planned = [](const PlannedFailure& each) -> const std::string& { return each.trial.name; };
-    const auto planned = std::ranges::find(reference_.plan.failures, trial.name, name_of_planned);
-    LOCKSTEP_CHECK(planned != reference_.plan.failures.end(), "a trial that was planned is known");
+  std::vector<CaseResult> run(const PlannedFailure& planned) {
     bench_.restore();
-    const TracedRun saved = bench_.save(planned->intervention, false);
+    const TracedRun saved = bench_.save(planned.intervention, false);
     if (saved.stuck) measured().add("stuck");
     for (const std::string& note : saved.notes) measured().keep("notes", note);
-    if (planned->kind != nullptr && !saved.acted) return {not_reached(*planned, saved)};
+    if (planned.kind != nullptr && !saved.acted) return {not_reached(planned, saved)};
     Observed observed;
     observed.save_hung = saved.hung;
     observed.save_status = saved.exit_status;
-    const InjectedFault injected = planned->intervention.injected;
+    const InjectedFault injected = planned.intervention.injected;
     observed.may_lose = injected == InjectedFault::kill || injected == InjectedFault::kill_all || saved.exit_status != 0;
     // A held writer that the others waited for may have met their time limits: that is our doing.
     observed.must_succeed = (injected == InjectedFault::nothing || injected == InjectedFault::hold) && !saved.stuck;
     if (!saved.hung) bench_.resume(observed);
-    CaseResult result = config_.check.empty() ? judge_save(reference_.expected, observed, planned->words)
-                                              : judge_check(observed, planned->words);
-    if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(saved, *planned, reference_.writers);
+    CaseResult result = config_.check.empty() ? judge_save(reference_.expected, observed, planned.words)
+                                              : judge_check(observed, planned.words);
+    if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(saved, planned, reference_.writers);
     return {std::move(result)};
   }
 
@@ -101,16 +99,17 @@ class ProgramSuite : public Suite {
     reference_.plan = plan_failures(first.operations, {config_.failures, config_.points, trial_s});
     describe(first);
     std::vector<Trial> trials;
-    for (const PlannedFailure& planned : reference_.plan.failures) trials.push_back(planned.trial);
+    for (const PlannedFailure& planned : reference_.plan.failures) {
+      trials.push_back(planned.trial);
+      trials.back().run = [this, &planned](Slot& slot) {
+        return slot.keep<Player>([&] { return Player(config_, reference_, slot); }).run(planned);
+      };
+    }
     run.say(fmt::format("an undisturbed save does {} in {}; {} of {:.2g} s each",
                         counted(static_cast<int64_t>(first.operations.size()), "operation"),
                         counted(static_cast<int64_t>(reference_.writers.size()), "writer"),
                         counted(static_cast<int64_t>(trials.size()), "trial"), trial_s));
     return trials;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    return std::make_unique<Worker>(config_, reference_, run, slot);
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {

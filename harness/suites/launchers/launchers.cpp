@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <array>
 #include <cstdlib>
 #include <functional>
@@ -126,11 +127,11 @@ std::string one_word(std::string_view name) {
 }
 
 /// `run` gets what is asked, too.
-Planned planned(std::string name, Answers& answers, const Asked& asked, std::function<void(Cases&, const Asked&)> run) {
+Trial planned(std::string name, Answers& answers, const Asked& asked, std::function<void(Cases&, const Asked&)> run) {
   answers.expect(asked);
-  Planned planned;
-  planned.trial = {std::move(name), asked.question, asked.launcher, 0.05};
-  planned.run = [run = std::move(run), asked] {
+  Trial planned;
+  planned = {std::move(name), asked.question, asked.launcher, 0.05};
+  planned.run = [run = std::move(run), asked](Slot&) {
     Cases cases;
     run(cases, asked);
     return cases.take();
@@ -176,8 +177,8 @@ void check_devices(Cases& cases, Answers& answers, const Asked& asked) {
   }
 }
 
-std::vector<Planned> trials_of_two(const LaunchersConfig& config, Answers& answers) {
-  std::vector<Planned> all;
+std::vector<Trial> trials_of_two(const LaunchersConfig& config, Answers& answers) {
+  std::vector<Trial> all;
   all.push_back(planned("both:torchrun-in-step", answers, {"two that agree", "torchrun on each node of a Slurm step"},
                         [&config, &answers](Cases& cases, const Asked& asked) {
                           for (const Placement& placement : placements(config, false)) check(cases, answers, {asked, "torchrun", placement}, torchrun_inside_step);
@@ -207,8 +208,8 @@ void check_batch_script(Cases& cases, Answers& answers, const Asked& asked, cons
   cases.fault("taken for a rank", std::move(sentence));
 }
 
-std::vector<Planned> clean_trials(const LaunchersConfig& config, Answers& answers) {
-  std::vector<Planned> all;
+std::vector<Trial> clean_trials(const LaunchersConfig& config, Answers& answers) {
+  std::vector<Trial> all;
   for (const ExternalStart& launcher : launchers()) {
     all.push_back(planned(one_word(launcher.name) + ":every-placement", answers, {"every launcher", std::string(launcher.name)},
                           [&config, &answers, &launcher](Cases& cases, const Asked& asked) {
@@ -224,7 +225,7 @@ std::vector<Planned> clean_trials(const LaunchersConfig& config, Answers& answer
                             answers.answered_by_rank(asked.launcher, check(cases, answers, {asked, launcher.name, placement}, launcher.says));
                           }));
   }
-  for (Planned& each : trials_of_two(config, answers)) all.push_back(std::move(each));
+  for (Trial& each : trials_of_two(config, answers)) all.push_back(std::move(each));
   all.push_back(planned("none:batch-script", answers, {"no rank", "a batch script without a step"}, [&config, &answers](Cases& cases, const Asked& asked) {
     for (const Placement& placement : placements(config, true)) check_batch_script(cases, answers, asked, placement);
   }));
@@ -289,7 +290,7 @@ void plant_written_world(const LaunchersConfig& config, MutationCheck& check) {
   }
 }
 
-std::vector<Planned> planted_trials(const LaunchersConfig& config) {
+std::vector<Trial> planted_trials(const LaunchersConfig& config) {
   return {planted_trial("other-rank", "two launchers name different ranks", "torchrun's and Slurm's variables", 0.1, {"refused"},
                         [&config](MutationCheck& check) { plant_conflicts(config, check, "SLURM_PROCID", 1); }),
           planted_trial("other-world", "two launchers name different numbers of ranks", "torchrun's and Slurm's variables", 0.1, {"refused"},
@@ -311,13 +312,11 @@ class LaunchersSuite final : public Suite {
                         counted(config_.most_nodes, "node"), launchers().size())};
   }
   std::vector<Trial> trials(const SuiteRun&) override {
-    planned_ = {};
     answers_.emplace();
-    planned_.add(clean_trials(config_, *answers_));
-    if (config_.planted) planned_.add(planted_trials(config_));
-    return planned_.trials();
+    std::vector<Trial> all = clean_trials(config_, *answers_);
+    if (config_.planted) std::ranges::move(planted_trials(config_), std::back_inserter(all));
+    return all;
   }
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override { return planned_.worker(); }
   std::vector<SuiteTable> tables(const Measurements& m) const override { return answers_ ? answers_->tables(m) : std::vector<SuiteTable>{}; }
   std::vector<std::string> notes(const Measurements&) const override {
     return {"Launchers are not run here: their variables are written as their documentation and runs of them have them. What they do where they are "
@@ -327,7 +326,6 @@ class LaunchersSuite final : public Suite {
  private:
   const LaunchersConfig config_;
   std::optional<Answers> answers_;  ///< of the trials that are planned
-  PlannedTrials planned_;
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "harness/base/counted.h"
-#include "harness/suites/engine/planned.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/run/identity.h"
 #include "harness/suites/rewards/emulated.h"
 #include "harness/suites/rewards/judge.h"
@@ -82,13 +82,12 @@ std::vector<Answer> answers_of(const std::vector<Played>& by_rank) {
   return answers;
 }
 
-class Worker : public SuiteWorker {
+/// Plays cases on one slot.
+class Player {
  public:
-  Worker(const RewardsConfig& config, const std::vector<Planned>& planned, const SuiteRun& run, int slot)
-      : config_(config), planned_(planned), run_(run), slot_(slot) {}
+  Player(const RewardsConfig& config, const Slot& slot) : config_(config), run_(slot.run()), folder_(slot.folder()) {}
 
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const Planned& planned = plan_named(planned_, trial.name);
+  std::vector<CaseResult> run(const Planned& planned) {
     return planned.real ? on_real_ranks(planned) : on_emulated_ranks(planned);
   }
 
@@ -138,7 +137,7 @@ class Worker : public SuiteWorker {
   }
 
   std::vector<CaseResult> on_real_ranks(const Planned& planned) {
-    if (!real_) real_ = std::make_unique<RealRanks>(rank_program_path(), fmt::format("{}/work/{}", run_.out_dir, slot_), run_.stop_requested);
+    if (!real_) real_ = std::make_unique<RealRanks>(rank_program_path(), folder_, run_.stop_requested);
     const CaseRules rules = config_.rules(planned.world);
     const FaultKind fault = planned.orders.front().fault;
     const double deadline_s = kMeet_s + kCase_s * static_cast<double>(planned.orders.size() * static_cast<std::size_t>(planned.world)) +
@@ -173,9 +172,8 @@ class Worker : public SuiteWorker {
   }
 
   const RewardsConfig& config_;
-  const std::vector<Planned>& planned_;
-  const SuiteRun run_;
-  int slot_;
+  const SuiteRun& run_;
+  std::string folder_;
   std::unique_ptr<RealRanks> real_;
 };
 
@@ -212,12 +210,11 @@ class RewardsSuite : public Suite {
       }
     }
     std::vector<Trial> all;
-    for (const Planned& each : planned_) all.push_back(each.trial);
+    for (const Planned& each : planned_) {
+      all.push_back(each.trial);
+      all.back().run = [this, &each](Slot& slot) { return slot.keep<Player>([&] { return Player(config_, slot); }).run(each); };
+    }
     return all;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    return std::make_unique<Worker>(config_, planned_, run, slot);
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return facts_of(m, config_.ulp, config_.mutants); }

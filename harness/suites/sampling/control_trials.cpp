@@ -34,7 +34,7 @@ int64_t first_merge_at_odds(int64_t step) {
   return step;
 }
 
-class ControlTrials final : public Kind {
+class ControlTrials final : public Suite {
  public:
   explicit ControlTrials(const SamplingConfig& config) : config_(config) {}
 
@@ -49,8 +49,8 @@ class ControlTrials final : public Kind {
                                              : "")};
   }
 
-  std::vector<Planned> planned() override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun&) override {
+    std::vector<Trial> all;
     for (int ranks = 1; ranks <= config_.most_ranks; ++ranks) all.push_back(clean(ranks, 20));
     if (config_.has_many_ranks()) all.push_back(clean(many_ranks(), 1));
     if (!config_.planted) return all;
@@ -75,10 +75,10 @@ class ControlTrials final : public Kind {
  private:
   int many_ranks() const { return static_cast<int>(std::min<int64_t>(config_.ranks, kMostGuarded)); }
 
-  Planned clean(int ranks, int64_t draws) {
-    Planned planned;
-    planned.trial = {fmt::format("control:{}", ranks), "control plane", "ranks that agree", 0.1};
-    planned.run = [this, ranks, draws] {
+  Trial clean(int ranks, int64_t draws) {
+    Trial planned;
+    planned = {fmt::format("control:{}", ranks), "control plane", "ranks that agree", 0.1};
+    planned.run = [this, ranks, draws](Slot&) {
       Cases cases;
       for (int64_t draw = 0; draw < draws; ++draw) {
         ControlCase each{.ranks = ranks, .steps = 25, .seed = static_cast<uint64_t>(config_.seed + draw)};
@@ -150,12 +150,12 @@ class ControlTrials final : public Kind {
     check.remark(". Without the guard:" + remark);
   }
 
-  const SamplingConfig& config_;
+  const SamplingConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kind> make_control_trials(const SamplingConfig& config) {
+std::unique_ptr<Suite> make_control_trials(const SamplingConfig& config) {
   return std::make_unique<ControlTrials>(config);
 }
 

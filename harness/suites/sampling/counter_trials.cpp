@@ -37,9 +37,9 @@ void play_family(const Family& family, sharding::CounterPlanted planted, Each ea
   for (int64_t at = 0; scheduler::play_family(family, at, play, each_one);) ++at;
 }
 
-class CounterTrials final : public Kind {
+class CounterPlanneds final : public Suite {
  public:
-  explicit CounterTrials(const SamplingConfig& config) : config_(config) {}
+  explicit CounterPlanneds(const SamplingConfig& config) : config_(config) {}
 
   std::vector<std::string> plan() const override {
     return {
@@ -49,8 +49,8 @@ class CounterTrials final : public Kind {
                     counter_scenes().size())};
   }
 
-  std::vector<Planned> planned() override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun&) override {
+    std::vector<Trial> all;
     for (const CounterScene& scene : counter_scenes()) {
       for (const Family& family : families_of(scene)) all.push_back(schedules(family));
       for (std::size_t process = 0; process < scene.processes.size(); ++process)
@@ -84,11 +84,11 @@ class CounterTrials final : public Kind {
                        family.soon ? "-soon" : "");
   }
 
-  Planned schedules(const Family& family) {
-    Planned planned;
-    planned.trial = {name_of(family), "counter", std::string(family.scene->words),
+  Trial schedules(const Family& family) {
+    Trial planned;
+    planned = {name_of(family), "counter", std::string(family.scene->words),
                      family.doubles ? 0.2 : 0.02};
-    planned.run = [this, family] {
+    planned.run = [this, family](Slot&) {
       Cases cases;
       play_family(family, {}, [&](const CounterSchedule& schedule, const CounterEnd& end, bool is_double) {
         measured().add(is_double ? "doubles" : family.scene->processes.size() == 2 ? "two" : "three");
@@ -103,11 +103,11 @@ class CounterTrials final : public Kind {
   }
 
   /// The process's process ends before each of its operations, after the others have had their turn or before.
-  Planned deaths(const CounterScene& scene, int process) {
-    Planned planned;
-    planned.trial = {fmt::format("counter:{}:{}-dies", scene.name, static_cast<char>('a' + process)),
+  Trial deaths(const CounterScene& scene, int process) {
+    Trial planned;
+    planned = {fmt::format("counter:{}:{}-dies", scene.name, static_cast<char>('a' + process)),
                      "counter, a process ends", std::string(scene.words), 0.02};
-    planned.run = [this, &scene, process] {
+    planned.run = [this, &scene, process](Slot&) {
       Cases cases;
       std::vector<int> order(scene.processes.size());
       std::iota(order.begin(), order.end(), 0);
@@ -145,13 +145,13 @@ class CounterTrials final : public Kind {
     }
   }
 
-  const SamplingConfig& config_;
+  const SamplingConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kind> make_counter_trials(const SamplingConfig& config) {
-  return std::make_unique<CounterTrials>(config);
+std::unique_ptr<Suite> make_counter_trials(const SamplingConfig& config) {
+  return std::make_unique<CounterPlanneds>(config);
 }
 
 }  // namespace lockstep::sampling

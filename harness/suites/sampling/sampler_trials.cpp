@@ -158,7 +158,7 @@ const std::vector<SamplerMistake>& mistakes() {
   return kSamplerMistakes;
 }
 
-class SamplerTrials final : public Kind {
+class SamplerTrials final : public Suite {
  public:
   explicit SamplerTrials(const SamplingConfig& config) : config_(config) {}
 
@@ -171,8 +171,8 @@ class SamplerTrials final : public Kind {
         counted(config_.samples, "sample"), counted(config_.ranks, "rank"))};
   }
 
-  std::vector<Planned> planned() override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun&) override {
+    std::vector<Trial> all;
     constexpr int64_t kBlock = 32;
     for (const bool drop_last : {false, true}) {
       for (const bool shuffle : {false, true}) {
@@ -215,14 +215,14 @@ class SamplerTrials final : public Kind {
     measured().add("cases", config_.epochs);
   }
 
-  Planned block(bool drop_last, bool shuffle, int64_t first, int64_t last) {
-    Planned planned;
-    planned.trial = {
+  Trial block(bool drop_last, bool shuffle, int64_t first, int64_t last) {
+    Trial planned;
+    planned = {
         fmt::format("sampler:{}-{}:{}-{}", drop_last ? "drop" : "pad", shuffle ? "shuffled" : "in_order",
                     first, last),
         "sampler",
         fmt::format("{}, {}", drop_last ? "drop_last" : "padded", shuffle ? "shuffled" : "in order"), 0.05};
-    planned.run = [this, drop_last, shuffle, first, last] {
+    planned.run = [this, drop_last, shuffle, first, last](Slot&) {
       const double begun_s = monotonic_s();
       Cases cases;
       for (int64_t samples = first; samples <= last; ++samples) {
@@ -236,10 +236,10 @@ class SamplerTrials final : public Kind {
   }
 
   /// An evaluation that counts the rows that count_rows says counts every sample once.
-  Planned evaluations() {
-    Planned planned;
-    planned.trial = {"evaluation", "evaluation", "padded and dropped", 0.1};
-    planned.run = [this] {
+  Trial evaluations() {
+    Trial planned;
+    planned = {"evaluation", "evaluation", "padded and dropped", 0.1};
+    planned.run = [this](Slot&) {
       Cases cases;
       for (int64_t samples = 1; samples <= config_.most_samples; ++samples) {
         for (int64_t ranks = 1; ranks <= config_.most_ranks; ++ranks) {
@@ -262,13 +262,13 @@ class SamplerTrials final : public Kind {
     return std::clamp<int64_t>(kMostPlaces / config_.samples, 1, config_.epochs);
   }
 
-  Planned job(EpochSpan epochs) {
-    Planned planned;
-    planned.trial = {"job:sampler", "one's own job", "sampler",
+  Trial job(EpochSpan epochs) {
+    Trial planned;
+    planned = {"job:sampler", "one's own job", "sampler",
                      0.05 + 1e-7 * static_cast<double>(config_.samples * epochs.count)};
     if (epochs.count < config_.epochs)
-      planned.trial.name += fmt::format(":{}-{}", epochs.first, epochs.first + epochs.count - 1);
-    planned.run = [this, epochs] {
+      planned.name += fmt::format(":{}-{}", epochs.first, epochs.first + epochs.count - 1);
+    planned.run = [this, epochs](Slot&) {
       Cases cases;
       for (const bool shuffle : {false, true}) {
         const PartitionOptions own = options(config_.samples, config_.ranks, config_.drop_last, shuffle);
@@ -331,12 +331,12 @@ class SamplerTrials final : public Kind {
     });
   }
 
-  const SamplingConfig& config_;
+  const SamplingConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kind> make_sampler_trials(const SamplingConfig& config) {
+std::unique_ptr<Suite> make_sampler_trials(const SamplingConfig& config) {
   return std::make_unique<SamplerTrials>(config);
 }
 

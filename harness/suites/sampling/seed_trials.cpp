@@ -23,7 +23,7 @@ std::string collision_words(const Collisions& found) {
                      sharding::in_words(found.second), found.seed);
 }
 
-class SeedTrials final : public Kind {
+class SeedTrials final : public Suite {
  public:
   explicit SeedTrials(const SamplingConfig& config) : config_(config) {
     ranges_.ranks = std::max(ranges_.ranks, config.ranks);
@@ -35,8 +35,8 @@ class SeedTrials final : public Kind {
                         ranges_.ranks, ranges_.workers, ranges_.epochs)};
   }
 
-  std::vector<Planned> planned() override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun&) override {
+    std::vector<Trial> all;
     for (const SeedFormula& formula : sharding::seed_formulas()) {
       if (formula.collides && !config_.planted) continue;
       all.push_back(scan(formula));
@@ -70,12 +70,12 @@ class SeedTrials final : public Kind {
   }
 
  private:
-  Planned scan(const SeedFormula& formula) {
-    Planned planned;
-    planned.trial = {fmt::format("seeds:{}", formula.name),
+  Trial scan(const SeedFormula& formula) {
+    Trial planned;
+    planned = {fmt::format("seeds:{}", formula.name),
                      formula.collides ? fmt::format("planted: seeds are {}", formula.words) : "seeds",
                      std::string(formula.words), 0.5};
-    planned.run = [this, &formula] {
+    planned.run = [this, &formula](Slot&) {
       const Collisions found = sharding::scan_seeds(formula, ranges_);
       measured().keep("seeds", std::string(formula.name), {found.streams, found.distinct, found.distinct_low});
       const bool collides = found.distinct < found.streams;
@@ -95,13 +95,13 @@ class SeedTrials final : public Kind {
   }
 
   /// Ranks' streams against epochs' permutations.
-  Planned cross(std::string_view of_ranks, std::string_view of_epochs) {
-    Planned planned;
+  Trial cross(std::string_view of_ranks, std::string_view of_epochs) {
+    Trial planned;
     const bool keyed = of_ranks == "keyed";
-    planned.trial = {fmt::format("seeds:{}-against-{}", of_ranks, of_epochs),
+    planned = {fmt::format("seeds:{}-against-{}", of_ranks, of_epochs),
                      keyed ? "seeds" : "planted: seed + rank beside seed + epoch",
                      "streams of ranks against permutations of epochs", 0.1};
-    planned.run = [this, of_ranks, of_epochs, keyed] {
+    planned.run = [this, of_ranks, of_epochs, keyed](Slot&) {
       const sharding::CrossCollisions found = sharding::cross_seeds(
           *sharding::find_seed_formula(of_ranks), *sharding::find_seed_formula(of_epochs), ranges_);
       const std::string words = fmt::format(
@@ -120,13 +120,13 @@ class SeedTrials final : public Kind {
     return planned;
   }
 
-  const SamplingConfig& config_;
+  const SamplingConfig config_;
   StreamRanges ranges_;  ///< of as many ranks as one's own job has, if those are more
 };
 
 }  // namespace
 
-std::unique_ptr<Kind> make_seed_trials(const SamplingConfig& config) {
+std::unique_ptr<Suite> make_seed_trials(const SamplingConfig& config) {
   return std::make_unique<SeedTrials>(config);
 }
 

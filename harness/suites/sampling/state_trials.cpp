@@ -140,7 +140,7 @@ constexpr StateMistake kStateMistakes[] = {
      }},
 };
 
-class StateTrials final : public Kind {
+class StateTrials final : public Suite {
  public:
   explicit StateTrials(const SamplingConfig& config) : config_(config) {}
 
@@ -152,12 +152,12 @@ class StateTrials final : public Kind {
                     config_.most_ranks, counted(config_.states, "state"), config_.states_a_round)};
   }
 
-  std::vector<Planned> planned() override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun&) override {
+    std::vector<Trial> all;
     for (const int64_t states : kStates) {
-      Planned planned;
-      planned.trial = {fmt::format("states:{}", states), "initial states", "drawn by all ranks", 0.1};
-      planned.run = [this, states] {
+      Trial planned;
+      planned = {fmt::format("states:{}", states), "initial states", "drawn by all ranks", 0.1};
+      planned.run = [this, states](Slot&) {
         Cases cases;
         for_cases(states, [&](const StatesCase& each) { audit(each, cases); });
         return cases.take();
@@ -165,18 +165,18 @@ class StateTrials final : public Kind {
       all.push_back(std::move(planned));
     }
     if (config_.has_many_ranks()) {
-      Planned many;
-      many.trial = {"states:many-ranks", "initial states", "drawn by all ranks", 0.5};
-      many.run = [this] {
+      Trial many;
+      many = {"states:many-ranks", "initial states", "drawn by all ranks", 0.5};
+      many.run = [this](Slot&) {
         Cases cases;
         for_many_ranks([&](const StatesCase& each) { audit(each, cases); });
         return cases.take();
       };
       all.push_back(std::move(many));
     }
-    Planned job;
-    job.trial = {"job:states", "one's own job", "initial states", 0.1};
-    job.run = [this] {
+    Trial job;
+    job = {"job:states", "one's own job", "initial states", 0.1};
+    job.run = [this](Slot&) {
       Cases cases;
       audit({config_.states, config_.states_a_round, static_cast<int>(config_.ranks),
              static_cast<uint64_t>(config_.seed)},
@@ -224,7 +224,7 @@ class StateTrials final : public Kind {
     judge_finding(cases, sharding::audit_states(draws), each.words());
   }
 
-  void add_planted(std::vector<Planned>& all) {
+  void add_planted(std::vector<Trial>& all) {
     for (const StateMistake& mistake : kStateMistakes) {
       all.push_back(
           planted_trial(mistake.name, mistake.words, "initial states", 0.2, {std::string(mistake.expected)},
@@ -251,12 +251,12 @@ class StateTrials final : public Kind {
                                 }));
   }
 
-  const SamplingConfig& config_;
+  const SamplingConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kind> make_state_trials(const SamplingConfig& config) {
+std::unique_ptr<Suite> make_state_trials(const SamplingConfig& config) {
   return std::make_unique<StateTrials>(config);
 }
 

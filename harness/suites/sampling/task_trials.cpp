@@ -113,7 +113,7 @@ TaskRound played(const RoundCase& round, std::vector<Task> tasks, const Wrong& w
   return seen;
 }
 
-class TaskTrials final : public Kind {
+class TaskTrials final : public Suite {
  public:
   explicit TaskTrials(const SamplingConfig& config) : config_(config) {}
 
@@ -126,8 +126,8 @@ class TaskTrials final : public Kind {
             : "")};
   }
 
-  std::vector<Planned> planned() override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun&) override {
+    std::vector<Trial> all;
     for (const int ranks : config_.numbers_of_ranks()) {
       for (const bool slow : {false, true}) {
         for (const bool dies : {false, true}) {
@@ -182,15 +182,15 @@ class TaskTrials final : public Kind {
     measured().add(kind);
   }
 
-  Planned rounds(int ranks, bool slow, bool dies) {
-    Planned planned;
+  Trial rounds(int ranks, bool slow, bool dies) {
+    Trial planned;
     const std::string place = slow && dies ? "one rank slow, one ends"
                               : slow       ? "one rank slow"
                               : dies       ? "one rank ends"
                                            : "all ranks well";
-    planned.trial = {fmt::format("tasks:{}{}{}", ranks, slow ? "-slow" : "", dies ? "-dies" : ""), "tasks",
+    planned = {fmt::format("tasks:{}{}{}", ranks, slow ? "-slow" : "", dies ? "-dies" : ""), "tasks",
                      place, 0.2};
-    planned.run = [this, ranks, slow, dies] {
+    planned.run = [this, ranks, slow, dies](Slot&) {
       Cases cases;
       for_cases(ranks, slow, dies, [&](const RoundCase& round) {
         audit(played(round, tasks_of(round, config_.seed), {}), round.words(), cases);
@@ -200,10 +200,10 @@ class TaskTrials final : public Kind {
     return planned;
   }
 
-  Planned job() {
-    Planned planned;
-    planned.trial = {"job:tasks", "one's own job", "tasks", 0.1};
-    planned.run = [this] {
+  Trial job() {
+    Trial planned;
+    planned = {"job:tasks", "one's own job", "tasks", 0.1};
+    planned.run = [this](Slot&) {
       Cases cases;
       const std::vector<Task> tasks = round_of(config_);
       RoundCase round{static_cast<int>(tasks.size()), static_cast<int>(config_.ranks)};
@@ -237,7 +237,7 @@ class TaskTrials final : public Kind {
     }
   }
 
-  void add_planted(std::vector<Planned>& all) {
+  void add_planted(std::vector<Trial>& all) {
     const auto add = [&](std::string_view name, std::string_view words, std::string_view expected,
                          Wrong wrong, bool slow, bool dies,
                          bool (*acts)(const TaskRound&, const TaskRound&)) {
@@ -264,12 +264,12 @@ class TaskTrials final : public Kind {
         });
   }
 
-  const SamplingConfig& config_;
+  const SamplingConfig config_;
 };
 
 }  // namespace
 
-std::unique_ptr<Kind> make_task_trials(const SamplingConfig& config) {
+std::unique_ptr<Suite> make_task_trials(const SamplingConfig& config) {
   return std::make_unique<TaskTrials>(config);
 }
 

@@ -386,7 +386,7 @@ std::optional<Cause> buckets_swapped(const CauseInputs& inputs) {
           return true;
         });
     if (other == reduction->tensors.end()) return std::nullopt;
-    example = fmt::format("{} holds the mean of {}", tensor.reduced->name, other->reduced->name);
+    example = fmt::format("{} has the mean of {}", tensor.reduced->name, other->reduced->name);
   }
   return made("buckets-swapped", kExact,
               fmt::format("{} have each other's means: {}", of_tensors(*reduction), example));
@@ -428,7 +428,7 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
                                          : fmt::format("bit {} of the message of rank {} explains it",
                                                        fmt::join(bits, " or "), fmt::join(ranks, " or "));
   return made("message-corrupted", ranks.empty() || alone ? kFits : 0.95,
-              fmt::format("element {} of {} alone is not the mean of the local gradients{}: {}", at,
+              fmt::format("only element {} of {} is not the mean of the local gradients{}: {}", at,
                           wrong->reduced->name, reduction->bucket, flip));
 }
 

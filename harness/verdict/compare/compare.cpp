@@ -89,7 +89,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   Mechanism result;
   std::optional<CauseInputs> inputs;
   std::optional<std::string> drift_of_both;
-  std::optional<Difference> zeros;  // the first difference that lies in signs of zeros alone
+  std::optional<Difference> zeros;  // the first difference that lies in signs of zeros only
   Compared compared;
   Evaluations evaluations;
   while (pairs.next()) {
@@ -147,7 +147,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   } else if (zeros) {
     const Divergence& first = zeros->divergence;
     agree_as_far(pairs, VerdictKind::within_envelope,
-                 fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros alone",
+                 fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros only",
                              counted(result.compared_steps, "step"), first.step, first.phase, first.where),
                  result);
   } else {

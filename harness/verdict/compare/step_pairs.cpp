@@ -138,7 +138,7 @@ std::string StepPairs::missing_end() const {
   if (a_goes_on != b_goes_on) {
     const StepOfRun& further = a_goes_on ? *step_a_ : *step_b_;
     if (most_steps_ > 0 && further.step >= most_steps_) return "";
-    return fmt::format("{} ends after step {}, and {} goes on", a_goes_on ? b_.dir() : a_.dir(), last_,
+    return fmt::format("{} ends after step {}, and {} continues", a_goes_on ? b_.dir() : a_.dir(), last_,
                        a_goes_on ? a_.dir() : b_.dir());
   }
   if (short_of_asked) return fmt::format("both end after step {}, and {} steps were asked for", last_, most_steps_);

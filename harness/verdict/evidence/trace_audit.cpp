@@ -30,7 +30,7 @@ std::size_t for_each_step(const std::string& run_dir, int world_size, F take) {
     }
     if (steps && *steps != count) {
       throw std::runtime_error(
-          fmt::format("{}: rank {} tells of {} steps, rank 0 of {}", run_dir, rank, count, *steps));
+          fmt::format("{}: rank {} has {} steps, rank 0 has {}", run_dir, rank, count, *steps));
     }
     steps = count;
   }
@@ -185,7 +185,7 @@ AuditAnswer runs_draw_apart(const std::vector<DrawLedger>& runs, const std::vect
       }
     }
   }
-  if (compared == 0) return {false, "nothing was drawn"};
+  if (compared == 0) return {false, "no random numbers were drawn"};
   return {true, fmt::format("{} streams of {}, no two alike", compared,
                             counted(static_cast<int64_t>(steps), "step"))};
 }

@@ -251,7 +251,7 @@ class Expansion {
     for (const Rule& rule : source_.noise_of) {
       const auto own = [&](const Cell& cell) { return !cell.noise && names(rule, cell); };
       if (source_.matrix.noise.empty()) {
-        problems_.add(rule.place, "noise_of says which cells get A/A pairs, and noise in what these differ: it is "
+        problems_.add(rule.place, "noise_of sets which cells get A/A pairs, and noise what differs in them: it is "
                                   "missing");
       } else if (std::none_of(cells_.begin(), cells_.end(), own)) {
         report_no_match(rule, "rule of A/A pairs");

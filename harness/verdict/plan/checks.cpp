@@ -59,8 +59,8 @@ class Checker {
     const auto controls = [](const Cell& cell) { return cell.power_control; };
     if (asks_.by_outcome && source_.power_controls.empty()) {
       problems_.add(source_.place_of("question"),
-                    "an outcome needs power_controls: a cell that learns so differently that it must come "
-                    "out divergent");
+                    "an outcome needs power_controls: a cell that trains so differently that it must be "
+                    "found to differ");
     }
     if (!asks_.by_outcome && std::any_of(cells.begin(), cells.end(), controls)) {
       problems_.add(

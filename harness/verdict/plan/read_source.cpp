@@ -165,7 +165,7 @@ class SourceReader {
         if (question->takes_replay) names.push_back(question->name);
       }
       problems_.add(source_.place_of("replay"),
-                    fmt::format("a kept step is compared by its mechanism: question must be {}",
+                    fmt::format("a saved step is compared by its mechanism: question must be {}",
                                 fmt::join(names, " or ")));
     } else if (const OpenFile file(step); file.missing()) {
       problems_.add(source_.place_of("replay"), fmt::format("{} is not there", step));
@@ -235,7 +235,7 @@ class SourceReader {
       replace(reference_, std::move(entry));
       source_.reference_given = true;
     } else if (!is_settable(entry.key)) {
-      problems_.add(entry.place, fmt::format("{} can be given in the file alone", entry.key));
+      problems_.add(entry.place, fmt::format("{} can be set only in the file", entry.key));
     } else {
       replace(top_, std::move(entry));
     }
@@ -305,7 +305,7 @@ class SourceReader {
   void read_noise(const Entry& entry) {
     source_.matrix.noise = values_of<Perturbation>(entry, "perturb");
     if (std::erase(source_.matrix.noise, Perturbation::none) > 0) {
-      problems_.add(entry.place, "an A/A pair differs in something: none is no noise");
+      problems_.add(entry.place, "an A/A pair must differ in something: none is not allowed");
     }
   }
 

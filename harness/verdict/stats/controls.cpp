@@ -60,15 +60,15 @@ double detectable_at(const Outcome& outcome, double sd) {
   return detectable_difference({outcome.n, sd, outcome.margin, alpha, 0.0, outcome.test});
 }
 
-/// "; the margin is 21 % of what 1x24 layer learns beyond guessing", where guessing is known and that is much.
+/// "; the margin is 21 % of the improvement of 1x24 layer over chance", where guessing is known and that is much.
 std::string share_in_words(const ControlledQuestion& question, const Outcome& outcome) {
   const MetricName name = metric_name(outcome.metric);
   if (name.spec == nullptr || name.area || !name.spec->chance) return "";
   const double learnt = std::abs(outcome.primary.reference_mean - *name.spec->chance);
   if (!(outcome.margin >= kLargeShare * learnt)) return "";
-  if (outcome.margin >= learnt) return fmt::format("; the margin is no less than all that {} learns beyond "
-                                                   "guessing", question.reference);
-  return fmt::format("; the margin is {:.0f} % of what {} learns beyond guessing", 100 * outcome.margin / learnt,
+  if (outcome.margin >= learnt) return fmt::format("; the margin is at least the whole improvement of {} over "
+                                                   "chance", question.reference);
+  return fmt::format("; the margin is {:.0f} % of the improvement of {} over chance", 100 * outcome.margin / learnt,
                      question.reference);
 }
 

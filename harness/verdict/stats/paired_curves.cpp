@@ -137,7 +137,7 @@ std::optional<PairedCurves> PairedCurves::of(const PairedRuns& runs, const std::
   if (curves.cell_steps.empty()) return std::nullopt;
   if (runs.cell_batch != runs.reference_batch) {
     curves.note = fmt::format(
-        "matched by samples seen: step {} of {} rows stands against step {} of {} rows, and so on",
+        "matched by samples seen: step {} of {} rows is compared with step {} of {} rows, and so on",
         curves.cell_steps.front(), runs.cell_batch, curves.reference_steps.front(), runs.reference_batch);
   }
   return curves;

@@ -171,7 +171,7 @@ std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
   if (padded == 0) return std::nullopt;
   return made(
       "padding-not-masked", kExact,
-      fmt::format("beside the reference's {} candidates there are {} padded columns, on all ranks together",
+      fmt::format("in addition to the reference's {} candidates there are {} padded columns, on all ranks together",
                   wanted.size(), padded));
 }
 

@@ -156,14 +156,14 @@ std::optional<Cause> label_offset(const CauseInputs& inputs) {
   }
   for (const int shift : {1, -1}) {
     if (follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
-      return told(fmt::format("a label {} column beside the row's own", shift));
+      return told(fmt::format("a label {} column from the row's own", shift));
     }
   }
   for (const RankLoss& rank : inputs.forced ? inputs.forced->cell.losses : std::vector<RankLoss>{}) {
     const auto rows = static_cast<int>(rank.row_losses.size());
     for (const int shift : {rows, -rows}) {
       if (rows > 1 && follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
-        return told(fmt::format("a label {} columns beside the row's own, another rank's", shift));
+        return told(fmt::format("a label {} columns from the row's own, another rank's", shift));
       }
     }
   }

@@ -113,7 +113,7 @@ TEST_F(CompareOutcome, ListsTheCellsThatThereAre) {
   write("b", 0);
   EXPECT_THAT(refusal(options("a:2x12 local", "b")),
               AllOf(HasSubstr("there is no cell '2x12 local'"), HasSubstr("2x12 global, 1x24 global")));
-  EXPECT_THAT(refusal(options("none", "b")), HasSubstr("none: there is no such folder"));
+  EXPECT_THAT(refusal(options("none", "b")), HasSubstr("none: no such folder"));
   EXPECT_THAT(refusal(options("a", "a")), HasSubstr("both sides are the same runs"));
 }
 
@@ -166,7 +166,7 @@ TEST_F(CompareOutcome, NamesRunsThatAreGone) {
   write("a", 0);
   write("b", 0);
   std::filesystem::remove_all(folder_ / "b/runs/2x12-global-s4");
-  EXPECT_THAT(refusal(options("a", "b")), HasSubstr("the runs of seeds 4 are not there any more"));
+  EXPECT_THAT(refusal(options("a", "b")), HasSubstr("the runs of seeds 4 no longer exist"));
 }
 
 TEST_F(CompareOutcome, FailsOnAMetricThatIsNotANumber) {
@@ -205,7 +205,7 @@ TEST_F(CompareOutcome, RefusesMarginsAndAlphasOutOfRange) {
   EXPECT_THAT(refusal(o), AllOf(HasSubstr("known are bits, tost, mlperf"), HasSubstr("did you mean tost")));
   o.rule = "bits";
   o.margin = 0.1;
-  EXPECT_THAT(refusal(o), HasSubstr("--margin: goes with --rule tost or mlperf"));
+  EXPECT_THAT(refusal(o), HasSubstr("--margin: is allowed with --rule tost or mlperf"));
 }
 
 TEST_F(CompareOutcome, NamesCellsWithoutAPartner) {

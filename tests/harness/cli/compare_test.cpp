@@ -75,7 +75,8 @@ TEST(CompareFlightRecords, TellsTheFirstRankAndNumberInTheUsualForm) {
   const Mechanism found = compare_flight_records(a, b);
   EXPECT_EQ(found.verdict, VerdictKind::divergent);
   EXPECT_THAT(comparison_text(found), HasSubstr("first: step 7, flight record, rank 1, data 2 all_reduce w\n"
-                                                "  size: expected all_reduce w Float [4], found all_reduce w Float [3]"));
+                                                "  kind: size\n"));
+  EXPECT_THAT(found.sentence, HasSubstr("size: expected all_reduce w Float [4], found all_reduce w Float [3]"));
 }
 
 TEST(CompareFlightRecords, CannotTellWithoutARanksRecordOrACommonCall) {

@@ -14,7 +14,6 @@
 #include "harness/base/hashing.h"
 #include "harness/base/keyed_draws.h"
 #include "harness/lib/checkpoint/survey.h"
-#include "harness/suites/engine/planned.h"
 #include "harness/suites/checkpoint/resume/segments.h"
 #include "harness/suites/checkpoint/resume/process_suite.h"
 

@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
-#include "harness/suites/engine/planned.h"
 
 namespace lockstep::resume {
 
@@ -59,20 +58,6 @@ void TrialDone::add(std::string outcome, CaseVerdict verdict, std::string senten
   cases.push_back({std::move(outcome), verdict, 1, std::move(sentence), std::move(timeline)});
 }
 
-class ProcessSuite::Worker : public SuiteWorker {
- public:
-  explicit Worker(ForkServer& fork_server) : fork_server_(fork_server) {}
-  std::vector<CaseResult> run(const Trial& trial) override {
-    TrialDone done = from_text(fork_server_.ask(trial.name));
-    for (const auto& [name, count] : done.sums) measured().add(name, count);
-    for (const auto& [name, count] : done.greatest) measured().at_least(name, static_cast<double>(count));
-    return std::move(done.cases);
-  }
-
- private:
-  ForkServer& fork_server_;
-};
-
 std::vector<Trial> ProcessSuite::trials(const SuiteRun& run) {
   std::vector<Trial> all = planned();
   fork_servers_.clear();
@@ -87,11 +72,15 @@ std::vector<Trial> ProcessSuite::trials(const SuiteRun& run) {
       return to_text(done);
     }));
   }
+  for (Trial& trial : all) {
+    trial.run = [this, name = trial.name](Slot& slot) {
+      TrialDone done = from_text(fork_servers_.at(static_cast<std::size_t>(slot.number()))->ask(name));
+      for (const auto& [sum, count] : done.sums) measured().add(sum, count);
+      for (const auto& [most, count] : done.greatest) measured().at_least(most, static_cast<double>(count));
+      return std::move(done.cases);
+    };
+  }
   return all;
-}
-
-std::unique_ptr<SuiteWorker> ProcessSuite::worker(const SuiteRun&, int slot) {
-  return std::make_unique<Worker>(*fork_servers_.at(static_cast<std::size_t>(slot)));
 }
 
 toy::RunOptions ProcessSuite::options_of(const std::string& folder) const {

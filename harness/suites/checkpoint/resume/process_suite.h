@@ -2,11 +2,13 @@
 // What the experiments with real processes share: a trial runs in a fork server's process, and its outcome comes back as
 // text.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "harness/base/errors.h"
 #include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/resume/processes.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
@@ -23,12 +25,19 @@ struct TrialDone {
            std::vector<TimelineStep> timeline = {});
 };
 
+/// Of plans, each of which has a `trial`, the one of that name.
+template <class Plans>
+const auto& plan_named(const Plans& plans, const std::string& name) {
+  const auto found = std::ranges::find_if(plans, [&](const auto& plan) { return plan.trial.name == name; });
+  LOCKSTEP_CHECK(found != plans.end(), "a trial that was planned is known");
+  return *found;
+}
+
 class ProcessSuite : public Suite {
  public:
   explicit ProcessSuite(const ResumeConfig& config) : config_(config) {}
   /// Plans, and forks a fork server for each slot, before there are threads.
   std::vector<Trial> trials(const SuiteRun& run) final;
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) final;
 
  protected:
   virtual std::vector<Trial> planned() = 0;
@@ -39,7 +48,6 @@ class ProcessSuite : public Suite {
   const ResumeConfig config_;
 
  private:
-  class Worker;
   std::vector<std::unique_ptr<ForkServer>> fork_servers_;
 };
 

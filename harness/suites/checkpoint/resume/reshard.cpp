@@ -12,7 +12,7 @@
 #include "harness/base/counted.h"
 #include "harness/base/hashing.h"
 #include "harness/lib/checkpoint/state.h"
-#include "harness/suites/engine/planned.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/resume/segments.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
 
@@ -122,13 +122,11 @@ Steps common_of(const Steps& steps) {
   return common;
 }
 
-class ReshardWorker : public SuiteWorker {
+class ReshardPlayer {
  public:
-  ReshardWorker(const ResumeConfig& config, const std::vector<PlannedReshard>& planned)
-      : config_(config), planned_(planned) {}
+  explicit ReshardPlayer(const ResumeConfig& config) : config_(config) {}
 
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const PlannedReshard& planned = plan_named(planned_, trial.name);
+  std::vector<CaseResult> run(const PlannedReshard& planned) {
     toy::Config toy = toy_of(planned);
     if (planned.mistake != nullptr) planned.mistake->plant(toy.planted);
     const int64_t turn = planned.stop + 9, end = planned.stop / toy.accumulate * toy.accumulate + 27;
@@ -237,7 +235,6 @@ class ReshardWorker : public SuiteWorker {
   }
 
   const ResumeConfig& config_;
-  const std::vector<PlannedReshard>& planned_;
 };
 
 class Reshard : public Suite {
@@ -259,12 +256,11 @@ class Reshard : public Suite {
       for (const int64_t to : config_.worlds) plan_pair(static_cast<int>(from), static_cast<int>(to));
     }
     std::vector<Trial> trials;
-    for (const PlannedReshard& each : planned_) trials.push_back(each.trial);
+    for (const PlannedReshard& each : planned_) {
+      trials.push_back(each.trial);
+      trials.back().run = [this, &each](Slot&) { return ReshardPlayer(config_).run(each); };
+    }
     return trials;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override {
-    return std::make_unique<ReshardWorker>(config_, planned_);
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {

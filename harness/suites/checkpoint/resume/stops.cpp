@@ -11,7 +11,7 @@
 
 #include "harness/base/counted.h"
 #include "harness/lib/checkpoint/state.h"
-#include "harness/suites/engine/planned.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/resume/diagnosis.h"
 #include "harness/suites/checkpoint/resume/segments.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
@@ -51,13 +51,12 @@ std::string place_of(int64_t stop, const toy::Config& config) {
   return std::string(inside ? "inside an accumulation" : "after an update") + (edge ? ", at an epoch's edge" : "");
 }
 
-class StopWorker : public SuiteWorker {
+/// Runs on one slot; keeps the undisturbed run of the last stop.
+class StopPlayer {
  public:
-  StopWorker(const ResumeConfig& config, const toy::Config& toy, const std::vector<PlannedStop>& planned)
-      : config_(config), toy_(toy), planned_(planned) {}
+  StopPlayer(const ResumeConfig& config, const toy::Config& toy) : config_(config), toy_(toy) {}
 
-  std::vector<CaseResult> run(const Trial& trial) override {
-    const PlannedStop& planned = plan_named(planned_, trial.name);
+  std::vector<CaseResult> run(const PlannedStop& planned) {
     return {planned.left_out.empty() ? stopped(planned) : left_out(planned)};
   }
 
@@ -233,7 +232,6 @@ class StopWorker : public SuiteWorker {
 
   const ResumeConfig& config_;
   const toy::Config& toy_;
-  const std::vector<PlannedStop>& planned_;
   int64_t kept_stop_ = -1, kept_until_ = -1;
   Control kept_;
 };
@@ -266,12 +264,11 @@ class Stops : public Suite {
     }
     for (const int64_t stop : config_.mutants ? config_.pair_stops : std::vector<int64_t>()) plan_pairs(stop);
     std::vector<Trial> trials;
-    for (const PlannedStop& each : planned_) trials.push_back(each.trial);
+    for (const PlannedStop& each : planned_) {
+      trials.push_back(each.trial);
+      trials.back().run = [this, &each](Slot& slot) { return slot.keep<StopPlayer>([&] { return StopPlayer(config_, toy_); }).run(each); };
+    }
     return trials;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override {
-    return std::make_unique<StopWorker>(config_, toy_, planned_);
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {

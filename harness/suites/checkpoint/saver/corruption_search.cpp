@@ -38,7 +38,7 @@ class CaseCounts {
   int told_ = 0;
 };
 
-class CorruptionSearch final : public Search {
+class CorruptionSearch final : public Suite {
  public:
   explicit CorruptionSearch(const SaverConfig& config) : config_(config), corrupt_fixture_(kCorruptFixtureFloats) {}
 
@@ -57,11 +57,11 @@ class CorruptionSearch final : public Search {
                         with_commas(int64_t{kCleanCheckpoints} * kLoadsOfEach))};
   }
 
-  std::vector<Planned> planned(const SuiteRun& run) override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    std::vector<Trial> all;
     for (const std::string& path : corrupt_fixture_.files()) {
       const std::size_t length = corrupt_fixture_.disk().bytes(path)->size();
-      std::vector<Planned> of_file;
+      std::vector<Trial> of_file;
       for (std::size_t begin = 0; begin < length; begin += kBytes_a_trial) {
         const std::size_t end = std::min(begin + kBytes_a_trial, length);
         of_file.push_back(flips(path, begin, end));
@@ -73,7 +73,7 @@ class CorruptionSearch final : public Search {
     append(all, damages("file", file_damages(corrupt_fixture_)));
     append(all, damages("field", field_damages(corrupt_fixture_)));
     append(all, damages("input", bad_inputs(corrupt_fixture_)));
-    std::vector<Planned> clean;
+    std::vector<Trial> clean;
     for (int i = 0; i < kCleanCheckpoints; ++i) clean.push_back(clean_loads(i));
     append(all, clean);
     if (config_.planted) add_blind(all);
@@ -101,8 +101,8 @@ class CorruptionSearch final : public Search {
   }
 
  private:
-  void append(std::vector<Planned>& all, const std::vector<Planned>& some) const {
-    const std::vector<Planned> sample = even_sample(some, static_cast<std::size_t>(config_.points));
+  void append(std::vector<Trial>& all, const std::vector<Trial>& some) const {
+    const std::vector<Trial> sample = even_sample(some, static_cast<std::size_t>(config_.points));
     all.insert(all.end(), sample.begin(), sample.end());
   }
 
@@ -113,11 +113,11 @@ class CorruptionSearch final : public Search {
       measured().add("noticed");
   }
 
-  Planned flips(const std::string& path, std::size_t begin, std::size_t end) {
+  Trial flips(const std::string& path, std::size_t begin, std::size_t end) {
     const std::string file = path.substr(path.rfind('/') + 1);
-    Planned planned;
-    planned.trial = {fmt::format("flip:{}:{}-{}", file, begin, end), "one bit flipped", CorruptFixture::kind_of(path), 0.5};
-    planned.run = [this, path, file, begin, end] {
+    Trial planned;
+    planned = {fmt::format("flip:{}:{}-{}", file, begin, end), "one bit flipped", CorruptFixture::kind_of(path), 0.5};
+    planned.run = [this, path, file, begin, end](Slot&) {
       CaseCounts counts;
       MemoryStorage disk(corrupt_fixture_.disk());
       const std::string whole = *corrupt_fixture_.disk().bytes(path);
@@ -135,11 +135,11 @@ class CorruptionSearch final : public Search {
     return planned;
   }
 
-  Planned lengths(const std::string& path, std::size_t begin, std::size_t end) {
+  Trial lengths(const std::string& path, std::size_t begin, std::size_t end) {
     const std::string file = path.substr(path.rfind('/') + 1);
-    Planned planned;
-    planned.trial = {fmt::format("cut:{}:{}-{}", file, begin, end), "cut short", CorruptFixture::kind_of(path), 0.1};
-    planned.run = [this, path, file, begin, end] {
+    Trial planned;
+    planned = {fmt::format("cut:{}:{}-{}", file, begin, end), "cut short", CorruptFixture::kind_of(path), 0.1};
+    planned.run = [this, path, file, begin, end](Slot&) {
       CaseCounts counts;
       MemoryStorage disk(corrupt_fixture_.disk());
       const std::string whole = *corrupt_fixture_.disk().bytes(path);
@@ -155,13 +155,13 @@ class CorruptionSearch final : public Search {
     return planned;
   }
 
-  std::vector<Planned> damages(std::string_view kind, const std::vector<Damage>& all) {
-    std::vector<Planned> trials;
+  std::vector<Trial> damages(std::string_view kind, const std::vector<Damage>& all) {
+    std::vector<Trial> trials;
     const std::string counter = kind == "field" ? "fields" : kind == "input" ? "inputs" : "parts";
     for (const Damage& damage : all) {
-      Planned planned;
-      planned.trial = {damage.name, damage.failure, damage.place, 0.001};
-      planned.run = [this, damage, counter] {
+      Trial planned;
+      planned = {damage.name, damage.failure, damage.place, 0.001};
+      planned.run = [this, damage, counter](Slot&) {
         const Judgement judgement = damage.judge(corrupt_fixture_);
         count(judgement);
         measured().add(counter);
@@ -173,10 +173,10 @@ class CorruptionSearch final : public Search {
   }
 
   /// A checkpoint of its own, loaded by other numbers of ranks and by its names.
-  Planned clean_loads(int number) {
-    Planned planned;
-    planned.trial = {fmt::format("clean:{}", number), "nothing", "clean loads", 0.02};
-    planned.run = [this, number] {
+  Trial clean_loads(int number) {
+    Trial planned;
+    planned = {fmt::format("clean:{}", number), "nothing", "clean loads", 0.02};
+    planned.run = [this, number](Slot&) {
       CaseCounts counts;
       Contents contents;
       Scene scene{.name = "clean", .words = "", .best = number % 3 == 0};
@@ -205,10 +205,10 @@ class CorruptionSearch final : public Search {
   }
 
   /// Damage that no hash can show: the comparison with what was saved must see it, or the search is blind.
-  void add_blind(std::vector<Planned>& all) {
-    Planned planned;
-    planned.trial = {"planted:sealed_damage", "planted: seals that fit damaged values", "manifest.json", 0.01};
-    planned.run = [this] {
+  void add_blind(std::vector<Trial>& all) {
+    Trial planned;
+    planned = {"planted:sealed_damage", "planted: seals that fit damaged values", "manifest.json", 0.01};
+    planned.run = [this](Slot&) {
       // As if the seals had not been looked at: a damaged manifest, and all that is said of it made anew.
       std::vector<Damage> forged = field_damages(corrupt_fixture_);
       std::erase_if(forged, [](const Damage& each) { return !each.name.starts_with("forged-"); });
@@ -231,6 +231,6 @@ class CorruptionSearch final : public Search {
 
 }  // namespace
 
-std::unique_ptr<Search> make_corruption_search(const SaverConfig& config) { return std::make_unique<CorruptionSearch>(config); }
+std::unique_ptr<Suite> make_corruption_search(const SaverConfig& config) { return std::make_unique<CorruptionSearch>(config); }
 
 }  // namespace lockstep::saver

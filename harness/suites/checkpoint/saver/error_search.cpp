@@ -60,7 +60,7 @@ struct Setting {
   std::vector<std::vector<OperationKind>> operations;
 };
 
-class ErrorSearch final : public Search {
+class ErrorSearch final : public Suite {
  public:
   explicit ErrorSearch(const SaverConfig& config) : config_(config) {}
 
@@ -76,16 +76,16 @@ class ErrorSearch final : public Search {
     return lines;
   }
 
-  std::vector<Planned> planned(const SuiteRun& run) override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    std::vector<Trial> all;
     if (config_.planted) add_mutants(all);
     for (const std::string_view name : kErrorScenes) {
       for (const int64_t ranks : config_.world_sizes) {
         settings_.push_back(setting_of(scene_named(name), static_cast<int>(ranks), {}));
-        std::vector<Planned> of_setting;
+        std::vector<Trial> of_setting;
         add_failing(*settings_.back(), of_setting);
         if (ranks > 1) add_waiting(*settings_.back(), of_setting);
-        for (Planned& planned : even_sample(of_setting, static_cast<std::size_t>(config_.points))) all.push_back(std::move(planned));
+        for (Trial& planned : even_sample(of_setting, static_cast<std::size_t>(config_.points))) all.push_back(std::move(planned));
       }
     }
     add_stops(all, run.out_dir + "/work");
@@ -217,12 +217,12 @@ class ErrorSearch final : public Search {
     }
   }
 
-  void add_failing(const Setting& setting, std::vector<Planned>& all) {
+  void add_failing(const Setting& setting, std::vector<Trial>& all) {
     places_of(setting, [&](const Failing& failing, int rank, int64_t at, OperationKind kind) {
-      Planned planned;
-      planned.trial = {fmt::format("{}:{}:{}-ranks:rank-{}:op-{}", failing.name, setting.scene->name, setting.ranks, rank, at),
+      Trial planned;
+      planned = {fmt::format("{}:{}:{}-ranks:rank-{}:op-{}", failing.name, setting.scene->name, setting.ranks, rank, at),
                        std::string(failing.words), std::string(checkpoint::name_of(kind)), 0.002 * setting.ranks};
-      planned.run = [this, &setting, &failing, rank, at] {
+      planned.run = [this, &setting, &failing, rank, at](Slot&) {
         measured().add("errors");
         const SaveCase how = failing_case(setting, failing, rank, at, {});
         return std::vector<CaseResult>{case_at(setting, how, failing.mended, words_of_case(setting, how, failing.words))};
@@ -232,26 +232,26 @@ class ErrorSearch final : public Search {
     });
   }
 
-  void add_waiting(const Setting& setting, std::vector<Planned>& all) {
+  void add_waiting(const Setting& setting, std::vector<Trial>& all) {
     for (int rank = 0; rank < setting.ranks; ++rank) {
       const auto& kinds = setting.operations[static_cast<std::size_t>(rank)];
       SaveCase how = case_in(setting, {});
       how.victim = rank;
       how.script = {.injected = scheduler::InjectedFault::slow, .at = 0, .seconds = kSlow * kDeadline_s};
-      Planned slow;
-      slow.trial = {fmt::format("slow:{}:{}-ranks:rank-{}", setting.scene->name, setting.ranks, rank), "slow", "every operation",
+      Trial slow;
+      slow = {fmt::format("slow:{}:{}-ranks:rank-{}", setting.scene->name, setting.ranks, rank), "slow", "every operation",
                     0.002 * setting.ranks};
-      slow.run = [this, &setting, how] {
+      slow.run = [this, &setting, how](Slot&) {
         measured().add("slow");
         return std::vector<CaseResult>{case_at(setting, how, true, words_of_case(setting, how, "and all after it are slow"))};
       };
       all.push_back(std::move(slow));
       for (std::size_t at = 0; at < kinds.size(); ++at) {
         how.script = {.injected = scheduler::InjectedFault::hang, .at = static_cast<int64_t>(at)};
-        Planned hang;
-        hang.trial = {fmt::format("hang:{}:{}-ranks:rank-{}:op-{}", setting.scene->name, setting.ranks, rank, at), "never returns",
+        Trial hang;
+        hang = {fmt::format("hang:{}:{}-ranks:rank-{}:op-{}", setting.scene->name, setting.ranks, rank, at), "never returns",
                       std::string(checkpoint::name_of(kinds[at])), 0.002 * setting.ranks};
-        hang.run = [this, &setting, how] {
+        hang.run = [this, &setting, how](Slot&) {
           measured().add("hangs");
           return std::vector<CaseResult>{case_at(setting, how, false, words_of_case(setting, how, "never returns"))};
         };
@@ -261,7 +261,7 @@ class ErrorSearch final : public Search {
   }
 
   /// Processes that stop: the sockets stay open, and nothing but the time tells.
-  void add_stops(std::vector<Planned>& all, const std::string& folder) {
+  void add_stops(std::vector<Trial>& all, const std::string& folder) {
     const auto of_two = std::ranges::find_if(
         settings_, [](const auto& each) { return each->ranks == 2 && each->scene->name == "over_older"; });
     if (of_two == settings_.end()) return;
@@ -275,10 +275,10 @@ class ErrorSearch final : public Search {
     }
     const std::size_t most = config_.points > 0 ? 2 : kStops;
     for (const KillPoint& point : even_sample(points, most)) {
-      Planned planned;
-      planned.trial = {fmt::format("stopped:{}:rank-{}:{}", setting.scene->name, point.rank, name_of(point)), "process stopped",
+      Trial planned;
+      planned = {fmt::format("stopped:{}:rank-{}:{}", setting.scene->name, point.rank, name_of(point)), "process stopped",
                        std::string(checkpoint::name_of(point.kind)), 0.4};
-      planned.run = [this, &setting, point, own = folder + "/" + planned.trial.name] {
+      planned.run = [this, &setting, point, own = folder + "/" + planned.name](Slot&) {
         measured().add("stops");
         const Judgement judgement = judge_process_stop(own, *setting.disk, *setting.scene, 2, point, contents_);
         if (!judgement.fault) std::filesystem::remove_all(own);
@@ -307,7 +307,7 @@ class ErrorSearch final : public Search {
     return found;
   }
 
-  void add_mutants(std::vector<Planned>& all) {
+  void add_mutants(std::vector<Trial>& all) {
     for (const std::string_view mutant : {"skipped_begin", "skipped_written", "skipped_renamed", "skipped_committed", "skipped_finished"})
       all.push_back(mutant_trial(mutant, "any operation", "", [this, mutant] { return search(mutant); }));
   }
@@ -319,6 +319,6 @@ class ErrorSearch final : public Search {
 
 }  // namespace
 
-std::unique_ptr<Search> make_error_search(const SaverConfig& config) { return std::make_unique<ErrorSearch>(config); }
+std::unique_ptr<Suite> make_error_search(const SaverConfig& config) { return std::make_unique<ErrorSearch>(config); }
 
 }  // namespace lockstep::saver

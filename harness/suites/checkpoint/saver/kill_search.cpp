@@ -58,7 +58,7 @@ std::vector<std::vector<int>> orders_of(int ranks, int victim) {
   return {first, last};
 }
 
-class KillSearch final : public Search {
+class KillSearch final : public Suite {
  public:
   explicit KillSearch(const SaverConfig& config) : config_(config) {}
 
@@ -75,9 +75,9 @@ class KillSearch final : public Search {
     return lines;
   }
 
-  std::vector<Planned> planned(const SuiteRun& run) override {
+  std::vector<Trial> trials(const SuiteRun& run) override {
     make_sweeps();
-    std::vector<Planned> all;
+    std::vector<Trial> all;
     // They take longest, so they begin first.
     if (config_.planted) add_mutants(all);
     for (const auto& sweep : sweeps_) {
@@ -149,12 +149,12 @@ class KillSearch final : public Search {
     }
   }
 
-  Planned in_place(const Sweep& sweep, const KillPoint& point) {
-    Planned planned;
-    planned.trial = {fmt::format("{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
+  Trial in_place(const Sweep& sweep, const KillPoint& point) {
+    Trial planned;
+    planned = {fmt::format("{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
                      fmt::format("killed, {}", sweep.scene->words), std::string(checkpoint::name_of(point.kind)),
                      0.001 * sweep.ranks};
-    planned.run = [this, &sweep, point] {
+    planned.run = [this, &sweep, point](Slot&) {
       std::vector<CaseResult> cases;
       for (const std::vector<int>& order : orders_of(sweep.ranks, point.rank)) {
         SaveCase how = case_of_point(sweep, point);
@@ -172,12 +172,12 @@ class KillSearch final : public Search {
     return planned;
   }
 
-  Planned as_processes(const Sweep& sweep, const KillPoint& point, const std::string& folder) {
-    Planned planned;
-    planned.trial = {fmt::format("process:{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
+  Trial as_processes(const Sweep& sweep, const KillPoint& point, const std::string& folder) {
+    Trial planned;
+    planned = {fmt::format("process:{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
                      fmt::format("process killed, {}", sweep.scene->words), std::string(checkpoint::name_of(point.kind)),
                      0.004 * sweep.ranks};
-    planned.run = [this, &sweep, point, own = folder + "/" + planned.trial.name] {
+    planned.run = [this, &sweep, point, own = folder + "/" + planned.name](Slot&) {
       const Judgement judgement = judge_process_kill(own, *sweep.disk, *sweep.scene, sweep.ranks, point, contents_);
       // What a fault left stays for who looks into it.
       if (!judgement.fault) std::filesystem::remove_all(own);
@@ -225,7 +225,7 @@ class KillSearch final : public Search {
     return found;
   }
 
-  void add_mutants(std::vector<Planned>& all) {
+  void add_mutants(std::vector<Trial>& all) {
     struct Row {
       std::string_view mutant, harmless;
       std::vector<std::string_view> among;
@@ -255,6 +255,6 @@ class KillSearch final : public Search {
 
 }  // namespace
 
-std::unique_ptr<Search> make_kill_search(const SaverConfig& config) { return std::make_unique<KillSearch>(config); }
+std::unique_ptr<Suite> make_kill_search(const SaverConfig& config) { return std::make_unique<KillSearch>(config); }
 
 }  // namespace lockstep::saver

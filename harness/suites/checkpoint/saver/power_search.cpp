@@ -46,7 +46,7 @@ struct Left {
   std::map<int, std::string> lost;
 };
 
-class PowerSearch final : public Search {
+class PowerSearch final : public Suite {
  public:
   explicit PowerSearch(const SaverConfig& config) : config_(config) {}
 
@@ -60,8 +60,8 @@ class PowerSearch final : public Search {
     return lines;
   }
 
-  std::vector<Planned> planned(const SuiteRun& run) override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    std::vector<Trial> all;
     if (config_.planted) add_mutants(all);
     for (const std::string_view scene : kPowerScenes) {
       for (const int64_t ranks : config_.world_sizes) {
@@ -214,13 +214,13 @@ class PowerSearch final : public Search {
     return result;
   }
 
-  Planned states(const Recorded& recorded, DiskModel model) {
-    Planned planned;
-    planned.trial = {fmt::format("{}:{}-ranks{}:{}", recorded.scene->name, recorded.ranks, recorded.together ? "-together" : "",
+  Trial states(const Recorded& recorded, DiskModel model) {
+    Trial planned;
+    planned = {fmt::format("{}:{}-ranks{}:{}", recorded.scene->name, recorded.ranks, recorded.together ? "-together" : "",
                                  name_of(model)),
                      fmt::format("power lost, {}", words_of(model)), std::string(recorded.scene->words),
                      model == DiskModel::least ? 1.0 : 0.2};
-    planned.run = [this, &recorded, model] {
+    planned.run = [this, &recorded, model](Slot&) {
       std::vector<CaseResult> results;
       explore(recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string& hash,
                                    bool told) {
@@ -265,7 +265,7 @@ class PowerSearch final : public Search {
     return found;
   }
 
-  void add_mutants(std::vector<Planned>& all) {
+  void add_mutants(std::vector<Trial>& all) {
     for (const std::string_view mutant : {"no_data_sync", "no_folder_sync", "latest_before_commit"})
       all.push_back(mutant_trial(mutant, "any disk", "", [this, mutant] { return search(mutant); }));
   }
@@ -277,6 +277,6 @@ class PowerSearch final : public Search {
 
 }  // namespace
 
-std::unique_ptr<Search> make_power_search(const SaverConfig& config) { return std::make_unique<PowerSearch>(config); }
+std::unique_ptr<Suite> make_power_search(const SaverConfig& config) { return std::make_unique<PowerSearch>(config); }
 
 }  // namespace lockstep::saver

@@ -6,7 +6,7 @@ namespace lockstep {
 namespace saver {
 namespace {
 
-std::unique_ptr<Search> make_search(const SaverConfig& config) {
+std::unique_ptr<Suite> make_search(const SaverConfig& config) {
   switch (config.search) {
     case SearchKind::kill:
       return make_kill_search(config);
@@ -22,27 +22,8 @@ std::unique_ptr<Search> make_search(const SaverConfig& config) {
   return nullptr;
 }
 
-class SaverSuite final : public Suite {
- public:
-  explicit SaverSuite(const SaverConfig& config) : search_(make_search(config)) {}
-  std::string subject() const override { return search_->subject(); }
-  std::vector<std::string> plan() const override { return search_->plan(); }
-  std::vector<Trial> trials(const SuiteRun& run) override {
-    planned_ = {};
-    planned_.add(search_->planned(run));
-    return planned_.trials();
-  }
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override { return planned_.worker(); }
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return search_->facts(m); }
-  std::vector<std::string> notes(const Measurements& m) const override { return search_->notes(m); }
-
- private:
-  std::unique_ptr<Search> search_;
-  PlannedTrials planned_;
-};
-
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
-  return std::make_unique<SaverSuite>(read_saver_config(source, problems));
+  return make_search(read_saver_config(source, problems));
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ std::vector<Family> families_of(const WriterRace& writer_race) {
   return all;
 }
 
-class ScheduleSearch final : public Search {
+class ScheduleSearch final : public Suite {
  public:
   explicit ScheduleSearch(const SaverConfig& config) : config_(config) {}
 
@@ -47,19 +47,19 @@ class ScheduleSearch final : public Search {
     return lines;
   }
 
-  std::vector<Planned> planned(const SuiteRun& run) override {
-    std::vector<Planned> all;
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    std::vector<Trial> all;
     for (const WriterRace& writer_race : writer_races()) disks_[&writer_race] = disk_of(writer_race.scene, 1, contents_);
     if (config_.planted) add_mutants(all);
     for (const WriterRace& writer_race : writer_races()) {
-      std::vector<Planned> of_writer_race;
+      std::vector<Trial> of_writer_race;
       for (const Family& family : families_of(writer_race)) {
         const std::vector<OperationKind> kinds = operations_of(family);
         for (int64_t at = 0; at < static_cast<int64_t>(kinds.size()); ++at)
           of_writer_race.push_back(schedules_at(family, at, kinds[static_cast<std::size_t>(at)]));
       }
       seen_ += static_cast<int64_t>(of_writer_race.size());
-      for (Planned& planned : even_sample(of_writer_race, static_cast<std::size_t>(config_.points))) all.push_back(std::move(planned));
+      for (Trial& planned : even_sample(of_writer_race, static_cast<std::size_t>(config_.points))) all.push_back(std::move(planned));
     }
     run.say(fmt::format("{} trials", with_commas(static_cast<int64_t>(all.size()))));
     return all;
@@ -107,11 +107,11 @@ class ScheduleSearch final : public Search {
     scheduler::play_family(family, at, play, each);
   }
 
-  Planned schedules_at(const Family& family, int64_t at, OperationKind kind) {
-    Planned planned;
-    planned.trial = {name_of(family, at), std::string(family.writer_race->words), std::string(checkpoint::name_of(kind)),
+  Trial schedules_at(const Family& family, int64_t at, OperationKind kind) {
+    Trial planned;
+    planned = {name_of(family, at), std::string(family.writer_race->words), std::string(checkpoint::name_of(kind)),
                      family.doubles ? 0.02 : 0.002};
-    planned.run = [this, family, at] {
+    planned.run = [this, family, at](Slot&) {
       std::vector<CaseResult> results;
       measured().add("stopped");
       run_family(family, at, {}, [&](const scheduler::Schedule& schedule, const WriterRaceEnd& end, bool is_double) {
@@ -159,7 +159,7 @@ class ScheduleSearch final : public Search {
     return found;
   }
 
-  void add_mutants(std::vector<Planned>& all) {
+  void add_mutants(std::vector<Trial>& all) {
     struct Row {
       std::string_view mutant, harmless;
       std::vector<std::string_view> among;
@@ -190,6 +190,6 @@ class ScheduleSearch final : public Search {
 
 }  // namespace
 
-std::unique_ptr<Search> make_schedule_search(const SaverConfig& config) { return std::make_unique<ScheduleSearch>(config); }
+std::unique_ptr<Suite> make_schedule_search(const SaverConfig& config) { return std::make_unique<ScheduleSearch>(config); }
 
 }  // namespace lockstep::saver

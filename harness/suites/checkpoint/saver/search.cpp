@@ -34,12 +34,12 @@ const Mutant& mutant_named(std::string_view name) {
   return *found;
 }
 
-Planned mutant_trial(std::string_view name, std::string_view place, std::string_view harmless,
+Trial mutant_trial(std::string_view name, std::string_view place, std::string_view harmless,
                      std::function<MutantFound()> search) {
   const Mutant& mutant = mutant_named(name);
-  Planned planned;
-  planned.trial = {fmt::format("planted:{}", name), fmt::format("planted: {}", mutant.words), std::string(place), 1};
-  planned.run = [&mutant, harmless = std::string(harmless), search = std::move(search)] {
+  Trial planned;
+  planned = {fmt::format("planted:{}", name), fmt::format("planted: {}", mutant.words), std::string(place), 1};
+  planned.run = [&mutant, harmless = std::string(harmless), search = std::move(search)](Slot&) {
     MutantFound found = search();
     const std::string tried = with_commas(found.tried);
     CaseResult result;

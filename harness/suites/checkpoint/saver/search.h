@@ -9,28 +9,16 @@
 #include <vector>
 
 #include "harness/lib/checkpoint/planted.h"
-#include "harness/suites/engine/planned.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/saver/saver_config.h"
 
 namespace lockstep::saver {
 
-/// One kind of search. Made once for each run of the suite.
-class Search {
- public:
-  virtual ~Search() = default;
-  virtual std::string subject() const = 0;
-  virtual std::vector<std::string> plan() const = 0;
-  virtual std::vector<Planned> planned(const SuiteRun& run) = 0;
-  /// After all trials.
-  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
-  virtual std::vector<std::string> notes(const Measurements& /*measured*/) const { return {}; }
-};
-
-std::unique_ptr<Search> make_kill_search(const SaverConfig& config);
-std::unique_ptr<Search> make_schedule_search(const SaverConfig& config);
-std::unique_ptr<Search> make_power_search(const SaverConfig& config);
-std::unique_ptr<Search> make_corruption_search(const SaverConfig& config);
-std::unique_ptr<Search> make_error_search(const SaverConfig& config);
+std::unique_ptr<Suite> make_kill_search(const SaverConfig& config);
+std::unique_ptr<Suite> make_schedule_search(const SaverConfig& config);
+std::unique_ptr<Suite> make_power_search(const SaverConfig& config);
+std::unique_ptr<Suite> make_corruption_search(const SaverConfig& config);
+std::unique_ptr<Suite> make_error_search(const SaverConfig& config);
 
 /// A mistake that a search plants to see it found.
 struct Mutant {
@@ -50,7 +38,7 @@ struct MutantFound {
 
 /// A trial that plants the mutant. Found, it is listed as planted; not found, it is a fault of this suite.
 /// `harmless`: why it does no harm in this search; then finding it would be the fault.
-Planned mutant_trial(std::string_view name, std::string_view place, std::string_view harmless,
+Trial mutant_trial(std::string_view name, std::string_view place, std::string_view harmless,
                      std::function<MutantFound()> search);
 
 /// `count` of them, evenly spread; all if count is 0.

@@ -14,19 +14,6 @@ namespace lockstep {
 namespace restarts {
 namespace {
 
-class Worker : public SuiteWorker {
- public:
-  using Experiments = std::map<std::string, std::unique_ptr<Experiment>>;
-  Worker(const Experiments& experiments, Bench bench) : experiments_(experiments), bench_(std::move(bench)) {}
-  std::vector<CaseResult> run(const Trial& trial) override {
-    return experiments_.at(trial.name.substr(0, trial.name.find(':')))->run(trial, bench_);
-  }
-
- private:
-  const Experiments& experiments_;
-  Bench bench_;
-};
-
 class TrainerSuite : public Suite {
  public:
   explicit TrainerSuite(RestartsConfig config) : config_(std::move(config)) {
@@ -56,13 +43,14 @@ class TrainerSuite : public Suite {
       if (experiment == experiments_.end() || *run.stop_requested != 0) continue;
       std::vector<Trial> trials = experiment->second->trials(bench);
       run.say(fmt::format("{}: {} trials, after the runs that they are held against", kind.name, trials.size()));
+      for (Trial& trial : trials) {
+        trial.run = [this, of = experiment->second.get(), what = trial](Slot& slot) {
+          return of->run(what, slot.keep<Bench>([&] { return bench_of(slot.run(), fmt::format("slot-{}", slot.number())); }));
+        };
+      }
       all.insert(all.end(), std::make_move_iterator(trials.begin()), std::make_move_iterator(trials.end()));
     }
     return all;
-  }
-
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun& run, int slot) override {
-    return std::make_unique<Worker>(experiments_, bench_of(run, fmt::format("slot-{}", slot)));
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
@@ -85,7 +73,7 @@ class TrainerSuite : public Suite {
   }
 
   RestartsConfig config_;
-  Worker::Experiments experiments_;
+  std::map<std::string, std::unique_ptr<Experiment>> experiments_;
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {

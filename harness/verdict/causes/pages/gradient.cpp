@@ -49,7 +49,7 @@ constexpr CausePage kGradientPages[] = {
      "one element differs, and flipping one bit of one rank's value gives the reference's element",
      "memory without error correction", "memory with error correction; the step computed twice",
      "Repeat the step on that machine; if it recurs, take the machine out of service.", ""},
-    {"non-finite", "gradient", "A local gradient holds NaN or infinity.",
+    {"non-finite", "gradient", "A local gradient contains NaN or infinity.",
      "an element of one rank's gradient is not finite where the reference's is", "x / x.norm()",
      "x / (x.norm() + eps)",
      "Look at the named tensor's inputs on that rank: a division by 0, an overflow in half precision.",

@@ -287,7 +287,7 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
                                                     ? "by no more than rounding"
                                                     : "by an unknown amount: only hashes were recorded");
   } else if (free.zeros) {
-    bits_text(*free.zeros, "in signs of zeros alone");
+    bits_text(*free.zeros, "in signs of zeros only");
   }
   return text;
 }
@@ -366,7 +366,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
     result.sentence = first->difference.divergence.sentence;
   } else if (result.forced.empty()) {
     result.verdict = VerdictKind::inconclusive;
-    result.sentence = "No gradients could be compared: the forced runs hold no whole step.";
+    result.sentence = "No gradients could be compared: the forced runs have no complete step.";
   } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits && !free.zeros && free.reordered < 0) {
     result.verdict = VerdictKind::identical;
     result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",

@@ -336,14 +336,14 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
     const bool gradient = record.phase == Phase::reduced_gradients;
     if (!gradient && record.phase != Phase::term_sums) continue;
     if (!kept_whole(record)) {
-      throw TraceError(fmt::format("{}: step {}: {} {} was not kept whole; this is no trace of a forced run",
+      throw TraceError(fmt::format("{}: step {}: {} {} is not complete; this is not a trace of a forced run",
                                    run_dir, step.step, name_of(record.phase), record.name));
     }
     (gradient ? values.gradients : values.term_sums)
         .push_back({record.name, record.shape, whole_values(record, run_dir), epsilon_of(record.dtype), !record.replicated});
   }
   if (values.gradients.empty()) {
-    throw TraceError(fmt::format("{}: step {} holds no reduced gradients; this is no trace of a forced run",
+    throw TraceError(fmt::format("{}: step {} has no reduced gradients; this is not a trace of a forced run",
                                  run_dir, step.step));
   }
   values.epsilon = values.working_epsilon = values.gradients.front().epsilon;

@@ -140,7 +140,7 @@ Mechanism judge_certificate(const ForcedInputs& inputs) {
   }
   result.band_used = worst_of(result.forced).used;
   if (result.forced.empty()) {
-    result.sentence = "No gradients could be compared: the forced runs hold no whole step.";
+    result.sentence = "No gradients could be compared: the forced runs have no complete step.";
     return result;
   }
   if (!first) {

@@ -120,7 +120,7 @@ class ClaimReader {
       if (key.text == "id") {
         claim.id = text(value, key);
         if (!claim.id.empty() && !ids_.insert(claim.id).second) {
-          problems_.add(key.place, fmt::format("claim {} stands twice", in_quotes(claim.id)));
+          problems_.add(key.place, fmt::format("claim {} is given twice", in_quotes(claim.id)));
         }
       } else if (key.text == "told") {
         claim.told = text(value, key);
@@ -143,7 +143,7 @@ class ClaimReader {
       }
     }
     if (claim.id.empty()) problems_.add(map.place, "a claim needs an id");
-    if (claim.told.empty()) problems_.add(map.place, "a claim needs told: what people were told");
+    if (claim.told.empty()) problems_.add(map.place, "a claim needs told: the claim as people state it");
     const int reasons =
         (has_conditions ? 1 : 0) + (claim.not_testable.empty() ? 0 : 1) + (claim.waiting_for.empty() ? 0 : 1);
     if (reasons != 1) {
@@ -268,7 +268,7 @@ class ClaimReader {
       problems_.add(value.place.line > 0 ? value.place : key.place,
                     "within must be two numbers, [lowest, highest]");
     } else if (out.low > out.high) {
-      problems_.add(value.place, fmt::format("within [{}, {}] holds nothing", out.low, out.high));
+      problems_.add(value.place, fmt::format("within [{}, {}] is empty", out.low, out.high));
     }
   }
 

@@ -275,7 +275,7 @@ std::vector<ReferenceRecord> parse_reference_points(const std::string& text, con
                                     problem.message + ": reference points cannot be read", ""}});
   }
   if (!document.is_object() || document.empty())
-    throw ConfigError(file_name + ": holds no reference points: an object of records is expected");
+    throw ConfigError(file_name + ": has no reference points: an object of records is expected");
   std::vector<ReferenceRecord> records;
   for (const auto& [name, record] : document.items()) records.push_back(record_of(name, json(record), file_name));
   return records;

@@ -32,7 +32,6 @@ class Vault : public Suite {
   std::string subject() const override { return std::to_string(sizes.shards); }
   std::vector<std::string> plan() const override { return {}; }
   std::vector<Trial> trials(const SuiteRun&) override { return {}; }
-  std::unique_ptr<SuiteWorker> worker(const SuiteRun&, int) override { return nullptr; }
   Sizes sizes;
 };
 

@@ -176,7 +176,7 @@ TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {
     EXPECT_EQ(result.first_divergence->phase, "loss");
     EXPECT_EQ(result.first_divergence->rank, one_rank ? 1 : kRankUnknown) << result.sentence;
     EXPECT_EQ(result.first_divergence->sample.has_value(), one_rank);
-    EXPECT_THAT(result.sentence, ::testing::HasSubstr(one_rank ? "which rank 1 had" : "loss, rank unknown"));
+    EXPECT_THAT(result.sentence, ::testing::HasSubstr(one_rank ? "on rank 1" : "loss, rank unknown"));
   }
 }
 

@@ -269,7 +269,7 @@ TEST_P(CompareSameLayout, UnequalLengthsAreSaid) {
     EXPECT_EQ(result.compared_steps, 10);
     const std::string ends = shorter_first ? "a" : "b", goes_on = shorter_first ? "b" : "a";
     EXPECT_THAT(result.sentence, AllOf(HasSubstr("10 steps"), HasSubstr(ends + " ends after step 9, and "),
-                                       HasSubstr(goes_on + " goes on"), HasSubstr("--steps N")));
+                                       HasSubstr(goes_on + " continues"), HasSubstr("--steps N")));
   }
 }
 

@@ -641,7 +641,7 @@ TEST_P(JudgeOneConfig, SignsOfZerosAloneAreNone) {
   inputs_.cell_config = &cell_;
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("first differ at step 17, local gradients, head.weight, in signs of zeros alone"));
+  EXPECT_THAT(result.sentence, HasSubstr("first differ at step 17, local gradients, head.weight, in signs of zeros only"));
 }
 
 TEST_P(JudgeOneConfig, WhereNoEqualBitsArePromisedHashesTellNoSize) {

@@ -118,7 +118,7 @@ TEST(Cells, OfNoiseAreTheFirstReferenceButForWhatTheyName) {
   EXPECT_EQ(matrix.cells[2].config.layout, (Layout{1, 24}));
   EXPECT_EQ(matrix.cells[2].config.perturb, Perturbation::row_order);
   EXPECT_THAT(problems_of(head + "noise: [none]\n"),
-              ElementsAre(HasSubstr("an A/A pair differs in something")));
+              ElementsAre(HasSubstr("an A/A pair must differ in something")));
 }
 
 TEST(Cells, ThatNoiseOfNamesGetPairsOfTheirOwn) {
@@ -150,7 +150,7 @@ TEST(Cells, ThatNoiseOfNamesGetPairsOfTheirOwn) {
   EXPECT_THAT(problems_of(head + "noise: [epsilon]\nnoise_of: [{lr_scale: 3}]\n"),
               ElementsAre(HasSubstr("this rule of A/A pairs matches no cell")));
   EXPECT_THAT(problems_of(head + "noise_of: [{lr_scale: 8}]\n"),
-              ElementsAre(HasSubstr("noise_of says which cells get A/A pairs, and noise in what these differ: it "
+              ElementsAre(HasSubstr("noise_of sets which cells get A/A pairs, and noise what differs in them: it "
                                     "is missing")));
 }
 

@@ -207,13 +207,13 @@ TEST(Losses, RefuseExplicitNegativesWhereTheyHaveNoMeaning) {
     for (const std::string negatives : {"layer", "mixed"}) {
       EXPECT_THAT(problems_of(kOneCell + "loss: " + loss + "\nnegatives: " + negatives + "\n"),
                   ElementsAre("m.yaml:5:1: cell '3x8 " + negatives + "': loss " + loss +
-                              " takes the rows of a batch alone: explicit negatives need infonce"));
+                              " uses only the rows of a batch: explicit negatives need infonce"));
     }
     EXPECT_THAT(problems_of(kOneCell + "loss: " + loss + "\nnegatives: global\n"), IsEmpty());
   }
   EXPECT_THAT(
       problems_of(kCertificate + "axes: {layout: [4x6], negatives: [adaptive_as_written]}\nloss: hard\n"),
-      ElementsAre(HasSubstr("loss hard takes the rows")))
+      ElementsAre(HasSubstr("loss hard uses only the rows")))
       << "at 4x6 that rule takes explicit negatives";
 }
 

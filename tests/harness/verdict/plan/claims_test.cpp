@@ -83,7 +83,7 @@ TEST(Claims, RefuseConditionsThatSayNothing) {
   EXPECT_THAT(problems_of(claim("{outcome: 8x3 local, is: worse, within: [0, 1]}")),
               ElementsAre(HasSubstr("unknown key 'within'")));
   EXPECT_THAT(problems_of(claim("{value: accuracy_24, of: 8x3 local, within: [1, 0]}")),
-              ElementsAre(HasSubstr("within [1, 0] holds nothing")));
+              ElementsAre(HasSubstr("within [1, 0] is empty")));
   EXPECT_THAT(problems_of(claim("{value: accuracy_24, of: 8x3 local, within: 1}")),
               ElementsAre(HasSubstr("within must be two numbers")));
   EXPECT_THAT(problems_of(claim("{gradient: 8x3 local, group: temperature, of: norm, within: [1, 1]}")),
@@ -115,7 +115,7 @@ TEST(Claims, RefuseWhatIsNoClaim) {
   EXPECT_THAT(
       problems_of(kMatrix +
                   "  - {id: A, told: it, not_testable: no}\n  - {id: A, told: it, not_testable: no}\n"),
-      ElementsAre(HasSubstr("m.yaml:11:6: claim 'A' stands twice")));
+      ElementsAre(HasSubstr("m.yaml:11:6: claim 'A' is given twice")));
   EXPECT_THAT(problems_of(kMatrix + "  - {id: A, told: it, not_testable: no, expect: hold}\n"),
               ElementsAre(HasSubstr(
                   "expect must be holds, does not hold, undecided, not testable here, waiting, not 'hold'")));

@@ -96,8 +96,8 @@ TEST(Set, RefusesWhatItCannotSetAndNamesItself) {
   expect_one("lr=[1, 2]", "lr must be a finite number, not a list");
   expect_one("lr_scale=[]", "lr_scale has no value");
   expect_one("layout=8", "layout must be VxB");
-  expect_one("axes={lr: [1]}", "axes can be given in the file alone");
-  expect_one("expect=[]", "expect can be given in the file alone");
+  expect_one("axes={lr: [1]}", "axes can be set only in the file");
+  expect_one("expect=[]", "expect can be set only in the file");
   expect_one("forced.repeat=1", "forced.repeat is set by the planner");
   expect_one("seed=1", "did you mean seeds?");
   expect_one("steps=[", "not YAML");

@@ -145,7 +145,7 @@ TEST_F(History, DoesNotReuseWhatLostATraceOrAResult) {
   EXPECT_TRUE(plan().runs[0].reused) << plan().runs[0].why;
   fs::remove(dir + "/rank-0.trace");
   EXPECT_FALSE(plan().runs[0].reused);
-  EXPECT_EQ(plan().runs[0].why, "its rank-0.trace is gone");
+  EXPECT_EQ(plan().runs[0].why, "its rank-0.trace is missing");
   EXPECT_TRUE(plan().runs[0].damaged);
   finish_whole();
   write(dir + "/rank-1.trace", "of whom?");
@@ -156,7 +156,7 @@ TEST_F(History, DoesNotReuseWhatLostATraceOrAResult) {
   EXPECT_EQ(plan().runs[0].why, "its rank-0.trace has 5 bytes and had 10");
   finish_whole();
   fs::remove(dir + "/rank-0.result.json");
-  EXPECT_EQ(plan().runs[0].why, "its rank-0.result.json is gone");
+  EXPECT_EQ(plan().runs[0].why, "its rank-0.result.json is missing");
   finish_whole();
   write(dir + "/rank-0.log", "said later");
   EXPECT_TRUE(plan().runs[0].reused) << "logs are no evidence";

@@ -144,11 +144,11 @@ TEST(Controls, SaysHowSmallADifferenceCouldBeSeenAndHowFarTheControlLies) {
 TEST(Controls, SaysWhereTheMarginIsMuchOfWhatIsLearnt) {
   Results results = SyntheticMatrix::usual().judge();
   const auto sight = [&] { return sight_in_words(controlled_questions(results).front()); };
-  EXPECT_THAT(sight(), Not(HasSubstr("beyond guessing")));
+  EXPECT_THAT(sight(), Not(HasSubstr("over chance")));
   for (CellResult& cell : results.cells) cell.outcome->primary.reference_mean = 1.0 / 24 + 0.15;
-  EXPECT_THAT(sight(), HasSubstr("; the margin is 20 % of what 1x24 global learns beyond guessing"));
+  EXPECT_THAT(sight(), HasSubstr("; the margin is 20 % of the improvement of 1x24 global over chance"));
   for (CellResult& cell : results.cells) cell.outcome->primary.reference_mean = 1.0 / 24;
-  EXPECT_THAT(sight(), HasSubstr("; the margin is no less than all that 1x24 global learns beyond guessing"));
+  EXPECT_THAT(sight(), HasSubstr("; the margin is at least the whole improvement of 1x24 global over chance"));
 }
 
 TEST(Controls, ACopyOfTheReferenceDoesNotSayHowADifferenceScatters) {

@@ -119,7 +119,9 @@ TEST(PlantedMistake, ThatIsNotFoundIsTheFault) {
     const auto search = [is_found] {
       return MutantFound{.found = is_found, .tried = 9, .outcome = "torn", .sentence = "It is torn."};
     };
-    return mutant_trial("no_lock", "any", harmless, search).run()[0].verdict;
+    const SuiteRun run;
+    Slot slot(run, 0);
+    return mutant_trial("no_lock", "any", harmless, search).run(slot)[0].verdict;
   };
   EXPECT_EQ(verdict("", true), CaseVerdict::planted);
   EXPECT_EQ(verdict("", false), CaseVerdict::fault);
