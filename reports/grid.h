@@ -50,7 +50,7 @@ std::string own_terms(const Results& results, const CellResult& cell);
 /// "global negatives" of negatives and global, "lr_rule sqrt" of other keys.
 std::string setting_words(const std::string& key, const std::string& value);
 
-/// What the rows of the grid are held against: the reference's name where there is one; "1x24" where all
+/// What the rows of the grid are compared with: the reference's name where there is one; "1x24" where all
 /// references have that value of the row axis; else "its reference".
 std::string held_against(const Results& results, const AnswerGrid& grid);
 

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// One page: what it is, how it is recognised, a minimal example, what mends it, public reports.
+/// One page: what it is, how it is recognised, a minimal example, how to fix it, public reports.
 std::string explain_text(const CausePage& page);
 
 /// Of a cause that the audits of rewards name: what was done wrong, and where it can be seen.

@@ -61,7 +61,7 @@ int rewards_job(const RankTask& task, const nlohmann::json& run) {
     ++played;
     silence = done.failure.code == "rank-silent";
   }
-  // Who gives up first and ends would be taken for a rank that ended by those who still wait for the silent one.
+  // Who gives up first and ends would be mistaken for a rank that ended by those who still wait for the silent one.
   if (silence) std::promise<void>().get_future().wait_for(std::chrono::duration<double>(rules.deadline_s));
   answers.close();
   if (!answers) throw MachineError(run_dir + ": the answers cannot be written");

@@ -109,7 +109,7 @@ bool HangWatch::was_starved(const Standstill& found, double now) {
   return true;
 }
 
-/// Does the rank, or any where all wait in a collective, wait for a disk just now? Then that is not held against it for a while.
+/// Does the rank, or any where all wait in a collective, wait for a disk just now? Then that is not compared with it for a while.
 bool HangWatch::waits_for_disk(const Standstill& found) {
   const bool all_wait = is_collective(found.operation);
   bool waits = false;

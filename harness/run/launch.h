@@ -37,7 +37,7 @@ struct LaunchOptions {
   int jobs = 0;                ///< slots: real ranks, or runs of one process, at once; 0: cores
   double command_started = 0;  ///< CLOCK_MONOTONIC seconds at which the command began, for time to first step
   std::function<void(const RunEvent&)> on_event;
-  /// Hash of the data that a run is planned on; null or empty: not known, and not held against what ranks
+  /// Hash of the data that a run is planned on; null or empty: not known, and not compared with what ranks
   /// read.
   std::function<std::string(const RunConfig&)> data_hash_of;
   const volatile int* stop_requested = nullptr;  ///< set by a signal handler: 1 = drain in order, 2 = kill

@@ -43,7 +43,7 @@ struct Resolution {
   std::optional<RankEnvironment> chosen;     ///< nothing: nobody said anything, or what they said cannot be followed
   std::vector<RankEnvironmentSeen> seen;     ///< by precedence
   std::vector<std::string> problems;  ///< what contradicts what, what lacks what; with any of these nothing is chosen
-  std::vector<std::string> notes;     ///< what was seen and not taken for a rank environment
+  std::vector<std::string> notes;     ///< what was seen and not mistaken for a rank environment
 };
 
 /// `arguments`: --rank R --world N [--local-rank L] [--rendezvous HOST:PORT|FILE], which go before everything, and
@@ -60,7 +60,7 @@ std::string rank_environment_table(const Resolution& resolution);
 std::string batch_job(const Environment& environment);
 
 /// Is it a variable by which a launcher tells one process which rank it is? Whoever starts ranks anew takes these away,
-/// so that what it was started by is not taken for their launcher. A Slurm job's own variables are none of them.
+/// so that what it was started by is not mistaken for their launcher. A Slurm job's own variables are none of them.
 bool is_rank_variable(std::string_view variable);
 
 /// The first host of a Slurm host list: "n[07-12,20],m3" gives "n07".

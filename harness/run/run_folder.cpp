@@ -120,7 +120,7 @@ bool goes_on(const std::string& dir, const PlannedRun& run, const BuildIdentity&
 
 namespace {
 
-/// What a run that goes on needs of its earlier attempt. Anything else would be taken for this attempt's.
+/// What a run that goes on needs of its earlier attempt. Anything else would be mistaken for this attempt's.
 bool is_needed(const std::string& name) {
   return name == "checkpoints" || (name.starts_with("rank-") && (name.ends_with(".trace") || name.ends_with(".log")));
 }

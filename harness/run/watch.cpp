@@ -152,16 +152,16 @@ bool RunWatch::lacks(const Seen& waiting, const Seen& other) const {
 
 /// -1: nobody waits in a collective that another has not entered. Of those whom as many wait for, one that is stopped may have
 /// kept the rest from going on, then one outside a collective.
-int RunWatch::most_accused(const std::function<bool(int rank)>& stopped) const {
+int RunWatch::most_blamed(const std::function<bool(int rank)>& stopped) const {
   int worst = -1;
   auto worst_key = std::tuple(0, false, false, 0.0);
   for (const Seen& other : ranks_) {
-    const auto accusers =
+    const auto blamers =
         static_cast<int>(std::ranges::count_if(ranks_, [&](const Seen& waiting) { return lacks(waiting, other); }));
-    if (accusers == 0) continue;
+    if (blamers == 0) continue;
     const bool is_stopped = stopped != nullptr && stopped(rank_of(&other));
-    const auto key = std::tuple(accusers, is_stopped, !is_collective(other.operation), -other.changed_at);
-    if (accusers > 0 && (worst < 0 || key > worst_key)) {
+    const auto key = std::tuple(blamers, is_stopped, !is_collective(other.operation), -other.changed_at);
+    if (blamers > 0 && (worst < 0 || key > worst_key)) {
       worst = rank_of(&other);
       worst_key = key;
     }
@@ -170,7 +170,7 @@ int RunWatch::most_accused(const std::function<bool(int rank)>& stopped) const {
 }
 
 int RunWatch::behind(const std::function<bool(int rank)>& stopped) const {
-  if (const int accused = most_accused(stopped); accused >= 0) return accused;
+  if (const int blamed = most_blamed(stopped); blamed >= 0) return blamed;
   const std::vector<const Seen*> candidates = slowest();
   if (candidates.empty()) return -1;
   std::map<std::string, int> counts;
@@ -217,11 +217,11 @@ std::optional<Standstill> RunWatch::standstill(const Thresholds& thresholds, dou
   const bool all_wait = !works && now - last_change > longest_s && longest_s > 0;
   if (found.rank < 0 && !all_wait) return std::nullopt;
   // Of several that are late, the one that the others lack.
-  if (const int accused = behind(stopped); found.rank < 0 || (accused >= 0 && now - ranks_[static_cast<std::size_t>(
-                                                                  accused)].changed_at > found.threshold_s)) {
-    const Seen& seen = ranks_[static_cast<std::size_t>(accused)];
+  if (const int blamed = behind(stopped); found.rank < 0 || (blamed >= 0 && now - ranks_[static_cast<std::size_t>(
+                                                                  blamed)].changed_at > found.threshold_s)) {
+    const Seen& seen = ranks_[static_cast<std::size_t>(blamed)];
     const WatchPhase phase = phase_of(seen.operation);
-    found = {accused, now - seen.changed_at, thresholds.of(phase), phase, seen.operation};
+    found = {blamed, now - seen.changed_at, thresholds.of(phase), phase, seen.operation};
   }
   name_awaited(found);
   return found;

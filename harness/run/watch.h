@@ -96,7 +96,7 @@ class RunWatch {
   std::vector<const Seen*> slowest() const;
   int rank_of(const Seen* seen) const { return static_cast<int>(seen - ranks_.data()); }
   bool lacks(const Seen& waiting, const Seen& other) const;
-  int most_accused(const std::function<bool(int rank)>& stopped) const;
+  int most_blamed(const std::function<bool(int rank)>& stopped) const;
   void name_awaited(Standstill& found) const;
   std::vector<Seen> ranks_;
 };

@@ -61,7 +61,7 @@ class DebugModeHashes:
         return {}
 
     def _ask(self, settings, others):
-        """others: {name: fault}, all held against one clean run in the same processes."""
+        """others: {name: fault}, all compared with one clean run in the same processes."""
 
         def work(rank):
             for i in range(settings.samples):

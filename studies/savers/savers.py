@@ -1,4 +1,4 @@
-"""Tries the savers beside this file, with lockstep's laboratory of programs and with ckpt-chaos, and keeps what came of it.
+"""Tries the savers beside this file, with lockstep's suite of programs and with ckpt-chaos, and keeps what came of it.
 
 Prints nothing but progress; studies/savers/results.json is what page.py makes docs/savers.md from.
 """
@@ -33,7 +33,7 @@ FAILURES = ["kill", "disk_full", "EIO", "short_write", "hold"]
 def config_text(name, title, points, python):
     return f"""# Does {title} survive?
 name: {name}
-laboratory: program
+suite: program
 program:
   subject: "{title}"
   server: "{python} {HERE}/serve.py {name}"
@@ -61,15 +61,15 @@ def try_lockstep(lockstep, scratch, saver, points, jobs):
     if run.returncode not in (0, 1, 4, 5):
         return {"problem": run.stderr.strip().splitlines()[-1] if run.stderr.strip() else f"status {run.returncode}"}
     with open(os.path.join(out, "results.json")) as file:
-        laboratory = json.load(file)["laboratory"]
+        suite = json.load(file)["laboratory"]
     return {
         "title": title,
         "versions": versions(packages),
-        "table": laboratory["table"],
-        "facts": laboratory["facts"],
-        "trials": laboratory["trials"],
+        "table": suite["table"],
+        "facts": suite["facts"],
+        "trials": suite["trials"],
         "seconds": round(time.monotonic() - began, 1),
-        "first": first_sentences(laboratory["findings"]),
+        "first": first_sentences(suite["findings"]),
     }
 
 

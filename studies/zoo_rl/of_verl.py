@@ -1,4 +1,4 @@
-"""verl: its estimators run in one process, the driver, on all rows; rank 0 is the driver here and deals the advantages out again."""
+"""verl: its estimators run in one process, the driver, on all rows; rank 0 is the driver here and scatters the advantages."""
 
 import types
 

@@ -71,7 +71,7 @@ def counts_of(name, world):
     return {"uneven": layouts.uneven, "empty": layouts.one_empty}.get(name, layouts.even)(ROWS, world)
 
 
-def dealt(batches, counts, rank):
+def partitioned(batches, counts, rank):
     return [tuple(layouts.cut(rows, counts)[rank] for rows in batch) for batch in batches]
 
 
@@ -111,7 +111,7 @@ def reading(subject):
             batches = batches_of(subject, name)
             kept["one_process"][name] = attempt(batches, size_of(name))
             for world in WORLDS:
-                parts = [attempt(dealt(batches, counts_of(name, world), r), size_of(name)) for r in range(world)]
+                parts = [attempt(partitioned(batches, counts_of(name, world), r), size_of(name)) for r in range(world)]
                 whole = all(isinstance(p, list) for p in parts)
                 kept["alone"][f"{name} {world}"] = [v for p in parts for v in p] if whole else None
         return kept
@@ -126,7 +126,7 @@ def on_ranks(subject, batches, counts, size):
 
     def work(rank):
         environment(rank, world)
-        return subject.run(rank, world, dealt(batches, counts, rank), size)
+        return subject.run(rank, world, partitioned(batches, counts, rank), size)
 
     try:
         answers, logs = ranks.run(world, work, deadline_s=DEADLINE_S)

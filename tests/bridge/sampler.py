@@ -1,4 +1,4 @@
-"""What PyTorch's own DistributedSampler deals, for cases on stdin: lines `N WORLD DROP_LAST SHUFFLE SEED EPOCH`.
+"""What PyTorch's own DistributedSampler gives each rank, for cases on stdin: lines `N WORLD DROP_LAST SHUFFLE SEED EPOCH`.
 
 Prints a line per case: FNV-1a of all ranks' lists in order, each preceded by its length. The last line says whether the CPU
 generator takes more than the lower 32 bits of a seed.

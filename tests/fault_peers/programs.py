@@ -1,5 +1,5 @@
 """The labelled suite's program (harness/jobs/faults/fault_program.cpp) in Python: three Gloo ranks that train three tensors by hand, each
-kind's fault on one rank at one step. It holds what a plain PyTorch program holds: no audit, no guard, no roll call."""
+kind's fault on one rank at one step. It holds what a plain PyTorch program holds: no audit, no guard, no preflight check."""
 
 import datetime
 import os

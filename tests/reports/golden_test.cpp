@@ -110,7 +110,7 @@ std::vector<Part> parts_of(const std::string& page) {
   return parts;
 }
 
-/// Every part of every page by its hash, and what came out beside the build, to be held against that of another commit.
+/// Every part of every page by its hash, and what came out beside the build, to be compared with that of another commit.
 TEST(Golden, Pages) {
   std::string hashes;
   std::set<std::string> shown;

@@ -142,7 +142,7 @@ Json common_json(const Record& record) {
           {"config_hash", record.config_hash}};
 }
 
-/// Says of a newer format that it is one before anything else is held against it.
+/// Says of a newer format that it is one before anything else is compared with it.
 std::string format_problem(const Json& object, int& version) {
   const Json found = object.value("format", Json());
   if (found != kFormat) return fmt::format("format: \"{}\" expected, found {}", kFormat, found.dump());

@@ -1,5 +1,5 @@
 #pragma once
-// Who is behind in what: flight records of all ranks held against each other, group by group and number by number.
+// Who is behind in what: flight records of all ranks compared with each other, group by group and number by number.
 
 #include <string>
 #include <vector>
@@ -23,7 +23,7 @@ struct Finding {
 struct Judgement {
   std::vector<Finding> findings;     ///< at most one a group, the one that began first at the front
   std::vector<int> without_record;   ///< ranks of the world that left none
-  std::size_t collectives = 0;       ///< that were held against each other
+  std::size_t collectives = 0;       ///< that were compared with each other
 };
 
 Judgement judge(const std::vector<Recorded>& records);

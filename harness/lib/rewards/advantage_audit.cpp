@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kFloat32 = 0x1p-24;
 
-/// Predictions are made in another order of additions than what they are held against: how far that alone may carry them
+/// Predictions are made in another order of additions than what they are compared with: how far that alone may carry them
 /// apart, as a share of the largest value. The mean's rounding counts against the deviation.
 double close_enough(const AuditedBatch& batch) {
   return std::min(1e-6, 1e-13 * (10 + batch.expected.batch.condition));

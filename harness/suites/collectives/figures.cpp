@@ -153,7 +153,7 @@ std::vector<SuiteTable> tables(std::span<const Row> rows) {
 std::vector<SuiteChart> charts(std::span<const Row> rows) {
   std::vector<SuiteChart> all{
       by_size(rows, "Bus bandwidth against size",
-              "What a link must carry for the size, by the time that it took: reckoned as nccl-tests does, so that numbers of ranks can be held against "
+              "What a link must carry for the size, by the time that it took: reckoned as nccl-tests does, so that numbers of ranks can be compared with "
               "each other.",
               {"bus bandwidth", "GB/s", true}, [](const Row& row) { return row.busbw(); }),
       by_size(rows, "Time against size", "Of one call: the mean over the timed ones, of the rank that took longest.", {"time", "us", true},

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Before the first step LibTorch's threads, Gloo's connections and the roll call take their time; the kind that hangs there
+/// Before the first step LibTorch's threads, Gloo's connections and the preflight check take their time; the kind that hangs there
 /// has a threshold of its own.
 double load_s(const Order& order) {
   return order.kind == "blocked_in_store" || order.kind == "half_open" ? 4 * order.threshold_s : 10;

@@ -100,7 +100,7 @@ CaseResult judge_wrong(const FaultKind& kind, const Order& order, const Played& 
   if (!said.anything) return fault("missed", who + ": nobody noticed");
   if (played.run.late) return fault("late", who + ": the ranks had to be killed at the deadline; said was: " + said.words);
   if (said.notice != kind.notice)
-    return fault("taken for another", fmt::format("{}: expected is {}, told was {}: {}", who, to_word(kind.notice), to_word(said.notice), said.words));
+    return fault("mistaken for another", fmt::format("{}: expected is {}, told was {}: {}", who, to_word(kind.notice), to_word(said.notice), said.words));
   const bool names_process = kind.notice == Notice::died || kind.notice == Notice::hung || kind.notice == Notice::slow ||
                              kind.notice == Notice::threw;
   if (said.words.find(expected) == std::string::npos || (names_process && said.rank != order.rank))

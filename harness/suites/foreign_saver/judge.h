@@ -1,5 +1,5 @@
 #pragma once
-// What became of a save: the end result of a resumption held against those of undisturbed saves.
+// What became of a save: the end result of a resumption compared with those of undisturbed saves.
 
 #include <optional>
 #include <string>

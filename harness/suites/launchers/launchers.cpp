@@ -32,17 +32,17 @@ struct LaunchersConfig {
   bool planted = true;
 };
 
-#define STARTERS(member, ...)                                                                          \
+#define LAUNCHERS(member, ...)                                                                          \
   Field<LaunchersConfig> {                                                                              \
     {"launchers." #member, __VA_ARGS__}, [](LaunchersConfig& c) -> FieldRef { return ref_to(c.member); } \
   }
 constexpr Range kNodes{1, 128}, kRanks{1, 64};
 const std::array kFields{
-    STARTERS(most_nodes, kNodes, "nodes", "every number of nodes from 1 to this one"),
-    STARTERS(most_ranks_a_node, kRanks, "ranks", "every number of ranks on a node from 1 to this one"),
-    STARTERS(planted, {}, "", "also plant the usual mistakes, each of which must be refused or named"),
+    LAUNCHERS(most_nodes, kNodes, "nodes", "every number of nodes from 1 to this one"),
+    LAUNCHERS(most_ranks_a_node, kRanks, "ranks", "every number of ranks on a node from 1 to this one"),
+    LAUNCHERS(planted, {}, "", "also plant the usual mistakes, each of which must be refused or named"),
 };
-#undef STARTERS
+#undef LAUNCHERS
 
 constexpr int kDevices = 8;  ///< GPUs of a machine, of which a job may have been given some
 
@@ -65,19 +65,19 @@ std::vector<Placement> placements(const LaunchersConfig& config, bool uneven_too
 const ExternalStart& launcher_named(std::string_view name) { return *std::ranges::find(launchers(), name, &ExternalStart::name); }
 const ExternalStart& torchrun() { return launcher_named("torchrun"); }
 
-/// What is wrong with what a rank was taken for; empty: nothing.
+/// What is wrong with what a rank was mistaken for; empty: nothing.
 std::string wrong(const Resolution& found, std::string_view launcher, const Placement& placement, int rank, bool one_a_node) {
   if (!found.chosen) return fmt::format("no rank: {}", fmt::join(found.problems, "; "));
   const RankEnvironment& c = *found.chosen;
-  if (c.name != launcher) return fmt::format("taken for {}'s", c.name);
-  if (c.rank != rank || c.world != placement.world()) return fmt::format("taken for rank {} of {}", c.rank, c.world);
+  if (c.name != launcher) return fmt::format("reads {}'s", c.name);
+  if (c.rank != rank || c.world != placement.world()) return fmt::format("reads rank {} of {}", c.rank, c.world);
   if (!one_a_node && c.local_rank != placement.local_rank_of(rank))
-    return fmt::format("taken for local rank {}, not {}", c.local_rank, placement.local_rank_of(rank));
+    return fmt::format("reads local rank {}, not {}", c.local_rank, placement.local_rank_of(rank));
   return "";
 }
 
 /// "9/16, 1, GPU 1".
-std::string taken_for(const Resolution& found, int device) {
+std::string reading_of(const Resolution& found, int device) {
   if (!found.chosen) return "no rank";
   return fmt::format("{}/{}, {}, GPU {}", found.chosen->rank, found.chosen->world, found.chosen->local_rank, device);
 }
@@ -90,7 +90,7 @@ struct Case {
   bool one_a_node = false;
 };
 
-/// Every rank of the placement; the first that is taken for another is the fault.
+/// Every rank of the placement; the first that is mistaken for another is the fault.
 std::vector<Said> check(Cases& cases, Answers& answers, const Case& of, const std::function<Environment(const Placement&, int)>& says) {
   const Placement& placement = of.placement;
   std::set<std::pair<int, int>> devices;  // node and GPU
@@ -105,7 +105,7 @@ std::vector<Said> check(Cases& cases, Answers& answers, const Case& of, const st
     const int device = found.chosen ? device_of(found.chosen->local_rank, std::nullopt, kDevices) : -1;
     if (words.empty() && !of.one_a_node && placement.local_rank_of(rank) < kDevices && !devices.emplace(placement.node_of(rank), device).second)
       sentence = fmt::format("{}, {}: rank {} takes GPU {}, as another of its node does", of.launcher, in_words(placement), rank, device);
-    all.push_back({taken_for(found, device), !sentence.empty()});
+    all.push_back({reading_of(found, device), !sentence.empty()});
     if (sentence.empty()) continue;
     ++answer.wrong;
     if (!answer.first_wrong.empty()) continue;
@@ -203,9 +203,9 @@ void check_batch_script(Cases& cases, Answers& answers, const Asked& asked, cons
     answers.answered(asked, {1, 0});
     return;
   }
-  std::string sentence = fmt::format("a batch script of {} is taken for a rank", in_words(placement));
+  std::string sentence = fmt::format("a batch script of {} is mistaken for a rank", in_words(placement));
   answers.answered(asked, {1, 1, sentence});
-  cases.fault("taken for a rank", std::move(sentence));
+  cases.fault("mistaken for a rank", std::move(sentence));
 }
 
 std::vector<Trial> clean_trials(const LaunchersConfig& config, Answers& answers) {

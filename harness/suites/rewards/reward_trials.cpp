@@ -287,7 +287,7 @@ std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
 }  // namespace rewards
 
 const SuiteKind& rewards_suite() {
-  static const SuiteKind kKind{"rewards", "rewards, statistics and advantages of many ranks, held against one process; mistakes to be named",
+  static const SuiteKind kKind{"rewards", "rewards, statistics and advantages of many ranks, compared with one process; mistakes to be named",
                                     &rewards::make, &rewards::rewards_schema};
   return kKind;
 }

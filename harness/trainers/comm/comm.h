@@ -53,7 +53,7 @@ class Comm {
   /// Sums in place; every rank gets the same bits.
   virtual void all_reduce_sum(at::Tensor tensor, std::string_view tag) = 0;
   /// The maximum of each element, in place. Only a planted bug calls it: in every library it stands beside
-  /// the sum, and may be taken for it.
+  /// the sum, and may be mistaken for it.
   virtual void all_reduce_max(at::Tensor tensor, std::string_view tag);
   /// Contiguous tensors of one shape and type -> [V, ...], rank r's at index r. No gradient flows through it.
   virtual at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) = 0;

@@ -18,7 +18,7 @@ struct Identity {
 
 struct PreflightOptions {
   double wait_s = 10;      ///< for the last rank to come
-  double most_skew_s = 2;  ///< of a rank's clock from the others', each held against the time that the store's file got
+  double most_skew_s = 2;  ///< of a rank's clock from the others', each compared with the time that the store's file got
 };
 
 /// The store's file, which stays until somebody removes it.

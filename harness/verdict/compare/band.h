@@ -1,5 +1,5 @@
 #pragma once
-// A prefix on real ranks whose sums may have been added in any order, held against what another order may give.
+// A prefix on real ranks whose sums may have been added in any order, compared with what another order may give.
 
 #include <cstdint>
 #include <string>

@@ -49,7 +49,7 @@ struct CauseInputs {
   const RunConfig* cell_config = nullptr;
   std::vector<ConfigDifference> config_differences;
   TrainingFacts reference_facts;
-  TrainingFacts cell_facts;  ///< what it is held against: see facts_to_meet
+  TrainingFacts cell_facts;  ///< what it is compared with: see facts_to_meet
   /// The trainer of both runs; null: it is none of ours, or the runs have two. Then only causes that hold for
   /// any trainer are named.
   const TrainerSpec* trainer = nullptr;

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-/// Kinds of evidence, in the order of a step. Of `own…` a run is held against itself, where its reference shows that it must hold.
+/// Kinds of evidence, in the order of a step. Of `own…` a run is compared with itself, where its reference shows that it must hold.
 enum class Looked {
   samples,
   streams,

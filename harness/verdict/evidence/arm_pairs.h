@@ -1,5 +1,5 @@
 #pragma once
-// Which cells of two folders are held against each other, and whether they may be.
+// Which cells of two folders are compared with each other, and whether they may be.
 
 #include <string>
 #include <vector>

@@ -26,7 +26,7 @@ struct LedgerFinding {
 std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& expected, const std::vector<const Record*>& actual,
                                               bool one_program);
 
-/// What a step's ledger is held against.
+/// What a step's ledger is compared with.
 struct AuditedBeside {
   const StepOfRun* before = nullptr;     ///< the same run one step earlier, or null
   const StepOfRun* reference = nullptr;  ///< another run at the same step, of any layout, or null

@@ -47,7 +47,7 @@ TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
 /// global_batch, precision. Null: nothing is declared.
 std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell);
 
-/// What a cell's updates are held against: what the reference's optimizer is configured to do, but for keys that are
+/// What a cell's updates are compared with: what the reference's optimizer is configured to do, but for keys that are
 /// declared. Of what the reference does not tell, the cell's own.
 TrainingFacts facts_to_meet(const TrainingFacts& reference, const TrainingFacts& cell, const ConfigPair& configs);
 

@@ -92,7 +92,7 @@ struct Cell {
   std::vector<std::string> declared;  ///< keys that are asked about: of axes, and of the expectation that holds for it
   bool power_control = false;
   bool noise = false;   ///< the reference but for one named perturbation: an A/A pair, shown and never judged
-  bool anchor = false;  ///< equals its reference: shown as what the others are held against
+  bool anchor = false;  ///< equals its reference: shown as what the others are compared with
   std::vector<int64_t> seeds;  ///< of `seeds: auto`: those that it has so far; or its own. Empty: the matrix's
   std::vector<VerdictKind> expected;  ///< empty: any verdict but `failed` will do
   /// Where the keys of its own, and of its reference's block as "reference.KEY", are given; under "" the cell.
@@ -165,7 +165,7 @@ std::span<const std::string_view> verdict_names();
 const char* name_of(OutcomeTest test);
 std::span<const std::string_view> outcome_test_names();
 
-/// References, by name, of the cells of an outcome that are held against no power control: nothing will show
+/// References, by name, of the cells of an outcome that are compared with no power control: nothing will show
 /// that those comparisons could see a difference. Cells whose references train towards the same share their
 /// controls.
 std::vector<std::string> references_without_control(const Matrix& matrix);

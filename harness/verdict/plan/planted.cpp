@@ -95,7 +95,7 @@ bool names_place(const PlantedFault& fault, const std::string& phase, const std:
       wanted.replace(at, std::string_view("$tensor").size(), fault.mutant.tensor);
     }
     if (!where.starts_with(wanted)) continue;
-    // "bucket 1" must not be taken for "bucket 12", nor a tensor for one whose name goes on.
+    // "bucket 1" must not be mistaken for "bucket 12", nor a tensor for one whose name goes on.
     const char next = where.size() > wanted.size() ? where[wanted.size()] : ' ';
     const bool goes_on = part.find("$tensor") != std::string_view::npos
                              ? std::isalnum(static_cast<unsigned char>(next)) || next == '_' || next == '.'

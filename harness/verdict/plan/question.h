@@ -35,7 +35,7 @@ enum class References {
   given,  ///< the config's section `reference`
   plain,  ///< derived: one process that computes by the loss's plain reference what the cell's ranks mean
   own,    ///< derived: the question makes them with its cells
-  none,   ///< its cells are held against nothing: each is its own reference
+  none,   ///< its cells are compared with nothing: each is its own reference
 };
 
 /// What `seeds: auto` is to a question.

@@ -470,7 +470,7 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
     if (!lists || options.outcomes_only) break;
-    // An A/A pair of a cell is held against that cell, which stands in the results already.
+    // An A/A pair of a cell is compared with that cell, which stands in the results already.
     const auto is_cell = [&](const Cell& other) { return other.name == cell.reference_name; };
     if (cell.noise && std::ranges::any_of(matrix.cells, is_cell)) continue;
     if (seen.insert(cell.reference_name).second) results.references.push_back(judge.judge_reference(cell));

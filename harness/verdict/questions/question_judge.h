@@ -26,7 +26,7 @@ struct QuestionJudge {
   /// Compares runs of one layout that kept no traces; null: they are not compared.
   Mechanism (*compare_untraced)(const std::string& reference_dir, const std::string& cell_dir, int world_size,
                                 const RankResultReader& read) = nullptr;
-  /// Judges gradients at the reference's weights; null: they are held against the measured band.
+  /// Judges gradients at the reference's weights; null: they are compared with the measured band.
   Mechanism (*judge_forced)(const ForcedInputs& inputs) = nullptr;
   /// Reads what a step of a cell costs, from its first run; null: costs are not asked for.
   StepCosts (*read_costs)(const std::string& run_dir) = nullptr;

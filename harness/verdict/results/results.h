@@ -206,7 +206,7 @@ struct Certification {
   std::string backend;  ///< what carried the real ranks' collectives: "gloo", "nccl", "gloo_cuda"
   std::optional<Divergence> divergence;
   /// By what the prefix is certified, or parts: kByBits. kByBand: bits part, and the backend publishes no order of adding, so that
-  /// each step's sums are held against what another order may give.
+  /// each step's sums are compared with what another order may give.
   std::string certify = kByBits;
   double band_used = 0;  ///< by the band: the largest share of it that a sum takes
 };
@@ -281,7 +281,7 @@ struct Growth {
   std::string sentence;
 };
 
-/// Groups of layouts that can be held against each other.
+/// Groups of layouts that can be compared with each other.
 inline constexpr const char* kEqualBatch = "equal global batch";
 inline constexpr const char* kEqualRows = "equal rows a rank";
 

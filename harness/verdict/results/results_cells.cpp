@@ -163,7 +163,7 @@ Object<ForcedStep> describe() {
           {KEY(step), KEY(band_used, exact()), KEY(worst_tensor), KEY(meaning_used, exact()),
            KEY(arithmetic_used, exact()),
            KEY(chosen_otherwise, "A row whose hardest candidates float64 chooses otherwise; -1: none. Where there is one "
-                                 "gradients are held against the size of their terms."),
+                                 "gradients are compared with the size of their terms."),
            KEY(groups)}};
 }
 
@@ -310,7 +310,7 @@ Object<Certification> describe() {
            KEY(divergence),
            KEY(certify, added(one_of({kByBits, kByBand})),
                "By what the prefix is certified, or parts. band: bits part and the backend publishes no order of adding, so that "
-               "each step's sums are held against what another order may give."),
+               "each step's sums are compared with what another order may give."),
            KEY(band_used, added(exact()), "By the band: the largest share of it that a sum takes.")}};
 }
 

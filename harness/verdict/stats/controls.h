@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-/// Cells that are held against references which train towards the same, with the power controls among them. A
+/// Cells that are compared with references which train towards the same, with the power controls among them. A
 /// control of another question says nothing of it: where little is learnt, or runs scatter less, the same change
 /// of a setting may change nothing.
 struct ControlledQuestion {
   std::string reference;  ///< name of its first cell's
-  /// That answer it: no controls, A/A pairs or references held against themselves.
+  /// That answer it: no controls, A/A pairs or references compared with themselves.
   std::vector<const CellResult*> cells;
   std::vector<const CellResult*> caught;  ///< controls that came out divergent
   std::vector<const CellResult*> missed;  ///< controls that did not

@@ -25,22 +25,22 @@ Arrival elsewhere() {
 
 class Line : public testing::Test {
  protected:
-  /// The first heartbeat that the desk hears of within some seconds.
+  /// The first heartbeat that the server reads within some seconds.
   std::optional<LauncherEvent> heard(HeartbeatLine& line) {
     for (const double until = monotonic_s() + 10; monotonic_s() < until; ::poll(nullptr, 0, 2)) {
       line.look();
-      for (LauncherEvent& event : desk_.look(monotonic_s())) return std::move(event);
+      for (LauncherEvent& event : server_.look(monotonic_s())) return std::move(event);
     }
     return std::nullopt;
   }
   const TemporaryFolder folder_;
   HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / kHeartbeatFile, 3);
   const RankStart what_{"a", folder_.path(), 3, 3};
-  HeartbeatServer desk_;
+  HeartbeatServer server_;
 };
 
 TEST_F(Line, TellsWhatTheRankReportsAndHowItsProcessIs) {
-  desk_.expect(what_);
+  server_.expect(what_);
   HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
   EXPECT_EQ(line.tracer(), -1);
   line.started(::getpid());
@@ -56,15 +56,15 @@ TEST_F(Line, TellsWhatTheRankReportsAndHowItsProcessIs) {
 }
 
 TEST_F(Line, IsThereAgainAfterItBroke) {
-  desk_.expect(what_);
+  server_.expect(what_);
   HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
   line.started(::getpid());
   HeartbeatFile reports = HeartbeatFile::open(folder_ / line.heartbeats(), 3);
   reports.report(1, 4, "forward");
   ASSERT_TRUE(heard(line));
-  desk_.forget("a");  // hangs up
+  server_.forget("a");  // hangs up
   line.look();
-  desk_.expect(what_);
+  server_.expect(what_);
   reports.report(1, 5, "forward");
   const auto told = heard(line);
   ASSERT_TRUE(told);
@@ -72,7 +72,7 @@ TEST_F(Line, IsThereAgainAfterItBroke) {
 }
 
 TEST_F(Line, IsNotNeededOnTheHostOfWhoWatches) {
-  desk_.expect(what_);
+  server_.expect(what_);
   const HeartbeatLine line(folder_.path(), introduce(RankEnvironment{}), 1, 3);
   EXPECT_EQ(line.heartbeats(), kHeartbeatFile);
   EXPECT_EQ(line.tracer(), ::getpid());

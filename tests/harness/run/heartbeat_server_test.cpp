@@ -14,9 +14,9 @@ namespace lockstep {
 namespace {
 
 /// A run of three ranks that is watched, and connections of theirs.
-class Desk : public testing::Test {
+class HeartbeatServerTest : public testing::Test {
  protected:
-  Desk() { desk_.expect(what_); }
+  HeartbeatServerTest() { server_.expect(what_); }
   LineSocket connected() const {
     std::string problem;
     const int there = connected_within("127.0.0.1", read_watcher(folder_.path())->port, 5, problem);
@@ -35,15 +35,15 @@ class Desk : public testing::Test {
     event.heartbeat.process = {'T', ""};
     return event;
   }
-  /// Until something was told, or the connection's end was seen by the desk.
+  /// Until something was told, or the connection's end was seen by the server.
   std::vector<LauncherEvent> heard(double most_s = 5) {
     std::vector<LauncherEvent> events;
-    for (const double until = monotonic_s() + most_s; events.empty() && monotonic_s() < until; ::poll(nullptr, 0, 1)) events = desk_.look(monotonic_s());
+    for (const double until = monotonic_s() + most_s; events.empty() && monotonic_s() < until; ::poll(nullptr, 0, 1)) events = server_.look(monotonic_s());
     return events;
   }
   bool hung_up_on(LineSocket& socket) {
     for (const double until = monotonic_s() + 5; monotonic_s() < until; ::poll(nullptr, 0, 1)) {
-      EXPECT_TRUE(desk_.look(monotonic_s()).empty());
+      EXPECT_TRUE(server_.look(monotonic_s()).empty());
       if (!socket.receive()) return true;
     }
     return false;
@@ -52,10 +52,10 @@ class Desk : public testing::Test {
   const TemporaryFolder folder_;
   HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / kHeartbeatFile, 3);
   const RankStart what_{"a", folder_.path(), 3, 3};
-  HeartbeatServer desk_;
+  HeartbeatServer server_;
 };
 
-TEST_F(Desk, TellsWhatARankElsewhereHasReported) {
+TEST_F(HeartbeatServerTest, TellsWhatARankElsewhereHasReported) {
   LineSocket rank = connected();
   rank.send(desk_line(watcher(), 1));
   rank.send(to_line(heartbeat_of(1, 6)));
@@ -68,13 +68,13 @@ TEST_F(Desk, TellsWhatARankElsewhereHasReported) {
   EXPECT_TRUE(events[0].heartbeat.process.stopped());
 }
 
-TEST_F(Desk, TellsItWhatTheOthersHaveReportedAndNotWhatItHas) {
+TEST_F(HeartbeatServerTest, TellsItWhatTheOthersHaveReportedAndNotWhatItHas) {
   LineSocket rank = connected();
   rank.send(desk_line(watcher(), 1));
   for (int other = 0; other < 3; ++other) heartbeats_.report(other, 7, "save");
   std::vector<int> told;
   for (const double until = monotonic_s() + 5; told.size() < 2 && monotonic_s() < until; ::poll(nullptr, 0, 1)) {
-    desk_.look(monotonic_s());
+    server_.look(monotonic_s());
     rank.receive();
     while (const auto line = rank.line()) {
       const ParentCommand command = command_from_line(*line);
@@ -86,7 +86,7 @@ TEST_F(Desk, TellsItWhatTheOthersHaveReportedAndNotWhatItHas) {
   EXPECT_THAT(told, testing::ElementsAre(0, 2));
 }
 
-TEST_F(Desk, HangsUpOnStrangersAndOnWhoSpeaksForAnother) {
+TEST_F(HeartbeatServerTest, HangsUpOnStrangersAndOnWhoSpeaksForAnother) {
   Watcher wrong = watcher();
   wrong.key = "guessed";
   const std::vector<std::string> openings = {desk_line(wrong, 1), "no JSON\n", R"({"key": 7})" "\n", "[]\n", desk_line(watcher(), 3),
@@ -99,13 +99,13 @@ TEST_F(Desk, HangsUpOnStrangersAndOnWhoSpeaksForAnother) {
   }
 }
 
-TEST_F(Desk, LeavesNothingOfARunThatIsOver) {
+TEST_F(HeartbeatServerTest, LeavesNothingOfARunThatIsOver) {
   LineSocket rank = connected();
   rank.send(desk_line(watcher(), 1));
   rank.send(to_line(heartbeat_of(1, 6)));
   EXPECT_EQ(heard().size(), 1U);
   HeartbeatFile::create(folder_ / heartbeats_of_rank(1), 3);
-  desk_.forget("a");
+  server_.forget("a");
   EXPECT_FALSE(read_watcher(folder_.path()));
   EXPECT_FALSE(std::filesystem::exists(folder_ / heartbeats_of_rank(1)));
   EXPECT_TRUE(hung_up_on(rank));

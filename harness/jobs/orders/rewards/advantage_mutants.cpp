@@ -331,7 +331,7 @@ constexpr std::array kAdvantageMutants{
     one_rank(row("float32_advantages", "advantages-narrowed", "one rank keeps advantages as float32", as_float)),
     one_rank(row("added_backwards", "advantages-rounded", "one rank adds up in another order", added_backwards, on_a_large_mean)),
     one_rank(row("other_rows", "advantages-order-lost", "one rank's advantages stand at other rows", other_rows)),
-    row("costs", "sign-lost", "a cost is taken for a reward", as_costs, nullptr, 1),
+    row("costs", "sign-lost", "a cost is mistaken for a reward", as_costs, nullptr, 1),
     row("baseline_with_itself", "baseline-includes-itself", "a row's baseline includes the row", with_itself, leave_one_out, 1),
     row("groups_interleaved", "groups-interleaved", "rows are partitioned to groups in turn", in_turn, by_group, 1),
     row("short_group", "groups-shifted", "rows are cut into groups by place after one came short", by_place, with_a_short_group),

@@ -129,7 +129,7 @@ class EpochAudit {
     }
   }
 
-  /// How often each sample is read, held against what the rule allows.
+  /// How often each sample is read, compared with what the rule allows.
   Finding coverage() const {
     if (no_sample_) return no_sample_;
     const int64_t all_rows = static_cast<int64_t>(rows_expected_) * options_.ranks;

@@ -55,7 +55,7 @@ struct EpochSpan {
   int64_t first = 0, count = 0;
 };
 /// The same of partitions that are too large to be held: 8 bytes a sample if all is well and 18 if not, however many epochs
-/// and ranks. A later epoch is held against the order that epoch 0 must have.
+/// and ranks. A later epoch is compared with the order that epoch 0 must have.
 Finding audit_partitions(const PartitionOptions& options, const EpochSpan& epochs, const PartitionedRows& rows_of);
 
 /// Of an evaluation: `counted` by [rank], how many of the rank's rows count, from its first one. Each sample

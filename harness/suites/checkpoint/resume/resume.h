@@ -1,6 +1,6 @@
 #pragma once
 // The suite of resuming: the toy trainer is stopped, restarted on other numbers of ranks, killed and told to
-// end, by the thousand, and held against the run that was never interrupted.
+// end, by the thousand, and compared with the run that was never interrupted.
 
 #include "harness/suites/engine/kinds.h"
 

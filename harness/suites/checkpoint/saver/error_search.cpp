@@ -70,7 +70,7 @@ class ErrorSearch final : public Suite {
     std::vector<std::string> lines;
     for (const Failing& failing : failings()) lines.push_back(fmt::format("{}: an operation {}", failing.name, failing.words));
     lines.push_back(
-        fmt::format("slow: each operation of a rank takes {:g} of the deadline; none may be taken for hung", kSlow));
+        fmt::format("slow: each operation of a rank takes {:g} of the deadline; none may be mistaken for hung", kSlow));
     lines.emplace_back("hang: an operation never returns; the others must give up on that rank, with the same words");
     lines.emplace_back("stopped: the same with SIGSTOP and ranks that are processes");
     return lines;

@@ -1,5 +1,5 @@
 #pragma once
-// What a load found, held against what was saved and what was told.
+// What a load found, compared with what was saved and what was told.
 
 #include <string>
 #include <vector>

@@ -55,7 +55,7 @@ std::string reference(Bench& bench, const std::string& name, const RunConfig& co
   const std::string control = run(name + "-control", {});
   const std::string difference = first_difference(first, control, config.layout.world_size);
   if (!difference.empty())
-    throw ConfigError("two uninterrupted runs differ, so that nothing could be held against them: " + difference);
+    throw ConfigError("two uninterrupted runs differ, so that nothing could be compared with them: " + difference);
   return first;
 }
 

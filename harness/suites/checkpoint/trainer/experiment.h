@@ -26,7 +26,7 @@ struct Subject {
 class Experiment {
  public:
   virtual ~Experiment() = default;
-  /// Runs, on a bench of its own, what trials are held against. Throws ConfigError where a run without a failure fails, or
+  /// Runs, on a bench of its own, what trials are compared with. Throws ConfigError where a run without a failure fails, or
   /// where two of them differ.
   virtual std::vector<Trial> trials(Bench& bench) = 0;
   virtual std::vector<CaseResult> run(const Trial& trial, Bench& bench) const = 0;

@@ -42,7 +42,7 @@ class TrainerSuite : public Suite {
       const auto experiment = experiments_.find(std::string(kind.name));
       if (experiment == experiments_.end() || *run.stop_requested != 0) continue;
       std::vector<Trial> trials = experiment->second->trials(bench);
-      run.say(fmt::format("{}: {} trials, after the runs that they are held against", kind.name, trials.size()));
+      run.say(fmt::format("{}: {} trials, after the runs that they are compared with", kind.name, trials.size()));
       for (Trial& trial : trials) {
         trial.run = [this, of = experiment->second.get(), what = trial](Slot& slot) {
           return of->run(what, slot.keep<Bench>([&] { return bench_of(slot.run(), fmt::format("slot-{}", slot.number())); }));
@@ -86,7 +86,7 @@ std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
 
 const SuiteKind& trainer_suite() {
   static const SuiteKind kKind{
-      "trainer", "real runs of a trainer, killed, told to stop and started again, held against runs that were not",
+      "trainer", "real runs of a trainer, killed, told to stop and started again, compared with runs that were not",
       &restarts::make, &restarts::restarts_schema};
   return kKind;
 }

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kNames = "resume:names";
-constexpr int64_t kResumeFurther = 10;  ///< steps that are held against the run that was never stopped
+constexpr int64_t kResumeFurther = 10;  ///< steps that are compared with the run that was never stopped
 constexpr int64_t kBetween = 3;   ///< steps between two stops in a row
 
 class Resumes : public Experiment {

@@ -412,7 +412,7 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.reference_facts);
   const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.cell_facts);
   if (!of_reference || !of_cell) return std::nullopt;
-  // The recomputation must give the reference's own update; otherwise it is too uncertain to accuse the cell.
+  // The recomputation must give the reference's own update; otherwise it is too uncertain to blame the cell.
   for (const UpdateUse& use : judge_update(*of_reference, evidence.reference.parameters)) {
     if (use.used > 1) return std::nullopt;
   }

@@ -27,7 +27,7 @@ struct EqualStep {
   bool exact_phases = false;                  ///< samples, streams and control values are judged here, too
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
   const TwinBounds* twins = nullptr;  ///< or none: see ForcedContext
-  const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is held against, if not `a`'s
+  const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is compared with, if not `a`'s
   Compared* compared = nullptr;          ///< takes what was compared, or none
 };
 

@@ -101,7 +101,7 @@ class ForcedJudge {
   std::string missing_end() const { return free_ ? "" : missing_end_; }
   bool has_twins() const { return reference_twin_.has_value(); }
   bool every_bit_equal() const { return every_bit_equal_; }
-  /// Kinds of evidence that were held against each other at forced steps, in words; with twins in float64.
+  /// Kinds of evidence that were compared with each other at forced steps, in words; with twins in float64.
   std::string compared_there() const {
     return compared_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
                             Looked::own_clipping, Looked::buffers, Looked::updates},

@@ -25,7 +25,7 @@ struct ForcedContext {
   const TrainingFacts& cell_facts;
   bool ours = true;   ///< of a trainer of ours, whose records are known
   bool free = false;  ///< of free runs: what only one of them recorded is no difference
-  const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are held against
+  const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are compared with
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
   Compared* compared = nullptr;  ///< takes what was compared, or none

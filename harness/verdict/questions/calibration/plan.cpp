@@ -28,7 +28,7 @@ const std::array kFields{
 };
 #undef CALIBRATION
 
-/// Its one cell is a pool of runs, held against nothing. Reports sections that it has no use for, and a pool that
+/// Its one cell is a pool of runs, compared with nothing. Reports sections that it has no use for, and a pool that
 /// is too small to be drawn from.
 void finish(MatrixSource& source, Problems& problems) {
   Matrix& matrix = source.matrix;

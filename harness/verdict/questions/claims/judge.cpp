@@ -1,4 +1,4 @@
-// Cells are those of an outcome; what was told is held against them.
+// Cells are those of an outcome; what was told is compared with them.
 
 #include <fmt/format.h>
 

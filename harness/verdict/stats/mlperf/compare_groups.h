@@ -1,5 +1,5 @@
 #pragma once
-// Groups of runs held against reference points by MLPerf's rule, and beside it what a two-sided test says.
+// Groups of runs compared with reference points by MLPerf's rule, and beside it what a two-sided test says.
 
 #include <optional>
 #include <string>

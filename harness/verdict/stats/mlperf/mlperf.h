@@ -63,7 +63,7 @@ struct MlperfJudgement {
   MlperfVerdict verdict = MlperfVerdict::undecided;
   std::string check = "RCP test";       ///< of theirs that decided it; the number of runs is their "package check"
   std::string message;                  ///< in their words: "RCP found", "RCP Interpolation", ...
-  std::optional<ReferencePoint> point;  ///< what the submission was held against
+  std::optional<ReferencePoint> point;  ///< what the submission was compared with
   int points = 0, pruned = 0;           ///< reference points used, and left out by pruning
   int runs = 0, failed_runs = 0;        ///< of the submission
   double mean = 0;                      ///< olympic, of the submission; NaN if there is none
@@ -71,7 +71,7 @@ struct MlperfJudgement {
   std::string sentence;      ///< what that means, in ours
 };
 
-/// `points` need no order; of several at the submission's batch the first is held against, as they do. Failed
+/// `points` need no order; of several at the submission's batch the first is compared with, as they do. Failed
 /// where the rules require another number of runs. Undecided where olympic scoring leaves too few runs; says how
 /// many it takes.
 MlperfJudgement judge_mlperf(std::vector<ReferencePoint> points, const Submission& submission,

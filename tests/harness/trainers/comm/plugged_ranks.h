@@ -1,5 +1,5 @@
 #pragma once
-// Ranks, one process each, over a plugin: their sums are held against the order in which Gloo's ring adds.
+// Ranks, one process each, over a plugin: their sums are compared with the order in which Gloo's ring adds.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

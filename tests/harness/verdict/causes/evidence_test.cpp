@@ -71,7 +71,7 @@ TEST_P(EvidenceSubsets, MoreOfItNeverGivesALaterStepOrTakesARightNameAway) {
     const auto known = answers.find(evidence);
     return known != answers.end() ? known->second : answers.emplace(evidence, answer(planted, evidence)).first->second;
   };
-  // Sets that lack one kind, every fourth of a fault, or all sets, each held against those with one of its kinds more.
+  // Sets that lack one kind, every fourth of a fault, or all sets, each compared with those with one of its kinds more.
   for (unsigned evidence = 0; evidence < kEverything; ++evidence) {
     const unsigned lacking = kEverything & ~evidence;
     if (!support::whole()) {

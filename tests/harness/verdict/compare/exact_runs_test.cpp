@@ -1,4 +1,4 @@
-// Free runs in exact arithmetic, held against each other row by row from what their traces say.
+// Free runs in exact arithmetic, compared with each other row by row from what their traces say.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

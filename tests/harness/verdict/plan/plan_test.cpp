@@ -183,7 +183,7 @@ TEST(Plan, HasThePrefixOfABackendWithoutAnOrderComputedAgain) {
   const PlannedRun* again = find_run(plan, "8x3", RunRole::certify_forced, 3);
   ASSERT_TRUE(prefix != nullptr && again != nullptr);
   EXPECT_EQ(prefix->config.transport, Transport::nccl);
-  EXPECT_EQ(prefix->config.trace, TraceLevel::full) << "its sums are held against its own parts";
+  EXPECT_EQ(prefix->config.trace, TraceLevel::full) << "its sums are compared with its own parts";
   EXPECT_THAT(prefix->config.snapshot_steps, ElementsAre(0, 1, 2, 3, 4));
   EXPECT_EQ(again->config.backend, Backend::emulated);
   EXPECT_EQ(again->config.trace, TraceLevel::full);

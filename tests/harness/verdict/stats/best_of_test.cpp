@@ -46,7 +46,7 @@ double mean_of(const DifferenceBySeed& arm) {
   return sum / static_cast<double>(arm.size());
 }
 
-/// The fault: the arm that looks best is taken for a reference, and Holm goes over the tests against it alone.
+/// The fault: the arm that looks best is mistaken for a reference, and Holm goes over the tests against it alone.
 bool any_worse_than_the_best_looking(const std::vector<DifferenceBySeed>& arms) {
   const auto& best = *std::ranges::max_element(arms, {}, mean_of);
   std::vector<double> p;

@@ -27,7 +27,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-/// The usual matrix, whose second question is held against `reference` with `rows` of its own.
+/// The usual matrix, whose second question is compared with `reference` with `rows` of its own.
 Results with_second_question(const std::string& reference, std::vector<std::pair<std::string, std::string>> rows) {
   SyntheticMatrix matrix = SyntheticMatrix::usual();
   matrix.add_cell({"8x3 layer", 0.001, 0.008});

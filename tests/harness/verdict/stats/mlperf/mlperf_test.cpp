@@ -198,7 +198,7 @@ TEST(Mlperf, HoldsARepeatedBatchAgainstItsFirstPoint) {
   EXPECT_EQ(message_of({slow, small, large, fast}, submission(24, four)), "FAILED RCP found")
       << "batches are sorted, points of one batch keep their order";
   // A batch of which no point survives is interpolated, however many points it had. Which survives turns on the
-  // order: each is held against the line to its neighbour, the other point of its batch.
+  // order: each is compared with the line to its neighbour, the other point of its batch.
   const ReferencePoint slower = point(24, about(6.5)), large_and_fast = point(96, about(3.2));
   EXPECT_EQ(message_of({small, slower, slow, large_and_fast}, submission(24, four)), "PASSED RCP Interpolation");
   EXPECT_EQ(message_of({small, slow, slower, large_and_fast}, submission(24, four)), "FAILED RCP found");
