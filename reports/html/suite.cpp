@@ -84,7 +84,7 @@ void write_table(Markup& out, const SuiteResult& suite) {
   if (folded) out.open("details").element("summary", {}, counted(static_cast<int64_t>(table.rows.size()), "row"));
   std::vector<Column> heads{"failure", "place"};
   for (const OutcomeTable::Outcome& outcome : table.outcomes) heads.push_back(numbers(clean_line(outcome.name)));
-  open_table(out, "laboratory", heads);
+  open_table(out, "suite", heads);
   for (const OutcomeTable::Row& row : table.rows) {
     out.open("tr").element("td", {}, clean_line(row.failure)).element("td", {}, clean_line(row.place));
     for (std::size_t i = 0; i < row.cases.size(); ++i) {

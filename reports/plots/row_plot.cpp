@@ -47,7 +47,7 @@ void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
   }
   out.element("b", {{"class", "t-" + row_css(cell, kind)}}, std::string(style.symbol) + " " + style.words);
   if (is_missed_control(cell)) {
-    out.element("span", {{"class", "sub t-bad"}}, "✗ a power control must be found to differ");
+    out.element("span", {{"class", "sub t-bad"}}, "✗ must be found to differ");
   } else if (!cell.as_expected) {
     out.element("span", {{"class", "sub t-bad"}},
                 cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));

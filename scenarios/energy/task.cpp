@@ -374,7 +374,7 @@ class EnergyTask : public Task {
     output.row_losses_B = loss.row_losses_B;
     output.row_weight = loss.row_weight;
     if (loss.energies.defined()) {
-      output.records.push_back({Phase::energies, "energies", loss.energies, "columns", loss.column_ids});
+      output.records.push_back({Phase::scores, "energies", loss.energies, "columns", loss.column_ids});
     }
     const auto columns = static_cast<double>(loss.column_ids.size());
     output.scalars = {{"loss_over_log_n", columns > 1 ? loss.loss.item<double>() / std::log(columns) : 0.0},

@@ -424,7 +424,7 @@ std::span<const CausePage> pages() { return kPages; }
 
 std::span<const Rule> rules_of(Phase phase) {
   switch (phase) {
-    case Phase::energies:
+    case Phase::scores:
       return kTermRules;
     case Phase::loss:
       return kLossRules;

@@ -317,7 +317,7 @@ class FlowRlTask : public Task {
     const at::Tensor rolled = at::empty({static_cast<int64_t>(rows.count), chunks * (transitions + 1) + 3}, at::kDouble);
     double* out = rolled.mutable_data_ptr<double>();
     for (std::size_t row = 0; row < rows.count; ++row) out = write_rollout(rows.first + row, out);
-    output.records.push_back({Phase::energies, "terms",
+    output.records.push_back({Phase::scores, "terms",
                               at::cat({rolled, wide(terms.old_BTK), wide(terms.log_pi_BTK), wide(terms.kl_BT),
                                        advantages(rows, at::kDouble).unsqueeze(1)},
                                       1),

@@ -124,7 +124,7 @@ class Answers(unittest.TestCase):
         answer = not_installed(Trainparity(".", None, None), list(FAULTS.values()), version, error)
         self.assertIn("Requires-Python", answer["asked"])
         seen = counts(answer, {f.name: facts_of(f) for f in FAULTS.values()})
-        self.assertEqual((seen["asked"], seen["found"], seen["cannot be asked"]), (0, 0, len(FAULTS)))
+        self.assertEqual((seen["run"], seen["found"], seen["cannot be run"]), (0, 0, len(FAULTS)))
 
     def test_are_kept_one_by_one_and_asked_once(self):
         asked = []

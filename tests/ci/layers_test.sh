@@ -91,7 +91,7 @@ plant harness/jobs/parent.cpp "const pid_t pid = ::fork();" ""
 plant harness/suites/faults/a.cpp "launcher_->stop(run, SIGKILL);" "by the Supervisor alone"
 plant harness/run/a.cpp "$(include '"harness/suites/engine/suite.h"')" "harness/run may not include"
 plant harness/jobs/a.cpp "$(include '"harness/suites/faults/judge.h"')" "harness/jobs may not include"
-plant harness/verdict/causes/a.cpp 'if (failure.kind == \"died\") return;' "enumerations"
+plant harness/verdict/causes/a.cpp 'if (failure.kind == "died") return;' "enumerations"
 plant tests/a.cpp "$(printf '%.0s\\n' {1..810})" "longer than 800 lines"
 plant tests/a.cpp "$(printf '%.0s\\n' {1..790})" ""
 

@@ -22,7 +22,7 @@ void write_step(TraceWriter& writer, int64_t step) {
   writer.samples(ids);
   writer.random("context noise", 0x9e3779b97f4a7c15ULL * static_cast<uint64_t>(step + 1), 288);
   writer.scalar(Phase::control, "lr", 1e-3, Sharing::replicated);
-  writer.tensor(Phase::energies, "energies", {energies.data(), DType::float32, energies_shape, positions},
+  writer.tensor(Phase::scores, "energies", {energies.data(), DType::float32, energies_shape, positions},
                 Sharing::own, ids);
   writer.scalar(Phase::loss, "loss", 3.1, Sharing::own);
   writer.tensor(Phase::local_gradients, "head.weight", {gradient.data(), DType::float32, gradient_shape, {}},

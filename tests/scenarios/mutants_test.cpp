@@ -103,7 +103,7 @@ std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
             add(values[record.name], halves(record.stats.hash));
             add(values[record.name], {0, 0, record.value});
             break;
-          case Phase::energies:
+          case Phase::scores:
             values[record.name + rank] = numbers(record);
             break;
           case Phase::loss:
@@ -138,7 +138,7 @@ std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
 bool differ(Phase phase, const std::vector<double>& a, const std::vector<double>& b) {
   if (a.size() != b.size()) return true;
   // What another order of sums may change is no difference.
-  const bool rounded = phase == Phase::energies || phase == Phase::loss || phase == Phase::local_gradients;
+  const bool rounded = phase == Phase::scores || phase == Phase::loss || phase == Phase::local_gradients;
   double largest = 1e-2;
   for (const double value : a) largest = std::max(largest, std::abs(value));
   for (std::size_t i = 0; i < a.size(); ++i) {

@@ -153,12 +153,12 @@ inline void write_fake_step(TraceWriter& writer, const FakeStep& it, const FakeR
              columns = static_cast<int64_t>(it.columns.size());
   const std::vector<int64_t> columns_shape = {columns}, energies_shape = {rows, columns};
   const Keep keep = forced ? Keep::whole : Keep::by_level;
-  writer.tensor(Phase::energies, "columns", {it.columns.data(), DType::int64, columns_shape, {}},
+  writer.tensor(Phase::scores, "columns", {it.columns.data(), DType::int64, columns_shape, {}},
                 Sharing::own, {}, keep);
   std::vector<int64_t> positions;
   for (int64_t k = 0; k < rows; ++k) positions.push_back(k * it.world_size + it.rank);
   const std::vector<double> wide_energies(it.energies.begin(), it.energies.end());
-  writer.tensor(Phase::energies, "energies",
+  writer.tensor(Phase::scores, "energies",
                 run.wide ? TensorView{wide_energies.data(), DType::float64, energies_shape, positions}
                          : TensorView{it.energies.data(), DType::float32, energies_shape, positions},
                 Sharing::own, it.samples, keep);

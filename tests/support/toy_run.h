@@ -303,9 +303,9 @@ inline void toy_write(TraceWriter& writer, const ToyStep& it, const ToyRank& ran
              columns = static_cast<int64_t>(rank.columns.size());
   const std::vector<int64_t> columns_shape = {columns}, shape = {rows, columns}, rows_shape = {rows};
   if (evidence & kToyScores) {
-    writer.tensor(Phase::energies, "columns", {rank.columns.data(), DType::int64, columns_shape, {}},
+    writer.tensor(Phase::scores, "columns", {rank.columns.data(), DType::int64, columns_shape, {}},
                   Sharing::own, {}, keep);
-    writer.tensor(Phase::energies, "energies", {rank.energies.data(), DType::float32, shape, {}}, Sharing::own,
+    writer.tensor(Phase::scores, "energies", {rank.energies.data(), DType::float32, shape, {}}, Sharing::own,
                   rank.samples, keep);
   }
   if (evidence & kToyLosses) {

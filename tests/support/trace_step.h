@@ -40,7 +40,7 @@ class StepWriter {
       writer_.scalar(Phase::control, name, 1e-3 * static_cast<double>(step), Sharing::replicated);
     }
     const std::vector<int64_t> energies_shape = {3, 24}, positions = {rank_, rank_ + 8, rank_ + 16};
-    writer_.tensor(Phase::energies, "energies", {energies_.data(), DType::float32, energies_shape, positions},
+    writer_.tensor(Phase::scores, "energies", {energies_.data(), DType::float32, energies_shape, positions},
                    Sharing::own, ids);
     writer_.scalar(Phase::loss, "loss", 3.1 / static_cast<double>(step + 1), Sharing::own);
     values_[0][0] += 1;

@@ -58,7 +58,7 @@ struct StreamUse {
 
 /// Numbers of each row that go into the trace, such as energies of its candidates.
 struct StepRecord {
-  Phase phase = Phase::energies;  ///< the loss's or one before it
+  Phase phase = Phase::scores;  ///< the loss's or one before it
   std::string name;
   at::Tensor rows;  ///< [rows of the pass, columns], detached
   /// What the columns are, such as sample ids of the candidates, under a name of their own; empty: nothing is said.

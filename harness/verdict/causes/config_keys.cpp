@@ -23,7 +23,7 @@ constexpr Phases set_of(std::initializer_list<Phase> phases) {
 }
 constexpr bool holds(Phases set, Phase phase) { return (set >> static_cast<unsigned>(phase) & 1U) != 0; }
 
-constexpr Phases kForward = set_of({Phase::energies, Phase::loss, Phase::local_gradients, Phase::collective,
+constexpr Phases kForward = set_of({Phase::scores, Phase::loss, Phase::local_gradients, Phase::collective,
                                     Phase::reduced_gradients, Phase::gradient_norm});
 // Shapes of the model follow from those of the data.
 constexpr Phases kOfData = kForward | set_of({Phase::samples, Phase::random, Phase::parameters, Phase::evaluation});

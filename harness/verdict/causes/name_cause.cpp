@@ -77,7 +77,7 @@ std::span<const Rule> rules_for(Phase phase) {
       return random_rules();
     case Phase::control:
       return control_rules();
-    case Phase::energies:
+    case Phase::scores:
       return score_rules();
     case Phase::loss:
       return loss_rules();

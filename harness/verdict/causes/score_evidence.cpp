@@ -48,7 +48,7 @@ WrongScores wrong_in(const std::vector<AlignedRow>& rows, double band) {
 }
 
 bool misses_scores(const CauseInputs& inputs) {
-  return inputs.difference.phase == Phase::energies && inputs.difference.divergence.kind == DivergenceKind::missing;
+  return inputs.difference.phase == Phase::scores && inputs.difference.divergence.kind == DivergenceKind::missing;
 }
 
 std::string_view score_name(const CauseInputs& inputs) { return scores_of(inputs.trainer).record; }

@@ -65,7 +65,7 @@ bool is_observation(Phase phase) {
 bool may_be_missing(const Record& record) {
   const bool of_optimizer = record.phase == Phase::optimizer_state || record.phase == Phase::applied_gradients;
   return is_observation(record.phase) || of_optimizer ||
-         (record.phase == Phase::energies && record.name.starts_with("columns"));
+         (record.phase == Phase::scores && record.name.starts_with("columns"));
 }
 
 bool holds(const RecordList& list, const Record& subject) {

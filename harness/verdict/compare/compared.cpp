@@ -45,7 +45,7 @@ std::optional<Looked> kind_of(Phase phase) {
     case Phase::random: return Looked::streams;
     case Phase::control: return Looked::controls;
     case Phase::collective: return Looked::collectives;
-    case Phase::energies: return Looked::scores;
+    case Phase::scores: return Looked::scores;
     case Phase::loss: return Looked::loss;
     case Phase::local_gradients: return Looked::local_gradients;
     case Phase::reduced_gradients: return Looked::reduced_gradients;

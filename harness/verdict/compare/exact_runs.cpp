@@ -121,7 +121,7 @@ class StepComparison {
 
   static bool differ(const Row& x, const Row& y, Phase phase) {
     if (phase == Phase::samples) return x.inputs != y.inputs;
-    if (phase == Phase::energies) return x.scores != y.scores;
+    if (phase == Phase::scores) return x.scores != y.scores;
     if (phase == Phase::loss) return !same_bits(x.loss, y.loss);
     return x.gradient != y.gradient;
   }
@@ -160,12 +160,12 @@ class StepComparison {
   std::optional<Difference> inputs() const {
     const auto found = first_row(Phase::samples);
     if (!found) return std::nullopt;
-    return at_row(*found, Phase::samples, Phase::energies, "inputs", "hash " + hex16(found->first.inputs),
+    return at_row(*found, Phase::samples, Phase::scores, "inputs", "hash " + hex16(found->first.inputs),
                   "hash " + hex16(found->second.inputs));
   }
 
   std::optional<Difference> scores() const {
-    const auto found = first_row(Phase::energies);
+    const auto found = first_row(Phase::scores);
     if (!found) return std::nullopt;
     const std::string record(spec_.record), column(spec_.column);
     const auto columns = [&](const StepOfRun& step, const Row& row) {
@@ -173,10 +173,10 @@ class StepComparison {
     };
     const int64_t expected = columns(a_, found->first), actual = columns(b_, found->second);
     if (expected < 0 || actual < 0 || expected == actual) {
-      return at_row(*found, Phase::energies, Phase::energies, record, "hash " + hex16(found->first.scores),
+      return at_row(*found, Phase::scores, Phase::scores, record, "hash " + hex16(found->first.scores),
                     "hash " + hex16(found->second.scores));
     }
-    Difference told = at_row(*found, Phase::energies, Phase::energies, record, counted(expected - spec_.own_columns, column) + " a row",
+    Difference told = at_row(*found, Phase::scores, Phase::scores, record, counted(expected - spec_.own_columns, column) + " a row",
                              counted(actual - spec_.own_columns, column) + " a row");
     told.divergence.kind = DivergenceKind::missing;
     return told;

@@ -61,7 +61,7 @@ class BoundedStep {
       return std::nullopt;
     }
     used_ = share;
-    const bool of_parts = phase == Phase::energies || phase == Phase::loss;  // of ranks, merged
+    const bool of_parts = phase == Phase::scores || phase == Phase::loss;  // of ranks, merged
     Difference found = difference_at(a_.step, phase, of_parts ? kRankUnknown : kAllRanks, where, DivergenceKind::band, exact_number(expected),
                                      exact_number(actual), static_cast<int>(b_.ranks.size()));
     found.relative = std::isfinite(gap) ? share : kInfinity;
@@ -74,7 +74,7 @@ class BoundedStep {
   double merged_norm(const StepOfRun& step) const {
     double squares = 0;
     for (const StepRecords& rank : step.ranks) {
-      const Record* scores = find_record(rank, Phase::energies, record_);
+      const Record* scores = find_record(rank, Phase::scores, record_);
       if (!scores || !scores->has_stats || scores->stats.nonfinite > 0) return -1;
       squares += scores->stats.norm * scores->stats.norm;
     }
@@ -85,7 +85,7 @@ class BoundedStep {
     if (auto found = columns()) return found;
     const double norm_a = merged_norm(a_), norm_b = merged_norm(b_);
     if (norm_a < 0 || norm_b < 0) return std::nullopt;
-    return within(Phase::energies, record_ + " (norm)", norm_a, norm_b, norm_a);
+    return within(Phase::scores, record_ + " (norm)", norm_a, norm_b, norm_a);
   }
 
  public:
@@ -399,12 +399,12 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
                               int rank, int world_size) {
   const std::string column(scores.column);
   const int64_t missing = expected - actual;
-  Difference found = difference_at(step, Phase::energies, rank, std::string(scores.record), DivergenceKind::missing,
+  Difference found = difference_at(step, Phase::scores, rank, std::string(scores.record), DivergenceKind::missing,
                                    counted(expected - scores.own_columns, column) + " a row",
                                    counted(actual - scores.own_columns, column) + " a row", world_size);
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
   found.divergence.sentence =
-      fmt::format("They first differ at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::energies),
+      fmt::format("They first differ at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::scores),
                   rank_text(rank, world_size), counted(actual - scores.own_columns, column),
                   expected - scores.own_columns);
   return found;

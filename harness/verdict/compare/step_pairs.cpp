@@ -115,7 +115,7 @@ std::string StepPairs::gaps() const {
 
 std::optional<Divergence> StepPairs::skipped_step(const Difference& difference) const {
   // Who resumes and lacks the records of before says nothing of a step that was left out; between steps of both it may.
-  const bool inherited = difference.phase == Phase::energies || difference.phase == Phase::loss;
+  const bool inherited = difference.phase == Phase::scores || difference.phase == Phase::loss;
   if (!after_gap_ || compared_ < 2 || !inherited) return std::nullopt;
   const Alone& gap = alone_.back();
   Divergence missing;

@@ -22,9 +22,9 @@ std::vector<const Record*> records_of(const StepRecords& step, Phase phase) {
 }
 
 int64_t columns_of(const StepRecords& rank, const std::string& scores) {
-  const Record* columns = find_record(rank, Phase::energies, "columns");
+  const Record* columns = find_record(rank, Phase::scores, "columns");
   if (columns && columns->shape.size() == 1) return columns->shape[0];
-  const Record* record = find_record(rank, Phase::energies, scores);
+  const Record* record = find_record(rank, Phase::scores, scores);
   return record && record->shape.size() == 2 ? record->shape[1] : -1;
 }
 

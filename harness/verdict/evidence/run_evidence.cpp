@@ -143,7 +143,7 @@ struct NotFinite {
 std::optional<NotFinite> not_finite_in(const StepOfRun& step) {
   const auto is_wrong = [](const Record& record) {
     if (record.is_scalar) return record.phase == Phase::loss && record.name == "loss" && !std::isfinite(record.value);
-    const bool computed = record.phase == Phase::energies || record.phase == Phase::local_gradients ||
+    const bool computed = record.phase == Phase::scores || record.phase == Phase::local_gradients ||
                           record.phase == Phase::reduced_gradients || record.phase == Phase::parameters;
     return computed && record.has_stats && record.stats.nonfinite > 0;
   };
@@ -152,7 +152,7 @@ std::optional<NotFinite> not_finite_in(const StepOfRun& step) {
   for (const StepRecords& rank : step.ranks) {
     for (const Record& record : rank.records) {
       if (!is_wrong(record)) continue;
-      only_scores = only_scores && record.phase == Phase::energies;
+      only_scores = only_scores && record.phase == Phase::scores;
       if (first.record == nullptr || place_of(record.phase) < place_of(first.record->phase)) first.record = &record;
     }
   }

@@ -23,7 +23,7 @@ const char* name_of(Phase phase) {
       return "random";
     case Phase::control:
       return "control";
-    case Phase::energies:
+    case Phase::scores:
       return "energies";
     case Phase::loss:
       return "loss";

@@ -15,7 +15,7 @@ enum class Phase : uint8_t {
   samples,   ///< sample ids of this rank's rows
   random,    ///< keys and positions of the random streams
   control,   ///< learning rate and other control values
-  energies,
+  scores,  ///< of each row for each column: energies of candidates, logits of classes; traces call them "energies"
   loss,
   local_gradients,    ///< before any reduction
   collective,         ///< one entry of the ledger

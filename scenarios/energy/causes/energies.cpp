@@ -18,7 +18,7 @@ namespace {
 /// [rows, columns] of a rank's energies, as recorded.
 std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
   for (const Record& record : rank.records) {
-    if (record.phase == Phase::energies && record.name == "energies" && record.shape.size() == 2) {
+    if (record.phase == Phase::scores && record.name == "energies" && record.shape.size() == 2) {
       return {record.shape[0], record.shape[1]};
     }
   }
@@ -47,7 +47,7 @@ std::optional<Cause> local_negatives(const CauseInputs& inputs) {
 /// Passes whose scores the rank recorded: micro-steps, each with candidates of its own.
 std::ptrdiff_t passes_of(const StepRecords& rank) {
   return std::ranges::count_if(rank.records, [](const Record& record) {
-    return record.phase == Phase::energies && (record.name == "energies" || record.name.starts_with("energies."));
+    return record.phase == Phase::scores && (record.name == "energies" || record.name.starts_with("energies."));
   });
 }
 

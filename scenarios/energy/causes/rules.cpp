@@ -22,7 +22,7 @@ Role role_of(std::string_view group) {
 
 std::span<const Rule> rules_of(Phase phase) {
   switch (phase) {
-    case Phase::energies:
+    case Phase::scores:
       return energy_value_rules();
     case Phase::loss:
       return energy_loss_rules();

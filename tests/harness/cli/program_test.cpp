@@ -332,7 +332,7 @@ TEST_F(JudgedProgram, NoticesEvidenceThatChanged) {
   write_text(path.substr(0, path.rfind('/')) + "/rank-7.trace", "not there when it was judged");
   EXPECT_FALSE(stands());
   std::filesystem::remove(path);
-  EXPECT_THAT(run({"plan", "tiny.yaml"}).out, HasSubstr("its rank-0.result.json is gone"));
+  EXPECT_THAT(run({"plan", "tiny.yaml"}).out, HasSubstr("its rank-0.result.json is missing"));
 }
 
 // The judge of two layouts reads few bytes of most traces; those that it does not read are looked at all the

@@ -80,7 +80,7 @@ TEST_F(Carried, InAnotherOrderTheyLieWithinTheBandOfNcclAndOfNobodyElse) {
   const ProgramEnd band = run("band", reversed);
   EXPECT_EQ(band.code, 0) << band.out << band.err;
   EXPECT_THAT(band.out, HasSubstr("within tolerance on 3 real NCCL ranks: 5 steps of each cell"));
-  EXPECT_THAT(band.out, HasSubstr("NCCL publishes no order of adding"));
+  EXPECT_THAT(band.out, HasSubstr("NCCL does not specify its summation order"));
   const nlohmann::json c = certification("band");
   EXPECT_EQ(c.at("certify"), "band");
   EXPECT_EQ(c.at("steps"), 5);
@@ -125,7 +125,7 @@ TEST_F(Carried, AreRefusedBeforeAnythingStartsWhereTheyCannotBe) {
   refused("other", {{"LOCKSTEP_GPU_PLUGIN", OTHER_PLUGIN}}, "is lockstep-gpu 0, LibTorch 1.0.0, and this program wants lockstep-gpu 2");
   refused("few", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), "3 ranks of this one see 2 GPUs");
   refused("none", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "0"}}), "backend gloo_cuda: CUDA sees no GPU here", {"backend=gloo_cuda"});
-  refused("emulated", host(), "carried.yaml:8:1: backend nccl carries nothing", {"ranks=emulated"});
+  refused("emulated", host(), "carried.yaml:8:1: backend nccl has no effect", {"ranks=emulated"});
   const ProgramEnd shared = run("shared", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), {"backend=gloo_cuda"});
   EXPECT_EQ(shared.code, 0) << shared.out << shared.err;
   // What has run already needs no GPU.

@@ -150,7 +150,7 @@ TEST_F(Launchers, ThatStartNothingEndTheMatrix) {
   plan_.runs = {a_run("a", 2, Backend::gloo)};
   EXPECT_THAT([this] { launch_by({"sh", "-c", "echo no such partition; exit 3 # {rank_program} {run}"}); },
               ThrowsMessage<MachineError>(AllOf(HasSubstr("its ranks cannot be started"), HasSubstr("status 3; no such partition"))));
-  EXPECT_THAT([this] { launch_by({"no-such-starter"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-launcher")));
+  EXPECT_THAT([this] { launch_by({"no-such-launcher"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-launcher")));
 }
 
 TEST_F(Launchers, LoseARankAndItsRunIsQueuedAgain) {
@@ -247,7 +247,7 @@ TEST_F(Launchers, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
   ::unsetenv("LOCKSTEP_ADDRESS");
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_EQ(report.failures[0].kind, FailureKind::died) << report.failures[0].message;
-  EXPECT_THAT(read_text(in_run("starter.log")),
+  EXPECT_THAT(read_text(in_run("launcher.log")),
               AllOf(HasSubstr("rank 1 (host h1) cannot tell lockstep"), HasSubstr("Network is unreachable"), HasSubstr("set LOCKSTEP_ADDRESS where lockstep runs")));
   expect_no_orphan();
 }

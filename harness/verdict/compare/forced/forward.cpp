@@ -150,12 +150,12 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   if (context.free && (!a.scores || !b.scores)) return std::nullopt;
   if (!a.scores || !b.scores) {
     const std::string there = record + " with row and column ids";
-    return forced_difference(context, Phase::energies, -1, record, DivergenceKind::missing, a.scores ? there : "nothing",
+    return forced_difference(context, Phase::scores, -1, record, DivergenceKind::missing, a.scores ? there : "nothing",
                 b.scores ? there : "nothing");
   }
   const ScoreDifference found = score_difference(*a.scores, *b.scores);
   if (found.missing_rows > 0) {
-    return forced_difference(context, Phase::energies, kRankUnknown, record, DivergenceKind::missing,
+    return forced_difference(context, Phase::scores, kRankUnknown, record, DivergenceKind::missing,
                 counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
                 fmt::format("{} ({} missing)", counted(static_cast<int64_t>(a.scores->rows.size()) - found.missing_rows, "row"), found.missing_rows));
   }
@@ -166,7 +166,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
       return columns_difference(context.scores, context.b.step, found.expected_columns, found.actual_columns,
                                 rank, world_size);
     }
-    return forced_difference(context, Phase::energies, rank, record, DivergenceKind::missing,
+    return forced_difference(context, Phase::scores, rank, record, DivergenceKind::missing,
                 fmt::format("the reference's {}s", column),
                 counted(found.missing_columns, "other " + column) + " a row");
   }
@@ -181,7 +181,7 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
   context.evidence.score_band = use.band;
   if (found.compared > 0) context.looked_at(Looked::scores);
   if (!context.outside(record, use)) return std::nullopt;
-  return forced_difference(context, Phase::energies, found.rank,
+  return forced_difference(context, Phase::scores, found.rank,
               fmt::format("{}, {} {}, {}", record, context.scores.row, found.row_id, column_words(context.scores, found.column_id)),
               DivergenceKind::band,
               exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));

@@ -117,7 +117,7 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
     first = difference_at(a.step, Phase::loss, losses.place(world_size), "loss (mean over ranks)", DivergenceKind::value, exact_number(*expected),
                           exact_number(*actual), world_size);
   }
-  for (const Phase phase : {Phase::energies, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
+  for (const Phase phase : {Phase::scores, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
     for (const Record* record : records_of(a.ranks[0], phase)) {
       if (!record->has_stats) continue;
       const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);

@@ -59,7 +59,7 @@ std::optional<Scores> kept_scores(const StepOfRun& step, const std::string& run_
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     std::map<std::string, const Record*> columns, blocks;  // by what stands behind the name
     for (const Record& record : step.ranks[rank].records) {
-      if (record.phase != Phase::energies || !kept_whole(record)) continue;
+      if (record.phase != Phase::scores || !kept_whole(record)) continue;
       if (record.name.starts_with("columns") && record.dtype == DType::int64) {
         columns.emplace(record.name.substr(std::string_view("columns").size()), &record);
       } else if (record.name.starts_with(name) && record.shape.size() == 2) {

@@ -33,7 +33,7 @@ class FakeTask : public Task {
     output.row_weight = 0.5;
     output.loss = scores_B.sum() * output.row_weight;
     output.records.push_back(
-        {Phase::energies, "scores", at::stack({ids_B, -ids_B}, 1), "choices", {70 + input.micro_step, 71}});
+        {Phase::scores, "scores", at::stack({ids_B, -ids_B}, 1), "choices", {70 + input.micro_step, 71}});
     output.records.push_back({Phase::loss, "margins", scores_B.detach().unsqueeze(1)});
     output.controls = {{"target", 0.25}};
     output.scalars = {{"rows", static_cast<double>(ids.size())}};
@@ -103,7 +103,7 @@ TEST_F(Steps, ATasksRecordsStandInTheirPhaseByTheNamesItGave) {
   const std::vector<Record> records = records_of(TraceLevel::hash, whole());
   const Record* scores = find(records, "scores");
   ASSERT_NE(scores, nullptr);
-  EXPECT_EQ(scores->phase, Phase::energies);
+  EXPECT_EQ(scores->phase, Phase::scores);
   EXPECT_EQ(scores->ids, (std::vector<int64_t>{3, 1}));
   EXPECT_EQ(scores->shape, (std::vector<int64_t>{2, 2}));
   EXPECT_EQ(values<float>(*scores), (std::vector<float>{3, -3, 1, -1}));

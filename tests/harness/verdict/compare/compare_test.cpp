@@ -470,8 +470,8 @@ TEST(CompareRuns, CandidatesThatOneTraceLevelKeepsAreNoDifferenceAndEnergiesAre)
                        {"h", 0, 1, "energy", more ? TraceLevel::stats : TraceLevel::hash, "emulated"});
     const std::vector<float> energies{1, 2, name == "c" ? 4.0F : 3.0F};
     writer.begin_step(0);
-    if (more) writer.tensor(Phase::energies, "columns", {ids.data(), DType::int64, shape, {}}, Sharing::own);
-    writer.tensor(Phase::energies, "energies", {energies.data(), DType::float32, energies_shape, {}},
+    if (more) writer.tensor(Phase::scores, "columns", {ids.data(), DType::int64, shape, {}}, Sharing::own);
+    writer.tensor(Phase::scores, "energies", {energies.data(), DType::float32, energies_shape, {}},
                   Sharing::own);
     writer.finish();
   }

@@ -33,7 +33,7 @@ const std::vector<Taken>& kinds() {
       {Phase::random, {"random streams"}},
       {Phase::control, {"control values"}},
       {Phase::collective, {"collectives"}},
-      {Phase::energies, {"energies"}},
+      {Phase::scores, {"energies"}},
       {Phase::loss, {"loss"}},
       {Phase::local_gradients, {"local gradients"}},
       {Phase::gradient_norm, {"gradient norm"}},

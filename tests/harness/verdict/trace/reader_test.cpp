@@ -235,7 +235,7 @@ std::string gradient_trace(int rank, TraceLevel level) {
     writer.samples(ids);
     writer.random("noise", 7, 300);
     writer.scalar(Phase::control, "lr", 0.1, Sharing::replicated);
-    writer.tensor(Phase::energies, "energies", {a.data(), DType::float32, two, {}}, Sharing::own, ids);
+    writer.tensor(Phase::scores, "energies", {a.data(), DType::float32, two, {}}, Sharing::own, ids);
     writer.tensor(Phase::local_gradients, "weight", {a.data(), DType::float32, two, {}}, Sharing::own);
     writer.tensor(Phase::local_gradients, "bias", {b.data(), DType::float32, one, {}}, Sharing::own);
     writer.collective({"all_reduce", "mean", "gradients", "bucket 0", -1, DType::float32, {3}, 1, 2});

@@ -46,7 +46,7 @@ void write_steps(TraceWriter& writer) {
     writer.scalar(Phase::evaluation, "accuracy", std::nan("7"), Sharing::own);
     writer.tensor(Phase::local_gradients, "head.weight", view(), Sharing::own);
     writer.tensor(Phase::parameters, "head.weight", view(), Sharing::replicated);
-    writer.tensor(Phase::energies, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
+    writer.tensor(Phase::scores, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
     writer.collective({"broadcast", "", "data", "initial", 2, DType::float64, {3}, 17, 18});
     writer.collective({"barrier", "", "data", "", -1, DType::int64, {1}, 1, 2});
     writer.end_step();
@@ -96,7 +96,7 @@ TEST(TraceWriter, GivesBackEveryKindOfRecord) {
     stats = writer.tensor(Phase::local_gradients, "head.weight", view(), Sharing::own);
     writer.collective(reduce);
     writer.tensor(Phase::parameters, "head.weight", view(), Sharing::replicated);
-    writer.tensor(Phase::energies, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
+    writer.tensor(Phase::scores, "energies", view(), Sharing::own, std::vector<int64_t>{5, 6}, Keep::whole);
     writer.end_step();
     writer.finish();
   }
