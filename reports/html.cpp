@@ -8,9 +8,9 @@
 #include "reports/answers.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
-#include "reports/suite.h"
 #include "reports/numbers.h"
 #include "reports/plots/svg.h"
+#include "reports/suite.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "harness/verdict/plan/question.h"
-#include "reports/suite.h"
 #include "reports/markup.h"
 #include "reports/numbers.h"
+#include "reports/suite.h"
 #include "reports/text.h"
 #include "reports/words.h"
 

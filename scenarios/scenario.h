@@ -8,9 +8,9 @@
 #include <string_view>
 
 #include "harness/trainers/comm/comm.h"
-#include "harness/verdict/config/run_config.h"
 #include "harness/trainers/core/fault.h"
 #include "harness/trainers/core/task.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

@@ -4,8 +4,8 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/stop_signals.h"
 #include "harness/cli/session/background.h"
+#include "harness/cli/stop_signals.h"
 
 namespace lockstep {
 

@@ -11,13 +11,13 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
-#include "harness/verdict/causes/mechanism.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare_json.h"
+#include "harness/cli/words.h"
+#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/evidence/arm_pairs.h"
 #include "harness/verdict/evidence/forced_beside.h"
-#include "harness/cli/words.h"
-#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/trace/reader.h"
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "harness/cli/options.h"
-#include "harness/verdict/evidence/same_question.h"
-#include "harness/lib/flight/ring.h"
-#include "harness/verdict/results/results.h"
 #include "harness/cli/session/console.h"
+#include "harness/lib/flight/ring.h"
+#include "harness/verdict/evidence/same_question.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

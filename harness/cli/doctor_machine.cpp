@@ -14,13 +14,13 @@
 
 #include "harness/base/errors.h"
 #include "harness/cli/doctor.h"
-#include "harness/verdict/config/trainer_spec.h"
 #include "harness/lib/data/series_source.h"
-#include "harness/run/rank_environment.h"
-#include "harness/run/launchers/external/launcher.h"
 #include "harness/run/identity.h"
+#include "harness/run/launchers/external/launcher.h"
 #include "harness/run/libraries.h"
+#include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/plan/launcher_choice.h"
 
 namespace lockstep {

@@ -17,8 +17,8 @@
 #include "harness/cli/commands.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
-#include "harness/run/stacks.h"
 #include "harness/lib/rewards/failure.h"
+#include "harness/run/stacks.h"
 
 namespace lockstep {
 namespace {

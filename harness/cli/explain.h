@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "harness/verdict/causes/cause.h"
 #include "harness/lib/rewards/failure.h"
+#include "harness/verdict/causes/cause.h"
 
 namespace lockstep {
 

@@ -11,10 +11,10 @@
 #include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
+#include "harness/run/identity.h"
 #include "harness/verdict/config/catalogue.h"
 #include "harness/verdict/config/metrics.h"
 #include "harness/verdict/config/mutants.h"
-#include "harness/run/identity.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include "harness/base/exit_codes.h"
 #include "harness/cli/commit.h"
 #include "harness/cli/words.h"
-#include "harness/verdict/config/field.h"
 #include "harness/run/identity.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep {
 namespace {

@@ -3,11 +3,11 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/suite.h"
-#include "harness/suites/engine/kinds.h"
-#include "harness/run/run_folder.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/prepare.h"
+#include "harness/cli/suite.h"
+#include "harness/run/run_folder.h"
+#include "harness/suites/engine/kinds.h"
 
 namespace lockstep {
 

@@ -7,11 +7,11 @@
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/session/out_folder.h"
 #include "harness/cli/words.h"
-#include "harness/verdict/stats/mlperf/mllog.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/results/results.h"
-#include "harness/cli/session/out_folder.h"
+#include "harness/verdict/stats/mlperf/mllog.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
 

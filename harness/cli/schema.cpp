@@ -1,10 +1,10 @@
 #include <ostream>
 
 #include "harness/cli/commands.h"
+#include "harness/cli/session/suites.h"
 #include "harness/cli/words.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/results/results.h"
-#include "harness/cli/session/suites.h"
 
 namespace lockstep {
 

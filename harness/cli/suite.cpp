@@ -10,10 +10,10 @@
 #include "harness/base/shell_word.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/detached.h"
+#include "harness/cli/session/out_folder.h"
+#include "harness/cli/session/suites.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/verdict/results/document.h"
-#include "harness/cli/session/suites.h"
-#include "harness/cli/session/out_folder.h"
 #include "reports/terminal.h"
 
 namespace lockstep {

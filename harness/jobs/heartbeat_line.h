@@ -7,9 +7,9 @@
 
 #include <sys/types.h>
 
+#include "harness/jobs/heartbeat_forward.h"
 #include "harness/run/launchers/external/heartbeat_server.h"
 #include "harness/run/launchers/external/rendezvous.h"
-#include "harness/jobs/heartbeat_forward.h"
 
 namespace lockstep {
 

@@ -24,10 +24,10 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/jobs/heartbeat_forward.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/priority.h"
 #include "harness/run/run_folder.h"
-#include "harness/jobs/heartbeat_forward.h"
 
 namespace lockstep {
 namespace {

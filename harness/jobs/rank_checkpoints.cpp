@@ -4,8 +4,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/verdict/config/canonical.h"
 #include "harness/lib/data/sampler.h"
+#include "harness/verdict/config/canonical.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/hooked_storage.h"
-#include "harness/verdict/config/run_config.h"
 #include "harness/lib/checkpoint/preemption/signals.h"
 #include "harness/trainers/core/checkpoints.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

@@ -14,11 +14,11 @@
 #include <string_view>
 
 #include "harness/base/exit_codes.h"
+#include "harness/jobs/parent.h"
+#include "harness/jobs/started.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/launchers/local/standard_streams.h"
 #include "harness/run/launchers/slurm/hello.h"
-#include "harness/jobs/parent.h"
-#include "harness/jobs/started.h"
 
 namespace lockstep {
 namespace {

@@ -6,10 +6,10 @@
 #include <memory>
 #include <string>
 
-#include "harness/trainers/comm/ledger.h"
 #include "harness/lib/flight/memory.h"
 #include "harness/lib/flight/ring.h"
 #include "harness/run/heartbeat.h"
+#include "harness/trainers/comm/ledger.h"
 
 namespace lockstep {
 

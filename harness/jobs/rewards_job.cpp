@@ -15,9 +15,9 @@
 #include <string>
 
 #include "harness/base/errors.h"
-#include "harness/trainers/comm/gloo_group.h"
-#include "harness/run/heartbeat.h"
 #include "harness/jobs/orders/rewards/order.h"
+#include "harness/run/heartbeat.h"
+#include "harness/trainers/comm/gloo_group.h"
 
 namespace lockstep {
 namespace {

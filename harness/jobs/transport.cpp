@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "harness/run/transport_check.h"
 #include "harness/trainers/comm/gloo.h"
 #include "harness/trainers/comm/gpu_plugin.h"
 #include "harness/verdict/config/field.h"
-#include "harness/run/transport_check.h"
 
 namespace lockstep {
 

@@ -6,9 +6,9 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/run/launchers/external/launcher.h"
-#include "harness/run/rank_environment.h"
 #include "harness/run/launchers/local/launcher.h"
 #include "harness/run/launchers/slurm/agents.h"
+#include "harness/run/rank_environment.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/config/run_config.h"
 #include "harness/run/heartbeat.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

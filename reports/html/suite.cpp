@@ -7,8 +7,8 @@
 
 #include "harness/base/counted.h"
 #include "reports/html/parts.h"
-#include "reports/suite_tables.h"
 #include "reports/plots/suite_chart.h"
+#include "reports/suite_tables.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/median.h"
-#include "reports/plots/suite_frame.h"
 #include "reports/plots/row_plot.h"
+#include "reports/plots/suite_frame.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -10,10 +10,10 @@
 #include <optional>
 #include <utility>
 
-#include "harness/trainers/comm/tensor_view.h"
-#include "harness/verdict/config/stream_keys.h"
 #include "harness/lib/data/sampler.h"
+#include "harness/trainers/comm/tensor_view.h"
 #include "harness/trainers/core/streams.h"
+#include "harness/verdict/config/stream_keys.h"
 #include "losses/cross_entropy.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/data.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "harness/verdict/config/trainer_spec.h"
 #include "harness/lib/data/series_source.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {

@@ -10,9 +10,9 @@
 #include <optional>
 
 #include "harness/base/hashing.h"
+#include "harness/lib/data/sampler.h"
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/comm/tensor_view.h"
-#include "harness/lib/data/sampler.h"
 #include "harness/trainers/core/exact_sum.h"
 #include "harness/trainers/core/streams.h"
 #include "losses/block.h"

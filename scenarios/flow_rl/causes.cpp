@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "harness/lib/rewards/advantages.h"
 #include "harness/verdict/causes/score_evidence.h"
 #include "harness/verdict/causes/step_gradients.h"
-#include "harness/lib/rewards/advantages.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/observation.h"
 #include "scenarios/flow_rl/terms.h"

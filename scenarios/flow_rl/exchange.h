@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "harness/trainers/comm/comm.h"
-#include "harness/verdict/config/run_config.h"
 #include "harness/trainers/core/task.h"
+#include "harness/verdict/config/run_config.h"
 #include "scenarios/flow_rl/rollout.h"
 #include "scenarios/mutants/flow_rl_fault.h"
 

@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "harness/base/hashing.h"
+#include "harness/lib/data/sharding/control_guard.h"
 #include "harness/trainers/comm/tensor_view.h"
 #include "harness/verdict/config/stream_keys.h"
-#include "harness/lib/data/sharding/control_guard.h"
 #include "scenarios/flow_rl/cloning.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "harness/verdict/config/run_config.h"
 #include "harness/trainers/core/fault.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

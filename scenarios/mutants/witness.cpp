@@ -6,10 +6,10 @@
 #include <set>
 #include <utility>
 
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/mutants.h"
 #include "harness/trainers/core/optimizer.h"
 #include "harness/trainers/core/parameters.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/mutants.h"
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/mutants/energy_fault.h"

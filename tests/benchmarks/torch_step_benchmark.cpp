@@ -20,10 +20,10 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
+#include "harness/jobs/jobs.h"
+#include "harness/run/heartbeat.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
-#include "harness/run/heartbeat.h"
-#include "harness/jobs/jobs.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "scenarios/energy/config.h"
 

@@ -20,8 +20,8 @@
 #include "reports/terminal.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/judged_fixture.h"
-#include "tests/support/suite_fixture.h"
 #include "tests/support/results_fixture.h"
+#include "tests/support/suite_fixture.h"
 
 namespace lockstep {
 namespace {

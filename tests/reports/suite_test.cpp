@@ -9,9 +9,9 @@
 
 #include "harness/verdict/results/document.h"
 #include "reports/format.h"
-#include "reports/suite_tables.h"
 #include "reports/plots/suite_chart.h"
 #include "reports/plots/suite_frame.h"
+#include "reports/suite_tables.h"
 #include "tests/support/suite_fixture.h"
 
 namespace lockstep {

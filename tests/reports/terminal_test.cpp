@@ -8,8 +8,8 @@
 #include "reports/text.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/judged_fixture.h"
-#include "tests/support/suite_fixture.h"
 #include "tests/support/results_fixture.h"
+#include "tests/support/suite_fixture.h"
 
 namespace lockstep {
 namespace {

@@ -10,10 +10,10 @@
 
 #include "harness/base/errors.h"
 #include "harness/trainers/comm/solo.h"
+#include "harness/trainers/core/optimizer.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/trainers/core/optimizer.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
 #include "scenarios/classify/evaluation.h"

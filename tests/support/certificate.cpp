@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "harness/lib/data/sampler.h"
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/solo.h"
-#include "harness/lib/data/sampler.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep::support {

@@ -20,11 +20,11 @@
 #include <string>
 
 #include "harness/base/sealed_json.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/run_config.h"
+#include "harness/jobs/rank_program.h"
 #include "harness/run/heartbeat.h"
 #include "harness/run/run_folder.h"
-#include "harness/jobs/rank_program.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/writer.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/config/canonical.h"
 #include "harness/run/run_folder.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/plan/plan.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/results/results.h"

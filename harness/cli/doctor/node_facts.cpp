@@ -25,8 +25,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "harness/run/rank_environment.h"
 #include "harness/run/launchers/external/launcher.h"
+#include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 
 namespace lockstep {

@@ -22,9 +22,9 @@
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
+#include "harness/cli/session/batch_script.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
-#include "harness/cli/session/batch_script.h"
 #include "harness/suites/engine/trial_journal.h"
 
 namespace lockstep {

@@ -11,12 +11,12 @@
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
-#include "harness/verdict/evidence/align.h"
-#include "harness/run/run_folder.h"
-#include "harness/verdict/plan/interim_analyses.h"
 #include "harness/cli/session/declaration.h"
 #include "harness/cli/session/progress.h"
 #include "harness/cli/session/texts.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/plan/interim_analyses.h"
 #include "harness/verdict/stats/sequential.h"
 
 namespace lockstep {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "harness/base/files.h"
+#include "harness/cli/session/prepare.h"
 #include "harness/run/launch.h"
 #include "harness/verdict/results/results.h"
-#include "harness/cli/session/prepare.h"
 
 namespace lockstep {
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "harness/base/files.h"
-#include "harness/verdict/results/results.h"
 #include "harness/cli/session/prepare.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

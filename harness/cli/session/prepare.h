@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/plan/plan.h"
 #include "harness/cli/session/matrix_selection.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/plan/plan.h"
 
 namespace lockstep {
 

@@ -6,10 +6,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "harness/run/launch.h"
 #include "harness/cli/session/console.h"
 #include "harness/cli/session/progress_table.h"
 #include "harness/cli/session/time_left.h"
+#include "harness/run/launch.h"
 
 namespace lockstep {
 

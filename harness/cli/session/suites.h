@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "harness/cli/session/console.h"
+#include "harness/cli/session/matrix_selection.h"
 #include "harness/suites/engine/kinds.h"
 #include "harness/suites/engine/run_trials.h"
 #include "harness/verdict/results/results.h"
-#include "harness/cli/session/console.h"
-#include "harness/cli/session/matrix_selection.h"
 
 namespace lockstep {
 

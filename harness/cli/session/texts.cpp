@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "harness/run/run_folder.h"
 #include "harness/cli/session/progress.h"
+#include "harness/run/run_folder.h"
 
 namespace lockstep {
 namespace {

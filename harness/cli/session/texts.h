@@ -3,9 +3,9 @@
 
 #include <string>
 
+#include "harness/cli/session/prepare.h"
 #include "harness/run/launch.h"
 #include "harness/verdict/results/results.h"
-#include "harness/cli/session/prepare.h"
 
 namespace lockstep {
 

@@ -20,8 +20,8 @@
 
 #include "harness/base/hashing.h"
 #include "harness/trainers/comm/tensor_view.h"
-#include "harness/verdict/trace/tensor_stats.h"
 #include "harness/trainers/core/nan_guard.h"
+#include "harness/verdict/trace/tensor_stats.h"
 
 namespace lockstep::faults {
 namespace {

@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/trainers/comm/comm.h"
 #include "harness/jobs/orders/faults/order.h"
+#include "harness/trainers/comm/comm.h"
 
 namespace lockstep::faults {
 

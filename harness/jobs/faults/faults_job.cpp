@@ -17,15 +17,15 @@
 #include <torch/version.h>
 
 #include "harness/base/clock.h"
+#include "harness/jobs/abort_listener.h"
+#include "harness/jobs/faults/fault_program.h"
+#include "harness/jobs/rank_watch.h"
+#include "harness/run/failure.h"
+#include "harness/run/run_folder.h"
 #include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/gloo.h"
 #include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/comm/preflight_check.h"
-#include "harness/run/failure.h"
-#include "harness/run/run_folder.h"
-#include "harness/jobs/abort_listener.h"
-#include "harness/jobs/faults/fault_program.h"
-#include "harness/jobs/rank_watch.h"
 #include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "harness/base/errors.h"
-#include "harness/verdict/config/run_config.h"
 #include "harness/lib/data/series.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

@@ -11,11 +11,11 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/counted.h"
+#include "harness/run/identity.h"
 #include "harness/suites/collectives/figures.h"
 #include "harness/suites/collectives/ranks.h"
-#include "harness/verdict/config/field_schema.h"
 #include "harness/suites/engine/section_schema.h"
-#include "harness/run/identity.h"
+#include "harness/verdict/config/field_schema.h"
 
 namespace lockstep {
 namespace collectives {

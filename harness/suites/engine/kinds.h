@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/config/settings.h"
 #include "harness/suites/engine/suite.h"
+#include "harness/verdict/config/settings.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "harness/suites/faults/sweep.h"
 #include "harness/run/run_folder.h"
+#include "harness/suites/faults/sweep.h"
 
 namespace lockstep::faults {
 namespace {

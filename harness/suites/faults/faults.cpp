@@ -15,10 +15,10 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/hashing.h"
+#include "harness/run/identity.h"
 #include "harness/suites/faults/faults_config.h"
 #include "harness/suites/faults/figures.h"
 #include "harness/suites/faults/judge.h"
-#include "harness/run/identity.h"
 
 namespace lockstep {
 namespace faults {

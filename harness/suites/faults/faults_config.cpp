@@ -8,8 +8,8 @@
 
 #include "harness/base/clean_text.h"
 #include "harness/base/nearest.h"
-#include "harness/verdict/config/field_schema.h"
 #include "harness/suites/engine/section_schema.h"
+#include "harness/verdict/config/field_schema.h"
 
 namespace lockstep::faults {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/suites/faults/bench.h"
 #include "harness/suites/engine/suite.h"
+#include "harness/suites/faults/bench.h"
 
 namespace lockstep::faults {
 

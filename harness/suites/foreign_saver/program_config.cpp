@@ -8,10 +8,10 @@
 
 #include "harness/base/nearest.h"
 #include "harness/base/shell_word.h"
-#include "harness/verdict/config/field_schema.h"
-#include "harness/verdict/config/ranges.h"
 #include "harness/suites/engine/section_schema.h"
 #include "harness/suites/foreign_saver/failures.h"
+#include "harness/verdict/config/field_schema.h"
+#include "harness/verdict/config/ranges.h"
 
 namespace lockstep::program {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/config/field.h"
 #include "harness/suites/engine/kinds.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep::program {
 

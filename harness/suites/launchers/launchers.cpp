@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "harness/base/counted.h"
-#include "harness/verdict/config/field_schema.h"
 #include "harness/suites/engine/mutation_check.h"
 #include "harness/suites/engine/section_schema.h"
 #include "harness/suites/launchers/answers.h"
 #include "harness/suites/launchers/words.h"
+#include "harness/verdict/config/field_schema.h"
 
 namespace lockstep {
 namespace launchers {

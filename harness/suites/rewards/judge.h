@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/suites/engine/suite.h"
 #include "harness/jobs/orders/rewards/order.h"
 #include "harness/jobs/orders/rewards/reference.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::rewards {
 

@@ -5,8 +5,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
-#include "harness/suites/engine/kinds.h"
 #include "harness/jobs/orders/rewards/order.h"
+#include "harness/suites/engine/kinds.h"
 
 namespace lockstep::rewards {
 

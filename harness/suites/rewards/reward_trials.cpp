@@ -8,8 +8,8 @@
 #include <set>
 
 #include "harness/base/counted.h"
-#include "harness/suites/engine/suite.h"
 #include "harness/run/identity.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/suites/rewards/emulated.h"
 #include "harness/suites/rewards/judge.h"
 #include "harness/suites/rewards/real.h"

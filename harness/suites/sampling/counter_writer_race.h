@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/suites/engine/suite.h"
 #include "harness/lib/data/sharding/file_counter.h"
 #include "harness/lib/data/sharding/finding.h"
 #include "harness/suites/engine/scheduler/schedule.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::sampling {
 

@@ -10,8 +10,8 @@
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/lib/data/sampler.h"
-#include "harness/suites/sampling/trials.h"
 #include "harness/lib/data/sharding/partition.h"
+#include "harness/suites/sampling/trials.h"
 
 namespace lockstep::sampling {
 namespace {

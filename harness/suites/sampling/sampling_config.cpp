@@ -11,10 +11,10 @@
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
+#include "harness/suites/engine/section_schema.h"
 #include "harness/verdict/config/field_schema.h"
 #include "harness/verdict/config/ranges.h"
 #include "harness/verdict/config/words.h"
-#include "harness/suites/engine/section_schema.h"
 
 namespace lockstep::sampling {
 namespace {

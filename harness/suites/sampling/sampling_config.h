@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/suites/engine/kinds.h"
 #include "harness/lib/data/sharding/tasks.h"
+#include "harness/suites/engine/kinds.h"
 
 namespace lockstep::sampling {
 

@@ -7,8 +7,8 @@
 #include <array>
 
 #include "harness/base/counted.h"
-#include "harness/suites/sampling/trials.h"
 #include "harness/lib/data/sharding/seeds.h"
+#include "harness/suites/sampling/trials.h"
 
 namespace lockstep::sampling {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/hashing.h"
-#include "harness/suites/sampling/trials.h"
 #include "harness/lib/data/sharding/seeds.h"
 #include "harness/lib/data/sharding/states.h"
+#include "harness/suites/sampling/trials.h"
 
 namespace lockstep::sampling {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/hashing.h"
-#include "harness/suites/sampling/trials.h"
 #include "harness/lib/data/sharding/task_audit.h"
+#include "harness/suites/sampling/trials.h"
 
 namespace lockstep::sampling {
 namespace {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "harness/lib/data/sharding/finding.h"
 #include "harness/suites/engine/mutation_check.h"
 #include "harness/suites/sampling/sampling_config.h"
-#include "harness/lib/data/sharding/finding.h"
 
 namespace lockstep::sampling {
 

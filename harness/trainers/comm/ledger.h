@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "harness/trainers/comm/comm.h"
 #include "harness/lib/flight/ring.h"
+#include "harness/trainers/comm/comm.h"
 #include "harness/verdict/trace/writer.h"
 
 namespace lockstep {

@@ -6,9 +6,9 @@
 #include <string>
 
 #include "harness/lib/checkpoint/group.h"
+#include "harness/lib/checkpoint/preemption/preemption.h"
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/storage.h"
-#include "harness/lib/checkpoint/preemption/preemption.h"
 #include "harness/trainers/core/training_state.h"
 
 namespace lockstep {

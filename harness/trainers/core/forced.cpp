@@ -8,11 +8,11 @@
 
 #include "harness/base/hashing.h"
 #include "harness/trainers/comm/tensor_view.h"
-#include "harness/verdict/config/trainer_spec.h"
 #include "harness/trainers/core/choosing.h"
 #include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/step.h"
 #include "harness/trainers/core/update.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 

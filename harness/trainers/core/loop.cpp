@@ -12,9 +12,8 @@
 #include <utility>
 
 #include "harness/base/hashing.h"
-#include "harness/trainers/comm/tensor_view.h"
-#include "harness/verdict/config/trainer_spec.h"
 #include "harness/lib/data/sharding/control_guard.h"
+#include "harness/trainers/comm/tensor_view.h"
 #include "harness/trainers/core/kept.h"
 #include "harness/trainers/core/perturb.h"
 #include "harness/trainers/core/prefetch.h"
@@ -23,6 +22,7 @@
 #include "harness/trainers/core/step_meter.h"
 #include "harness/trainers/core/training_state.h"
 #include "harness/trainers/core/update.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {

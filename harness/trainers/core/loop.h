@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "harness/verdict/trace/rank_result.h"
 #include "harness/trainers/core/checkpoints.h"
 #include "harness/trainers/core/rank_context.h"
+#include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
 

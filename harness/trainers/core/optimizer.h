@@ -6,9 +6,9 @@
 
 #include <vector>
 
+#include "harness/trainers/core/parameters.h"
 #include "harness/verdict/config/learning_rate.h"
 #include "harness/verdict/config/run_config.h"
-#include "harness/trainers/core/parameters.h"
 
 namespace lockstep {
 

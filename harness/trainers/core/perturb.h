@@ -1,9 +1,9 @@
 #pragma once
 // What the two runs of an A/A pair differ in, beside the random streams (harness/verdict/config/stream_keys.h).
 
-#include "harness/verdict/config/run_config.h"
 #include "harness/trainers/core/parameters.h"
 #include "harness/trainers/core/rank_context.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 

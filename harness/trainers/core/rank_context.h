@@ -6,11 +6,11 @@
 
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/core/fault.h"
+#include "harness/trainers/core/task.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/writer.h"
-#include "harness/trainers/core/fault.h"
-#include "harness/trainers/core/task.h"
 
 namespace lockstep {
 

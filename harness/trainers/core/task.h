@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/trace/record.h"
 #include "harness/trainers/core/parameters.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep::sharding {
 class Controls;

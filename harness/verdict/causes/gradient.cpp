@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/verdict/causes/step_gradients.h"
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/causes/step_gradients.h"
 #include "harness/verdict/compare/exact_runs.h"
 #include "harness/verdict/compare/forced/flipped_bit.h"
 

@@ -14,9 +14,9 @@
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/plan/earlier_runs.h"
 #include "harness/verdict/plan/memory.h"
-#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {

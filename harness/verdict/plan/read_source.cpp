@@ -10,8 +10,8 @@
 #include "harness/base/nearest.h"
 #include "harness/base/read_file.h"
 #include "harness/verdict/config/seeds.h"
-#include "harness/verdict/plan/launcher_choice.h"
 #include "harness/verdict/plan/interim_analyses.h"
+#include "harness/verdict/plan/launcher_choice.h"
 #include "harness/verdict/plan/matrix_fields.h"
 #include "harness/verdict/plan/question.h"
 

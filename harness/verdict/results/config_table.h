@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/results/results.h"
 #include "harness/verdict/plan/plan.h"
+#include "harness/verdict/results/results.h"
 
 namespace lockstep {
 

@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/failure_kind.h"
 #include "harness/base/divergence_kind.h"
+#include "harness/base/failure_kind.h"
 #include "harness/verdict/config/config_difference.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/results/interval.h"
-#include "harness/verdict/results/suite_results.h"
 #include "harness/verdict/results/question_results.h"
+#include "harness/verdict/results/suite_results.h"
 
 namespace lockstep {
 

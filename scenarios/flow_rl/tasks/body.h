@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "harness/base/keyed_draws.h"
 #include "harness/base/hashing.h"
+#include "harness/base/keyed_draws.h"
 #include "harness/base/normal.h"
 
 namespace lockstep::manipulation {

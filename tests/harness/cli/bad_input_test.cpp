@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/suite_config.h"
 #include "tests/support/program.h"
+#include "tests/support/suite_config.h"
 
 namespace lockstep {
 namespace {

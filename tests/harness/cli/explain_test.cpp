@@ -9,8 +9,8 @@
 #include "harness/cli/commands.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
-#include "harness/run/stacks.h"
 #include "harness/lib/rewards/failure.h"
+#include "harness/run/stacks.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

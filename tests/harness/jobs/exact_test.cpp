@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "harness/verdict/causes/mechanism.h"
-#include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"

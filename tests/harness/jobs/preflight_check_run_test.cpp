@@ -11,9 +11,9 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/run/heartbeat.h"
 #include "harness/jobs/jobs.h"
+#include "harness/run/heartbeat.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"

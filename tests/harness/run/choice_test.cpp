@@ -2,12 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include "harness/base/errors.h"
 #include "harness/base/room.h"
-#include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/job_queue.h"
+#include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/launchers/slurm/agents.h"
 #include "harness/run/split.h"
-#include "harness/base/errors.h"
 #include "harness/verdict/plan/launcher_choice.h"
 #include "tests/support/temporary_folder.h"
 

@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "harness/verdict/config/canonical.h"
 #include "harness/run/launch.h"
 #include "harness/run/run_folder.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"
 

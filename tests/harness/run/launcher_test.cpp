@@ -17,10 +17,10 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
-#include "harness/verdict/config/canonical.h"
 #include "harness/run/identity.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"
 

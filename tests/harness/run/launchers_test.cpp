@@ -10,14 +10,14 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
-#include "harness/verdict/config/canonical.h"
+#include "harness/run/launch.h"
 #include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/external/rendezvous.h"
-#include "harness/run/launch.h"
-#include "harness/run/run_folder.h"
 #include "harness/run/launchers/slurm/agents.h"
+#include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"
 
@@ -50,9 +50,9 @@ std::vector<std::string> by_shell(const std::string& each = "", const std::strin
           "--within 20 " + options + " & " + each + " r=$((r+1)); done; " + end};
 }
 
-class Launchers : public testing::Test {
+class ExternalLaunchers : public testing::Test {
  protected:
-  Launchers() {
+  ExternalLaunchers() {
     options_.rank_program = kFakeRank;
     options_.out_dir = folder_.path();
     options_.jobs = 4;
@@ -86,7 +86,7 @@ class Launchers : public testing::Test {
   std::vector<std::string> said_;
 };
 
-TEST_F(Launchers, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
+TEST_F(ExternalLaunchers, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
   plan_.runs = {a_run("a", 3, Backend::gloo), a_run("b", 1, Backend::gloo)};
   const LaunchReport report = launch_by(by_shell());
   EXPECT_EQ(report.finished, 2);
@@ -104,7 +104,7 @@ TEST_F(Launchers, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, TellADeadRankByItsOwnProcessNotByTheirExit) {
+TEST_F(ExternalLaunchers, TellADeadRankByItsOwnProcessNotByTheirExit) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die")};
   const LaunchReport report = launch_by(by_shell("", "wait; exit 0"));
   ASSERT_EQ(report.failures.size(), 1U);
@@ -115,7 +115,7 @@ TEST_F(Launchers, TellADeadRankByItsOwnProcessNotByTheirExit) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, AreNotBlamedForWhatARankThrows) {
+TEST_F(ExternalLaunchers, AreNotBlamedForWhatARankThrows) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "0:lose 1:wait 2:throw")};
   const LaunchReport report = launch_by(by_shell());
   ASSERT_EQ(report.failures.size(), 1U);
@@ -125,19 +125,19 @@ TEST_F(Launchers, AreNotBlamedForWhatARankThrows) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, ThatBringAnotherWorldAreToldSo) {
+TEST_F(ExternalLaunchers, ThatBringAnotherWorldAreToldSo) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   EXPECT_THAT([this] { launch_by({"sh", "-c", "LOCKSTEP_RANK_ID=0 LOCKSTEP_WORLD_SIZE=2 {rank_program} run {run} --prepared"}); },
               ThrowsMessage<MachineError>(AllOf(HasSubstr("status 2"), HasSubstr("brings 2 processes and this run wants 3"))));
 }
 
-TEST_F(Launchers, WhoseJobIsTooSmallAreToldWhatToAskFor) {
+TEST_F(ExternalLaunchers, WhoseJobIsTooSmallAreToldWhatToAskFor) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   EXPECT_THAT([this] { launch_by({"sh", "-c", "echo 'srun: error: More processors requested than permitted'; exit 1 # {rank_program} {run}"}); },
               ThrowsMessage<MachineError>(AllOf(HasSubstr("fewer than 3 tasks"), HasSubstr("salloc -n 3"))));
 }
 
-TEST_F(Launchers, WhoseRankDoesNotComeAreNamedWithIt) {
+TEST_F(ExternalLaunchers, WhoseRankDoesNotComeAreNamedWithIt) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   const LaunchReport report = launch_by(
       {"sh", "-c", "for r in 0 2; do LOCKSTEP_RANK_ID=$r LOCKSTEP_WORLD_SIZE=3 {rank_program} run {run} --prepared --within 0.3 & done; wait"});
@@ -146,14 +146,14 @@ TEST_F(Launchers, WhoseRankDoesNotComeAreNamedWithIt) {
   EXPECT_THAT(said_, Contains(HasSubstr("did not come in time")));
 }
 
-TEST_F(Launchers, ThatStartNothingEndTheMatrix) {
+TEST_F(ExternalLaunchers, ThatStartNothingEndTheMatrix) {
   plan_.runs = {a_run("a", 2, Backend::gloo)};
   EXPECT_THAT([this] { launch_by({"sh", "-c", "echo no such partition; exit 3 # {rank_program} {run}"}); },
               ThrowsMessage<MachineError>(AllOf(HasSubstr("its ranks cannot be started"), HasSubstr("status 3; no such partition"))));
   EXPECT_THAT([this] { launch_by({"no-such-launcher"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-launcher")));
 }
 
-TEST_F(Launchers, LoseARankAndItsRunIsQueuedAgain) {
+TEST_F(ExternalLaunchers, LoseARankAndItsRunIsQueuedAgain) {
   plan_.runs = {a_run("a", 2, Backend::gloo)};
   options_.kill_grace_s = 5;
   // The first time the process that has forked rank 1 is killed when its rank is there: nobody sees the rank's end.
@@ -170,7 +170,7 @@ TEST_F(Launchers, LoseARankAndItsRunIsQueuedAgain) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, AreStoppedWithAllTheirRanks) {
+TEST_F(ExternalLaunchers, AreStoppedWithAllTheirRanks) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait")};
   static volatile int stop = 0;
   stop = 0;
@@ -190,7 +190,7 @@ std::vector<std::string> on_hosts(const std::string& options = "") {
   return command;
 }
 
-TEST_F(Launchers, OnThisHostTellOfRanksThatHangAndWhereTheyAre) {
+TEST_F(ExternalLaunchers, OnThisHostTellOfRanksThatHangAndWhereTheyAre) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "1:hang all:wait")};
   plan_.runs[0].config.timeout_s = 0.5;
   plan_.runs[0].hash = config_hash(plan_.runs[0].config);
@@ -207,7 +207,7 @@ TEST_F(Launchers, OnThisHostTellOfRanksThatHangAndWhereTheyAre) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, OnOtherHostsTellOfRanksThatHang) {
+TEST_F(ExternalLaunchers, OnOtherHostsTellOfRanksThatHang) {
   plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait")};
   plan_.runs[0].config.timeout_s = 0.5;
   plan_.runs[0].hash = config_hash(plan_.runs[0].config);
@@ -224,7 +224,7 @@ TEST_F(Launchers, OnOtherHostsTellOfRanksThatHang) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, OnOtherHostsAreSilentOnRanksThatWork) {
+TEST_F(ExternalLaunchers, OnOtherHostsAreSilentOnRanksThatWork) {
   for (const char* id : {"a", "b"}) {
     plan_.runs.push_back(a_run(id, 4, Backend::gloo));
     plan_.runs.back().config.timeout_s = 0.5;
@@ -234,7 +234,7 @@ TEST_F(Launchers, OnOtherHostsAreSilentOnRanksThatWork) {
   for (const char* left : {"heartbeat-rank-0", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
 }
 
-TEST_F(Launchers, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
+TEST_F(ExternalLaunchers, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
   plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait")};
   plan_.runs[0].config.timeout_s = 0.1;
   plan_.runs[0].hash = config_hash(plan_.runs[0].config);
@@ -252,7 +252,7 @@ TEST_F(Launchers, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, WhoseRankCannotReachRankZeroEndAtOnceAndNameIt) {
+TEST_F(ExternalLaunchers, WhoseRankCannotReachRankZeroEndAtOnceAndNameIt) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   std::vector<std::string> command = on_hosts();
   command[2].replace(command[2].find("127.0.0.$((r+2))"), 16, "255.255.255.255");
@@ -274,7 +274,7 @@ std::vector<std::string> agents_by_shell(int agents, const std::string& more = "
   return {"sh", "-c", script + more};
 }
 
-TEST_F(Launchers, OfAgentsShareTheRanksOut) {
+TEST_F(ExternalLaunchers, OfAgentsShareTheRanksOut) {
   for (const char* id : {"a", "b", "c"}) plan_.runs.push_back(a_run(id, 4, Backend::gloo));
   plan_.runs.push_back(a_run("d", 3, Backend::emulated));
   const LaunchReport report = launch_by_agents(agents_by_shell(2), 2);
@@ -284,7 +284,7 @@ TEST_F(Launchers, OfAgentsShareTheRanksOut) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, OfAgentsLoseANodeAndGoOnWithTheOthers) {
+TEST_F(ExternalLaunchers, OfAgentsLoseANodeAndGoOnWithTheOthers) {
   plan_.runs = {a_run("a", 4, Backend::gloo, "all:wait")};
   plan_.runs[0].config.timeout_s = 0.5;
   plan_.runs[0].hash = config_hash(plan_.runs[0].config);
@@ -329,7 +329,7 @@ std::vector<std::string> agents_on_hosts(const std::vector<std::string>& hosts) 
   return {"sh", "-c", script + "wait"};
 }
 
-TEST_F(Launchers, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
+TEST_F(ExternalLaunchers, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
   for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
     const TemporaryFolder folder;
     options_.out_dir = folder.path();
@@ -345,7 +345,7 @@ TEST_F(Launchers, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
   }
 }
 
-TEST_F(Launchers, OfAgentsOnAnotherHostTellOfRanksThatHang) {
+TEST_F(ExternalLaunchers, OfAgentsOnAnotherHostTellOfRanksThatHang) {
   plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait")};
   plan_.runs[0].config.timeout_s = 0.5;
   plan_.runs[0].hash = config_hash(plan_.runs[0].config);
@@ -359,7 +359,7 @@ TEST_F(Launchers, OfAgentsOnAnotherHostTellOfRanksThatHang) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, OfAgentsWithARankEachTellOfThatRankAlone) {
+TEST_F(ExternalLaunchers, OfAgentsWithARankEachTellOfThatRankAlone) {
   plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait")};
   plan_.runs[0].config.timeout_s = 0.5;
   plan_.runs[0].hash = config_hash(plan_.runs[0].config);
@@ -373,7 +373,7 @@ TEST_F(Launchers, OfAgentsWithARankEachTellOfThatRankAlone) {
   expect_no_orphan();
 }
 
-TEST_F(Launchers, OfAgentsOnAnotherHostAreSilentOnRanksThatWork) {
+TEST_F(ExternalLaunchers, OfAgentsOnAnotherHostAreSilentOnRanksThatWork) {
   for (const char* id : {"a", "b"}) {
     plan_.runs.push_back(a_run(id, 4, Backend::gloo));
     plan_.runs.back().config.timeout_s = 0.5;
@@ -382,13 +382,13 @@ TEST_F(Launchers, OfAgentsOnAnotherHostAreSilentOnRanksThatWork) {
   EXPECT_EQ(launch_by_agents(agents_on_hosts({"b", "c"}), 2).finished, 2);
 }
 
-TEST_F(Launchers, OfAgentsThatDoNotComeAreNamed) {
+TEST_F(ExternalLaunchers, OfAgentsThatDoNotComeAreNamed) {
   plan_.runs = {a_run("a", 2, Backend::gloo)};
   EXPECT_THAT([this] { launch_by_agents({"sh", "-c", "echo no nodes left; exit 4"}, 2); },
               ThrowsMessage<MachineError>(AllOf(HasSubstr("0 of 2 agents have come"), HasSubstr("status 4"), HasSubstr("no nodes left"))));
 }
 
-TEST_F(Launchers, OfAgentsTakeNoStrangers) {
+TEST_F(ExternalLaunchers, OfAgentsTakeNoStrangers) {
   plan_.runs = {a_run("a", 2, Backend::gloo)};
   const LaunchReport report =
       launch_by_agents({"sh", "-c", "{rank_program} --agent {place} not-the-key; {rank_program} --agent {place} {key}"}, 1);

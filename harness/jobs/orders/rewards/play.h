@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/lib/checkpoint/group.h"
 #include "harness/jobs/orders/rewards/mutants.h"
+#include "harness/lib/checkpoint/group.h"
 
 namespace lockstep::rewards {
 

@@ -19,8 +19,8 @@
 #include <string>
 
 #include "harness/lib/checkpoint/group.h"
-#include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/preemption/signals.h"
+#include "harness/lib/checkpoint/saver.h"
 
 namespace lockstep {
 

@@ -10,8 +10,8 @@
 
 #include "harness/base/files.h"
 #include "harness/base/json_text.h"
-#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/external/object_file.h"
+#include "harness/run/launchers/external/rendezvous.h"
 
 namespace lockstep {
 namespace {

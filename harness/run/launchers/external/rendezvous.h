@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/rank_environment.h"
 #include "harness/run/host.h"
+#include "harness/run/rank_environment.h"
 
 namespace lockstep {
 

@@ -19,10 +19,10 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/shell_word.h"
-#include "harness/run/rank_environment.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
+#include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 
 namespace lockstep {

@@ -13,8 +13,8 @@
 #include "harness/base/hashing.h"
 #include "harness/base/keyed_draws.h"
 #include "harness/lib/checkpoint/survey.h"
-#include "harness/suites/checkpoint/resume/segments.h"
 #include "harness/suites/checkpoint/resume/process_suite.h"
+#include "harness/suites/checkpoint/resume/segments.h"
 
 namespace lockstep::resume {
 namespace {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "harness/base/errors.h"
-#include "harness/suites/engine/suite.h"
+#include "harness/suites/checkpoint/resume/fork_server.h"
 #include "harness/suites/checkpoint/resume/processes.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
-#include "harness/suites/checkpoint/resume/fork_server.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::resume {
 

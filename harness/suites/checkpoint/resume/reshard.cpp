@@ -12,9 +12,9 @@
 #include "harness/base/counted.h"
 #include "harness/base/hashing.h"
 #include "harness/lib/checkpoint/state.h"
-#include "harness/suites/engine/suite.h"
-#include "harness/suites/checkpoint/resume/segments.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
+#include "harness/suites/checkpoint/resume/segments.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::resume {
 namespace {

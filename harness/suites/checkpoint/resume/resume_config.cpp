@@ -4,10 +4,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "harness/suites/checkpoint/resume/resume.h"
+#include "harness/suites/engine/section_schema.h"
 #include "harness/verdict/config/field_schema.h"
 #include "harness/verdict/config/ranges.h"
-#include "harness/suites/engine/section_schema.h"
-#include "harness/suites/checkpoint/resume/resume.h"
 
 namespace lockstep::resume {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/config/field.h"
 #include "harness/suites/engine/kinds.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep::resume {
 

@@ -11,10 +11,10 @@
 
 #include "harness/base/counted.h"
 #include "harness/lib/checkpoint/state.h"
-#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/resume/diagnosis.h"
-#include "harness/suites/checkpoint/resume/segments.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
+#include "harness/suites/checkpoint/resume/segments.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::resume {
 namespace {

@@ -31,7 +31,6 @@ class CorruptFixture {
   const std::string& older() const { return older_; }
   /// Every file of the newest checkpoint, and the pointers.
   const std::vector<std::string>& files() const { return files_; }
-  const Content& newest_content() const { return contents_of_[0]; }
   std::vector<KnownSave> known() const;
 
   /// What a load makes of a damaged disk. `what`: the damage, for the sentence.

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "harness/lib/checkpoint/save.h"
-#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/saver/content.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::saver {
 

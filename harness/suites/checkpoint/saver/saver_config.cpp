@@ -3,10 +3,10 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "harness/suites/engine/section_schema.h"
 #include "harness/verdict/config/field_schema.h"
 #include "harness/verdict/config/ranges.h"
 #include "harness/verdict/config/words.h"
-#include "harness/suites/engine/section_schema.h"
 
 namespace lockstep::saver {
 namespace {

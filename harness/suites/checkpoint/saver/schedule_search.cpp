@@ -7,8 +7,8 @@
 
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
-#include "harness/suites/checkpoint/saver/writer_race.h"
 #include "harness/suites/checkpoint/saver/search.h"
+#include "harness/suites/checkpoint/saver/writer_race.h"
 
 namespace lockstep::saver {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "harness/lib/checkpoint/planted.h"
-#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/saver/saver_config.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::saver {
 

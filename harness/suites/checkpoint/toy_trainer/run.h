@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/preemption/preemption.h"
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/storage.h"
 #include "harness/suites/checkpoint/toy_trainer/config.h"
 #include "harness/suites/checkpoint/toy_trainer/record.h"
 #include "harness/suites/checkpoint/toy_trainer/trainer.h"
-#include "harness/lib/checkpoint/preemption/preemption.h"
 
 namespace lockstep::toy {
 

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "harness/verdict/config/canonical.h"
 #include "harness/run/run_folder.h"
+#include "harness/verdict/config/canonical.h"
 
 namespace lockstep::restarts {
 namespace {

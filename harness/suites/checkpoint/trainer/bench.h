@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/config/run_config.h"
 #include "harness/suites/engine/rank_runs.h"
+#include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep::restarts {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/config/run_config.h"
-#include "harness/suites/engine/suite.h"
 #include "harness/suites/checkpoint/trainer/bench.h"
+#include "harness/suites/engine/suite.h"
+#include "harness/verdict/config/run_config.h"
 
 namespace lockstep::restarts {
 

@@ -7,8 +7,8 @@
 
 #include "harness/base/errors.h"
 #include "harness/run/identity.h"
-#include "harness/verdict/config/canonical.h"
 #include "harness/suites/checkpoint/trainer/restarts_config.h"
+#include "harness/verdict/config/canonical.h"
 
 namespace lockstep {
 namespace restarts {

@@ -9,8 +9,8 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
-#include "harness/verdict/config/field_schema.h"
 #include "harness/suites/engine/section_schema.h"
+#include "harness/verdict/config/field_schema.h"
 #include "harness/verdict/plan/read_matrix.h"
 
 namespace lockstep::restarts {

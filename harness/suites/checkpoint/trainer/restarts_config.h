@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/config/field.h"
-#include "harness/suites/engine/kinds.h"
 #include "harness/suites/checkpoint/trainer/experiment.h"
+#include "harness/suites/engine/kinds.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep::restarts {
 

@@ -9,9 +9,9 @@
 
 #include "harness/base/errors.h"
 #include "harness/lib/checkpoint/survey.h"
-#include "harness/verdict/config/trainer_spec.h"
 #include "harness/suites/checkpoint/trainer/experiment.h"
 #include "harness/suites/checkpoint/trainer/judge.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep::restarts {
 namespace {

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "harness/lib/checkpoint/operation.h"
-#include "harness/verdict/results/suite_results.h"
-#include "harness/suites/engine/scheduler/scheduler.h"
 #include "harness/suites/engine/scheduler/scheduled_group.h"
+#include "harness/suites/engine/scheduler/scheduler.h"
+#include "harness/verdict/results/suite_results.h"
 
 namespace lockstep::scheduler {
 

@@ -12,8 +12,8 @@
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/forced/update.h"
 #include "harness/verdict/compare/rounding_bound.h"
-#include "harness/verdict/evidence/replicas.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/evidence/replicas.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <array>
 
 #include "harness/base/counted.h"
-#include "harness/verdict/plan/matrix_source.h"
 #include "harness/verdict/config/ranges.h"
+#include "harness/verdict/plan/matrix_source.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/questions/calibration/calibration_config.h"
 

@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "harness/base/nearest.h"
-#include "harness/verdict/config/settings.h"
-#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/config/metrics.h"
+#include "harness/verdict/config/settings.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/plan/matrix.h"
 
 namespace lockstep {
 namespace {

@@ -9,13 +9,13 @@
 #include <optional>
 
 #include "harness/base/special_values.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/questions/claims/claim_audits.h"
 #include "harness/verdict/results/interval_words.h"
 #include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/stats/decision.h"
 #include "harness/verdict/stats/stats.h"
-#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {

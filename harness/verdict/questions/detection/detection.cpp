@@ -10,9 +10,9 @@
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/layout_name.h"
 #include "harness/verdict/evidence/run_evidence.h"
-#include "harness/verdict/stats/rate.h"
 #include "harness/verdict/plan/planted.h"
 #include "harness/verdict/questions/detection/trials.h"
+#include "harness/verdict/stats/rate.h"
 
 namespace lockstep {
 namespace {

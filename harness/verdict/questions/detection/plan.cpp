@@ -8,9 +8,9 @@
 
 #include "harness/base/counted.h"
 #include "harness/verdict/config/mutants.h"
+#include "harness/verdict/config/ranges.h"
 #include "harness/verdict/config/seeds.h"
 #include "harness/verdict/plan/planned_run.h"
-#include "harness/verdict/config/ranges.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/plan/schema.h"
 #include "harness/verdict/questions/detection/trials.h"

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/verdict/stats/compare_arms.h"
 #include "harness/verdict/stats/mlperf/mlperf.h"
 #include "harness/verdict/stats/mlperf/run_groups.h"
-#include "harness/verdict/stats/compare_arms.h"
 #include "harness/verdict/stats/outcome.h"
 
 namespace lockstep {

@@ -14,8 +14,8 @@
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/layout_name.h"
 #include "harness/verdict/config/learning_rate.h"
-#include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/results/metric_names.h"
 
 namespace lockstep {
 namespace {

@@ -10,8 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/stats/mlperf/benchmarks.h"
 #include "harness/verdict/results/results.h"
+#include "harness/verdict/stats/mlperf/benchmarks.h"
 
 namespace lockstep {
 

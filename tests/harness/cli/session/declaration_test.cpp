@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "harness/base/errors.h"
+#include "harness/cli/session/interim_analyses.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/plan/read_matrix.h"
-#include "harness/cli/session/interim_analyses.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/temporary_folder.h"
 

@@ -10,8 +10,8 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/jobs/orders/faults/kinds.h"
-#include "harness/suites/faults/judge.h"
 #include "harness/suites/engine/run_trials.h"
+#include "harness/suites/faults/judge.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::faults {

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/verdict/trace/reader.h"
 #include "harness/trainers/core/optimizer.h"
+#include "harness/verdict/trace/reader.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
 #include "tests/support/mini_run.h"

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
-#include "harness/verdict/config/catalogue.h"
 #include "harness/trainers/core/optimizer.h"
 #include "harness/trainers/core/streams.h"
+#include "harness/verdict/config/catalogue.h"
 
 namespace lockstep {
 namespace {

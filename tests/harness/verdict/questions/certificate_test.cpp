@@ -8,12 +8,12 @@
 
 #include <cmath>
 
+#include "harness/verdict/questions/question_judge.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "harness/verdict/questions/question_judge.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
 

@@ -1,5 +1,5 @@
-#include "harness/verdict/questions/detection/detection.h"
 #include "harness/verdict/plan/read_matrix.h"
+#include "harness/verdict/questions/detection/detection.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/stats/rate.h"
 
