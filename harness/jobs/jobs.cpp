@@ -9,6 +9,7 @@
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
@@ -18,11 +19,17 @@
 namespace lockstep {
 namespace {
 
+struct Job {
+  std::string_view section;  ///< of run.json
+  int (*run)(const RankTask& task, const nlohmann::json& run);
+  void (*prepare)(const nlohmann::json& run) = nullptr;  ///< before the ranks are forked; may be null
+};
+
 constexpr std::array kJobs{
-    Job{"config", "one run of a built-in trainer", &train_job, &prepare_train_job},
-    Job{"collectives", "collectives of every size, timed and checked", &collectives_job},
-    Job{"reward_cases", "cases of rewards, one after the other", &rewards_job},
-    Job{"fault_case", "a small program in which a fault acts", &faults_job},
+    Job{"config", &train_job, &prepare_train_job},  // one run of a built-in trainer
+    Job{"collectives", &collectives_job},           // collectives of every size, timed and checked
+    Job{"reward_cases", &rewards_job},              // cases of rewards, one after the other
+    Job{"fault_case", &faults_job},                 // a small program in which a fault acts
 };
 
 /// run.json, as lockstep wrote it a moment ago.
@@ -50,8 +57,6 @@ RankResult result_of(const RankTask& task, int world_size, const char* status) {
 }
 
 }  // namespace
-
-std::span<const Job> jobs() { return kJobs; }
 
 int run_job(const RankTask& task) {
   try {

@@ -1,29 +1,19 @@
 #pragma once
 // What a process of a run does: its run.json has a section that names the job, and the table in jobs.cpp has a line for each.
 //
-// To add a job: a file beside this one with a function of the kind of Job::run, and a line in the table. A job that throws is written down
+// To add a job: a function below, in a file beside this one, and a line in the table. A job that throws is written down
 // for all of them alike: rank-<r>.result.json says "failed" and why.
 
 #include <nlohmann/json_fwd.hpp>
-#include <span>
 #include <string>
-#include <string_view>
 
 #include "harness/jobs/rank_task.h"
 
 namespace lockstep {
 
-struct Job {
-  std::string_view section;  ///< of run.json
-  std::string_view help;
-  /// `run`: all of run.json. Returns the exit status, having written rank-<r>.result.json; or throws.
-  int (*run)(const RankTask& task, const nlohmann::json& run);
-  /// Before the ranks are forked: what they will share. May be null.
-  void (*prepare)(const nlohmann::json& run) = nullptr;
-};
-std::span<const Job> jobs();
-
+/// The jobs. `run`: all of run.json. Each returns the exit status, having written rank-<r>.result.json; or throws.
 int train_job(const RankTask& task, const nlohmann::json& run);
+/// Before the ranks are forked: makes what they share.
 void prepare_train_job(const nlohmann::json& run);
 int collectives_job(const RankTask& task, const nlohmann::json& run);
 int rewards_job(const RankTask& task, const nlohmann::json& run);

@@ -93,27 +93,25 @@ class CollectivesSuite final : public Suite {
   }
 
   std::vector<Trial> trials(const SuiteRun&) override {
-    plans_.clear();
     std::vector<Trial> trials;
+    const auto add = [&](Trial trial, Plan plan) {
+      trial.run = [this, what = trial, plan = std::move(plan)](Slot& slot) {
+        return run(what, plan, slot.keep<Ranks>([&] { return Ranks(rank_program_path(), slot.folder(), slot.run().stop_requested); }));
+      };
+      trials.push_back(std::move(trial));
+    };
     for (const std::string_view collective : collective_names()) {
       for (const int world : worlds_of(config_)) {
-        Trial trial{fmt::format("{}:{}", collective, world), std::string(collective), place_of(world), 0.4 * world};
-        plans_.emplace(trial.name, Plan{{world, asks_of(config_, collective, world)}, false});
-        trials.push_back(std::move(trial));
+        add({fmt::format("{}:{}", collective, world), std::string(collective), place_of(world), 0.4 * world},
+            {{world, asks_of(config_, collective, world)}, false});
       }
     }
     for (const std::string_view collective : collective_names()) {
       if (collective == "barrier" || !config_.planted) continue;
       constexpr int kWorld = 3;
-      Trial trial{fmt::format("planted:{}", collective), "planted: one element of what a rank got is changed", std::string(collective), 1};
       // The last rank is the root, which gets something of every collective.
-      plans_.emplace(trial.name, Plan{{kWorld, {{std::string(collective), 3 * kPlantedChunk, 1}}, kWorld - 1, kPlantedChunk - 1}, true});
-      trials.push_back(std::move(trial));
-    }
-    for (Trial& trial : trials) {
-      trial.run = [this, what = trial](Slot& slot) {
-        return run(what, slot.keep<Ranks>([&] { return Ranks(rank_program_path(), slot.folder(), slot.run().stop_requested); }));
-      };
+      add({fmt::format("planted:{}", collective), "planted: one element of what a rank got is changed", std::string(collective), 1},
+          {{kWorld, {{std::string(collective), 3 * kPlantedChunk, 1}}, kWorld - 1, kPlantedChunk - 1}, true});
     }
     return trials;
   }
@@ -145,8 +143,7 @@ class CollectivesSuite final : public Suite {
     bool planted = false;
   };
 
-  std::vector<CaseResult> run(const Trial& trial, Ranks& ranks) {
-    const Plan& plan = plans_.at(trial.name);
+  std::vector<CaseResult> run(const Trial& trial, const Plan& plan, Ranks& ranks) {
     Answers answers;
     {
       // Of two at a time neither would have the machine.
@@ -222,7 +219,6 @@ class CollectivesSuite final : public Suite {
   }
 
   const CollectivesConfig config_;
-  std::map<std::string, Plan> plans_;
   std::mutex machine_;
 };
 

@@ -56,6 +56,10 @@ bool is_undecided(const CaseResult& one) { return one.verdict == CaseVerdict::un
 
 }  // namespace
 
+std::string to_text(const TrialRecord& record) { return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+TrialRecord trial_record(const std::string& text) { return from_json(Json::parse(text)); }
+
 TrialJournal::TrialJournal(std::string path, const std::string& key, bool fresh) : path_(std::move(path)) {
   const std::string head = Json{{"trials_of", key}}.dump();
   std::string kept;
@@ -70,7 +74,7 @@ TrialJournal::TrialJournal(std::string path, const std::string& key, bool fresh)
           break;
         }
         try {
-          TrialRecord record = from_json(Json::parse(line));
+          TrialRecord record = trial_record(line);
           records_.insert_or_assign(record.trial, std::move(record));
         } catch (const Json::exception&) {
           break;  // what stands behind a damaged line is not believed either
@@ -95,7 +99,7 @@ const TrialRecord* TrialJournal::find(const std::string& trial) const {
 }
 
 void TrialJournal::append(const TrialRecord& record) {
-  write(to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  write(to_text(record) + "\n");
 }
 
 void TrialJournal::end() { write(std::string(kEnded) + "\n"); }

@@ -16,6 +16,10 @@ struct TrialRecord {
   Measurements measured = {};
 };
 
+/// One line of JSON, and what it says. The latter throws nlohmann::json::exception.
+std::string to_text(const TrialRecord& record);
+TrialRecord trial_record(const std::string& text);
+
 inline constexpr const char* kTrialJournal = "trials.jsonl";
 
 /// Of one thread at a time.

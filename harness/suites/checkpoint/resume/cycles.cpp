@@ -33,12 +33,12 @@ struct PlannedChain {
 /// One run, from its begin over its kills to its end, again until all kills are done.
 class Chain {
  public:
-  Chain(const ResumeConfig& config, const PlannedChain& planned, toy::RunOptions options, Board& board, TrialDone& done)
+  Chain(const ResumeConfig& config, const PlannedChain& planned, toy::RunOptions options, Board& board, Cases& cases)
       : config_(config),
         planned_(planned),
         options_(std::move(options)),
         board_(board),
-        done_(done),
+        cases_(cases),
         draws_(planned.seed) {
     options_.until = config.steps;
     options_.asynchronous = planned.asynchronous;
@@ -51,7 +51,7 @@ class Chain {
       committed_ = 0;
       while (sound_ && !cycle(expected)) {
       }
-      ++done_.sums["runs"];
+      measured().add("runs");
       std::error_code left_behind;
       std::filesystem::remove_all(options_.root, left_behind);
     }
@@ -81,17 +81,17 @@ class Chain {
       }
     }
     const Ended ended = wait_for(processes, config_.deadline_s + 10);
-    ++done_.sums["starts"];
+    measured().add("starts");
     const bool killed = std::ranges::any_of(
         ended.statuses, [](int status) { return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL; });
     const bool finished =
         std::ranges::all_of(ended.statuses, [](int status) { return WIFEXITED(status) && WEXITSTATUS(status) == 0; });
     where_ = fmt::format("{}, {}, start {}: ", planned_.trial.name, options_.root.substr(folder_.size() + 1),
-                         done_.sums["starts"]);
+                         measured().count("starts"));
     if (ended.hung) return fault("hang", "a rank had not ended when the deadline was over");
     if (killed) {
       ++kills_;
-      ++done_.sums["kills"];
+      measured().add("kills");
       check(victim);
       return false;
     }
@@ -120,7 +120,7 @@ class Chain {
       timeline.push_back({fmt::format("rank {}", rank), fmt::format("had taken step {}", own.reached.load()),
                           own.problem.front() == '\0' ? "" : std::string(own.problem.data())});
     }
-    done_.add(outcome, CaseVerdict::fault, where_ + sentence, std::move(timeline));
+    cases_.fault(outcome, where_ + sentence, std::move(timeline));
     sound_ = false;
     return true;
   }
@@ -139,9 +139,8 @@ class Chain {
     }
     const int64_t reached = board_.reached(planned_.ranks), lost = reached - newest;
     const int64_t most = options_.save_every * (planned_.asynchronous ? 2 : 1);
-    done_.greatest["kept"] = std::max(done_.greatest["kept"], whole);
-    auto& lost_most = done_.greatest[planned_.asynchronous ? "lost, asynchronous" : "lost"];
-    lost_most = std::max(lost_most, lost);
+    measured().at_least("kept", static_cast<double>(whole));
+    measured().at_least(planned_.asynchronous ? "lost, asynchronous" : "lost", static_cast<double>(lost));
     for (int rank = 0; rank < planned_.ranks; ++rank) {
       if (board_.rank(rank).refused > 0) return static_cast<void>(fault("a checkpoint was refused", said()));
     }
@@ -159,7 +158,7 @@ class Chain {
           fault("progress was lost", fmt::format("step {} was taken, the newest whole one is of {}; at most {} "
                                                  "may be lost",
                                                  reached, newest, counted(most, "step"))));
-    if (victim >= 0) done_.add("killed, progress kept", CaseVerdict::good);
+    if (victim >= 0) cases_.good("killed, progress kept");
   }
 
   /// The finished run's state against that of a run that nobody disturbed.
@@ -178,14 +177,14 @@ class Chain {
     }
     const std::vector<std::string> differences = end_differences(expected, seen);
     if (!differences.empty()) return static_cast<void>(fault("other bits", differences.front()));
-    done_.add("at the end the bits of the undisturbed run", CaseVerdict::good);
+    cases_.good("at the end the bits of the undisturbed run");
   }
 
   const ResumeConfig& config_;
   const PlannedChain& planned_;
   toy::RunOptions options_;
   Board& board_;
-  TrialDone& done_;
+  Cases& cases_;
   KeyedDraws draws_;
   std::string folder_, where_;
   uint64_t count_ = 0;
@@ -252,21 +251,19 @@ class Cycles : public ProcessSuite {
     return trials;
   }
 
-  TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) override {
+  void run_trial(const std::string& name, const std::string& folder, Board& board, Cases& cases) override {
     const PlannedChain& planned = plan_named(planned_, name);
-    TrialDone done;
     toy::RunOptions options = options_of(folder);
     std::vector<toy::RunEnd>& expected = undisturbed_[planned.ranks];
     if (expected.empty()) {
       const SegmentsDone whole = run_segments(options.config, {{planned.ranks, config_.steps}}, config_.deadline_s);
       if (!whole.problem.empty()) {
-        done.add("the undisturbed run failed", CaseVerdict::undecided, whole.problem);
-        return done;
+        cases.undecided("the undisturbed run failed", whole.problem);
+        return;
       }
       expected = whole.last();
     }
-    Chain(config_, planned, options, board, done).go(expected);
-    return done;
+    Chain(config_, planned, options, board, cases).go(expected);
   }
 
  private:

@@ -73,12 +73,12 @@ void send(const PlannedSignal& planned, const Board& board) {
 class Preempted {
  public:
   Preempted(const ResumeConfig& config, const PlannedSignal& planned, toy::RunOptions options, Board& board,
-            TrialDone& done)
+            Cases& cases)
       : config_(config),
         planned_(planned),
         options_(std::move(options)),
         board_(board),
-        done_(done),
+        cases_(cases),
         draws_(planned.seed) {
     options_.asynchronous = planned.asynchronous;
     // It goes on until it is told to end.
@@ -101,11 +101,11 @@ class Preempted {
     const double ended_s = monotonic_s();
     if (planned_.moment != nullptr) sent_s = static_cast<double>(board_.rank(planned_.target).sent_us) / 1e6;
     const double took_s = ended_s - sent_s;
-    done_.sums["times"] += planned_.times;
+    measured().add("times", planned_.times);
     std::vector<std::string> problems = problems_of(ended, took_s);
     if (problems.empty() && planned_.mistake == Mistake::none) problems = resumed_differently();
-    done_.greatest["ms"] = std::max(done_.greatest["ms"], static_cast<int64_t>(took_s * 1000));
-    ++done_.sums["runs"];
+    measured().at_least("ms", static_cast<double>(static_cast<int64_t>(took_s * 1000)));
+    measured().add("runs");
     planned_.mistake == Mistake::none ? judge(problems) : judge_mistake(problems);
   }
 
@@ -199,7 +199,7 @@ class Preempted {
     }
     const std::vector<std::string> differences = end_differences(whole.last(), seen);
     if (!differences.empty()) return {"other bits: " + differences.front()};
-    ++done_.sums["resumed bit for bit"];
+    measured().add("resumed bit for bit");
     return {};
   }
 
@@ -218,8 +218,8 @@ class Preempted {
   }
 
   void judge(const std::vector<std::string>& problems) {
-    if (problems.empty()) return done_.add("saved in the grace, resumed bit for bit", CaseVerdict::good);
-    done_.add(outcome_of(problems), CaseVerdict::fault, sentence_of(problems), timeline());
+    if (problems.empty()) return cases_.good("saved in the grace, resumed bit for bit");
+    cases_.fault(outcome_of(problems), sentence_of(problems), timeline());
   }
 
   void judge_mistake(const std::vector<std::string>& problems) {
@@ -227,8 +227,8 @@ class Preempted {
         planned_.mistake == Mistake::stops_alone ? "stopped without agreement" : "torn by a signal";
     const bool found =
         std::ranges::any_of(problems, [&](const std::string& each) { return each.starts_with(expected); });
-    if (found) return done_.add("found: " + expected, CaseVerdict::good);
-    done_.add("not found", CaseVerdict::fault,
+    if (found) return cases_.good("found: " + expected);
+    cases_.fault("not found",
               fmt::format("{} expected; {}", expected, problems.empty() ? "nothing was found" : sentence_of(problems)),
               timeline());
   }
@@ -251,7 +251,7 @@ class Preempted {
   const PlannedSignal& planned_;
   toy::RunOptions options_;
   Board& board_;
-  TrialDone& done_;
+  Cases& cases_;
   KeyedDraws draws_;
   bool sent_ = false;
 };
@@ -299,11 +299,9 @@ class Preemptions : public ProcessSuite {
     return trials;
   }
 
-  TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) override {
+  void run_trial(const std::string& name, const std::string& folder, Board& board, Cases& cases) override {
     const PlannedSignal& planned = plan_named(planned_, name);
-    TrialDone done;
-    Preempted(config_, planned, options_of(folder + "/checkpoints"), board, done).go();
-    return done;
+    Preempted(config_, planned, options_of(folder + "/checkpoints"), board, cases).go();
   }
 
  private:

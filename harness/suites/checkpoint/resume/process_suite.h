@@ -12,18 +12,10 @@
 #include "harness/suites/checkpoint/resume/fork_server.h"
 #include "harness/suites/checkpoint/resume/processes.h"
 #include "harness/suites/checkpoint/resume/resume_config.h"
+#include "harness/suites/engine/mutation_check.h"
 #include "harness/suites/engine/suite.h"
 
 namespace lockstep::resume {
-
-/// What came of one trial, beside its cases: numbers that are summed over trials, and those of which the greatest
-/// counts.
-struct TrialDone {
-  std::vector<CaseResult> cases;
-  std::map<std::string, int64_t> sums, greatest;
-  void add(std::string outcome, CaseVerdict verdict, std::string sentence = "",
-           std::vector<TimelineStep> timeline = {});
-};
 
 /// Of plans, each of which has a `trial`, the one of that name.
 template <class Plans>
@@ -42,7 +34,7 @@ class ProcessSuite : public Suite {
  protected:
   virtual std::vector<Trial> planned() = 0;
   /// In a fork server's process. `folder` is empty, and this trial's own.
-  virtual TrialDone run_trial(const std::string& name, const std::string& folder, Board& board) = 0;
+  virtual void run_trial(const std::string& name, const std::string& folder, Board& board, Cases& cases) = 0;
 
   toy::RunOptions options_of(const std::string& folder) const;
   const ResumeConfig config_;

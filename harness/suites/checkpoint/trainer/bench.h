@@ -1,6 +1,5 @@
 #pragma once
-// A place where real runs are started, disturbed and started again: one rank parent, from which all of their ranks are
-// forked.
+// Real runs of a trainer that are started, disturbed and started again, under the supervisor that `lockstep run` has.
 
 #include <functional>
 #include <memory>
