@@ -160,7 +160,8 @@ void remove_done(Prepared& prepared, const OutFolder& folder) {
 }
 
 int interrupted_status(const LaunchReport& launched) {
-  const bool warned = *StopSignals::number() == SIGUSR1 || launched.told_by == SIGUSR1;
+  const int own = *StopSignals::number();
+  const bool warned = (own != 0 ? own : launched.told_by) == SIGUSR1;
   return warned ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
 }
 

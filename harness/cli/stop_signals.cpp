@@ -8,7 +8,9 @@ volatile int stop_requested = 0, first_number = 0;
 
 void request_stop(int number) {
   if (stop_requested == 0) first_number = number;
-  stop_requested = stop_requested == 0 ? 1 : 2;
+  // A scheduler warns by one and tells by another: what is being saved then is not to be lost.
+  if (stop_requested == 0) stop_requested = 1;
+  else if (number == SIGINT) stop_requested = 2;
 }
 
 }  // namespace

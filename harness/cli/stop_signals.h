@@ -14,7 +14,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// 0; 1 after the first signal; 2 after another.
+  /// 0; 1 after the first signal; 2 after a further SIGINT (Ctrl-C twice): end at once.
   static const volatile int* requested();
   /// The first that came; 0: none.
   static const volatile int* number();

@@ -13,6 +13,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
+#include "harness/jobs/parent.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/trace/rank_result.h"
 
@@ -23,10 +24,11 @@ struct Job {
   std::string_view section;  ///< of run.json
   int (*run)(const RankTask& task, const nlohmann::json& run);
   void (*prepare)(const nlohmann::json& run) = nullptr;  ///< before the ranks are forked; may be null
+  bool stops_in_order = false;                           ///< it takes the signals that tell it to end itself
 };
 
 constexpr std::array kJobs{
-    Job{"config", &train_job, &prepare_train_job},  // one run of a built-in trainer
+    Job{"config", &train_job, &prepare_train_job, true},  // one run of a built-in trainer
     Job{"collectives", &collectives_job},           // collectives of every size, timed and checked
     Job{"reward_cases", &rewards_job},              // cases of rewards, one after the other
     Job{"fault_case", &faults_job},                 // a small program in which a fault acts
@@ -61,7 +63,9 @@ RankResult result_of(const RankTask& task, int world_size, const char* status) {
 int run_job(const RankTask& task) {
   try {
     const nlohmann::json run = read_run(task.run_dir);
-    return job_of(run, task.run_dir).run(task, run);
+    const Job& job = job_of(run, task.run_dir);
+    if (!job.stops_in_order) release_stop_signals();
+    return job.run(task, run);
   } catch (const std::exception& error) {
     const int rank = std::max(task.rank, 0);
     RankResult result = result_of(task, 1, "failed");

@@ -61,14 +61,14 @@ std::string words_on(const LauncherEvent& end) {
   return "";
 }
 
-/// Signals as a program finds them when it starts, but for two that would end a rank without a word.
+/// Signals as a program finds them when it starts, but for two that would end a rank without a word, and for those that
+/// its job may have handlers for: they are held back until it has (`release_stop_signals`).
 void restore_signals() {
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   ::signal(SIGPIPE, SIG_IGN);  // a peer that is gone shall be an error that the rank can report
   ::signal(SIGHUP, SIG_IGN);   // sent when a group that holds a stopped rank loses its parent
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  const sigset_t held = stop_signals();
+  ::sigprocmask(SIG_SETMASK, &held, nullptr);
 }
 
 /// The rank program from its beginning, as one process of the run. Process id, group, output and the signal
@@ -83,8 +83,7 @@ void restore_signals() {
 
 class Parent {
  public:
-  Parent(int socket, const RankProgram& program, bool tells_signals)
-      : socket_(socket), program_(program), tells_signals_(tells_signals) {}
+  Parent(int socket, const RankProgram& program) : socket_(socket), program_(program) {}
   int serve();
 
  private:
@@ -101,7 +100,6 @@ class Parent {
 
   LineSocket socket_;
   const RankProgram& program_;
-  const bool tells_signals_;
   std::map<pid_t, Child> children_;
   std::map<std::string, pid_t> groups_;  ///< runs that have children
   HeartbeatForward heartbeats_{[this](const LauncherEvent& event) { tell(event); }};
@@ -111,15 +109,10 @@ class Parent {
 };
 
 int Parent::serve() {
-  sigset_t child_ended;
-  sigemptyset(&child_ended);
-  sigaddset(&child_ended, SIGCHLD);
-  if (tells_signals_) {
-    sigaddset(&child_ended, SIGTERM);
-    sigaddset(&child_ended, SIGUSR1);
-  }
-  ::sigprocmask(SIG_BLOCK, &child_ended, nullptr);
-  const int signals = ::signalfd(-1, &child_ended, SFD_CLOEXEC | SFD_NONBLOCK);
+  sigset_t taken = signals_of_a_job();
+  sigaddset(&taken, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &taken, nullptr);
+  const int signals = ::signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
   LOCKSTEP_CHECK(signals >= 0, std::string("signalfd: ") + std::strerror(errno));
   LauncherEvent ready;
   tell(ready);
@@ -131,7 +124,8 @@ int Parent::serve() {
     if (wait[1].revents != 0) {
       signalfd_siginfo came{};
       while (::read(signals, &came, sizeof came) > 0) {
-        if (came.ssi_signo != SIGCHLD) tell_signal(static_cast<int>(came.ssi_signo));
+        // Others are the launcher's own matter: it gets them too.
+        if (came.ssi_signo == SIGTERM || came.ssi_signo == SIGUSR1) tell_signal(static_cast<int>(came.ssi_signo));
       }
       reap(false);
     }
@@ -332,8 +326,11 @@ int run_guarded(const std::function<int(const RankTask&)>& run_rank, const RankT
   return status;
 }
 
-int serve_ranks(int socket, const RankProgram& program, bool tells_signals) {
-  return Parent(socket, program, tells_signals).serve();
+int serve_ranks(int socket, const RankProgram& program) { return Parent(socket, program).serve(); }
+
+void release_stop_signals() {
+  const sigset_t held = stop_signals();
+  ::pthread_sigmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 pid_t fork_guarded(const RankTask& task, const std::function<int(const RankTask&)>& run_rank, pid_t tracer) {

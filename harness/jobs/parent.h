@@ -13,7 +13,9 @@ namespace lockstep {
 
 /// What a rank program does.
 struct RankProgram {
-  std::function<int(const RankTask&)> run;  ///< one rank, or all of a run: returns the exit status
+  /// One rank, or all of a run: returns the exit status. It begins with SIGTERM and SIGUSR1 held back, until it has handlers
+  /// for them or calls `release_stop_signals`.
+  std::function<int(const RankTask&)> run;
   /// Called before the ranks of a run are forked, which share what it has made. It runs no tensor, and nothing that it throws
   /// escapes: a rank will find the same. May be empty.
   std::function<void(const std::string& run_dir)> make_ready = {};
@@ -22,10 +24,11 @@ struct RankProgram {
 /// Serves the commands of the connected stream socket (harness/run/launchers/local/protocol.h), which it owns, until it is
 /// told to quit or the other end is gone; then kills and reaps every rank and returns the exit status. Each
 /// rank is a child that calls `run_rank`, ends with its status, and dies with this process. Must be called
-/// while the process has one thread.
-///
-/// `tells_signals`: SIGTERM and SIGUSR1 to this process are told to the other end, and do no more.
-int serve_ranks(int socket, const RankProgram& program, bool tells_signals = false);
+/// while the process has one thread. SIGTERM and SIGUSR1 to this process are told to the other end, and do no more.
+int serve_ranks(int socket, const RankProgram& program);
+
+/// SIGTERM and SIGUSR1 end this rank from now on, unless it has handlers; also those that came since it was forked.
+void release_stop_signals();
 
 /// Forks one rank with its log as output; it dies with this process. `tracer`: who may take its stacks beside this process; -1: nobody.
 /// Returns its process, or -1 with errno.

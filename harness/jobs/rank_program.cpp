@@ -55,7 +55,7 @@ int agent_main(const std::string& place, const std::string& key, const RankProgr
   set_side_channel(there);
   const std::string hello = to_line(introduce_agent(key));
   if (::send(there, hello.data(), hello.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(hello.size())) return kExitHung;
-  return serve_ranks(there, program, true);
+  return serve_ranks(there, program);
 }
 
 }  // namespace
@@ -75,7 +75,11 @@ int rank_program_main(int argc, char** argv, const char* description, const Rank
     ::_exit(run_guarded(program.run, task));
   }
   if (argc >= 2 && (std::string_view(argv[1]) == "run" || std::string_view(argv[1]) == "--run")) return started_rank_main({argv + 2, argv + argc}, program.run);
-  if (argc == 4 && std::string_view(argv[1]) == "--agent") return agent_main(argv[2], argv[3], program);
+  if (argc == 4 && std::string_view(argv[1]) == "--agent") {
+    const sigset_t held = signals_of_a_job();
+    ::sigprocmask(SIG_BLOCK, &held, nullptr);
+    return agent_main(argv[2], argv[3], program);
+  }
   char* end = nullptr;
   const long socket =
       argc == 3 && std::string_view(argv[1]) == "--socket" ? std::strtol(argv[2], &end, 10) : -1;

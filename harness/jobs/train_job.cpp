@@ -16,6 +16,7 @@
 #include "harness/base/room.h"
 #include "harness/base/turns.h"
 #include "harness/jobs/abort_listener.h"
+#include "harness/jobs/parent.h"
 #include "harness/jobs/rank_checkpoints.h"
 #include "harness/jobs/rank_watch.h"
 #include "harness/jobs/transport.h"
@@ -317,7 +318,10 @@ int train_job(const RankTask& task, const nlohmann::json& run) {
   Process process{task, config, run.value("data_hash", ""), make_scenario(config.trainer),
                   HeartbeatFile::open(task.run_dir + "/" + task.heartbeats, world), run.value("planted", nlohmann::json::object()), nullptr};
   // For as long as the process lives: one that comes when the run is done changes nothing any more.
-  if (config.checkpoint.on()) process.signals = new PreemptionSignals();
+  if (config.checkpoint.on())
+    process.signals = new PreemptionSignals();
+  else
+    release_stop_signals();
   at::set_num_threads(1);
   process.scenario->prepare(process.config);
   if (task.rank < 0 && world > 1) return run_emulated(process);

@@ -155,7 +155,8 @@ void Launch::heed_stop() {
 
 void Launch::heed_other(const LauncherEvent& event) {
   if (event.kind == LauncherEvent::Kind::told_to_stop) {
-    told_signal_ = report_.told_by = event.signal;
+    if (told_signal_ == 0) told_signal_ = event.signal;
+    if (report_.told_by == 0) report_.told_by = event.signal;
   } else if (event.kind == LauncherEvent::Kind::node_lost) {
     RankFailure failure;
     failure.kind = FailureKind::lost;
@@ -204,6 +205,9 @@ void Launch::conclude(const EndedRun& ended) {
     queue_->again(job);
     return;
   }
+  // Who signals a whole job ends the ranks that save nothing himself, before they are told.
+  const bool stops = options_.stop_requested != nullptr && *options_.stop_requested != 0;
+  if (stops && failure->kind == FailureKind::died) failure = interrupted_failure(ended.facts());
   const bool interrupted = failure->kind == FailureKind::interrupted;
   if (!interrupted) {
     for (const std::string& line : flight_record(ended)) failure->last_lines.push_back("flight record: " + line);
@@ -215,6 +219,8 @@ void Launch::conclude(const EndedRun& ended) {
   }
   // Somebody else has told its ranks to stop: it is not finished, and it did not fail.
   if (interrupted) report_.interrupted = true;
+  if (interrupted && report_.told_by == 0 && std::ranges::any_of(ended.ends, [](const RankEnd& end) { return end.code == 128 + SIGUSR1; }))
+    report_.told_by = SIGUSR1;
   const std::vector<std::size_t> given_up = queue_->failed(job);
   fail(std::move(*failure), ended.seconds);
   if (report_.interrupted) return;

@@ -54,7 +54,7 @@ struct LaunchReport {
   std::vector<RankFailure> failures;
   bool interrupted = false;
   int finished = 0, reused = 0, requeued = 0;
-  int told_by = 0;  ///< the signal by which a scheduler, not the user, has told it to end
+  int told_by = 0;  ///< the first signal by which somebody has told the ranks or their parent, not this process, to end
 };
 
 /// Runs what the plan says and is not reused, in the order of job_order.h, smaller runs in the gaps, a run's

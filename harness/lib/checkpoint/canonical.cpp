@@ -75,6 +75,12 @@ std::string Fields::text(const char* name) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
+bool Fields::flag(const char* name) {
+  const nlohmann::json& value = at(name);
+  expect(value.is_boolean() || value.is_discarded(), name, "true or false", value);
+  return value.is_boolean() && value.get<bool>();
+}
+
 std::string Fields::hash(const char* name, std::size_t digits) {
   const nlohmann::json& value = at(name);
   const std::string text = value.is_string() ? value.get<std::string>() : "";

@@ -20,6 +20,8 @@ class Fields {
   Fields(const nlohmann::json& object, std::string& problem) : object_(object), problem_(problem) {}
   int64_t count(const char* name, int64_t least = 0);
   std::string text(const char* name);
+  /// False where it is missing: an older format has none.
+  bool flag(const char* name);
   /// 16 or 32 hex digits.
   std::string hash(const char* name, std::size_t digits);
   const nlohmann::json& list(const char* name);

@@ -40,6 +40,9 @@ Json sight_of(const LoadOptions& options, Storage& storage) {
                                 {"checkpoint", read.pointer.checkpoint},
                                 {"save_id", read.pointer.save_id},
                                 {"step", read.pointer.step}};
+    if (name != kBest) continue;
+    const Entry* const best = best_of(found, read);
+    sight["best_step"] = best == nullptr ? int64_t{-1} : best->commit.step;
   }
   return sight;
 }
@@ -154,6 +157,12 @@ class Loading {
       refuse(text_in(attempt, "name") + ": " + text_in(attempt, "problem"));
       return true;
     }
+    for (const Json& attempt : sight_["attempts"]) {
+      // Its commit record does not tell its save any more.
+      if (text_in(attempt, "name") != name || !text_in(attempt, "save_id").empty()) continue;
+      refuse(name + ": " + text_in(attempt, "problem"));
+      return true;
+    }
     refuse(fmt::format("{}: no checkpoint {} stands there", options_.root, in_quotes(name)));
     return true;
   }
@@ -181,6 +190,7 @@ class Loading {
     if (told.empty()) {
       outcome_.loaded = Loaded::loaded;
       outcome_.name = name;
+      outcome_.best_step = sight_.value("best_step", int64_t{-1});
       note_pointer(attempt);
       return true;
     }

@@ -46,6 +46,7 @@ struct LoadOutcome {
   std::string problem;
   /// Newer ones that were passed over: "epoch_2_step_40: rank-0-of-2.safetensors: …"
   std::vector<std::string> refused;
+  int64_t best_step = -1;  ///< of the whole one that `best_model` is to name; -1: there is none
   std::vector<std::string> remarks;  ///< a pointer that is behind, a save that did not finish
   explicit operator bool() const { return loaded != Loaded::refused; }
 };

@@ -127,6 +127,7 @@ void read_common(Fields& fields, Record& record) {
   const int64_t ranks = fields.count("world_size", 1);
   fields.expect(ranks <= kMostRanks, "world_size", fmt::format("at most {}", kMostRanks), Json(ranks));
   record.world_size = static_cast<int>(std::min(ranks, kMostRanks));
+  record.best = fields.flag("best");
   record.config_hash = fields.text("config_hash");
 }
 
@@ -139,6 +140,7 @@ Json common_json(const Record& record) {
           {"epoch", record.epoch},
           {"step", record.step},
           {"world_size", record.world_size},
+          {"best", record.best},
           {"config_hash", record.config_hash}};
 }
 
@@ -151,7 +153,7 @@ std::string format_problem(const Json& object, int& version) {
     return "format_version: a whole number expected";
   const int64_t at = number->get<int64_t>();
   version = static_cast<int>(std::clamp<int64_t>(at, 0, 1 << 30));
-  if (at == kFormatVersion) return "";
+  if (at >= kOldestFormatVersion && at <= kFormatVersion) return "";
   return fmt::format("format_version: {} expected, found {}{}", kFormatVersion, at,
                      at > kFormatVersion ? "; a newer lockstep wrote it, use that one" : "");
 }
@@ -180,7 +182,7 @@ Manifest manifest_from(std::string_view text, std::string& problem, bool* newer)
   std::string unread;
   Fields fields(json, problem.empty() ? problem : unread);
   fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size",
-               "config_hash", "writer", "files", "kinds"});
+               "best", "config_hash", "writer", "files", "kinds"});
   read_common(fields, manifest);
   // A field that cannot be read contradicts nothing.
   if (damage.empty() ? !problem.empty() : !unread.empty()) manifest.save_id.clear();
@@ -207,8 +209,9 @@ Manifest manifest_from(std::string_view text, std::string& problem, bool* newer)
 }
 
 CommitRecord commit_of(const Manifest& manifest, std::string_view manifest_text) {
-  return {manifest.save_id,    manifest.sequence,    manifest.epoch,       manifest.step,
-          manifest.world_size, manifest.config_hash, manifest_text.size(), long_hash_in_hex(manifest_text)};
+  return {manifest.save_id,    manifest.sequence, manifest.epoch,       manifest.step,
+          manifest.world_size, manifest.best,     manifest.config_hash, manifest_text.size(),
+          long_hash_in_hex(manifest_text)};
 }
 
 std::string to_text(const CommitRecord& commit) {
@@ -233,7 +236,7 @@ CommitRecord commit_from(std::string_view text, std::string& problem, bool* newe
   read_common(fields, commit);
   if (!problem.empty()) return commit;
   fields.only({"checksum", "format", "format_version", "save_id", "sequence", "epoch", "step", "world_size",
-               "config_hash", "manifest_length", "manifest_hash"});
+               "best", "config_hash", "manifest_length", "manifest_hash"});
   commit.manifest_length = static_cast<uint64_t>(fields.count("manifest_length"));
   commit.manifest_hash = fields.hash("manifest_hash", 32);
   return commit;
@@ -249,6 +252,7 @@ std::string contradiction(const CommitRecord& commit, const Manifest& manifest) 
   if (commit.step != manifest.step) return told("step", commit.step, manifest.step);
   if (commit.world_size != manifest.world_size)
     return told("world_size", commit.world_size, manifest.world_size);
+  if (commit.best != manifest.best) return told("best", commit.best, manifest.best);
   if (commit.config_hash != manifest.config_hash)
     return told("config_hash", commit.config_hash, manifest.config_hash);
   return "";

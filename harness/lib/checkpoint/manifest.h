@@ -13,8 +13,8 @@
 
 namespace lockstep::checkpoint {
 
-/// This reader's and writer's. A checkpoint of a newer format is refused.
-inline constexpr int kFormatVersion = 1;
+/// Of manifests and commit records: this writer's, and the oldest that is read (it had no `best`). A newer one is refused.
+inline constexpr int kFormatVersion = 2, kOldestFormatVersion = 1;
 
 struct FileEntry {
   std::string name;
@@ -43,6 +43,7 @@ struct Manifest {
   int64_t sequence = 0;
   int64_t epoch = 0, step = 0;
   int world_size = 1;
+  bool best = false;  ///< better than all before it: `best_model` names the newest of these
   std::string config_hash;
   Writer writer;                 ///< rank 0 of the save
   std::vector<FileEntry> files;  ///< by rank
@@ -60,6 +61,7 @@ struct CommitRecord {
   std::string save_id;
   int64_t sequence = 0, epoch = 0, step = 0;
   int world_size = 1;
+  bool best = false;
   std::string config_hash;
   uint64_t manifest_length = 0;
   std::string manifest_hash;

@@ -11,15 +11,6 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// Does a newer whole one of the same step stand beside it?
-bool superseded(const Survey& survey, const Entry& entry) {
-  return entry.parsed.kind == EntryKind::replaced &&
-         std::any_of(survey.entries.begin(), survey.entries.end(), [&](const Entry& other) {
-           return other.standing == Standing::whole && other.commit.step == entry.commit.step &&
-                  other.commit.epoch == entry.commit.epoch && other.commit.sequence > entry.commit.sequence;
-         });
-}
-
 /// Is it a damaged one, older than enough that are whole?
 bool outlived(const Survey& survey, const Entry& entry, const std::vector<std::string>& kept, int keep_last) {
   if (entry.standing != Standing::damaged || entry.commit.save_id.empty()) return false;
@@ -37,6 +28,20 @@ Failure give_back_name(Storage& storage, const std::string& root, const std::str
   const auto error = uninterrupted([&] { return storage.stat(path, status); });
   if (error) return failure_of(path, "look", error);
   return status.exists ? Failure{} : rename_path(storage, root + "/" + aside, path);
+}
+
+/// Lets a pointer name the entry, unless it names that or a newer one. Returns the entry that it named and still names
+/// because it could not be replaced; null if there is none.
+const Entry* advance(Storage& storage, const std::string& root, std::string_view name, const ReadPointer& pointer,
+                     const Survey& found, const Entry* entry, const Retention& retention, std::vector<std::string>& remarks) {
+  const Entry* const pointed = entry_of(found, pointer.pointer.save_id);
+  if (entry == nullptr || (pointed != nullptr && pointed->commit.sequence >= entry->commit.sequence)) return nullptr;
+  const std::string text = to_text(
+      Pointer{checkpoint_name(entry->commit.epoch, entry->commit.step), entry->commit.save_id, entry->commit.step});
+  const Failure failure = replace_file(storage, root, name, text, retention.writer, retention.durability);
+  if (!failure) return nullptr;
+  remarks.push_back(failure.text);
+  return pointed;
 }
 
 Failure unlink_file(Storage& storage, const std::string& path) {
@@ -91,19 +96,22 @@ Failure take_away(Storage& storage, const std::string& folder, Durability durabi
   return error == std::errc::no_such_file_or_directory ? Failure{} : failure_of(folder, "remove", error);
 }
 
-std::vector<std::string> retire(Storage& storage, const std::string& root, const Retention& retention) {
-  const Survey found = survey(storage, root, true);
+std::vector<std::string> settle(Storage& storage, const std::string& root, const Retention& retention) {
+  const Survey found = survey(storage, root, true, retention.seen);
   if (found.failure) return {found.failure.text};
-  const std::string best = read_pointer(storage, root, kBest).pointer.save_id;
-  std::vector<std::string> kept = names_to_keep(found, retention.keep_last, best);
   std::vector<std::string> remarks;
+  const ReadPointer latest = read_pointer(storage, root, kLatest), best = read_pointer(storage, root, kBest);
   // Without a whole one to go on from, nothing goes.
-  if (kept.empty()) return {root + ": nothing is taken away, since no checkpoint in it is whole"};
-  // Where the pointer could not be advanced, what it names stays until it is.
-  const Entry* const pointed = entry_of(found, read_pointer(storage, root, kLatest).pointer.save_id);
-  if (pointed != nullptr && pointed->standing == Standing::whole && !contains(kept, pointed->name)) {
-    kept.push_back(pointed->name);
-  }
+  if (newest_of(found) == nullptr) return {root + ": nothing is taken away, since no checkpoint in it is whole"};
+  const Entry* const best_entry = best_of(found, best);
+  std::vector<std::string> kept =
+      names_to_keep(found, retention.keep_last, best_entry == nullptr ? "" : best_entry->commit.save_id);
+  // Where a pointer cannot be advanced, what it names stays until it is.
+  const auto keep_pointed = [&](const Entry* pointed) {
+    if (pointed != nullptr && pointed->standing == Standing::whole && !contains(kept, pointed->name)) kept.push_back(pointed->name);
+  };
+  keep_pointed(advance(storage, root, kBest, best, found, best_entry, retention, remarks));
+  keep_pointed(advance(storage, root, kLatest, latest, found, newest_of(found), retention, remarks));
   bool changed = false;
   for (const Entry& entry : found.entries) {
     const bool goes = entry.standing == Standing::unfinished ||

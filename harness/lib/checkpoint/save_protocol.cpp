@@ -8,7 +8,6 @@
 
 #include "harness/base/hex.h"
 #include "harness/lib/checkpoint/assembly.h"
-#include "harness/lib/checkpoint/retention.h"
 
 namespace lockstep::checkpoint {
 namespace {
@@ -54,9 +53,10 @@ std::string mismatch(const Json& first, const Json& other, std::size_t rank) {
 }  // namespace
 
 SaveProtocol::SaveProtocol(const SaveOptions& options, Storage& storage, Group& group,
-                           const SaveRequest& request, const State& state)
+                           const SaveRequest& request, const State& state, Sightings& seen)
     : options_(options),
       group_(group),
+      seen_(seen),
       progress_(group),
       seam_(progress_),
       storage_(storage, seam_),
@@ -114,7 +114,6 @@ SaveOutcome SaveProtocol::run() {
     return outcome_;
   }
   outcome_.saved = Saved::committed;
-  if (first()) advance_pointers();
   finish();
   unlock();
   return outcome_;
@@ -145,7 +144,7 @@ std::string SaveProtocol::prepare() {
       return path + ": another process saves into this folder now";
     if (error) return failure_of(path, "lock", error).text;
   }
-  const Survey found = survey(storage_, options_.root, false);
+  const Survey found = survey(storage_, options_.root, false, &seen_);
   if (found.failure) return found.failure.text;
   manifest_.sequence = 1;
   for (const Entry& entry : found.entries) {
@@ -156,7 +155,7 @@ std::string SaveProtocol::prepare() {
                          entry.name, entry.problem);
     }
   }
-  retire_leftovers(found);
+  settle_earlier(found);
   if (const std::string problem = make_room(); !problem.empty()) return problem;
   const auto error = uninterrupted([&] { return storage_.make_folder(folder_); });
   const bool taken_over = options_.planted.shared_temporary_name || options_.planted.rename_before_data;
@@ -167,22 +166,17 @@ std::string SaveProtocol::prepare() {
 }
 
 /// Rank 0: a save that was cut short between its commit and its deletions left one more than are kept. They go now, while
-/// keep_last whole ones stay: were it left to this save, another end at the same place would leave two more. Where it did
-/// not come to `latest`, that is advanced first, since what it names stays.
-void SaveProtocol::retire_leftovers(const Survey& found) {
+/// keep_last whole ones stay: were it left to this save, another end at the same place would leave two more.
+void SaveProtocol::settle_earlier(const Survey& found) {
   const auto is_whole = [](const Entry& entry) { return entry.standing == Standing::whole; };
   const auto whole = std::count_if(found.entries.begin(), found.entries.end(), is_whole);
   if (whole <= options_.keep_last || options_.planted.no_lock) return;
-  const Entry& newest = *std::find_if(found.entries.begin(), found.entries.end(), is_whole);
-  const Entry* const pointed = entry_of(found, read_pointer(storage_, options_.root, kLatest).pointer.save_id);
-  if (pointed != nullptr && pointed->commit.sequence < newest.commit.sequence && newest.parsed.kind == EntryKind::checkpoint) {
-    const std::string text = to_text(Pointer{newest.name, newest.commit.save_id, newest.commit.step});
-    const Failure failure = replace_file(storage_, options_.root, kLatest, text, manifest_.writer, durability());
-    if (failure) outcome_.remarks.push_back(failure.text);
-  }
-  const Retention retention{options_.keep_last, durability(), [this] { group_.progress(); }};
-  // What cannot be taken away is told when this save's own deletions come to it.
-  retire(storage_, options_.root, retention);
+  // What cannot be done is told when this save's own deletions come to it.
+  settle(storage_, options_.root, retention());
+}
+
+Retention SaveProtocol::retention() {
+  return {options_.keep_last, durability(), manifest_.writer, [this] { group_.progress(); }, &seen_};
 }
 
 /// What stands under the final name must be a checkpoint, whole or not: anything else is not ours to move.
@@ -211,6 +205,7 @@ std::string SaveProtocol::begin() {
   manifest_.writer = {shared ? 0 : process, nonce};
   manifest_.epoch = request_.epoch;
   manifest_.step = request_.step;
+  manifest_.best = request_.best;
   manifest_.world_size = group_.size();
   manifest_.config_hash = options_.config_hash;
   manifest_.sequence = 1;
@@ -250,7 +245,7 @@ std::string SaveProtocol::begin() {
   manifest_.sequence = messages[0].at("sequence").get<int64_t>();
   manifest_.writer = {messages[0].at("process").get<int64_t>(), messages[0].at("nonce").get<std::string>()};
   folder_ = options_.root + messages[0].at("folder").get<std::string>();
-  if (first() && options_.planted.latest_before_commit) advance_pointers();
+  if (first() && options_.planted.latest_before_commit) planted_pointer();
   if (first() && options_.planted.delete_before_commit) planted_deletion();
   return "";
 }
@@ -366,23 +361,10 @@ std::string SaveProtocol::commit(const std::string& manifest_text) {
   return problems_of(messages);
 }
 
-/// Rank 0: `latest` names what is committed by now, and `best_model` too if it is the best.
-void SaveProtocol::advance_pointers() {
-  const std::string text = to_text(Pointer{name_, manifest_.save_id, request_.step});
-  for (const std::string_view pointer : {kBest, kLatest}) {
-    if (pointer == kBest && !request_.best) continue;
-    if (const Failure failure =
-            replace_file(storage_, options_.root, pointer, text, manifest_.writer, durability())) {
-      outcome_.remarks.push_back(failure.text);
-    }
-  }
-}
-
-/// Only now older ones go. What fails from here on does not undo the save; all ranks hear of it.
+/// Only now pointers move and older ones go. What fails from here on does not undo the save; all ranks hear of it.
 void SaveProtocol::finish() {
   if (first()) {
-    const Retention retention{options_.keep_last, durability(), [this] { group_.progress(); }};
-    const std::vector<std::string> left = retire(storage_, options_.root, retention);
+    const std::vector<std::string> left = settle(storage_, options_.root, retention());
     outcome_.remarks.insert(outcome_.remarks.end(), left.begin(), left.end());
   }
   const Gathered all = gather("finished", {{"remarks", outcome_.remarks}});
@@ -418,6 +400,12 @@ bool SaveProtocol::planted_exists() {
   PathStatus status;
   storage_.stat(fmt::format("{}/{}", final_path(), kCommit), status);
   return status.exists;
+}
+
+/// A lab's planted mistake: the pointer moves before what it names counts.
+void SaveProtocol::planted_pointer() {
+  const std::string text = to_text(Pointer{name_, manifest_.save_id, request_.step});
+  replace_file(storage_, options_.root, kLatest, text, manifest_.writer, durability());
 }
 
 /// A lab's planted mistake: room for the new one is made before it counts.

@@ -8,6 +8,7 @@
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/hooked_storage.h"
+#include "harness/lib/checkpoint/retention.h"
 #include "harness/lib/checkpoint/save.h"
 #include "harness/lib/checkpoint/shard.h"
 #include "harness/lib/checkpoint/survey.h"
@@ -17,7 +18,7 @@ namespace lockstep::checkpoint {
 class SaveProtocol {
  public:
   SaveProtocol(const SaveOptions& options, Storage& storage, Group& group, const SaveRequest& request,
-               const State& state);
+               const State& state, Sightings& seen);
   SaveOutcome run();
 
  private:
@@ -31,7 +32,8 @@ class SaveProtocol {
   std::string prepare();
   std::string make_root();
   std::string make_room();
-  void retire_leftovers(const Survey& found);
+  void settle_earlier(const Survey& found);
+  Retention retention();
   std::string begin();
   std::string write();
   std::string install(const std::string& manifest_text);
@@ -39,15 +41,16 @@ class SaveProtocol {
   std::string rename_all(const std::string& manifest_text);
   std::string commit(const std::string& manifest_text);
   std::string write_commit(const std::string& manifest_text);
-  void advance_pointers();
   void finish();
   void abandon();
   void unlock();
   bool planted_exists();
+  void planted_pointer();
   void planted_deletion();
 
   const SaveOptions& options_;
   Group& group_;
+  Sightings& seen_;
   ProgressHook progress_;
   Seam seam_;
   HookedStorage storage_;

@@ -9,6 +9,7 @@
 
 #include "harness/base/hashing.h"
 #include "harness/base/hex.h"
+#include "harness/lib/checkpoint/retention.h"
 #include "harness/lib/checkpoint/save_protocol.h"
 
 namespace lockstep::checkpoint {
@@ -47,7 +48,7 @@ Saver::~Saver() {
 
 SaveOutcome Saver::save(const SaveRequest& request, const State& state) {
   if (background_->thread.joinable()) background_->thread.join();
-  return SaveProtocol(options_, storage_, group_, request, state).run();
+  return SaveProtocol(options_, storage_, group_, request, state, seen_).run();
 }
 
 std::optional<SaveOutcome> Saver::save_async(const SaveRequest& request, const State& state) {
@@ -57,7 +58,7 @@ std::optional<SaveOutcome> Saver::save_async(const SaveRequest& request, const S
   background_->running = true;
   background_->thread = std::thread([this] {
     background_->outcome =
-        SaveProtocol(options_, storage_, group_, background_->request, background_->state).run();
+        SaveProtocol(options_, storage_, group_, background_->request, background_->state, seen_).run();
     background_->running = false;
   });
   return earlier;
@@ -67,6 +68,20 @@ std::optional<SaveOutcome> Saver::wait() {
   if (background_->thread.joinable()) background_->thread.join();
   background_->state = {};
   return std::exchange(background_->outcome, std::nullopt);
+}
+
+std::vector<std::string> Saver::finish_earlier() {
+  PathStatus status;
+  if (group_.rank() != 0 || storage_.stat(options_.root, status) || !status.folder) return {};
+  const std::string path = options_.root + "/" + std::string(kLock);
+  int lock = -1;
+  if (const auto error = uninterrupted([&] { return storage_.lock(path, lock); })) return {failure_of(path, "lock", error).text};
+  const Writer writer{options_.process > 0 ? options_.process : static_cast<int64_t>(::getpid()), options_.nonce()};
+  const Durability durability{!options_.planted.no_data_sync, !options_.planted.no_folder_sync};
+  std::vector<std::string> left =
+      settle(storage_, options_.root, {options_.keep_last, durability, writer, [this] { group_.progress(); }, &seen_});
+  close_fully(storage_, lock);
+  return left;
 }
 
 bool Saver::under_way() const { return background_->running; }

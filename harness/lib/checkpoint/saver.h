@@ -5,11 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/save.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
+#include "harness/lib/checkpoint/survey.h"
 
 namespace lockstep::checkpoint {
 
@@ -31,6 +34,9 @@ class Saver {
   std::optional<SaveOutcome> save_async(const SaveRequest& request, const State& state);
   /// Waits for the save under way; what came of it, once.
   std::optional<SaveOutcome> wait();
+  /// Finishes what an earlier save that was cut short left undone after its commit (`settle` of retention.h). Rank 0 does
+  /// it, under the folder's lock; the others return at once. Not while a save is under way. Returns what could not be done.
+  std::vector<std::string> finish_earlier();
   bool under_way() const;
 
  private:
@@ -38,6 +44,7 @@ class Saver {
   SaveOptions options_;
   Storage& storage_;
   Group& group_;
+  Sightings seen_;
   std::unique_ptr<Background> background_;
 };
 

@@ -55,7 +55,7 @@ ShardHeader header_of(const ShardIdentity& identity, const std::vector<Piece>& p
   ShardHeader header;
   // "pt" is what readers of PyTorch models look for.
   header.metadata = {{"format", "pt"},
-                     {"lockstep.format_version", std::to_string(kFormatVersion)},
+                     {"lockstep.format_version", std::to_string(kShardFormatVersion)},
                      {"lockstep.save_id", identity.save_id},
                      {"lockstep.epoch", std::to_string(identity.epoch)},
                      {"lockstep.step", std::to_string(identity.step)},

@@ -18,6 +18,9 @@
 
 namespace lockstep::checkpoint {
 
+/// Of shards; a manifest's is another number.
+inline constexpr int kShardFormatVersion = 1;
+
 /// What a shard says of itself in its header, so that a whole file of another save, step or rank is known as
 /// such.
 struct ShardIdentity {

@@ -29,7 +29,7 @@ std::error_code read_whole(Storage& storage, int file, std::span<char> into, con
 
 /// The first thing in which a shard's header is not what the manifest says: "save_id: … expected, found …".
 std::string identity_problem(const ShardHeader& header, const ShardIdentity& identity) {
-  const std::pair<const char*, std::string> expected[] = {{"format_version", std::to_string(kFormatVersion)},
+  const std::pair<const char*, std::string> expected[] = {{"format_version", std::to_string(kShardFormatVersion)},
                                                           {"step", std::to_string(identity.step)},
                                                           {"rank", std::to_string(identity.rank)},
                                                           {"world_size", std::to_string(identity.world_size)},

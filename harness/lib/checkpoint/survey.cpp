@@ -62,7 +62,7 @@ void examine_lengths(Storage& storage, const std::string& folder, Entry& entry) 
   }
 }
 
-void examine(Storage& storage, const std::string& root, bool lengths, Entry& entry) {
+void examine(Storage& storage, const std::string& root, bool lengths, Sightings* seen, Entry& entry) {
   if (entry.parsed.kind == EntryKind::saving)
     return set(entry, Standing::unfinished, "a save that did not finish");
   const std::string folder = root + "/" + entry.name;
@@ -85,8 +85,14 @@ void examine(Storage& storage, const std::string& root, bool lengths, Entry& ent
   if (!problem.empty()) {
     return set(entry, newer ? Standing::newer : Standing::damaged, fmt::format("{}: {}", kCommit, problem));
   }
+  if (seen != nullptr) {
+    const auto known = seen->whole.find(entry.name);
+    if (known != seen->whole.end() && known->second.commit_text == file.text && known->second.lengths >= lengths)
+      return set(entry, Standing::whole, "");
+  }
   examine_manifest(storage, folder, entry);
   if (lengths && entry.standing == Standing::whole) examine_lengths(storage, folder, entry);
+  if (seen != nullptr && entry.standing == Standing::whole) seen->whole[entry.name] = {file.text, lengths};
 }
 
 /// Newest first; a commit record that cannot be read might be the newest one's.
@@ -102,11 +108,11 @@ bool before(const Entry& a, const Entry& b) {
 
 Entry look_at(Storage& storage, const std::string& root, const std::string& name, bool lengths) {
   Entry entry{.name = name, .parsed = parse_entry_name(name)};
-  examine(storage, root, lengths, entry);
+  examine(storage, root, lengths, nullptr, entry);
   return entry;
 }
 
-Survey survey(Storage& storage, const std::string& root, bool lengths) {
+Survey survey(Storage& storage, const std::string& root, bool lengths, Sightings* seen) {
   Survey result;
   std::vector<std::string> names;
   if (const auto error = uninterrupted([&] { return storage.list(root, names); })) {
@@ -119,12 +125,14 @@ Survey survey(Storage& storage, const std::string& root, bool lengths) {
     if (kind == EntryKind::temporary) {
       result.temporaries.push_back(name);
     } else if (kind != EntryKind::other) {
-      result.entries.push_back(look_at(storage, root, name, lengths));
+      result.entries.push_back({.name = name, .parsed = parse_entry_name(name)});
+      examine(storage, root, lengths, seen, result.entries.back());
     } else if (name != kLatest && name != kBest && name != kLock) {
       result.strangers.push_back(name);
     }
   }
   std::sort(result.entries.begin(), result.entries.end(), before);
+  if (seen != nullptr) std::erase_if(seen->whole, [&](const auto& known) { return !std::ranges::binary_search(names, known.first); });
   return result;
 }
 
@@ -149,6 +157,30 @@ const Entry* entry_of(const Survey& survey, const std::string& save_id) {
     if (!save_id.empty() && entry.commit.save_id == save_id) return &entry;
   }
   return nullptr;
+}
+
+bool superseded(const Survey& survey, const Entry& entry) {
+  return entry.parsed.kind == EntryKind::replaced &&
+         std::any_of(survey.entries.begin(), survey.entries.end(), [&](const Entry& other) {
+           return other.standing == Standing::whole && other.commit.step == entry.commit.step &&
+                  other.commit.epoch == entry.commit.epoch && other.commit.sequence > entry.commit.sequence;
+         });
+}
+
+const Entry* newest_of(const Survey& survey) {
+  const auto whole = [](const Entry& entry) { return entry.standing == Standing::whole; };
+  const auto found = std::ranges::find_if(survey.entries, whole);
+  return found == survey.entries.end() ? nullptr : &*found;
+}
+
+const Entry* best_of(const Survey& survey, const ReadPointer& pointer) {
+  const auto saved_as_best = [&](const Entry& entry) {
+    return entry.standing == Standing::whole && entry.commit.best && !superseded(survey, entry);
+  };
+  const auto found = std::ranges::find_if(survey.entries, saved_as_best);
+  if (found != survey.entries.end()) return &*found;
+  const Entry* const pointed = entry_of(survey, pointer.pointer.save_id);
+  return pointed != nullptr && pointed->standing == Standing::whole ? pointed : nullptr;
 }
 
 }  // namespace lockstep::checkpoint

@@ -1,6 +1,7 @@
 #pragma once
 // What stands in a folder of checkpoints: which are whole, which damaged, which were never finished.
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct Entry {
   Standing standing = Standing::unfinished;
   /// Also of damaged and newer ones, where it can be read; save_id is empty otherwise
   CommitRecord commit = {};
-  Manifest manifest = {};    ///< of whole ones
+  Manifest manifest = {};    ///< of whole ones, unless `Sightings` knew them
   /// Its commit record could not be read now; `commit` has the manifest's sequence then, or 0.
   bool unread = false;
   std::string problem = {};  ///< "manifest.json: step: 100 was committed, the manifest has 101"
@@ -39,8 +40,18 @@ struct Survey {
   Failure failure;                       ///< the folder cannot be read
 };
 
-/// `lengths`: a checkpoint whose files have other lengths than its manifest says is damaged.
-Survey survey(Storage& storage, const std::string& root, bool lengths);
+/// Whole checkpoints that one process has looked at, so that its next save reads of each no more than its commit record,
+/// which binds the rest: name -> the record's bytes, and whether the files' lengths were looked at too.
+struct Sightings {
+  struct Sighting {
+    std::string commit_text;
+    bool lengths = false;
+  };
+  std::map<std::string, Sighting> whole;
+};
+
+/// `lengths`: a checkpoint whose files have other lengths than its manifest says is damaged. `seen` may be null.
+Survey survey(Storage& storage, const std::string& root, bool lengths, Sightings* seen = nullptr);
 
 /// One checkpoint of the folder, as `survey` sees it.
 Entry look_at(Storage& storage, const std::string& root, const std::string& name, bool lengths = false);
@@ -55,5 +66,14 @@ ReadPointer read_pointer(Storage& storage, const std::string& root, std::string_
 
 /// The entry that holds this save; null if none does.
 const Entry* entry_of(const Survey& survey, const std::string& save_id);
+
+/// Moved aside for a newer one of its step, which is whole?
+bool superseded(const Survey& survey, const Entry& entry);
+
+/// What `latest` is to name: the newest whole one. Null if none is.
+const Entry* newest_of(const Survey& survey);
+/// What `best_model` is to name: the newest whole one that was saved as the best so far; where none was (an older format
+/// does not say), what the pointer names. Null if there is none.
+const Entry* best_of(const Survey& survey, const ReadPointer& pointer);
 
 }  // namespace lockstep::checkpoint

@@ -84,6 +84,14 @@ void Checkpoints::restore() {
   loaded_.state = {};
   loaded_.of_ranks.clear();
   last_saved_ = result_.checkpoints.resumed_at;
+  if (last_saved_ == 0) return;
+  std::vector<std::string>& remarks = result_.checkpoints.remarks;
+  if (best_.step >= 0 && loaded_.best_step != best_.step) {
+    remarks.push_back(c10::str("the checkpoint of the best evaluation so far, step ", best_.step,
+                               ", is not whole in this folder: best_model will name the best of those that stand or come"));
+    best_ = {};
+  }
+  for (const std::string& left : saver_.finish_earlier()) remarks.push_back(left);
 }
 
 /// Returns why steps are missing, if the first missing one, `next`, is not `begin`.
@@ -145,14 +153,8 @@ bool Checkpoints::agree(int64_t done, bool evaluated) {
     signal = std::max(signal, number);
   }
   const std::size_t space = all.texts[0].find(' ');
-  if (space != std::string::npos) {
-    const double value = std::bit_cast<double>(from_hex16(all.texts[0].substr(space + 1)).value_or(0));
-    const bool better = best_.step < 0 || (higher_is_better_ ? value > best_.value : value < best_.value);
-    if (better && value == value) {
-      best_ = {value, done};
-      best_is_new_ = true;
-    }
-  }
+  if (space != std::string::npos)
+    evaluated_ = {std::bit_cast<double>(from_hex16(all.texts[0].substr(space + 1)).value_or(0)), done};
   return preemption_.heard(signal);
 }
 
@@ -164,23 +166,29 @@ bool Checkpoints::after_step(int64_t done, bool evaluated, bool last) {
   return stops;
 }
 
+/// Is there an evaluation of this very state, better than that of every state that was saved?
+bool Checkpoints::is_best_now(int64_t done) const {
+  if (evaluated_.step != done || evaluated_.value != evaluated_.value) return false;
+  return best_.step < 0 || (higher_is_better_ ? evaluated_.value > best_.value : evaluated_.value < best_.value);
+}
+
 void Checkpoints::save(int64_t done) {
   const double began_s = monotonic_s();
   context_.heartbeat(done, "save");
+  // Only what was saved can be the best that is saved.
+  note(saver_.wait());
+  const bool is_best = is_best_now(done);
+  candidate_ = is_best ? evaluated_ : BestEvaluation{};
+  const BestEvaluation before = best_;
+  if (is_best) best_ = evaluated_;  // as the saved state has it
   checkpoint::State state = training_state(parts(), config_.sharded);
   if (!setup_.not_saved.empty()) state.sections.erase(setup_.not_saved);
-  // Only where the newest evaluation is the best one and of this very state.
-  checkpoint::SaveRequest request{setup_.sampler.position_at(counters_.samples).epoch, done,
-                                  best_is_new_ && best_.step == done};
-  best_is_new_ = false;
-  if (preemption_.agreed() != 0) {
-    note(saver_.wait());
+  best_ = before;
+  const checkpoint::SaveRequest request{setup_.sampler.position_at(counters_.samples).epoch, done, is_best};
+  if (config_.async && preemption_.agreed() == 0)
+    saver_.save_async(request, state);
+  else
     note(saver_.save(request, state));
-  } else if (config_.async) {
-    note(saver_.save_async(request, state));
-  } else {
-    note(saver_.save(request, state));
-  }
   result_.checkpoints.seconds += monotonic_s() - began_s;
 }
 
@@ -191,8 +199,11 @@ void Checkpoints::note(const std::optional<checkpoint::SaveOutcome>& outcome) {
     result_.checkpoints.problems.push_back(outcome->problem);
     return;
   }
+  if (candidate_.step >= 0) best_ = candidate_;
   last_saved_ = checkpoint::parse_entry_name(outcome->name).step;
   result_.checkpoints.saved.push_back(last_saved_);
+  for (const std::string& remark : outcome->remarks)
+    result_.checkpoints.remarks.push_back(c10::str("after step ", last_saved_, " was saved: ", remark));
 }
 
 void Checkpoints::stop(int64_t done) {

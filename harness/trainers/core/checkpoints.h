@@ -49,15 +49,16 @@ class Checkpoints {
 
   /// Must the run end before it trains? Collective.
   bool stops_at_begin();
-  /// After a step, with its evaluation: agrees on the best metric and on whether to stop, and saves if it is due.
+  /// After a step, with its evaluation: agrees on the evaluation and on whether to stop, and saves if it is due.
   /// Collective. True: the run ends here. `last`: it has trained to its end, and no signal stops it any more.
   bool after_step(int64_t done, bool evaluated, bool last);
-  /// Waits for the save under way.
+  /// Waits for the save under way, and does what an earlier one that was cut short left undone.
   void finish();
 
  private:
   bool agree(int64_t done, bool evaluated);
   std::string copy_trace(int64_t begin, int64_t& next);
+  bool is_best_now(int64_t done) const;
   void save(int64_t done);
   void note(const std::optional<checkpoint::SaveOutcome>& outcome);
   void stop(int64_t done);
@@ -70,10 +71,11 @@ class Checkpoints {
   const CheckpointConfig& config_;
   double deadline_s_;
   StepCounters counters_;
-  BestEvaluation best_;
+  BestEvaluation best_;       ///< of those whose state was saved
+  BestEvaluation evaluated_;  ///< the newest
+  BestEvaluation candidate_;  ///< that of the save whose outcome is not known yet, if it is better than `best_`
   std::string metric_;
   bool higher_is_better_ = true;
-  bool best_is_new_ = false;  ///< since the last save
   checkpoint::LoadOutcome loaded_;
   Preemption preemption_;
   checkpoint::Saver saver_;

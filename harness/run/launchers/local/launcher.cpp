@@ -30,9 +30,9 @@ constexpr int kExecFailed = 127;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != lockstep_pid) ::_exit(kExecFailed);  // lockstep died before the line above
   ::setsid();
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  // Held back from its first moment: who signals a whole job must not end the one process that its ranks hang on.
+  const sigset_t held = signals_of_a_job();
+  ::sigprocmask(SIG_SETMASK, &held, nullptr);
   const int nothing = ::open("/dev/null", O_RDONLY);
   ::dup2(nothing, STDIN_FILENO);
   ::dup2(STDERR_FILENO, STDOUT_FILENO);  // lockstep's output is data; whatever libraries print is not

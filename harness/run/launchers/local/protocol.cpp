@@ -258,6 +258,19 @@ std::optional<std::string> LineSocket::line() {
   return result;
 }
 
+sigset_t stop_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGTERM, SIGUSR1}) sigaddset(&set, number);
+  return set;
+}
+
+sigset_t signals_of_a_job() {
+  sigset_t set = stop_signals();
+  for (const int number : {SIGINT, SIGHUP}) sigaddset(&set, number);
+  return set;
+}
+
 void set_side_channel(int connected) {
   const int on = 1, idle_s = 4, between_s = 2, times = 3, unanswered_ms = 10'000;
   ::setsockopt(connected, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

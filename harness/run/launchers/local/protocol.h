@@ -1,6 +1,7 @@
 #pragma once
 // What lockstep and the rank parent say to each other: one JSON object a line over a socket.
 
+#include <csignal>
 #include <optional>
 #include <string>
 #include <vector>
@@ -49,6 +50,12 @@ class LineSocket {
   int descriptor_;
   std::string buffer_;
 };
+
+/// SIGTERM and SIGUSR1, by which a scheduler tells a run to end: a rank may have a handler for them.
+sigset_t stop_signals();
+/// These and whatever else reaches every process of a job at once (Ctrl-C, the end of a terminal): nothing that a rank
+/// parent may end of, since it takes all of its ranks with it.
+sigset_t signals_of_a_job();
 
 /// For a connection of lockstep and another host: sent at once, and closed some ten seconds after that host is gone without a word.
 void set_side_channel(int connected);
