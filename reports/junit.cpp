@@ -106,6 +106,7 @@ std::string body_of(const CellResult& cell) {
     if (!cause.evidence.empty()) line("Evidence: " + clean_line(cause.evidence));
   }
   if (cell.outcome) line(clean_line(cell.outcome->sentence));
+  if (!cell.failed_saves.empty()) line("checkpoints: " + clean_line(cell.failed_saves));
   if (cell.failure) {
     line("Run " + clean_line(cell.failure->run));
     for (const std::string& last : cell.failure->last_lines) line("  " + short_line(last, 500));

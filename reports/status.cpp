@@ -67,6 +67,8 @@ std::string as_expected_words(const Results& results) {
     for (const std::string& reference : summary.uncontrolled) names.push_back(name_words(reference));
     text += "; but " + uncontrolled_in_words(join_words(names), 2);
   }
+  if (std::ranges::any_of(results.cells, [](const CellResult& cell) { return !cell.failed_saves.empty(); }))
+    text += "; but saves of checkpoints failed";
   return text + ".";
 }
 

@@ -181,6 +181,7 @@ std::string note_words(const CellResult& cell) {
   }
   const std::string configured = cell.failure ? "" : undeclared_words(cell);
   if (!configured.empty() && !text.starts_with("Configs differ")) text = configured + (text.empty() ? "" : "; " + text);
+  if (!cell.failed_saves.empty()) text += (text.empty() ? "" : "; ") + ("checkpoints: " + clean_line(cell.failed_saves));
   std::string expectation;
   if (is_missed_control(cell)) {
     expectation = "a power control must be found to differ: this matrix cannot tell";

@@ -106,6 +106,17 @@ void write_file_atomically(const std::string& path, const std::string& content, 
   sync_folder_of(path, files);
 }
 
+std::error_code make_durable_folders(const std::string& path, Files& files) {
+  std::vector<std::string> made;
+  std::error_code unseen;
+  std::filesystem::path at(path);
+  if (!at.has_filename()) at = at.parent_path();
+  for (; !at.empty() && !std::filesystem::exists(at, unseen); at = at.parent_path()) made.push_back(at.string());
+  if (const auto error = files.make_folders(path)) return error;
+  for (const std::string& folder : made) sync_folder_of(folder, files);
+  return {};
+}
+
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
   return fmt::format("{}.{}.{}.tmp", path, ::getpid(), counter++);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "harness/base/files.h"
 
@@ -16,6 +17,11 @@ namespace lockstep {
 /// error says that it could not be removed. If only the folder cannot be synced, the new file stands and the
 /// error names the folder.
 void write_file_atomically(const std::string& path, const std::string& content, Files& files = real_files());
+
+/// Makes a folder and its parents, and syncs each folder in which a new one stands: POSIX lets a power loss take the name
+/// of an unsynced folder, with all that was synced in it. Returns why one could not be made; throws MachineError naming a
+/// folder that could not be synced.
+std::error_code make_durable_folders(const std::string& path, Files& files = real_files());
 
 /// "PATH.<process id>.<count>.tmp": what `write_file_atomically` writes before it renames.
 std::string temporary_name(const std::string& path);

@@ -17,6 +17,8 @@ int report_command(const ReportOptions& options, const Console& console);
 int list_command(const ListOptions& options, const Console& console);
 int status_command(const StatusOptions& options, const Console& console);
 int wait_command(const WaitOptions& options, const Console& console);
+/// 0: every checkpoint that counts is whole to its last byte; 1: something is damaged, or a pointer names another than it should.
+int checkpoints_command(const CheckpointsOptions& options, const Console& console);
 int doctor_command(const DoctorOptions& options, const Console& console);
 int explain_command(const ExplainOptions& options, const Console& console);
 int schema_command(const SchemaOptions& options, const Console& console);

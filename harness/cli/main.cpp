@@ -30,6 +30,7 @@ int call(const CommandOptions& command, const Console& console, double started) 
     int operator()(const ListOptions& o) const { return list_command(o, console); }
     int operator()(const StatusOptions& o) const { return status_command(o, console); }
     int operator()(const WaitOptions& o) const { return wait_command(o, console); }
+    int operator()(const CheckpointsOptions& o) const { return checkpoints_command(o, console); }
     int operator()(const DoctorOptions& o) const { return doctor_command(o, console); }
     int operator()(const ExplainOptions& o) const { return explain_command(o, console); }
     int operator()(const SchemaOptions& o) const { return schema_command(o, console); }

@@ -161,6 +161,13 @@ CLI::App* add_wait(CLI::App& app, WaitOptions& options) {
   return command;
 }
 
+CLI::App* add_checkpoints(CLI::App& app, CheckpointsOptions& options) {
+  CLI::App* command = app.add_subcommand("checkpoints", "list and verify the checkpoints of runs: which count, the newest, the best");
+  command->add_option("DIR", options.dir, "folder of results, of a run, or of checkpoints")->required();
+  command->add_flag("--json", options.json, "as JSON");
+  return command;
+}
+
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   CLI::App* command =
       app.add_subcommand("doctor", "check whether this machine can run lockstep; ends with an all-reduce of two real ranks");
@@ -211,6 +218,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   ListOptions list;
   StatusOptions status;
   WaitOptions wait;
+  CheckpointsOptions checkpoints;
   DoctorOptions doctor;
   ExplainOptions explain;
   SchemaOptions schema;
@@ -221,6 +229,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   const CLI::App* list_command = add_list(app, list);
   const CLI::App* status_command = add_status(app, status);
   const CLI::App* wait_command = add_wait(app, wait);
+  const CLI::App* checkpoints_command = add_checkpoints(app, checkpoints);
   const CLI::App* doctor_command = add_doctor(app, doctor);
   const CLI::App* explain_command = add_explain(app, explain);
   const CLI::App* schema_command = add_schema(app, schema);
@@ -241,6 +250,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   if (list_command->parsed()) line.command = list;
   if (status_command->parsed()) line.command = status;
   if (wait_command->parsed()) line.command = wait;
+  if (checkpoints_command->parsed()) line.command = checkpoints;
   if (doctor_command->parsed()) line.command = doctor;
   if (explain_command->parsed()) line.command = explain;
   if (schema_command->parsed()) line.command = schema;

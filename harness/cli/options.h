@@ -31,6 +31,11 @@ struct WaitOptions {
   std::string dir;
 };
 
+struct CheckpointsOptions {
+  std::string dir;
+  bool json = false;
+};
+
 struct CompareCommandOptions {
   std::string run_a, run_b;
   std::vector<std::string> expect;  ///< verdicts, as given: "identical,within_envelope"
@@ -67,7 +72,7 @@ struct SchemaOptions {
 };
 
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
-                                    ListOptions, StatusOptions, WaitOptions, DoctorOptions, ExplainOptions, SchemaOptions>;
+                                    ListOptions, StatusOptions, WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {

@@ -62,6 +62,8 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
     if (event.kind == RunEvent::Kind::node_lost) note_loss(prepared.out_dir, event.failure->message);
     if (event.kind == RunEvent::Kind::requeued)
       note_loss(prepared.out_dir, fmt::format("{} is started again: {}", event.run, event.failure->message));
+    if (event.kind == RunEvent::Kind::unsaved)
+      note_loss(prepared.out_dir, fmt::format("{}: checkpoints: {}", event.run, event.failure->message));
   };
   const StopSignals signals;
   return launch(prepared.plan, options, prepared.identity);

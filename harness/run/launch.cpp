@@ -17,6 +17,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/run/supervisor.h"
 #include "harness/verdict/plan/memory.h"
+#include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
 namespace {
@@ -48,6 +49,7 @@ class Launch {
   void conclude(const EndedRun& ended);
   void give_up(std::size_t job, const std::string& need);
   void fail(RankFailure failure, double seconds);
+  void tell_failed_saves(const PlannedRun& run, const std::string& dir);
   void tell(const RunEvent& event) const {
     if (options_.on_event) options_.on_event(event);
   }
@@ -194,6 +196,7 @@ void Launch::conclude(const EndedRun& ended) {
     ++report_.finished;
     const int64_t steps = steps_to_run(run.config);
     tell({RunEvent::Kind::finished, run.id, steps, steps, ended.seconds});
+    if (run.config.checkpoint.on()) tell_failed_saves(run, dir);
     return;
   }
   if (failure->kind == FailureKind::lost && !ended.stopped && requeues_[job]++ < options_.most_requeues) {
@@ -225,6 +228,15 @@ void Launch::conclude(const EndedRun& ended) {
   fail(std::move(*failure), ended.seconds);
   if (report_.interrupted) return;
   for (const std::size_t each : given_up) give_up(each, run.id);
+}
+
+void Launch::tell_failed_saves(const PlannedRun& run, const std::string& dir) {
+  RankFailure failure;
+  failure.message = problem_words(read_rank_result(rank_result_path(dir, 0)).checkpoints);
+  if (failure.message.empty()) return;
+  RunEvent event{RunEvent::Kind::unsaved, run.id};
+  event.failure = &failure;
+  tell(event);
 }
 
 void Launch::give_up(std::size_t job, const std::string& need) {

@@ -19,7 +19,8 @@ struct RunEvent {
   /// requeued: its node, or whoever had started its ranks, was lost; it is started again.
   /// slow: a rank has computed without a report for longer than it may stand still; `failure` says what, and nothing is ended.
   /// node_lost: the agent of a node is gone; `failure` says which, and what it held; there is no run.
-  enum class Kind { started, progress, finished, failed, reused, stray, resumed, requeued, slow, node_lost } kind = Kind::started;
+  /// unsaved: it has finished, and saves of its checkpoints failed; `failure` says which.
+  enum class Kind { started, progress, finished, failed, reused, stray, resumed, requeued, slow, node_lost, unsaved } kind = Kind::started;
   std::string run;
   int64_t step = 0, steps = 0;
   double seconds = 0;  ///< since the run started

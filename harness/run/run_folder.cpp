@@ -146,7 +146,7 @@ void prepare_run_folder(const std::string& dir, const PlannedRun& run, const Bui
   } else if (const auto error = files.remove_all(dir)) {
     throw MachineError(dir + ": cannot remove what an earlier attempt left: " + error.message());
   }
-  if (const auto error = files.make_folders(dir)) {
+  if (const auto error = make_durable_folders(dir, files)) {
     throw MachineError(dir + ": cannot be created: " + error.message());
   }
   json facts = json::object();

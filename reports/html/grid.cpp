@@ -81,6 +81,7 @@ void write_place(Markup& out, const Page& page, const CellResult* cell, int deci
     out.element("span", {{"class", "figure"}}, cell->failure ? "did not finish" : "no outcome");
   }
   if (cell->no_negatives) out.element("span", {{"class", "sub"}}, "no negatives: the loss is 0");
+  if (!cell->failed_saves.empty()) out.element("span", {{"class", "sub t-bad"}}, "checkpoints: " + clean_line(cell->failed_saves));
   if (!expected) out.element("span", {{"class", "sub t-bad"}}, "✗ expected " + expected_words(*cell));
   out.close();
 }

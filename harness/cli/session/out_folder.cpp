@@ -65,7 +65,7 @@ void refuse_if_not_allowed(const std::string& path, const std::error_code& error
 
 OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files, Hold hold)
     : path_(path), files_(files) {
-  if (const auto error = files.make_folders(path)) {
+  if (const auto error = make_durable_folders(path, files)) {
     refuse_if_not_allowed(path, error);
     throw MachineError(path + ": cannot be created: " + error.message());
   }

@@ -67,6 +67,8 @@ std::string event_line(const RunEvent& event) {
       return fmt::format("again     {}  {}{}: {}", event.run, to_word(event.failure->kind), where_text(*event.failure), event.failure->message);
     case RunEvent::Kind::slow:
       return fmt::format("slow      {}{}: {}", event.run, where_text(*event.failure), event.failure->message);
+    case RunEvent::Kind::unsaved:
+      return fmt::format("unsaved   {}: checkpoints: {}", event.run, event.failure->message);
     case RunEvent::Kind::node_lost:
       return "lost      " + event.failure->message;
     case RunEvent::Kind::stray:
@@ -150,7 +152,7 @@ void Progress::on_event(const RunEvent& event) {
   // On a terminal the table tells of starts and ends; a failure is worth a line that stays.
   const bool tell =
       !console_.err_terminal || event.kind == RunEvent::Kind::failed || event.kind == RunEvent::Kind::resumed || event.kind == RunEvent::Kind::slow ||
-                    event.kind == RunEvent::Kind::requeued;
+                    event.kind == RunEvent::Kind::requeued || event.kind == RunEvent::Kind::unsaved;
   if (tell) say(event);
   repaint(ended && view_.state.runs_done + view_.state.failed == view_.state.runs);
 }

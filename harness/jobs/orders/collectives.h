@@ -13,6 +13,7 @@ struct Ask {
   std::string collective;  ///< of collective_names()
   int64_t count = 0;       ///< float32 elements: of the larger of what a rank brings and what it gets
   int64_t calls = 1;       ///< that are timed
+  bool as_pytorch = false; ///< over a group whose threads are as PyTorch makes them
 };
 
 struct Order {
@@ -30,7 +31,7 @@ struct Answer {
   std::string error = {};     ///< the backend refused the call
 };
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ask, collective, count, calls)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Ask, collective, count, calls, as_pytorch)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Order, world, asks, wrong_rank, wrong_element)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Answer, seconds, wrong, first_wrong, got, expected, error)
 

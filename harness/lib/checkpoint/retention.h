@@ -16,7 +16,7 @@ struct Retention {
   int keep_last = 3;
   Durability durability = {};
   Writer writer = {};              ///< in the names of temporary files
-  std::function<void()> progress;  ///< after each folder; may be empty
+  std::function<void()> progress = {};  ///< after each folder; may be empty
   Sightings* seen = nullptr;       ///< of the process that settles; may be null
 };
 

@@ -11,6 +11,7 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/counted.h"
+#include "harness/base/median.h"
 #include "harness/run/identity.h"
 #include "harness/suites/collectives/figures.h"
 #include "harness/suites/collectives/ranks.h"
@@ -106,6 +107,16 @@ class CollectivesSuite final : public Suite {
             {{world, asks_of(config_, collective, world)}, false});
       }
     }
+    for (const int world : worlds_of(config_)) {
+      if (world == 3) continue;
+      Order order{world, {}};
+      for (int round = 0; round < kThreadRounds; ++round) {
+        for (const bool as_pytorch : {false, true}) {
+          for (const int64_t bytes : kThreadBytes) order.asks.push_back({"all_reduce", bytes / kFloat, kThreadCalls, as_pytorch});
+        }
+      }
+      add({fmt::format("threads:{}", world), "all_reduce with one thread and with PyTorch's", place_of(world), 0.5 * world}, {std::move(order), false});
+    }
     for (const std::string_view collective : collective_names()) {
       if (collective == "barrier" || !config_.planted) continue;
       constexpr int kWorld = 3;
@@ -124,7 +135,16 @@ class CollectivesSuite final : public Suite {
     return {{"wrong elements", fmt::format("{} in {}", wrong, counted(static_cast<int64_t>(rows.size()), "measurement"))}};
   }
 
-  std::vector<SuiteTable> tables(const Measurements& m) const override { return collectives::tables(all_rows(m)); }
+  std::vector<SuiteTable> tables(const Measurements& m) const override {
+    std::vector<SuiteTable> all = collectives::tables(all_rows(m));
+    std::vector<ThreadsRow> threads;
+    for (const auto& [key, rows] : m.entries("threads")) {
+      const auto some = rows.get<std::vector<ThreadsRow>>();
+      threads.insert(threads.end(), some.begin(), some.end());
+    }
+    if (!threads.empty()) all.insert(all.begin() + (all.empty() ? 0 : 1), threads_table(threads));
+    return all;
+  }
   void write_files(const Measurements& m, const std::string& out_dir) const override {
     if (const std::vector<Row> rows = all_rows(m); !rows.empty()) write_file_atomically(out_dir + "/collectives.tsv", table(rows));
   }
@@ -136,7 +156,9 @@ class CollectivesSuite final : public Suite {
   }
 
  private:
-  static constexpr int64_t kPlantedChunk = 40;
+  static constexpr int64_t kPlantedChunk = 40, kThreadCalls = 40;
+  static constexpr int kThreadRounds = 5;
+  static constexpr std::array<int64_t, 2> kThreadBytes{4096, 262144};
 
   struct Plan {
     Order order;
@@ -151,7 +173,8 @@ class CollectivesSuite final : public Suite {
       answers = ranks.play(plan.order, config_.deadline_s);
     }
     if (!answers.problem.empty()) return {{"did not end", CaseVerdict::fault, 1, fmt::format("{} on {}: {}", trial.failure, trial.place, answers.problem)}};
-    return plan.planted ? planted(plan.order, answers) : judged(plan.order, answers);
+    if (plan.planted) return planted(plan.order, answers);
+    return plan.order.asks.back().as_pytorch ? threads_judged(plan.order, answers) : judged(plan.order, answers);
   }
 
   static std::vector<const Answer*> of_ranks(const Answers& answers, std::size_t ask) {
@@ -185,6 +208,23 @@ class CollectivesSuite final : public Suite {
     }
     measured().keep("rows", fmt::format("{}:{:05}", order.asks.front().collective, order.world), rows);
     return results;
+  }
+
+  std::vector<CaseResult> threads_judged(const Order& order, const Answers& answers) {
+    std::map<std::pair<int64_t, bool>, std::vector<double>> seconds;
+    for (std::size_t k = 0; k < order.asks.size(); ++k) {
+      const Ask& ask = order.asks[k];
+      const std::vector<const Answer*> ranks = of_ranks(answers, k);
+      if (const auto words = wrong_words(ask, ranks)) return {{"wrong elements", CaseVerdict::fault, 1, fmt::format("{} ranks, {}", order.world, *words)}};
+      double slowest = 0;
+      for (const Answer* answer : ranks) slowest = std::max(slowest, answer->seconds);
+      seconds[{ask.count, ask.as_pytorch}].push_back(slowest);
+    }
+    std::vector<ThreadsRow> rows;
+    for (const int64_t bytes : kThreadBytes)
+      rows.push_back({order.world, bytes, median(seconds.at({bytes / kFloat, false})), median(seconds.at({bytes / kFloat, true}))});
+    measured().keep("threads", fmt::format("{:05}", order.world), rows);
+    return {{"every element right", CaseVerdict::good, static_cast<int64_t>(order.asks.size()), ""}};
   }
 
   /// By collective, number of ranks and size.

@@ -140,6 +140,18 @@ std::string table(std::span<const Row> rows) {
   return text;
 }
 
+SuiteTable threads_table(std::span<const ThreadsRow> rows) {
+  SuiteTable table{"Threads of a Gloo group",
+                   "All figures of this report are of groups with one thread, which yields to ranks that compute (scheduling policy batch). PyTorch's "
+                   "own groups have two threads of ordinary scheduling; here are both, in turns in the same processes.",
+                   {{"ranks", "", true}, {"all_reduce", "B", true}, {"time", "us", true}, {"with PyTorch's threads", "us", true}, {"ratio", "", true}},
+                   {}, false};
+  for (const ThreadsRow& row : rows)
+    table.rows.push_back({{std::to_string(row.world), std::to_string(row.bytes), fmt::format("{:.1f}", row.seconds * 1e6),
+                           fmt::format("{:.1f}", row.pytorch_s * 1e6), fmt::format("{:.2f}", row.seconds / row.pytorch_s)}});
+  return table;
+}
+
 std::vector<SuiteTable> tables(std::span<const Row> rows) {
   std::vector<SuiteTable> all;
   if (rows.empty()) return all;

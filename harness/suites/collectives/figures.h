@@ -32,6 +32,14 @@ struct Row {
   double algbw() const;  ///< 10^9 bytes a second
   double busbw() const;
 };
+/// One number of ranks and size of all-reduce, over groups whose threads are as lockstep makes them and as PyTorch does.
+struct ThreadsRow {
+  int world = 0;
+  int64_t bytes = 0;
+  double seconds = 0, pytorch_s = 0;  ///< of one call: the slowest rank's mean, the median of several rounds
+};
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ThreadsRow, world, bytes, seconds, pytorch_s)
+SuiteTable threads_table(std::span<const ThreadsRow> rows);
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Row, collective, world, bytes, count, seconds, wrong, refused)
 
 /// A table of all rows with a heading, columns apart by tabs: collective, ranks, size, count, type, redop, root, time (us), algbw, busbw (GB/s), #wrong.

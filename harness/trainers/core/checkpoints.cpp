@@ -216,6 +216,10 @@ void Checkpoints::stop(int64_t done) {
                            ") after step ", done, ": ", kept);
 }
 
-void Checkpoints::finish() { note(saver_.wait()); }
+void Checkpoints::finish() {
+  note(saver_.wait());
+  if (config_.required && !result_.checkpoints.problems.empty())
+    throw std::runtime_error("checkpoint.required: " + problem_words(result_.checkpoints));
+}
 
 }  // namespace lockstep

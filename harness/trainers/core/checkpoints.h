@@ -52,7 +52,7 @@ class Checkpoints {
   /// After a step, with its evaluation: agrees on the evaluation and on whether to stop, and saves if it is due.
   /// Collective. True: the run ends here. `last`: it has trained to its end, and no signal stops it any more.
   bool after_step(int64_t done, bool evaluated, bool last);
-  /// Waits for the save under way, and does what an earlier one that was cut short left undone.
+  /// Waits for the save under way. Throws std::runtime_error if a save failed and the config requires them.
   void finish();
 
  private:

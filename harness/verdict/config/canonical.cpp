@@ -23,10 +23,11 @@ struct JsonSlot {
 };
 
 /// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
-constexpr std::array<std::string_view, 4> kLaterKeys{"backend", "checkpoint.", "watch.", "forced.chosen_by"};
+constexpr std::array<std::string_view, 5> kLaterKeys{"backend", "checkpoint.required", "checkpoint.", "watch.", "forced.chosen_by"};
 using LaterKeys = std::array<bool, kLaterKeys.size()>;
 LaterKeys sets_later_keys(const RunConfig& config) {
-  return {config.transport != Transport::gloo, !(config.checkpoint == CheckpointConfig{}), !(config.watch == WatchConfig{}),
+  return {config.transport != Transport::gloo, config.checkpoint.required, !(config.checkpoint == CheckpointConfig{}),
+          !(config.watch == WatchConfig{}),
           !config.forced.chosen_by.empty()};
 }
 bool stands(const RunField& field, const LaterKeys& later) {

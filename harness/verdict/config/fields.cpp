@@ -159,6 +159,7 @@ const RunField kCoreFields[] = {
     RUN(checkpoint.sharded, kAny, "", "each rank writes a slice of parameters and moments; `false`: rank 0 writes all"),
     RUN(checkpoint.grace_s, Range{0.001, 604800}, "s",
         "time from SIGTERM or SIGUSR1 to the end of the save that the signal asks for"),
+    RUN(checkpoint.required, kAny, "", "a run of which a save failed is `failed` at its end; `false`: its row says so"),
     RUN(watch.step_s, kThreshold, "s", "longest time without progress of a rank within a step; 0: `timeout_s` + 2 s"),
     RUN(watch.evaluation_s, kThreshold, "s", "the same for an evaluation; 0: `timeout_s` + 2 s"),
     RUN(watch.save_s, kThreshold, "s", "the same for a save; 0: `timeout_s` + 2 s"),

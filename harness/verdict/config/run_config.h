@@ -108,6 +108,7 @@ struct CheckpointConfig {
   bool async = false;    ///< training goes on while a thread saves a copy of the state
   bool sharded = false;  ///< each rank writes a part of parameters and moments; else rank 0 writes all of them
   double grace_s = 30;   ///< from a signal to stop to the end of the save that it asks for
+  bool required = false; ///< a run of which a save failed is failed at its end
   bool on() const { return every > 0; }
   bool operator==(const CheckpointConfig&) const = default;
 };

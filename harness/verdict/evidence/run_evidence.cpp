@@ -250,6 +250,7 @@ RunEvidence gather_run(const PlannedRun& run, const std::string& run_dir, const 
   evidence.failure = first_failure(files);
   if (!evidence.failure) evidence.idle_fault = find_idle_fault(run, files);
   if (!evidence.failure) evidence.certified_by = files.front().result.certified_by;
+  if (!evidence.failure) evidence.failed_saves = problem_words(files.front().result.checkpoints);
   // Forced and certifying runs are judged by their traces; only their end matters here.
   if (evidence.failure || (run.role != RunRole::reference && run.role != RunRole::cell)) return evidence;
   for (const RankFile& file : files) {

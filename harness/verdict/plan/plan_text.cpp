@@ -150,6 +150,26 @@ std::string most_text(const Plan& plan, int cores) {
       plan.matrix.seeds.size(), seeds.most, runs * more, duration(core_seconds * more / cores), budget);
 }
 
+// Where evaluations and saves do not meet, the best model that was seen is not one that is kept.
+std::string best_model_text(const Plan& plan) {
+  for (const PlannedRun& run : plan.runs) {
+    const RunConfig& config = run.config;
+    if (!config.checkpoint.on() || (run.role != RunRole::cell && run.role != RunRole::reference)) continue;
+    int64_t evaluated = 0, saved = 0;
+    for (int64_t step = 1; step <= steps_to_run(config); ++step) {
+      if (!config.eval_every.due(step, steps_to_run(config))) continue;
+      ++evaluated;
+      if (step % config.checkpoint.every == 0) ++saved;
+    }
+    if (evaluated == 0 || saved == evaluated) continue;
+    return fmt::format("checkpoints: {} of {} of a run {} at a step that is saved (eval_every {}, checkpoint.every {}): {}; let checkpoint.every divide eval_every and steps\n",
+                       saved == 0 ? std::string("none") : std::to_string(saved), counted(evaluated, "evaluation"),
+                       saved == 1 || saved == 0 ? "is" : "are", config.eval_every.steps(), config.checkpoint.every,
+                       saved == 0 ? "best_model is not written" : "best_model names the best of those alone");
+  }
+  return "";
+}
+
 // What will show nothing is said before hours are spent on it.
 std::string control_text(const Matrix& matrix) {
   if (!asked_by(matrix).by_outcome) return "";
@@ -229,7 +249,7 @@ std::string plan_text(const Plan& plan, int jobs) {
   }
   if (various) out += fmt::format(", about {:.1f} GB of traces", estimate_trace_bytes(plan) / 1e9);
   out += "\n";
-  return out + control_text(plan.matrix) + most_text(plan, cores);
+  return out + best_model_text(plan) + control_text(plan.matrix) + most_text(plan, cores);
 }
 
 std::string plan_json(const Plan& plan, int jobs) {

@@ -89,7 +89,10 @@ void check_watch(const RunConfig& config, Found& found) {
 }
 
 void check_checkpoint(const RunConfig& config, Found& found) {
-  if (!config.checkpoint.on()) return;
+  if (!config.checkpoint.on()) {
+    if (config.checkpoint.required) found.emplace_back("checkpoint.required", "checkpoint.required without checkpoint.every: the run saves nothing");
+    return;
+  }
   if (config.mutant.name != "none" || config.second_mutant.name != "none") {
     found.emplace_back("checkpoint.every",
                        "checkpoints do not contain the state of a planted fault: a cell with a mutant cannot have checkpoint.every");

@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "harness/base/counted.h"
 #include "harness/base/parallel.h"
 #include "harness/verdict/causes/cause.h"
 #include "harness/verdict/causes/mechanism.h"
@@ -100,6 +101,7 @@ class MatrixJudge {
   void judge_costs(const SeedPair& first, CellResult& result) const;
   void judge_noise_scale(const SeedPair& first, CellResult& result) const;
   bool is_as_expected(const Cell& cell, const CellResult& result) const;
+  std::string failed_saves(const std::vector<SeedPair>& pairs) const;
   std::vector<CurveBand> bands_of(const std::vector<const PlannedRun*>& runs) const;
 
   const MatrixEvidence& evidence_;
@@ -368,6 +370,23 @@ bool MatrixJudge::is_as_expected(const Cell& cell, const CellResult& result) con
   return result.verdict != VerdictKind::failed && !too_few;
 }
 
+/// Of the first run that has any, and in how many further ones: "2 of 8 saves failed, …; in 3 further runs too".
+std::string MatrixJudge::failed_saves(const std::vector<SeedPair>& pairs) const {
+  std::string text;
+  int64_t more = 0;
+  for (const PlannedRun* SeedPair::* const side : {&SeedPair::cell, &SeedPair::reference}) {
+    for (const SeedPair& pair : pairs) {
+      const PlannedRun* const run = pair.*side;
+      if (run == nullptr || evidence_of(*run).failed_saves.empty()) continue;
+      if (text.empty())
+        text = fmt::format("{}{}", side == &SeedPair::reference ? "reference: " : "", evidence_of(*run).failed_saves);
+      else
+        ++more;
+    }
+  }
+  return more == 0 ? text : fmt::format("{}; in {} too", text, counted(more, "further run"));
+}
+
 CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   const std::vector<SeedPair> pairs = arms_.pair_seeds(cell);
   CellResult result;
@@ -384,6 +403,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
   if (!cell.anchor) result.config_differences = config_differences(cell.reference, cell.config, cell.declared);
   result.rerun = rerun_line(options_.command, plan_.matrix, cell);
   result.failure = find_failure(cell, pairs);
+  result.failed_saves = failed_saves(pairs);
   if (!pairs.empty()) {
     if (pairs.front().cell) result.run = pairs.front().cell->id;
     if (pairs.front().reference) result.reference_run = pairs.front().reference->id;

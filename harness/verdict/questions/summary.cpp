@@ -124,6 +124,16 @@ std::vector<std::string> left_out_sentences(const Results& results) {
   });
 }
 
+/// "Checkpoints of 8x3: 2 of 8 saves failed, …".
+std::vector<std::string> failed_save_sentences(const Results& results) {
+  CellList noted;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.failed_saves.empty()) noted.push_back(&cell);
+  }
+  return each_of(noted, "have checkpoints that were not saved",
+                 [](const CellResult& cell) { return fmt::format("Checkpoints of {}: {}.", cell.scenario, cell.failed_saves); });
+}
+
 /// All that is to be said, the most important first.
 std::vector<std::string> sentences_of(const Results& results, bool can_tell,
                                       const std::vector<std::string>& margin) {
@@ -151,6 +161,7 @@ std::vector<std::string> sentences_of(const Results& results, bool can_tell,
   if (can_tell) add(all, controls);
   if (question_named(results.question).by_outcome) add(all, sight_sentences(results));
   add(all, left_out_sentences(results));
+  add(all, failed_save_sentences(results));
   for (std::string& sentence : all) {
     if (!sentence.ends_with('.')) sentence += '.';
   }

@@ -341,6 +341,7 @@ struct CellResult {
   std::optional<Layout> layout;                               ///< none: not known
   bool real_ranks = false;    ///< processes, not threads of one
   bool no_negatives = false;  ///< no row had a negative: its loss is 0
+  std::string failed_saves;   ///< of checkpoints of its runs or its reference's, in one line; empty: none failed
   std::optional<StepCosts> costs;                             ///< where the question is the certificate
   std::string rerun;                                          ///< the command that repeats just this
   std::string replay;  ///< the command that repeats the first step that differs; empty: none was kept

@@ -406,6 +406,8 @@ Object<CellResult> describe() {
            KEY(real_ranks, added(flag()), "Processes, not threads of one."),
            KEY(no_negatives, added(flag()),
                "There were no negatives to tell a row's positive from: the loss is 0."),
+           KEY(failed_saves, added(text()),
+               "Saves of checkpoints that failed, of its runs or its reference's, and the newest that stands; empty: none."),
            KEY(noise_scale, if_any(usual<NoiseScale>()))},
           take_facts_of_config};
 }

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/atomic_file.h"
+#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/hex.h"
 #include "harness/base/json_number.h"
@@ -106,6 +107,15 @@ CheckpointsOfRank read_checkpoints(const ResultReader& reader, const Json& json)
 }
 
 }  // namespace
+
+std::string problem_words(const CheckpointsOfRank& checkpoints) {
+  if (checkpoints.problems.empty()) return "";
+  const std::size_t failed = checkpoints.problems.size(), all = failed + checkpoints.saved.size();
+  const int64_t newest = checkpoints.saved.empty() ? checkpoints.resumed_at : checkpoints.saved.back();
+  return fmt::format("{} of {} failed, {}{}; {}", failed, counted(static_cast<int64_t>(all), "save"), failed > 1 ? "the first: " : "",
+                     checkpoints.problems.front(),
+                     newest > 0 ? fmt::format("the newest checkpoint is of step {}", newest) : std::string("no checkpoint stands"));
+}
 
 void write_rank_result(const std::string& path, const RankResult& result, Files& files) {
   Json json = {

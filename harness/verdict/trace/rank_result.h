@@ -23,11 +23,15 @@ struct CheckpointsOfRank {
   std::vector<std::string> problems;  ///< of saves that failed
   int64_t resumed_at = 0;         ///< the step before which this process loaded a checkpoint; 0: it began
   std::string resumed_from;       ///< its name
-  std::vector<std::string> remarks;  ///< of the load: newer ones that were refused, pointers behind
+  std::vector<std::string> remarks;  ///< of the load (newer ones that were refused, pointers behind), and of what failed after a commit
   int stop_signal = 0;            ///< that ended the run after an agreed step
   double stop_seconds = 0;        ///< from that signal, as this rank heard of it, to the end of the save
   bool any() const { return !saved.empty() || !problems.empty() || resumed_at > 0 || stop_signal != 0; }
 };
+
+/// What failed, in one line: "2 of 8 saves failed, the first: epoch_0_step_8 was not saved: …; the newest checkpoint is of
+/// step 6". Empty: none did.
+std::string problem_words(const CheckpointsOfRank& checkpoints);
 
 struct RankResult {
   int rank = 0;

@@ -65,7 +65,7 @@ Judgement judge_load(Contents& contents, const std::vector<KnownSave>& known, bo
   const KnownSave& save = known[static_cast<std::size_t>(found)];
   if (!save.may)
     return {"lost work", true, fmt::format("{} expected; the load finds {}", expected, in_words(save.content))};
-  return {found == 0 ? "whole, new" : "whole, old", false, ""};
+  return {found == 0 ? "whole, new" : "whole, old", false, "", found};
 }
 
 std::string told_problem(const std::vector<checkpoint::SaveOutcome>& told, const std::vector<bool>& ended) {

@@ -21,6 +21,7 @@ struct Judgement {
   std::string outcome;  ///< "whole, new", "torn"
   bool fault = false;
   std::string found;  ///< what was expected and what was found, if it is a fault
+  int save = -1;      ///< which of the known saves was found; -1: none
   CaseVerdict verdict() const { return fault ? CaseVerdict::fault : CaseVerdict::good; }
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/survey.h"
 
 namespace lockstep::saver {
@@ -75,6 +76,18 @@ Judgement judge_next(checkpoint::Storage& disk, const Scene& scene, int ranks, C
   return loaded;
 }
 
+Judgement judge_best(checkpoint::Storage& disk, const Scene& scene, const std::vector<KnownSave>& known, int newest,
+                     Contents& contents, std::string_view root) {
+  if (!scene.best || newest < 0) return {};
+  checkpoint::AloneGroup alone;
+  const std::vector<std::string> left = checkpoint::Saver(options_of(scene, kNextWriter, {}, root), disk, alone).finish_earlier();
+  if (!left.empty()) return {"not cleaned", true, fmt::format("what the save left undone is not finished: {}", left.front())};
+  KnownSave best = newest == 0 ? known.front() : known.back();
+  best.may = true;
+  return in_turn(judge_load(contents, {best}, false, load_scheduled(disk, 1, std::string(checkpoint::kBest), root)),
+                 "a load of best_model");
+}
+
 std::vector<KillPoint> kill_points(const std::vector<std::vector<OperationKind>>& operations) {
   std::vector<KillPoint> points;
   const int ranks = static_cast<int>(operations.size());
@@ -131,7 +144,9 @@ Judgement judge_disk(checkpoint::Storage& disk, const Scene& scene, int ranks, c
     if (by_name.fault) return in_turn(by_name, "a load of latest");
   }
   const Judgement next = judge_next(disk, scene, others, contents, root);
-  return next.fault ? next : first;
+  if (next.fault) return next;
+  const Judgement best = judge_best(disk, scene, known, first.save, contents, root);
+  return best.fault ? best : first;
 }
 
 Aftermath judge_save(const checkpoint::MemoryStorage& before, const SaveCase& how, Contents& contents) {

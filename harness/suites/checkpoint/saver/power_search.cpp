@@ -196,7 +196,8 @@ class PowerSearch final : public Suite {
     for (KnownSave& save : known) save.may = true;
     const Judgement pointed = judge_load(contents_, known, false, load_scheduled(disk, 1, "latest"));
     if (pointed.fault) return {pointed.outcome, true, "a load of latest: " + pointed.found};
-    return judged;
+    const Judgement best = judge_best(disk, *recorded.scene, known, judged.save, contents_);
+    return best.fault ? best : judged;
   }
 
   CaseResult fault_of(const Recorded& recorded, DiskModel model, const Judgement& judgement, std::size_t moment,

@@ -54,6 +54,8 @@ class Cycles : public Experiment {
     if (ended.hung) return {wrong(chain, "hang: the run does not end after the last kill")};
     const std::string difference = first_difference(whole_, chain.dir, kCycleRanks);
     if (!difference.empty()) return {wrong(chain, "end differs: " + difference)};
+    if (const std::string problem = best_model_problem(chain.dir, config_); !problem.empty())
+      return {wrong(chain, "not the best: " + problem)};
     CaseResult cycles = good("gone on, at most one interval lost");
     cycles.cases = end - first;
     return {std::move(cycles), good("end equal")};

@@ -2,11 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <limits>
 
 #include "harness/base/read_file.h"
 #include "harness/base/same_bits.h"
+#include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/survey.h"
 #include "harness/suites/checkpoint/trainer/bench.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/reader.h"
 
 namespace lockstep::restarts {
@@ -94,6 +98,24 @@ Kept kept_in(const std::string& run_dir) {
     if (entry.standing == checkpoint::Standing::damaged) ++kept.damaged;
   }
   return kept;
+}
+
+std::string best_model_problem(const std::string& run_dir, const RunConfig& config) {
+  const Series curve = result_of(run_dir, 0).curves.at(std::string(spec_of(config).shown_metric));
+  const auto value_at = [&](int64_t step) {
+    const auto at = std::ranges::find(curve.steps, step);
+    return at == curve.steps.end() ? -std::numeric_limits<double>::infinity() : curve.values[static_cast<std::size_t>(at - curve.steps.begin())];
+  };
+  int64_t best = -1;
+  for (const int64_t step : curve.steps) {
+    if (checkpoint::due(step, config.checkpoint.every) && (best < 0 || value_at(step) > value_at(best))) best = step;
+  }
+  const checkpoint::ReadPointer pointer = checkpoint::read_pointer(checkpoint::posix_storage(), run_dir + "/checkpoints", checkpoint::kBest);
+  const int64_t named = pointer.missing ? -1 : pointer.pointer.step;
+  if (best < 0 ? named >= 0 : named < 0 || value_at(named) < value_at(best)) return fmt::format("best_model: step {} expected, found {}", best, named);
+  const Kept kept = kept_in(run_dir);
+  if (named >= 0 && std::ranges::find(kept.whole, named) == kept.whole.end()) return fmt::format("best_model: step {} is not whole", named);
+  return "";
 }
 
 std::string first_difference(const std::string& expected_dir, const std::string& found_dir, int ranks) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/verdict/config/run_config.h"
+
 namespace lockstep::restarts {
 
 /// The checkpoints in a run's folder, as a load would find them.
@@ -14,6 +16,10 @@ struct Kept {
   int64_t newest() const { return whole.empty() ? 0 : whole.front(); }
 };
 Kept kept_in(const std::string& run_dir);
+
+/// Of a run that has ended: what is wrong with `best_model`, which must name a whole checkpoint whose evaluation is not
+/// worse than that of any step that is both evaluated and saved: "best_model: step 12 expected, found 8". Empty: nothing.
+std::string best_model_problem(const std::string& run_dir, const RunConfig& config);
 
 /// Where the two runs part: results, curves, metrics, last parameters and traces of all ranks, byte for byte. Empty: they
 /// do not. "rank 1: step 12: parameters, w: …"

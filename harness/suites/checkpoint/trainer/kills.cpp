@@ -121,6 +121,8 @@ class Kills : public Experiment {
       return {fault("lost work", fmt::format("{}: the run should go on at step {} and does at step {}: {}", who,
                                              kept.newest(), resumed, result_of(dir, 0).error))};
     }
+    if (const std::string problem = best_model_problem(dir, made.config); !problem.empty())
+      return {fault("not the best", who + ": " + problem)};
     const std::string difference = first_difference(made.whole, dir, made.config.layout.world_size);
     if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
     if (kept.newest() == 0) return {good("begun anew, end equal")};

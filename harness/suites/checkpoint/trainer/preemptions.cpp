@@ -75,6 +75,8 @@ class Preemptions : public Experiment {
     if (std::string problem = not_in_order(ended, dir, signal, made); !problem.empty())
       return {fault("not in order", who + ": " + problem)};
     bench.attempt(dir, made.config);
+    if (const std::string problem = best_model_problem(dir, made.config); !problem.empty())
+      return {fault("not the best", who + ": " + problem)};
     const std::string difference = first_difference(made.whole, dir, kPreemptionRanks);
     if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
     return {good("saved within the grace, end equal")};

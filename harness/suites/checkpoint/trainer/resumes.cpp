@@ -88,12 +88,7 @@ class Resumes : public Experiment {
     };
     if (points_to(checkpoint::kLatest) != config_.steps)
       return fault("latest is behind", fmt::format("step {} expected, found {}", config_.steps, points_to(checkpoint::kLatest)));
-    const RankResult result = result_of(whole_, 0);
-    const Series& curve = result.curves.at(std::string(spec_of(config_).shown_metric));
-    const auto best = std::max_element(curve.values.begin(), curve.values.end()) - curve.values.begin();
-    const int64_t step = curve.steps[static_cast<std::size_t>(best)];
-    if (points_to(checkpoint::kBest) != step)
-      return fault("not the best", fmt::format("best_model: step {} expected, found {}", step, points_to(checkpoint::kBest)));
+    if (const std::string problem = best_model_problem(whole_, config_); !problem.empty()) return fault("not the best", problem);
     return good("as documented");
   }
 

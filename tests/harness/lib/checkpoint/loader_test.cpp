@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/hex.h"
 #include "harness/lib/checkpoint/canonical.h"
 #include "harness/lib/checkpoint/manifest.h"
 #include "tests/support/checkpoint_ranks.h"
@@ -227,15 +228,40 @@ TEST_F(Loader, RefusesAFolderThatIsNone) {
   EXPECT_THAT(load_all(options).problem, HasSubstr("/run/data/train.ts: cannot list: Not a directory"));
 }
 
+TEST_F(Loader, ReadsTheFormatThatDidNotSayWhichWasTheBest) {
+  const auto earlier = [](nlohmann::json& json) {
+    json["format_version"] = 1;
+    json.erase("best");
+  };
+  const std::string manifest = changed(bytes("epoch_1_step_11/manifest.json"), earlier);
+  put("epoch_1_step_11/manifest.json", manifest);
+  put("epoch_1_step_11/commit.json", changed(bytes("epoch_1_step_11/commit.json"), [&](nlohmann::json& json) {
+        earlier(json);
+        json["manifest_length"] = manifest.size();
+        json["manifest_hash"] = long_hash_in_hex(manifest);
+      }));
+  const LoadOutcome outcome = load_all();
+  EXPECT_EQ(outcome.loaded, Loaded::loaded) << outcome.problem;
+  EXPECT_EQ(outcome.name, "epoch_1_step_11");
+  EXPECT_TRUE(outcome.refused.empty()) << outcome.refused.front();
+}
+
+TEST_F(Loader, SaysWhatIsWrongWithTheCheckpointThatAPointerNames) {
+  put("epoch_1_step_11/commit.json", "{}");
+  LoadOptions options = load_options();
+  options.name = "latest";
+  EXPECT_THAT(load_all(options).problem, HasSubstr("epoch_1_step_11: commit.json: is damaged"));
+}
+
 TEST_F(Loader, RefusesANewerFormatInsteadOfAnOlderCheckpoint) {
-  const auto later = [](nlohmann::json& json) { json["format_version"] = 2; };
+  const auto later = [](nlohmann::json& json) { json["format_version"] = 3; };
   put("epoch_1_step_11/commit.json", changed(bytes("epoch_1_step_11/commit.json"), later));
   const std::vector<std::string> before = disk_.paths();
   const LoadOutcome outcome = load_all();
   EXPECT_EQ(outcome.loaded, Loaded::refused);
   EXPECT_THAT(
       outcome.problem,
-      HasSubstr("epoch_1_step_11: commit.json: format_version: 1 expected, found 2; a newer lockstep"));
+      HasSubstr("epoch_1_step_11: commit.json: format_version: 2 expected, found 3; a newer lockstep"));
   EXPECT_EQ(disk_.paths(), before);
 }
 

@@ -96,6 +96,77 @@ TEST(Retention, LeavesWhatLatestNamesWhereItCouldNotBeAdvanced) {
   EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_5", "latest"));
 }
 
+TEST(Retention, KeepsTheBestWhereItsPointerCouldNotBeAdvanced) {
+  MemoryStorage disk;
+  prepare(disk);
+  SaveOptions options = save_options();
+  options.keep_last = 2;
+  save_on(disk, 1, 1, options, true);
+  FailingWords hook("create /run/checkpoints/.best_model-");
+  Seam seam(hook);
+  HookedStorage failing(disk, seam);
+  const SaveOutcome outcome = save_on(failing, 2, 1, options, true)[0];
+  EXPECT_TRUE(outcome);
+  EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("best_model: cannot create: Input/output error")));
+  for (const int64_t step : {3, 4}) EXPECT_TRUE(save_on(failing, step, 1, options)[0]);
+  // What the pointer names stays, and what it should name.
+  EXPECT_THAT(names_in(disk),
+              ElementsAre("best_model", "epoch_0_step_1", "epoch_0_step_2", "epoch_0_step_4", "latest"));
+  save_on(disk, 5, 1, options);
+  EXPECT_THAT(names_in(disk), ElementsAre("best_model", "epoch_0_step_2", "epoch_0_step_5", "latest"));
+  EXPECT_EQ(read_pointer(disk, kRoot, kBest).pointer.step, 2);
+}
+
+TEST(Retention, FinishesASaveThatEndedBetweenItsCommitAndItsPointers) {
+  MemoryStorage disk;
+  prepare(disk);
+  SaveOptions options = save_options();
+  options.keep_last = 2;
+  for (const int64_t step : {1, 2}) save_on(disk, step, 1, options, step == 1);
+  FaultHook ends;
+  ends.dead_at = ".best_model-";
+  Seam seam(ends);
+  HookedStorage hooked(disk, seam);
+  ASSERT_TRUE(save_on(hooked, 3, 1, options, true)[0]);
+  disk.put_file(std::string(kRoot) + "/.saving-epoch_0_step_9-1-0123456789abcdef/rank-0-of-1.safetensors", "half");
+  EXPECT_EQ(read_pointer(disk, kRoot, kBest).pointer.step, 1);
+  AloneGroup alone;
+  EXPECT_THAT(Saver(options, disk, alone).finish_earlier(), IsEmpty());
+  EXPECT_THAT(names_in(disk), ElementsAre("best_model", "epoch_0_step_2", "epoch_0_step_3", "latest"));
+  EXPECT_EQ(read_pointer(disk, kRoot, kBest).pointer.step, 3);
+  EXPECT_EQ(read_pointer(disk, kRoot, kLatest).pointer.step, 3);
+}
+
+/// Counts operations.
+class Counter final : public Hook {
+ public:
+  int operations = 0;
+  Intervention before(const Operation&) override {
+    ++operations;
+    return {};
+  }
+};
+
+TEST(Retention, LooksAtWhatChangedAlone) {
+  MemoryStorage disk;
+  prepare(disk);
+  SaveOptions options = save_options();
+  options.keep_last = 100;
+  Counter counter;
+  Seam seam(counter);
+  HookedStorage counted(disk, seam);
+  AloneGroup alone;
+  Saver saver(options, counted, alone);
+  std::vector<int> of_save;
+  for (int64_t step = 1; step <= 40; ++step) {
+    const int before = counter.operations;
+    ASSERT_TRUE(saver.save({0, step}, state_at(step, 0, 1)));
+    of_save.push_back(counter.operations - before);
+  }
+  // Of each that stands, its commit record alone: opened, read to its end, closed, before and after.
+  EXPECT_LE(of_save[39] - of_save[29], 10 * 8);
+}
+
 /// Looks at the disk after every operation.
 class Watcher final : public Hook {
  public:
@@ -165,7 +236,7 @@ TEST(Retention, TakesNothingAwayWhereNothingIsWhole) {
   prepare(disk);
   save_on(disk, 1, 1);
   disk.put_file(std::string(kRoot) + "/epoch_0_step_1/rank-0-of-1.safetensors", "torn");
-  EXPECT_THAT(retire(disk, kRoot, {1, {}, {}}), ElementsAre(HasSubstr("nothing is taken away")));
+  EXPECT_THAT(settle(disk, kRoot, {.keep_last = 1}), ElementsAre(HasSubstr("nothing is taken away")));
   EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_1", "latest"));
 }
 
