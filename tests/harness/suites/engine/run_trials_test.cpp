@@ -239,7 +239,7 @@ TEST(RunTrials, SaysHowFarItIs) {
     EXPECT_EQ(progress.all, 40U);
   };
   run(suite, 3, "", options);
-  EXPECT_EQ(done.size(), 40U);
+  EXPECT_GE(done.size(), 40U) << "after each trial, and now and then";
   EXPECT_EQ(done.back(), 40U);
   EXPECT_EQ(faults, 6);
 }
