@@ -131,7 +131,7 @@ int doctor_of_nodes(const DoctorOptions& options, const Console& console) {
     return reports.empty() ? kExitAsExpected : print(checks_of_nodes(reports), options, console);
   } catch (const RendezvousError& error) {
     // Whoever waited in vain says so: rank 0 in its place among the checks, another where its node cannot be read by rank 0.
-    std::vector<Check> checks{{Check::State::failed, "nodes", fmt::format("{}: {}; every node must see {} (--out)", node, error.what(), options.out)}};
+    std::vector<Check> checks{{Check::State::failed, "nodes", fmt::format("{}: {} Every node must see {}: give --out a folder that they share", node, error.what(), options.out)}};
     if (rank.rank == 0) return print(checks, options, console);
     console.err << clean_text(checks_text(checks, false));
     return kExitMachine;

@@ -87,8 +87,6 @@ class NodeMeeting {
     reports[0] = std::move(mine);
     for (int rank = 1; rank < arrival_.world; ++rank) take_report(rank, reports[static_cast<std::size_t>(rank)]);
     write("end", {});
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_, ignored);
     return reports;
   }
 
@@ -192,6 +190,15 @@ class NodeMeeting {
   Arrival arrival_;
   std::string start_;
   int lock_ = -1, listening_ = -1;
+};
+
+/// The meeting's folder, once rank 0 is done with it, however that went.
+struct Removed {
+  const std::string& folder;
+  ~Removed() {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
 };
 
 std::string names_of(const std::set<std::string>& nodes) { return fmt::format("{}", fmt::join(nodes, ", ")); }
@@ -342,9 +349,11 @@ std::vector<Check> checks_of_nodes(const std::vector<NodeReport>& reports) {
 }
 
 std::vector<NodeReport> meet_nodes(const std::string& folder, const RankEnvironment& environment, NodeReport mine) {
-  NodeMeeting meeting(folder, environment);
-  if (environment.rank == 0) return meeting.lead(std::move(mine));
-  meeting.follow(std::move(mine));
+  if (environment.rank == 0) {
+    const Removed at_the_end{folder};
+    return NodeMeeting(folder, environment).lead(std::move(mine));
+  }
+  NodeMeeting(folder, environment).follow(std::move(mine));
   return {};
 }
 
