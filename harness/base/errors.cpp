@@ -48,6 +48,11 @@ ConfigError::ConfigError(const std::string& message) : std::runtime_error(messag
   problems_.push_back(std::move(problem));
 }
 
+MachineError removed_meanwhile(const std::string& path) {
+  return MachineError(clean_line(path) + " is gone: somebody removed it, or a folder that holds it, while lockstep used it; leave it alone until "
+                                         "lockstep has ended, and run again");
+}
+
 void check_failed(const char* condition, const char* file, int line, const std::string& why) {
   // stdio alone: the heap may be what is broken.
   std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", file, line, why.c_str(), condition);

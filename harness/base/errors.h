@@ -34,6 +34,9 @@ class MachineError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Of a file or folder of lockstep's own that is not there any more: who did what, and what to do.
+MachineError removed_meanwhile(const std::string& path);
+
 [[noreturn]] void check_failed(const char* condition, const char* file, int line, const std::string& why);
 
 }  // namespace lockstep

@@ -21,9 +21,13 @@ int wait_command(const WaitOptions& options, const Console& console) {
     console.err << "stopped waiting; the run continues\n";
     return kExitInterrupted;
   }
-  if (const FileText said = read_file(options.dir + "/run.out")) console.out << clean_text(said.text);
+  const Session session = read_session(options.dir);
+  if (session.foreground || (session.process == 0 && session.job.empty()))
+    console.out << clean_text(session_text(options.dir));  // what it printed was for whoever started it
+  else if (const FileText said = read_file(options.dir + "/run.out"))
+    console.out << clean_text(said.text);
   if (code) return *code;
-  console.err << clean_text(session_text(options.dir));
+  if (!session.foreground) console.err << clean_text(session_text(options.dir));
   return kExitMachine;
 }
 

@@ -12,8 +12,8 @@ std::string checks_text(const std::vector<Check>& checks, bool colour);
 std::string checks_json(const std::vector<Check>& checks);
 bool fit_to_run(const std::vector<Check>& checks);
 
-/// Cores, memory, threads, descriptors, programs, data, disk: what can be seen without starting anything.
-std::vector<Check> machine_checks();
+/// Cores, memory, threads, descriptors, programs, data, disk of `out`: what can be seen without starting anything.
+std::vector<Check> machine_checks(const std::string& out);
 
 /// The tiny matrix of two real ranks that the last check runs.
 const char* all_reduce_matrix();

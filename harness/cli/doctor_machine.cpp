@@ -151,8 +151,8 @@ Check launchers() {
 
 }  // namespace
 
-std::vector<Check> machine_checks() {
-  return {programs(), cores(), memory(), threads(), descriptors(), launchers(), disk("disk", "."), data()};
+std::vector<Check> machine_checks(const std::string& out) {
+  return {programs(), cores(), memory(), threads(), descriptors(), launchers(), disk("disk", out), data()};
 }
 
 }  // namespace lockstep

@@ -60,6 +60,8 @@ struct ListOptions {
 };
 
 struct DoctorOptions {
+  std::string out = ".";  ///< folder that runs would be written to
+  bool nodes = false;     ///< one process on each node of a job, and what is between them
   bool json = false;
 };
 

@@ -27,6 +27,7 @@
 #include "harness/cli/session/texts.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/cli/suite.h"
+#include "harness/run/host.h"
 #include "harness/run/identity.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/split.h"
@@ -167,6 +168,13 @@ int interrupted_status(const LaunchReport& launched) {
   return warned ? kExitInterrupted - SIGINT + SIGUSR1 : kExitInterrupted;
 }
 
+Session session_of(const Prepared& prepared, const RunOptions& options) {
+  Session session;
+  session.command = command_text(options.selection);
+  session.runs = static_cast<int>(prepared.plan.runs.size());
+  return session;
+}
+
 /// From a plan to the reports and the exit status.
 int run_prepared(Prepared& prepared, const RunOptions& options, const Console& console, double command_started) {
   std::vector<ConfigProblem> lacking;
@@ -175,21 +183,16 @@ int run_prepared(Prepared& prepared, const RunOptions& options, const Console& c
   const OutFolder folder(prepared.out_dir, prepared.plan.matrix);
   if (options.fresh) remove_done(prepared, folder);
   console.err << clean_text(opening_text(prepared, options.selection.jobs)) << std::flush;
-  const LaunchReport launched = launch_interim_analyses(prepared, interim_steps(options, console, command_started));
-  if (launched.interrupted) {
-    console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
-                               launched.finished + launched.reused, prepared.plan.runs.size(),
-                               clean_line(command_text(options.selection)));
-    return interrupted_status(launched);
-  }
-  return judge_and_report(prepared, launched, folder, options, console);
-}
-
-Session session_of(const Prepared& prepared, const RunOptions& options) {
-  Session session;
-  session.command = command_text(options.selection);
-  session.runs = static_cast<int>(prepared.plan.runs.size());
-  return session;
+  return in_foreground(prepared.out_dir, session_of(prepared, options), [&] {
+    const LaunchReport launched = launch_interim_analyses(prepared, interim_steps(options, console, command_started));
+    if (launched.interrupted) {
+      console.err << fmt::format("interrupted: {} of {} runs are finished; run again to resume:\n  {}\n",
+                                 launched.finished + launched.reused, prepared.plan.runs.size(),
+                                 clean_line(command_text(options.selection)));
+      return interrupted_status(launched);
+    }
+    return judge_and_report(prepared, launched, folder, options, console);
+  });
 }
 
 /// Has OUT made and found to be free; whoever runs the matrix then holds it.
@@ -275,6 +278,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
                                  : clean_text(plan_text(prepared.plan, jobs)));
     return kExitAsExpected;
   }
+  require_surroundings();
   const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
   // Of ranks on other hosts each says it itself.
   if (choice.kind == LauncherChoice::Kind::local) require_transports(prepared.plan, prepared.rank_program, options.fresh);

@@ -10,9 +10,11 @@
 #include "harness/base/shell_word.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/detached.h"
+#include "harness/cli/session/background.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/suites.h"
 #include "harness/cli/stop_signals.h"
+#include "harness/run/host.h"
 #include "harness/verdict/results/document.h"
 #include "reports/terminal.h"
 
@@ -33,7 +35,7 @@ int plan_suite_command(const std::string& text, const PlanOptions& options, cons
 
 namespace {
 
-int run_prepared(PreparedSuite& prepared, const RunOptions& options, const Console& console) {
+int run_and_report(PreparedSuite& prepared, const RunOptions& options, const Console& console) {
   console.err << clean_text(suite_plan_text(prepared)) << std::flush;
   const StopSignals signals;
   const SuiteOutcome outcome =
@@ -64,6 +66,18 @@ int run_prepared(PreparedSuite& prepared, const RunOptions& options, const Conso
   return outcome.problems.empty() ? results.summary.exit_code : kExitMachine;
 }
 
+Session session_of(const RunOptions& options) {
+  Session session;
+  session.command = command_text(options.selection);
+  session.of_trials = true;
+  return session;
+}
+
+int run_prepared(PreparedSuite& prepared, const RunOptions& options, const Console& console) {
+  make_suite_out(prepared);
+  return in_foreground(prepared.out_dir, session_of(options), [&] { return run_and_report(prepared, options, console); });
+}
+
 }  // namespace
 
 int run_suite_command(const std::string& text, const RunOptions& options, const Console& console) {
@@ -73,12 +87,10 @@ int run_suite_command(const std::string& text, const RunOptions& options, const 
     print_plan(prepared, options.json, console);
     return kExitAsExpected;
   }
+  require_surroundings();
   if (!options.detach) return run_prepared(prepared, options, console);
-  make_suite_out(prepared);
-  Session session;
-  session.command = command_text(options.selection);
-  session.of_trials = true;
-  return run_detached(prepared.out_dir, std::move(session), console,
+  make_suite_out(prepared);  // refused before it is forked
+  return run_detached(prepared.out_dir, session_of(options), console,
                       [&](const Console& plain) { return run_prepared(prepared, options, plain); });
 }
 

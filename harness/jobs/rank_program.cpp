@@ -16,6 +16,7 @@
 #include "harness/base/exit_codes.h"
 #include "harness/jobs/parent.h"
 #include "harness/jobs/started.h"
+#include "harness/run/host.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/launchers/local/standard_streams.h"
 #include "harness/run/launchers/slurm/hello.h"
@@ -65,6 +66,10 @@ int rank_program_main(int argc, char** argv, const char* description, const Rank
   if (argc == 2 && std::string_view(argv[1]) == "--version") {
     std::printf("%s\n", description);
     return 0;
+  }
+  if (const std::string problem = problem_of_surroundings(); !problem.empty()) {
+    std::fprintf(stderr, "lockstep-rank: %s\n", problem.c_str());
+    return kExitMachine;
   }
   if ((argc == 7 || argc == 8) && std::string_view(argv[1]) == kRankOption) {
     RankTask task{argv[3], std::atoi(argv[2]), std::strtod(argv[4], nullptr), kNotices};

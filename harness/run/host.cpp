@@ -14,6 +14,8 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "harness/base/errors.h"
+
 namespace lockstep {
 namespace {
 
@@ -67,6 +69,19 @@ std::string own_machine() {
 }
 
 }  // namespace
+
+std::string problem_of_surroundings() {
+  std::error_code error;
+  (void)std::filesystem::current_path(error);
+  if (error) return "the current folder has been deleted: cd to a folder that exists, and start again";
+  if (::access("/proc/self/exe", F_OK) != 0)
+    return "/proc is not mounted, and ranks are started and watched through it: mount -t proc proc /proc, or give the container one";
+  return "";
+}
+
+void require_surroundings() {
+  if (const std::string problem = problem_of_surroundings(); !problem.empty()) throw MachineError(problem);
+}
 
 HostIdentity this_host() { return {own_name(), own_address(), own_machine()}; }
 

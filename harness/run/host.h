@@ -17,6 +17,12 @@ struct HostIdentity {
 
 HostIdentity this_host();
 
+/// Why ranks cannot run from here, and what to do: the current folder has been deleted (LibTorch's mathematics library ends a process that
+/// has none), or /proc is not mounted (ranks are started and watched through it). Empty: nothing is in the way.
+std::string problem_of_surroundings();
+/// Throws MachineError if there is one.
+void require_surroundings();
+
 /// What a process says of its host, as fields of a JSON object that says more. A field that is not there is empty.
 void put_host(nlohmann::json& object, const HostIdentity& host);
 void take_host(HostIdentity& host, const nlohmann::json& object);

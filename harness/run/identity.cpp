@@ -1,6 +1,7 @@
 #include "harness/run/identity.h"
 
 #include <fmt/format.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
@@ -97,8 +98,10 @@ std::string vector_extensions() { return {}; }
 std::string program_path() {
   std::error_code error;
   const fs::path path = fs::read_symlink("/proc/self/exe", error);
-  if (error) throw MachineError("/proc/self/exe: " + error.message());
-  return path.string();
+  if (!error) return path.string();
+  const fs::path started_as = reinterpret_cast<const char*>(::getauxval(AT_EXECFN));
+  const fs::path whole = fs::canonical(started_as, error);
+  return (error ? started_as : whole).string();
 }
 
 std::string rank_program_path() {

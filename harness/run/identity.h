@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Path of the running program.
+/// Path of the running program; where /proc is not mounted, by the name that it was started with.
 std::string program_path();
 
 /// `share/lockstep` of the prefix under whose `bin` the running program is installed; empty if it is not

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
 #include <thread>
 
 #include "harness/base/errors.h"
+#include "harness/run/host.h"
 #include "harness/run/identity.h"
 #include "harness/run/job_queue.h"
 #include "harness/run/launchers/local/launcher.h"
@@ -32,6 +34,13 @@ double slowest_s(const PlannedRun& run) {
 int slots_for(const LaunchOptions& options) {
   if (options.jobs > 0) return options.jobs;
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+}
+
+/// Throws MachineError if somebody has removed what was there when the matrix began.
+void require_there(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) || error) return;
+  throw removed_meanwhile(path);
 }
 
 class Launch {
@@ -106,6 +115,7 @@ LaunchReport Launch::run() {
 void Launch::start(std::size_t job) {
   const PlannedRun& run = *runs_[job];
   const std::string dir = run_folder(options_.out_dir, run.id);
+  require_there(options_.out_dir);
   const std::string data_hash = options_.data_hash_of ? options_.data_hash_of(run.config) : "";
   if (goes_on(dir, run, identity_, data_hash)) tell({RunEvent::Kind::resumed, run.id});
   prepare_run_folder(dir, run, identity_, data_hash);
@@ -189,6 +199,9 @@ void Launch::conclude(const EndedRun& ended) {
   const PlannedRun& run = *runs_[job];
   const std::string& dir = ended.spec.start.dir;
   std::optional<RankFailure> failure = ended.failure;
+  // Whatever its ranks found instead of their files, it is not their fault.
+  if (!ended.stopped) require_there(dir + "/run.json");
+  if (failure && !ended.stopped) require_surroundings();
   if (!failure) failure = unreadable_failure(ended.facts(), run);
   if (!failure) {
     write_done(dir, run, identity_, ended.seconds);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 namespace lockstep {
@@ -142,18 +143,71 @@ Check clocks(const NodeFacts& node) {
   return {State::ok, name, fmt::format("those of the job's {} nodes agree with this host's within {:g} s", node.slurm_nodes, kMostSkew_s)};
 }
 
+/// Is the CUDA `a` too old for what was built for `b`? Only the major number counts: libraries of one major version run on each of its drivers.
+bool is_older(const std::string& a, const std::string& b) { return !a.empty() && !b.empty() && std::atoi(a.c_str()) < std::atoi(b.c_str()); }
+
 Check gpus(const NodeFacts& node) {
   const std::string plugin = node.plugin.empty() ? "no plugin" : "plugin " + node.plugin;
   if (node.driver.empty()) {
     if (node.plugin.empty()) return {State::ok, "GPUs", "no NVIDIA driver, no plugin; ranks compute on the CPU over Gloo"};
     return {State::note, "GPUs", plugin + " is installed, but no NVIDIA driver is loaded: NCCL cannot be used here (see nvidia-smi)"};
   }
-  const std::string text = fmt::format("driver {}, {}", node.driver, node.gpus == 1 ? "1 GPU" : fmt::format("{} GPUs", node.gpus));
+  std::string text = fmt::format("driver {}{}, {}", node.driver, node.driver_cuda.empty() ? "" : fmt::format(" (up to CUDA {})", node.driver_cuda),
+                                 node.gpus == 1 ? "1 GPU" : fmt::format("{} GPUs", node.gpus));
+  std::vector<std::string> links;
+  for (const auto& [kind, pairs] : node.gpu_links) links.push_back(fmt::format("{} {}", pairs, kind));
+  if (!links.empty()) text += fmt::format(", pairs of them joined by {}", fmt::join(links, ", "));
   if (node.gpus == 0) return {State::note, "GPUs", text + ": in a container start it with --gpus all"};
+  if (is_older(node.driver_cuda, node.torch_cuda)) {
+    return {node.plugin.empty() ? State::note : State::failed, "GPUs",
+            fmt::format("{}; LibTorch was built for CUDA {}, which this driver does not run: install a newer driver, or a LibTorch of CUDA {}", text,
+                        node.torch_cuda, node.driver_cuda)};
+  }
   if (node.visible_set && (node.visible.empty() || node.visible.starts_with("-")))
     return {State::note, "GPUs", fmt::format("{}; CUDA_VISIBLE_DEVICES={} hides all GPUs: unset it", text, node.visible)};
   if (node.plugin.empty()) return {State::note, "GPUs", text + "; no plugin, so NCCL cannot be used: build with cmake --preset gpu against a CUDA build of LibTorch"};
   return {State::ok, "GPUs", text + ", " + plugin + (node.visible_set ? ", CUDA_VISIBLE_DEVICES=" + node.visible : "")};
+}
+
+std::string size_text(int64_t bytes) { return bytes < 0 ? "no limit" : fmt::format("{:g} MiB a process", static_cast<double>(bytes) / kMiB); }
+
+Check fabric(const NodeFacts& node) {
+  const std::string name = "InfiniBand";
+  if (node.fabric.empty()) return {State::ok, name, "none: Gloo uses TCP, NCCL its sockets"};
+  std::vector<std::string> ports, down;
+  for (const FabricPort& each : node.fabric) {
+    ports.push_back(fmt::format("{} {} {}", each.name, each.link_layer, each.rate));
+    if (each.state != "ACTIVE") down.push_back(fmt::format("{} is {}", each.name, each.state));
+  }
+  const std::string text = fmt::format("{}", fmt::join(ports, ", "));
+  if (!down.empty()) return {State::note, name, fmt::format("{}: {}; check cable and subnet manager (ibstat), or leave it out with NCCL_IB_HCA", text, fmt::join(down, ", "))};
+  if (!node.fabric_devices) return {State::note, name, text + "; /dev/infiniband is missing, so NCCL falls back to sockets: give the container the devices"};
+  if (const auto off = node.settings.find("NCCL_IB_DISABLE"); off != node.settings.end() && off->second == "1")
+    return {State::note, name, text + "; NCCL_IB_DISABLE=1 makes NCCL use sockets: unset it"};
+  return {State::ok, name, text};
+}
+
+Check memlock(const NodeFacts& node) {
+  const std::string name = "memlock", text = size_text(node.memlock_bytes);
+  if (node.memlock_bytes < 0 || node.fabric.empty()) return {State::ok, name, text + (node.fabric.empty() ? "; lockstep locks none, InfiniBand would" : "")};
+  return {State::note, name,
+          text + "; InfiniBand registers buffers in locked memory, and NCCL fails with 'ibv_reg_mr': ulimit -l unlimited; under Slurm LimitMEMLOCK=infinity of slurmd, and "
+                 "PropagateResourceLimitsExcept=MEMLOCK"};
+}
+
+Check settings(const NodeFacts& node) {
+  const std::string name = "settings";
+  std::vector<std::string> all;
+  for (const auto& [variable, value] : node.settings) all.push_back(variable + "=" + value);
+  if (all.empty()) return {State::ok, name, "no NCCL_* or GLOO_* is set"};
+  const std::string text = fmt::format("{} (kept in each run's run.json)", fmt::join(all, ", "));
+  const auto chosen = node.settings.find("NCCL_SOCKET_IFNAME");
+  // NCCL takes prefixes, "=eth0" for one name and "^docker" for all others.
+  const std::string prefix = chosen == node.settings.end() ? "" : chosen->second.substr(chosen->second.starts_with("=") ? 1 : 0);
+  const bool one_name = !prefix.empty() && prefix.find_first_of("^,") == std::string::npos;
+  if (one_name && std::ranges::none_of(node.interfaces, [&](const Interface& each) { return each.name.starts_with(prefix); }))
+    return {State::failed, name, fmt::format("{}; NCCL_SOCKET_IFNAME={} is not an interface here: NCCL finds no network; choose one that `ip address` shows", text, chosen->second)};
+  return {State::ok, name, text};
 }
 
 Check tracing(const NodeFacts& node) {
@@ -180,7 +234,7 @@ Check tracing(const NodeFacts& node) {
 
 std::vector<Check> node_checks(const NodeFacts& node) {
   return {host_name(node), network(node), ports(node), shared_memory(node), load(node), shared_folder(node.shared),
-          slurm(node), clocks(node), gpus(node), tracing(node)};
+          slurm(node), clocks(node), gpus(node), fabric(node), memlock(node), settings(node), tracing(node)};
 }
 
 }  // namespace lockstep

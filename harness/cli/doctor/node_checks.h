@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-/// A line each: host name, network, ports, shared memory, threads, shared folder, Slurm, clocks, GPUs, tracing. What is wrong comes with
+/// A line each: host name, network, ports, shared memory, threads, shared folder, Slurm, clocks, GPUs, InfiniBand, memlock, settings of NCCL
+/// and Gloo, tracing. What is wrong comes with
 /// what to do.
 std::vector<Check> node_checks(const NodeFacts& node);
 

@@ -8,6 +8,8 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -24,8 +26,10 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "harness/run/launchers/external/launcher.h"
+#include "harness/run/libraries.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 
@@ -133,15 +137,13 @@ std::string file_system_of(const std::string& path) {
   }
 }
 
-/// Is a second process refused the lock that this one holds on `descriptor`?
+/// Is a second process refused the lock that this one holds on `descriptor`? Of the kind that OUT and checkpoints are held by.
 bool lock_holds(const std::string& path, int descriptor) {
-  struct flock whole {};
-  whole.l_type = F_WRLCK;
-  if (::fcntl(descriptor, F_SETLK, &whole) != 0) return false;
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) return false;
   const pid_t pid = ::fork();
   if (pid == 0) {
     const int own = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    ::_exit(own >= 0 && ::fcntl(own, F_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES) ? 0 : 1);
+    ::_exit(own >= 0 && ::flock(own, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK ? 0 : 1);
   }
   int status = 1;
   while (pid > 0 && ::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
@@ -224,6 +226,20 @@ void see_clocks(NodeFacts& node) {
   ::pclose(pipe);
 }
 
+/// What a program prints within 10 s; empty where it is not installed.
+std::string answer_of(std::vector<std::string> words) {
+  constexpr int kPatience_ms = 10'000;
+  words.front() = find_program(words.front());
+  return words.front().empty() ? "" : output_of(std::move(words), rank_environment(), kPatience_ms);
+}
+
+/// "13.0" of a version "2.13.0+cu130"; empty: it names none.
+std::string cuda_of_torch(const std::string& flavour) {
+  const std::size_t at = flavour.find("+cu");
+  const std::string digits = at == std::string::npos ? "" : flavour.substr(at + 3, flavour.find_first_not_of("0123456789", at + 3) - at - 3);
+  return digits.size() < 3 ? "" : digits.substr(0, digits.size() - 1) + "." + digits.back();
+}
+
 void see_gpus(NodeFacts& node, const std::string& rank_program) {
   std::ifstream version("/proc/driver/nvidia/version");
   for (std::string word; version >> word;) {
@@ -235,11 +251,35 @@ void see_gpus(NodeFacts& node, const std::string& rank_program) {
   std::error_code error;
   const fs::directory_iterator list("/proc/driver/nvidia/gpus", error);
   if (!error) node.gpus = static_cast<int>(std::distance(begin(list), end(list)));
+  if (!node.driver.empty()) {
+    node.driver_cuda = cuda_version_in(answer_of({"nvidia-smi"}));
+    if (node.gpus > 1) node.gpu_links = gpu_links_in(answer_of({"nvidia-smi", "topo", "-m"}));
+  }
+  if (const std::string folder = libtorch_folder(rank_program); !folder.empty()) node.torch_cuda = cuda_of_torch(libtorch_flavour(folder));
   node.visible_set = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   node.visible = variable("CUDA_VISIBLE_DEVICES");
   std::string plugin = variable("LOCKSTEP_GPU_PLUGIN");
   if (plugin.empty()) plugin = (fs::path(rank_program).parent_path() / "lockstep-gpu.so").string();
   if (::access(plugin.c_str(), R_OK) == 0) node.plugin = plugin;
+}
+
+void see_fabric(NodeFacts& node) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) node.memlock_bytes = static_cast<int64_t>(limit.rlim_cur);
+  std::error_code error;
+  for (fs::directory_iterator adapter("/sys/class/infiniband", error), end; !error && adapter != end; adapter.increment(error)) {
+    std::error_code unlisted;
+    for (fs::directory_iterator port(adapter->path() / "ports", unlisted), last; !unlisted && port != last; port.increment(unlisted)) {
+      const std::string at = port->path().string(), state = first_line(at + "/state");  // "4: ACTIVE"
+      node.fabric.push_back({adapter->path().filename().string() + "/" + port->path().filename().string(), state.substr(state.rfind(' ') + 1),
+                             first_line(at + "/rate"), first_line(at + "/link_layer")});
+    }
+  }
+  std::ranges::sort(node.fabric, {}, &FabricPort::name);
+  node.fabric_devices = ::access("/dev/infiniband", F_OK) == 0;
+  for (const auto& [name, value] : current_environment()) {
+    if (name.starts_with("NCCL_") || name.starts_with("GLOO_")) node.settings[name] = value;
+  }
 }
 
 void see_tracing(NodeFacts& node) {
@@ -253,7 +293,32 @@ void see_tracing(NodeFacts& node) {
 
 }  // namespace
 
-NodeFacts see_node(const std::string& shared, const std::string& rank_program) {
+std::map<std::string, int> gpu_links_in(const std::string& matrix) {
+  std::map<std::string, int> links;
+  std::istringstream lines(matrix);
+  int row = -1;
+  for (std::string line; std::getline(lines, line);) {
+    // The head begins with blanks or, on a terminal, with a code for its font: its first word is no line's name.
+    std::istringstream words(line);
+    std::string word;
+    if (!line.starts_with("GPU") || !(words >> word)) continue;
+    ++row;
+    for (int column = 0; column < row && words >> word; ++column) ++links[word];
+  }
+  return links;
+}
+
+std::string cuda_version_in(const std::string& text) {
+  constexpr std::string_view kName = "CUDA Version:";
+  const std::size_t at = text.find(kName);
+  if (at == std::string::npos) return "";
+  std::istringstream words(text.substr(at + kName.size(), 16));
+  std::string version;
+  words >> version;
+  return version.find_first_not_of("0123456789.") == std::string::npos ? version : "";
+}
+
+NodeFacts see_node(const std::string& shared, const std::string& rank_program, bool ask_nodes) {
   NodeFacts node;
   see_names(node);
   see_network(node);
@@ -268,7 +333,8 @@ NodeFacts see_node(const std::string& shared, const std::string& rank_program) {
     node.local_ranks = std::max(found.chosen->local_world, 1);
   node.shared = see_folder(shared);
   see_slurm(node);
-  see_clocks(node);
+  if (ask_nodes) see_clocks(node);
+  see_fabric(node);
   see_gpus(node, rank_program);
   see_tracing(node);
   return node;

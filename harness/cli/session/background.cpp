@@ -23,6 +23,7 @@
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
 #include "harness/cli/session/batch_script.h"
+#include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
 #include "harness/suites/engine/trial_journal.h"
@@ -119,6 +120,32 @@ std::optional<int> noted_status(const std::string& out_dir) {
   return std::atoi(file.text.c_str());
 }
 
+/// Of runs that nobody noted: how they were judged.
+Session session_of_results(const std::string& out_dir, const std::string& problem) {
+  std::error_code error;
+  if (!fs::is_directory(out_dir, error)) throw ConfigError(out_dir + " is not a folder; give the folder of results (--out) of a run");
+  const std::string path = out_dir + "/results.json";
+  const FileText file = read_file(path);
+  const json results = file ? parse_json(file.text) : json();
+  const auto code = json::json_pointer("/summary/exit_code");
+  if (!results.is_object() || !results.contains(code) || !results[code].is_number_integer())
+    throw ConfigError(fmt::format("{} {}, and {} {}: nothing has run or been judged there; `lockstep run CONFIG --out {}` does", session_file(out_dir), problem,
+                                  path, file ? "names no exit status" : file.problem, out_dir));
+  Session session;
+  session.command = results.value("rerun", "");
+  session.of_trials = results.contains("laboratory");
+  session.exit_code = results[code].get<int>();
+  return session;
+}
+
+/// Has a detached process or a submitted job noted itself, and is this it?
+bool is_noted(const std::string& out_dir) {
+  if (!read_file(session_file(out_dir), 1 << 20)) return false;
+  const Session noted = read_session(out_dir);
+  if (!noted.job.empty()) return noted.job == batch_job(current_environment());
+  return !noted.foreground && noted.process == ::getpid() && noted.host == own_host();
+}
+
 }  // namespace
 
 std::string session_file(const std::string& out_dir) { return out_dir + "/session.json"; }
@@ -126,6 +153,7 @@ std::string session_file(const std::string& out_dir) { return out_dir + "/sessio
 void write_session(const std::string& out_dir, const Session& session) {
   json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
                  {"job", session.job}, {"runs", session.runs}, {"of_trials", session.of_trials}};
+  if (session.foreground) object["foreground"] = true;
   if (!session.arrays.empty()) object["arrays"] = session.arrays;
   if (session.exit_code) object["exit_code"] = *session.exit_code;
   write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
@@ -133,11 +161,9 @@ void write_session(const std::string& out_dir, const Session& session) {
 
 Session read_session(const std::string& out_dir) {
   const FileText file = read_file(session_file(out_dir), 1 << 20);
-  const json object = file ? parse_json(file.text) : json();
-  if (!object.is_object()) {
-    throw ConfigError(fmt::format("{} {}; `lockstep run --detach` and `--launcher slurm` write it", session_file(out_dir),
-                                  file ? "is not a session file" : file.problem));
-  }
+  if (!file) return session_of_results(out_dir, file.problem);
+  const json object = parse_json(file.text);
+  if (!object.is_object()) throw ConfigError(session_file(out_dir) + " is not a session file; run again to write it anew");
   Session session;
   session.command = object.value("command", "");
   session.host = object.value("host", "");
@@ -145,6 +171,7 @@ Session read_session(const std::string& out_dir) {
   session.job = object.value("job", "");
   session.runs = object.value("runs", 0);
   session.of_trials = object.value("of_trials", false);
+  session.foreground = object.value("foreground", false);
   session.arrays = object.value("arrays", std::vector<std::string>());
   if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
   if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
@@ -189,6 +216,17 @@ Session detach(const std::string& out_dir, Session session, const std::function<
   }
   ::close(noted[0]);
   return session;
+}
+
+int in_foreground(const std::string& out_dir, Session session, const std::function<int()>& work) {
+  if (is_noted(out_dir)) return work();
+  session.foreground = true;
+  session.host = own_host();
+  session.process = ::getpid();
+  write_session(out_dir, session);
+  session.exit_code = work();
+  if (!is_noted(out_dir)) write_session(out_dir, session);  // a job may begin before whoever submitted it has noted it
+  return *session.exit_code;
 }
 
 std::string job_script(const std::string& command, const std::string& out_dir, const std::string& name,
@@ -283,10 +321,21 @@ std::string session_text(const std::string& out_dir) {
   const Session session = read_session(out_dir);
   const std::string state = state_of(out_dir, session);
   std::string text = state + ": ";
-  text += session.job.empty() ? fmt::format("process {} on {}", session.process, session.host) : "Slurm job " + session.job;
+  if (!session.job.empty()) {
+    text += "Slurm job " + session.job;
+  } else if (session.process == 0) {
+    text += "by results.json";
+  } else {
+    text += fmt::format("process {} on {}{}", session.process, session.host, session.foreground ? ", in the foreground" : "");
+  }
   if (!session.arrays.empty()) text += fmt::format(" after the array{} {}", session.arrays.size() == 1 ? "" : "s", fmt::join(session.arrays, ", "));
-  text += session.of_trials ? fmt::format("; {} have run", counted(recorded_trials(out_dir), "trial"))
-                            : fmt::format("; {} of {} runs have finished", std::min(finished_runs(out_dir), session.runs), session.runs);
+  const int finished = finished_runs(out_dir);
+  if (session.of_trials) {
+    text += fmt::format("; {} have run", counted(recorded_trials(out_dir), "trial"));
+  } else {
+    text += session.runs == 0 ? fmt::format("; {} have finished", counted(finished, "run"))
+                              : fmt::format("; {} of {} runs have finished", std::min(finished, session.runs), session.runs);
+  }
   if (session.exit_code) text += fmt::format("; exit status {}", *session.exit_code);
   if (state == "lost") text += "; it ended without a status: run the same command again to resume";
   text += "\n  " + session.command + "\n";

@@ -18,17 +18,22 @@ struct Session {
   int runs = 0;          ///< that are planned, of a matrix
   std::optional<int> exit_code;  ///< once it has ended
   bool of_trials = false;  ///< of a suite: OUT/trials.jsonl tells how many have run
+  bool foreground = false; ///< somebody waits for the process; its output is not in OUT
 };
 
 std::string session_file(const std::string& out_dir);
 /// Throws MachineError.
 void write_session(const std::string& out_dir, const Session& session);
-/// Throws ConfigError if OUT holds none.
+/// Of a folder without one, what its results.json says. Throws ConfigError if there is neither.
 Session read_session(const std::string& out_dir);
 
 /// Forks. In the child, which has a session of its own, its output in OUT/run.out and OUT/run.err: runs `work` and notes
 /// what it returned, then ends the process. In the parent: returns once the child is noted.
 Session detach(const std::string& out_dir, Session session, const std::function<int()>& work);
+
+/// Does `work` in this process, which holds OUT, and notes who does it and what it returned; not where a detached process or a job that
+/// lockstep submitted does, which has a session already. Of work that throws no exit status is noted.
+int in_foreground(const std::string& out_dir, Session session, const std::function<int()>& work);
 
 /// The batch script of a job that runs `command` in this folder: it hands SIGTERM and SIGUSR1 on, notes the exit status, and
 /// queues itself again when lockstep was told to end.

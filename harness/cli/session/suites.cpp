@@ -186,11 +186,13 @@ void TrialsLine::say(const std::string& line) {
 }
 
 void TrialsLine::on_progress(const TrialProgress& progress) {
-  constexpr double kRepaintEvery_s = 0.1, kSayEvery_s = 5;
+  constexpr double kRepaintEvery_s = 0.1, kSayEvery_s = 5, kSayLong_s = 15;
   const bool last = progress.done == progress.all;
   std::string line = fmt::format("{}/{} trials", progress.done, progress.all);
   if (progress.faults > 0) line += " · " + counted(progress.faults, "fault");
-  if (!last && progress.elapsed_s > 1) line += " · about " + duration_text(progress.left_s) + " left";
+  if (!last && progress.elapsed_s > 1 && progress.left_s > 0) line += " · about " + duration_text(progress.left_s) + " left";
+  const bool silent = progress.longest_s >= kSayEvery_s;
+  if (silent) line += fmt::format(" · {} for {}", progress.longest, duration_text(progress.longest_s));
   if (console_.err_terminal) {
     if (!last && progress.elapsed_s - painted_at_ < kRepaintEvery_s) return;
     painted_at_ = progress.elapsed_s;
@@ -198,8 +200,9 @@ void TrialsLine::on_progress(const TrialProgress& progress) {
     painted_ = true;
     return;
   }
-  const bool due = progress.elapsed_s - said_at_ >= kSayEvery_s && (progress.done - said_done_) * 10 >= progress.all;
-  if (!due && !last) return;
+  const double said_for_s = progress.elapsed_s - said_at_;
+  const bool due = said_for_s >= kSayEvery_s && (progress.done - said_done_) * 10 >= progress.all;
+  if (!due && !(silent && said_for_s >= kSayLong_s) && !last) return;
   said_at_ = progress.elapsed_s;
   said_done_ = progress.done;
   console_.err << line << "\n" << std::flush;

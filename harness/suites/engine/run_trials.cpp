@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -43,6 +45,7 @@ class Trials {
     while (next_ < trials_.size() && results_[next_]) ++next_;
     if (next_ == trials_.size() || failed_) return nullptr;
     index = next_++;
+    running_[index] = options_.clock();
     return &trials_[index];
   }
 
@@ -51,12 +54,19 @@ class Trials {
     if (options_.journal != nullptr) options_.journal->append(record);
     hold(index, std::move(record));
     done_s_ += trials_[index].estimate_s;
-    progress_.all = trials_.size();
-    progress_.elapsed_s = options_.clock() - started_;
-    const double run = static_cast<double>(progress_.done) - static_cast<double>(recorded_);
-    const double share = estimate_s_ > 0 ? done_s_ / estimate_s_ : run / (static_cast<double>(progress_.all) - static_cast<double>(recorded_));
-    progress_.left_s = share > 0 ? progress_.elapsed_s * (1 - share) / share : 0;
-    if (options_.on_progress) options_.on_progress(progress_);
+    running_.erase(index);
+    tell();
+  }
+
+  /// Tells every second how far they are, until each of the `threads` has left.
+  void watch(int threads) {
+    std::unique_lock lock(mutex_);
+    while (!all_left_.wait_for(lock, std::chrono::seconds(1), [&] { return left_ == threads; })) tell();
+  }
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    ++left_;
+    all_left_.notify_one();
   }
 
   int64_t recorded() const { return recorded_; }
@@ -113,6 +123,20 @@ class Trials {
   }
 
  private:
+  void tell() {
+    if (!options_.on_progress) return;
+    const double now = options_.clock();
+    progress_.all = trials_.size();
+    progress_.elapsed_s = now - started_;
+    const double run = static_cast<double>(progress_.done) - static_cast<double>(recorded_);
+    const double share = estimate_s_ > 0 ? done_s_ / estimate_s_ : run / (static_cast<double>(progress_.all) - static_cast<double>(recorded_));
+    progress_.left_s = share > 0 ? progress_.elapsed_s * (1 - share) / share : 0;
+    const auto longest = std::ranges::min_element(running_, {}, [](const auto& each) { return each.second; });
+    progress_.longest = longest == running_.end() ? "" : trials_[longest->first].name;
+    progress_.longest_s = longest == running_.end() ? 0 : now - longest->second;
+    options_.on_progress(progress_);
+  }
+
   void hold(std::size_t index, TrialRecord record) {
     for (const CaseResult& each : record.cases) {
       if (each.verdict == CaseVerdict::fault) progress_.faults += each.cases;
@@ -128,6 +152,9 @@ class Trials {
   std::mutex mutex_;
   std::size_t next_ = 0;
   std::exception_ptr failed_;
+  std::map<std::size_t, double> running_;  ///< trials, and when each began
+  std::condition_variable all_left_;
+  int left_ = 0;  ///< of the slots' threads
   int64_t recorded_ = 0;
   TrialProgress progress_;
 };
@@ -189,7 +216,11 @@ TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& opt
   {
     std::vector<std::jthread> threads;
     for (int slot = 0; slot < slots && !trials.empty(); ++slot)
-      threads.emplace_back([&, slot] { work(run, slot, trials); });
+      threads.emplace_back([&, slot] {
+        work(run, slot, trials);
+        trials.leave();
+      });
+    if (!threads.empty()) trials.watch(slots);
   }
   trials.throw_if_failed();
   TrialsDone done{trials.counted(), trials.done() < trials.size(), trials.recorded(), trials.done(), trials.size()};

@@ -27,11 +27,13 @@ class TrialFilter {
   std::vector<Condition> conditions_;
 };
 
-/// How far the trials are; called from their threads, one call at a time.
+/// How far the trials are: told after each trial, and every second while none ends; one call at a time, from any thread.
 struct TrialProgress {
   std::size_t done = 0, all = 0;
   int64_t faults = 0;
   double elapsed_s = 0, left_s = 0;
+  std::string longest = {};  ///< name of the trial that has run the longest; empty: none is running
+  double longest_s = 0;      ///< for how long
 };
 
 struct TrialOptions {

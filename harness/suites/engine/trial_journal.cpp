@@ -1,6 +1,7 @@
 #include "harness/suites/engine/trial_journal.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -105,6 +106,9 @@ void TrialJournal::append(const TrialRecord& record) {
 void TrialJournal::end() { write(std::string(kEnded) + "\n"); }
 
 void TrialJournal::write(const std::string& text) {
+  // What a trial finds in a folder that somebody removed says nothing of what is tried.
+  struct stat now {};
+  if (::fstat(file_, &now) == 0 && now.st_nlink == 0) throw removed_meanwhile(path_);
   for (std::size_t done = 0; done < text.size();) {
     const ssize_t wrote = ::write(file_, text.data() + done, text.size() - done);
     if (wrote < 0 && errno == EINTR) continue;

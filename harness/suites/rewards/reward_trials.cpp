@@ -19,8 +19,9 @@ namespace lockstep {
 namespace rewards {
 namespace {
 
-/// Cases of one trial; on real ranks they are one run.
+/// Cases of one trial; on real ranks they are one run, and of many ranks fewer, so that a trial ends now and then.
 constexpr int64_t kBatch = 100, kRealBatch = 400;
+int64_t real_batch(int world) { return std::clamp<int64_t>(kRealBatch * 8 / world, 25, kRealBatch); }
 /// Of a run of real ranks: to meet, and a case.
 constexpr double kMeet_s = 60, kCase_s = 0.5;
 
@@ -198,7 +199,7 @@ class RewardsSuite : public Suite {
     for (const int64_t ranks : config_.ranks) {
       const int world = static_cast<int>(ranks);
       // Real ranks first: they take the longest.
-      if (config_.real_cases > 0) plan_cases(world, true, share(config_.real_cases, ranks), kRealBatch);
+      if (config_.real_cases > 0) plan_cases(world, true, share(config_.real_cases, ranks), real_batch(world));
       if (config_.real_cases > 0 && config_.mutants) plan_mutants_on_real_ranks(world);
       if (config_.faults) plan_faults(world);
     }

@@ -201,6 +201,53 @@ std::vector<std::string> ids_after(const std::string& err, const std::string& wo
   return ids;
 }
 
+TEST_F(LockstepProgram, SaysThatItsFolderWasRemoved) {
+  const auto program = start({"run", "tiny.yaml", "--jobs", "1"}, "2:wait");
+  ASSERT_TRUE(program->wait_for("started   3x2"));
+  std::filesystem::remove_all(folder_ / "out");
+  const ProgramEnd end = program->end();
+  EXPECT_EQ(end.code, 7) << end.err;
+  EXPECT_THAT(end.err, testing::AllOf(HasSubstr("is gone: somebody removed it"), Not(HasSubstr("FAILED")), Not(HasSubstr("internal error"))));
+  EXPECT_FALSE(exists("out"));
+}
+
+TEST_F(LockstepProgram, RefusesToRunInADeletedFolder) {
+  const auto in_deleted = [this](const std::string& command) {
+    const std::string script = "mkdir gone && cd gone && rmdir ../gone && exec " LOCKSTEP_BINARY_DIR "/bin/lockstep " + command;
+    return Program({"/bin/sh", "-c", script}, folder_.path(), {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}}).end();
+  };
+  const ProgramEnd end = in_deleted("run " + (folder_ / "tiny.yaml") + " --out " + (folder_ / "o"));
+  EXPECT_EQ(end.code, 7);
+  EXPECT_THAT(end.err, HasSubstr("the current folder has been deleted: cd to a folder that exists"));
+  EXPECT_EQ(in_deleted("explain").code, 0);
+  EXPECT_EQ(in_deleted("list losses").code, 0);
+}
+
+TEST_F(LockstepProgram, ReadsWithoutProcAndRefusesToRun) {
+  const auto without_proc = [this](const std::string& command) {
+    const std::string script = "umount -l /proc || exit 77; exec " LOCKSTEP_BINARY_DIR "/bin/lockstep " + command;
+    return Program({"/usr/bin/unshare", "-m", "/bin/sh", "-c", script}, folder_.path(), {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}}).end();
+  };
+  const ProgramEnd version = without_proc("--version");
+  if (version.code == 77 || version.code == 1) GTEST_SKIP() << "no mount namespace may be made here: " << version.err;
+  for (const char* command : {"--version", "list", "explain", "schema", "plan tiny.yaml"}) {
+    const ProgramEnd end = without_proc(command);
+    EXPECT_EQ(end.code, 0) << command << ": " << end.err << " signal " << end.signal;
+  }
+  const ProgramEnd run = without_proc("run tiny.yaml");
+  EXPECT_EQ(run.code, 7);
+  EXPECT_THAT(run.err, HasSubstr("/proc is not mounted"));
+}
+
+TEST_F(LockstepProgram, SaysHowARunInTheForegroundStands) {
+  const auto program = start({"run", "tiny.yaml", "--jobs", "1"}, "2:wait");
+  ASSERT_TRUE(program->wait_for("started   3x2"));
+  EXPECT_THAT(run({"status", "out/tiny"}).out, HasSubstr("in the foreground; "));
+  const int code = program->end().code;
+  EXPECT_EQ(run({"wait", "out/tiny"}).code, code);
+  EXPECT_THAT(run({"status", "out/tiny"}).out, HasSubstr("; exit status " + std::to_string(code)));
+}
+
 TEST_F(LockstepProgram, GoesOnWhereItWasKilled) {
   const auto program = start({"run", "tiny.yaml", "--jobs", "1"}, "2:wait");
   ASSERT_TRUE(program->wait_for("started   3x2"));

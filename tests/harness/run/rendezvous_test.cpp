@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <future>
 #include <thread>
 
+#include "harness/base/errors.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -33,6 +35,26 @@ std::vector<Met> meet_all(const std::string& folder, std::vector<Arrival> ranks,
   std::vector<Met> met;
   for (auto& each : meetings) met.push_back(each.get());
   return met;
+}
+
+TEST(ListeningSocket, TakesTheFirstFreePortOfTheRange) {
+  int anywhere = 0;
+  const int probe = listening_socket(anywhere);
+  const std::string range = std::to_string(anywhere) + "-" + std::to_string(anywhere + 3);
+  ASSERT_EQ(::setenv("LOCKSTEP_PORTS", range.c_str(), 1), 0);
+  int port = 0;
+  const int next = listening_socket(port);
+  EXPECT_GT(port, anywhere) << "that one is taken";
+  EXPECT_LE(port, anywhere + 3);
+  ASSERT_EQ(::setenv("LOCKSTEP_PORTS", (std::to_string(anywhere) + "-" + std::to_string(anywhere)).c_str(), 1), 0);
+  EXPECT_THAT([] { int none = 0; listening_socket(none); }, ThrowsMessage<MachineError>(HasSubstr("is free on")));
+  for (const char* wrong : {"20000", "0-5", "30-20", "1-70000", "1-2x"}) {
+    ASSERT_EQ(::setenv("LOCKSTEP_PORTS", wrong, 1), 0);
+    EXPECT_THAT([] { int none = 0; listening_socket(none); }, ThrowsMessage<MachineError>(HasSubstr("is no range of ports; write it as 20000-20099"))) << wrong;
+  }
+  ::unsetenv("LOCKSTEP_PORTS");
+  ::close(probe);
+  ::close(next);
 }
 
 TEST(Meeting, GivesAllRanksTheSameStart) {

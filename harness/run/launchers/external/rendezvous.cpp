@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -64,6 +65,20 @@ Arrival from_json(const json& j) {
   a.accepted = j.value("accepted", "");
   a.problem = j.value("problem", "");
   return a;
+}
+
+struct PortRange {
+  int from = 0, to = 0;  ///< 0: of the system's choice
+};
+
+/// By $LOCKSTEP_PORTS. Throws MachineError if it is no range.
+PortRange chosen_ports() {
+  const char* const text = std::getenv("LOCKSTEP_PORTS");
+  if (text == nullptr || *text == '\0') return {};
+  PortRange range;
+  char rest = 0;
+  if (std::sscanf(text, "%d-%d%c", &range.from, &range.to, &rest) == 2 && 0 < range.from && range.from <= range.to && range.to < 65536) return range;
+  throw MachineError(fmt::format("LOCKSTEP_PORTS={} is no range of ports; write it as 20000-20099", text));
 }
 
 int devices_of_machine() {
@@ -287,17 +302,25 @@ std::string difference_of_identity(const Arrival& first, const Arrival& mine) {
 }
 
 int listening_socket(int& port) {
-  const int listening = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in any{};
-  any.sin_family = AF_INET;
-  socklen_t size = sizeof any;
-  auto* const address = reinterpret_cast<sockaddr*>(&any);
-  if (listening < 0 || ::bind(listening, address, size) != 0 || ::listen(listening, SOMAXCONN) != 0 ||
-      ::getsockname(listening, address, &size) != 0) {
-    throw MachineError(std::string("cannot listen for the other ranks: ") + std::strerror(errno));
+  const PortRange range = chosen_ports();
+  for (port = range.from; port <= range.to; ++port) {
+    // One socket for each try: two that bind the same port learn of it only when they listen.
+    const int listening = ::socket(AF_INET, SOCK_STREAM, 0), yes = 1;
+    if (range.from > 0) ::setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    sockaddr_in any{};
+    any.sin_family = AF_INET;
+    any.sin_port = htons(static_cast<uint16_t>(port));
+    socklen_t size = sizeof any;
+    auto* const address = reinterpret_cast<sockaddr*>(&any);
+    if (listening >= 0 && ::bind(listening, address, size) == 0 && ::listen(listening, SOMAXCONN) == 0 && ::getsockname(listening, address, &size) == 0) {
+      port = ntohs(any.sin_port);
+      return listening;
+    }
+    const int error = errno;
+    if (listening >= 0) ::close(listening);
+    if (error != EADDRINUSE) throw MachineError(std::string("cannot listen for the other ranks: ") + std::strerror(error));
   }
-  port = ntohs(any.sin_port);
-  return listening;
+  throw MachineError(fmt::format("cannot listen for the other ranks: no port of LOCKSTEP_PORTS={}-{} is free on {}; give it more ports", range.from, range.to, this_host().host));
 }
 
 int connected_within(const std::string& address, int port, double deadline_s, std::string& problem) {

@@ -73,7 +73,8 @@ std::string unreachable_text(const Met& met, const Arrival& mine, double deadlin
 /// A connection to an IPv4 address and a port; -1, with the reason in `problem`, if there is none in time.
 int connected_within(const std::string& address, int port, double deadline_s, std::string& problem);
 
-/// A socket that listens on all interfaces at a port of the system's choice. Throws MachineError.
+/// A socket that listens on all interfaces, at the first free port of $LOCKSTEP_PORTS ("20000-20099"), else at one of the system's choice.
+/// Throws MachineError.
 int listening_socket(int& port);
 
 }  // namespace lockstep

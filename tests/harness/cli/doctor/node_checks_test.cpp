@@ -32,6 +32,11 @@ NodeFacts well() {
   node.clocks = {{"node7", 0}, {"node8", -0.2}};
   node.driver = "580.65.06";
   node.gpus = 8;
+  node.driver_cuda = node.torch_cuda = "13.0";
+  node.gpu_links = {{"NV18", 28}};
+  node.fabric = {{"mlx5_0/1", "ACTIVE", "400 Gb/sec (4X NDR)", "InfiniBand"}};
+  node.fabric_devices = true;
+  node.settings = {{"NCCL_SOCKET_IFNAME", "eth"}};
   node.plugin = "/opt/lockstep-gpu.so";
   node.ptrace_scope = 0;
   node.perf_paranoid = 2;
@@ -46,7 +51,7 @@ Check check_named(const std::vector<Check>& checks, const std::string& name) {
 
 TEST(NodeChecks, FindNothingOnANodeThatIsWell) {
   const std::vector<Check> checks = node_checks(well());
-  EXPECT_EQ(checks.size(), 10U);
+  EXPECT_EQ(checks.size(), 13U);
   for (const Check& check : checks) EXPECT_EQ(check.state, State::ok) << check.name << ": " << check.text;
 }
 
@@ -117,6 +122,14 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"no_driver", [](NodeFacts& n) { n.driver.clear(), n.gpus = 0; }, "GPUs", State::note, "no NVIDIA driver", "nvidia-smi"},
         Planted{"no_gpu", [](NodeFacts& n) { n.gpus = 0; }, "GPUs", State::note, "0 GPUs", "--gpus all"},
         Planted{"hidden", [](NodeFacts& n) { n.visible_set = true; }, "GPUs", State::note, "CUDA_VISIBLE_DEVICES= hides all GPUs", "unset"},
+        Planted{"old_driver", [](NodeFacts& n) { n.driver_cuda = "12.4"; }, "GPUs", State::failed, "LibTorch was built for CUDA 13.0", "a newer driver"},
+        Planted{"old_driver_unused", [](NodeFacts& n) { n.driver_cuda = "12.4", n.plugin.clear(); }, "GPUs", State::note, "(up to CUDA 12.4)", "a newer driver"},
+        Planted{"port_down", [](NodeFacts& n) { n.fabric.push_back({"mlx5_1/1", "DOWN", "10 Gb/sec (4X SDR)", "InfiniBand"}); }, "InfiniBand", State::note,
+                "mlx5_1/1 is DOWN", "ibstat"},
+        Planted{"no_devices", [](NodeFacts& n) { n.fabric_devices = false; }, "InfiniBand", State::note, "/dev/infiniband is missing", "the devices"},
+        Planted{"fabric_off", [](NodeFacts& n) { n.settings["NCCL_IB_DISABLE"] = "1"; }, "InfiniBand", State::note, "NCCL use sockets", "unset"},
+        Planted{"little_memlock", [](NodeFacts& n) { n.memlock_bytes = 8 << 20; }, "memlock", State::note, "8 MiB a process", "ulimit -l unlimited"},
+        Planted{"no_nccl_interface", [](NodeFacts& n) { n.settings["NCCL_SOCKET_IFNAME"] = "ib0"; }, "settings", State::failed, "ib0 is not an interface", "ip address"},
         Planted{"nobody_traces", [](NodeFacts& n) { n.ptrace_scope = 3, n.root = true; }, "tracing", State::note, "no process may be traced", "reboot"},
         Planted{"parents_trace", [](NodeFacts& n) { n.ptrace_scope = 1; }, "tracing", State::note, "only its parent", "sysctl"},
         Planted{"no_perf", [](NodeFacts& n) { n.perf_paranoid = 3; }, "tracing", State::note, "perf cannot measure", "sysctl"},
@@ -140,15 +153,35 @@ TEST(NodeChecks, TakeAMachineWithoutGpusAndSlurmAsItIs) {
   EXPECT_EQ(check_named(node_checks(node), "clocks").state, State::ok);
 }
 
+TEST(NodeChecks, TakeLittleMemlockAsItIsWithoutInfiniBand) {
+  NodeFacts node = well();
+  node.memlock_bytes = 8 << 20;
+  node.fabric.clear();
+  EXPECT_EQ(check_named(node_checks(node), "memlock").state, State::ok);
+  EXPECT_EQ(check_named(node_checks(node), "InfiniBand").state, State::ok);
+  node.settings["NCCL_SOCKET_IFNAME"] = "^docker,lo";
+  EXPECT_EQ(check_named(node_checks(node), "settings").state, State::ok) << "all but these";
+}
+
+TEST(NodeFactsSeen, CountPairsOfGpusByTheirLink) {
+  const std::string matrix =
+      "\x1b[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\x1b[0m\n"
+      "GPU0\t X \tNV18\tSYS\tPIX\t0-31\nGPU1\tNV18\t X \tSYS\tSYS\t0-31\nGPU2\tSYS\tSYS\t X \tSYS\t32-63\nNIC0\tPIX\tSYS\tSYS\t X\n\nLegend:\n  X = Self\n";
+  EXPECT_EQ(gpu_links_in(matrix), (std::map<std::string, int>{{"NV18", 1}, {"SYS", 2}}));
+  EXPECT_TRUE(gpu_links_in("").empty());
+  EXPECT_EQ(cuda_version_in("| NVIDIA-SMI 580.65.06   Driver Version: 580.65.06   CUDA Version: 13.0     |"), "13.0");
+  EXPECT_EQ(cuda_version_in("CUDA Version: N/A"), "");
+}
+
 TEST(NodeFactsSeen, HoldOfAFolderThatCanBeWritten) {
   const support::TempFolder folder;
-  const NodeFacts node = see_node(folder.path(), "/nowhere/lockstep-rank");
+  const NodeFacts node = see_node(folder.path(), "/nowhere/lockstep-rank", false);
   EXPECT_EQ(node.shared.problem, "");
   EXPECT_TRUE(node.shared.lock_holds);
   EXPECT_FALSE(node.interfaces.empty());
   EXPECT_EQ(node.port_problem, "");
   EXPECT_EQ(node.plugin, "");
-  EXPECT_NE(see_node(folder.path() + "/missing", "").shared.problem, "");
+  EXPECT_NE(see_node(folder.path() + "/missing", "", false).shared.problem, "");
 }
 
 }  // namespace

@@ -52,9 +52,43 @@ TEST(Session, ComesBackAsItWasWritten) {
 
 TEST(Session, IsRefusedWhereThereIsNone) {
   const TemporaryFolder folder;
-  EXPECT_THAT(problem_of(folder.path()), HasSubstr("`lockstep run --detach` and `--launcher slurm` write it"));
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("nothing has run or been judged there"));
+  EXPECT_THAT(problem_of(folder / "none"), HasSubstr("is not a folder"));
   std::ofstream(session_file(folder.path())) << "[1, 2]\n";
   EXPECT_THAT(problem_of(folder.path()), HasSubstr("is not a session file"));
+}
+
+TEST(Session, OfRunsThatNobodyNotedIsWhatTheirResultsSay) {
+  const TemporaryFolder folder;
+  std::ofstream(folder / "results.json") << R"({"rerun": "lockstep run a.yaml", "summary": {"exit_code": 1}})";
+  EXPECT_EQ(session_text(folder.path()), "ended: by results.json; 0 runs have finished; exit status 1\n  lockstep run a.yaml\n");
+  EXPECT_EQ(wait_for(folder.path(), never), 1);
+  std::ofstream(folder / "results.json") << R"({"summary": {}})";
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("names no exit status"));
+}
+
+TEST(Session, OfTheForegroundIsNotedWhileItRunsAndWhenItEnds) {
+  const TemporaryFolder folder;
+  const Session session{"lockstep run a.yaml", "", 0, "", {}, 3, {}};
+  EXPECT_EQ(in_foreground(folder.path(), session, [&] {
+    EXPECT_THAT(session_text(folder.path()), HasSubstr("in the foreground; 0 of 3 runs have finished"));
+    return 5;
+  }), 5);
+  EXPECT_EQ(wait_for(folder.path(), never), 5);
+  EXPECT_EQ(in_foreground(folder.path(), session, [&] {
+    EXPECT_FALSE(read_session(folder.path()).exit_code) << "of the earlier run";
+    return 0;
+  }), 0);
+}
+
+TEST(Session, OfADetachedProcessStaysItsOwn) {
+  const TemporaryFolder folder;
+  const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [&] {
+    return in_foreground(folder.path(), {"another", "", 0, "", {}, 7, {}}, [] { return 5; });
+  });
+  EXPECT_EQ(wait_for(folder.path(), never), 5);
+  reap(session);
+  EXPECT_EQ(read_session(folder.path()).command, "lockstep run a.yaml");
 }
 
 TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {

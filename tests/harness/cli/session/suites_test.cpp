@@ -81,5 +81,13 @@ TEST(TrialsLine, IsOneLineATenthWhereNobodyWatches) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 10);
 }
 
+TEST(TrialsLine, NamesATrialThatTakesLong) {
+  std::ostringstream out, err;
+  const Console console{out, err};
+  TrialsLine line(console);
+  for (int second = 1; second <= 40; ++second) line.on_progress({0, 3, 0, static_cast<double>(second), 0, "cases:gloo:V64:0", static_cast<double>(second)});
+  EXPECT_EQ(err.str(), "0/3 trials · cases:gloo:V64:0 for 15 s\n0/3 trials · cases:gloo:V64:0 for 30 s\n");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -239,9 +239,45 @@ TEST(RunTrials, SaysHowFarItIs) {
     EXPECT_EQ(progress.all, 40U);
   };
   run(suite, 3, "", options);
-  EXPECT_EQ(done.size(), 40U);
+  EXPECT_GE(done.size(), 40U) << "after each trial, and now and then";
   EXPECT_EQ(done.back(), 40U);
   EXPECT_EQ(faults, 6);
+}
+
+/// One trial that ends when it has been told of.
+class Long : public Suite {
+ public:
+  std::vector<std::string> plan() const override { return {}; }
+  std::vector<Trial> trials(const SuiteRun&) override {
+    return {{"long", "none", "here", 1, [this](Slot&) {
+               told.wait(false);
+               return std::vector<CaseResult>{{"whole", CaseVerdict::good, 1, "", {}}};
+             }}};
+  }
+  std::atomic<bool> told = false;
+};
+
+TEST(RunTrials, SaysWhichTrialRunsWhileNoneEnds) {
+  Long suite;
+  volatile int stop = 0;
+  TrialOptions options;
+  options.clock = [] { return 1.0; };
+  options.on_progress = [&](const TrialProgress& progress) {
+    if (progress.done == 1) return;
+    EXPECT_EQ(progress.longest, "long");
+    suite.told = true;
+    suite.told.notify_all();
+  };
+  const TrialsDone done = run_trials(suite, {"", 1, &stop, [](const std::string&) {}}, options);
+  EXPECT_EQ(done.done, 1U);
+}
+
+TEST(RunTrials, StopWhereTheJournalWasRemoved) {
+  const support::TempFolder folder;
+  TrialJournal journal(folder.path() + "/trials.jsonl", "key");
+  journal.append({"t0"});
+  std::filesystem::remove(folder.path() + "/trials.jsonl");
+  EXPECT_THROW(journal.append({"t1"}), MachineError);
 }
 
 }  // namespace
