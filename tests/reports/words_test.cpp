@@ -113,6 +113,14 @@ TEST(NoteWords, SayWhatMatters) {
   EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be found to differ"), 0u);
 }
 
+TEST(NoteWords, SayWhichSavesOfCheckpointsFailed) {
+  Results r = outcome_results();
+  r.cells[0].failed_saves = "2 of 8 saves failed, the first: epoch_0_step_8 was not saved; the newest checkpoint is of step 6";
+  EXPECT_EQ(note_words(r.cells[0]), "gradients agree (19 % of tolerance); checkpoints: " + r.cells[0].failed_saves);
+  r.summary.exit_code = 0;
+  EXPECT_NE(status_of(r).detail.find("; but saves of checkpoints failed."), std::string::npos) << status_of(r).detail;
+}
+
 TEST(Status, SaysThatNothingWasExpectedWhereNoExpectationIsStated) {
   Results r = outcome_results();
   r.cells.resize(2);

@@ -20,6 +20,7 @@
 #include <string>
 
 #include "harness/base/sealed_json.h"
+#include "harness/jobs/parent.h"
 #include "harness/jobs/rank_program.h"
 #include "harness/run/heartbeat.h"
 #include "harness/run/run_folder.h"
@@ -146,6 +147,7 @@ int behave(const FakeRun& run, int rank, bool has_own_process, HeartbeatFile& he
 }
 
 int fake_rank_main(const RankTask& task) {
+  release_stop_signals();
   append(task.run_dir + "/pids", std::to_string(::getpid()) + "\n");
   const FakeRun run = read_run(task.run_dir);
   append(task.run_dir + "/../order", task.run_dir.substr(task.run_dir.rfind('/') + 1) + "\n");

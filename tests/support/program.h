@@ -69,6 +69,7 @@ class Program {
     return true;
   }
   void send(int signal) { ::kill(pid_, signal); }
+  pid_t process() const { return pid_; }
   ProgramEnd end() {
     while (read_some()) {
     }

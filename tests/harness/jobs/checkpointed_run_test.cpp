@@ -190,6 +190,62 @@ TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
   EXPECT_EQ(best.pointer.step, curve.steps[static_cast<std::size_t>(highest)]);
 }
 
+TEST(CheckpointedRun, ComparesEvaluationsWithTheBestThatWasSaved) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config();
+  config.checkpoint.every = 4;
+  config.checkpoint.keep = 2;
+  config.eval_every = 1;
+  config.steps = 12;
+  const std::string dir = attempt(folder.path() + "/run", config).dir;
+  const Series curve = result_of(dir).curves.at("accuracy_24");
+  int64_t best = 4;
+  for (const int64_t step : {8, 12}) {
+    if (curve.values[static_cast<std::size_t>(step - 1)] > curve.values[static_cast<std::size_t>(best - 1)]) best = step;
+  }
+  EXPECT_EQ(checkpoint::read_pointer(checkpoint::posix_storage(), dir + "/checkpoints", checkpoint::kBest).pointer.step, best);
+}
+
+TEST(CheckpointedRun, TellsWhichSavesFailedAndFailsWhereTheyAreRequired) {
+  const support::TempFolder folder;
+  for (const bool required : {false, true}) {
+    RunConfig config = saving_config();
+    config.checkpoint.required = required;
+    const std::string dir = folder.path() + (required ? "/required" : "/run");
+    // Whatever epoch step 6 is in: what stands under its name is none of ours to move.
+    for (int epoch = 0; epoch < 10; ++epoch) {
+      const std::string taken = dir + "/checkpoints/epoch_" + std::to_string(epoch) + "_step_6";
+      std::filesystem::create_directories(taken);
+      write_file_atomically(taken + "/notes.txt", "mine");
+    }
+    attempt(dir, config);
+    const RankResult result = result_of(dir);
+    EXPECT_EQ(result.status, required ? "failed" : "finished") << result.error;
+    EXPECT_THAT(result.checkpoints.saved, ElementsAre(3, 9));
+    EXPECT_THAT(problem_words(result.checkpoints), testing::AllOf(HasSubstr("1 of 3 saves failed"), HasSubstr("it holds notes.txt"),
+                                                                  HasSubstr("the newest checkpoint is of step 9")));
+    EXPECT_THAT(result.checkpoints.remarks, testing::Contains(testing::AllOf(HasSubstr("after step 3 was saved"), HasSubstr("notes.txt"))));
+    if (required) {
+      EXPECT_THAT(result.error, HasSubstr("checkpoint.required: 1 of 3 saves failed"));
+    }
+  }
+}
+
+TEST(CheckpointedRun, FinishesTheLastSaveOfARunThatHasNothingLeftToTrain) {
+  const support::TempFolder folder;
+  const RunConfig config = saving_config();
+  const std::string dir = attempt(folder.path() + "/run", config).dir;
+  ASSERT_EQ(steps_kept(dir).at(0), 9);
+  // As an end between the last commit and the pointers leaves it.
+  const std::string root = dir + "/checkpoints";
+  std::filesystem::remove(root + "/latest");
+  std::filesystem::create_directories(root + "/.saving-epoch_0_step_9-1-0123456789abcdef");
+  attempt(dir, config);
+  EXPECT_EQ(result_of(dir).checkpoints.resumed_at, 9);
+  EXPECT_EQ(checkpoint::read_pointer(checkpoint::posix_storage(), root, checkpoint::kLatest).pointer.step, 9);
+  EXPECT_FALSE(std::filesystem::exists(root + "/.saving-epoch_0_step_9-1-0123456789abcdef"));
+}
+
 TEST(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
   const support::TempFolder folder;
   const RunConfig config = saving_config();

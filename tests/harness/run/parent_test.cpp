@@ -39,6 +39,7 @@ class ServedRanks {
   ~ServedRanks() {
     if (pid_ > 0) leave();
   }
+  pid_t process() const { return pid_; }
   LauncherEvent next() {
     for (;;) {
       if (const auto line = socket_->line()) return event_from_line(*line);
@@ -123,6 +124,7 @@ TEST(RankParent, MakesReadyWhatItsRanksShareBeforeItForksThem) {
 TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
   const TemporaryFolder folder;
   ServedRanks ranks([](const RankTask&) -> int {
+    release_stop_signals();
     for (;;) ::pause();
   });
   ranks.next();
@@ -141,6 +143,22 @@ TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
   for (const int pid : b.pids) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH);
 }
 
+TEST(RankParent, OutlivesASignalToTheWholeJobAndTellsIt) {
+  const TemporaryFolder folder;
+  ServedRanks ranks([](const RankTask&) -> int {
+    for (;;) ::pause();
+  });
+  ranks.next();
+  ranks.start("a", folder.path(), 1);
+  const LauncherEvent started = ranks.next();
+  for (const int signal : {SIGINT, SIGHUP, SIGTERM}) ::kill(ranks.process(), signal);
+  const LauncherEvent told = ranks.next();
+  EXPECT_EQ(told.kind, LauncherEvent::Kind::told_to_stop);
+  EXPECT_EQ(told.signal, SIGTERM);
+  EXPECT_EQ(::kill(started.pids.front(), 0), 0) << "its rank has not been ended by that";
+  EXPECT_EQ(ranks.leave(), 0);
+}
+
 TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
   const TemporaryFolder folder;
   const int inherited = ::fcntl(STDOUT_FILENO, F_DUPFD, 20);  // above the rank's side channel
@@ -148,7 +166,11 @@ TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
     sigset_t blocked;
     ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
     struct stat ignored {};
-    if (sigismember(&blocked, SIGCHLD) != 0) return 1;
+    if (sigismember(&blocked, SIGCHLD) != 0 || sigismember(&blocked, SIGINT) != 0) return 1;
+    if (sigismember(&blocked, SIGTERM) != 1) return 6;
+    release_stop_signals();
+    ::sigprocmask(SIG_SETMASK, nullptr, &blocked);
+    if (sigismember(&blocked, SIGTERM) != 0) return 7;
     if (::fstat(inherited, &ignored) == 0) return 2;
     if (::signal(SIGTERM, SIG_DFL) != SIG_DFL) return 3;
     if (::signal(SIGHUP, SIG_DFL) != SIG_IGN) return 4;

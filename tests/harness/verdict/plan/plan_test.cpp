@@ -145,6 +145,19 @@ TEST(Plan, EvaluatesWhereAMetricIsAskedForAlone) {
   EXPECT_TRUE(tenth.due(20, 50) && !tenth.due(25, 50));
 }
 
+TEST(Plan, SaysWhereEvaluationsAndSavesDoNotMeet) {
+  const auto text = [](const std::string& more) {
+    const Matrix matrix = parse_matrix(
+        "name: m\ndata: {source: synthetic}\nsteps: 100\nseeds: 0\nquestion: mechanism\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n" + more, "m.yaml", {});
+    return plan_text(make_plan(matrix, "", {}), 2);
+  };
+  EXPECT_THAT(text("checkpoint: {every: 10}\neval_every: 25\n"),
+              testing::HasSubstr("2 of 4 evaluations of a run are at a step that is saved (eval_every 25, checkpoint.every 10): best_model names the best of those alone"));
+  EXPECT_THAT(text("checkpoint: {every: 30}\neval_every: 25\n"), testing::HasSubstr("none of 4 evaluations of a run is at a step that is saved"));
+  EXPECT_THAT(text("checkpoint: {every: 5}\neval_every: 25\n"), testing::Not(testing::HasSubstr("best_model")));
+  EXPECT_THAT(text("eval_every: 25\n"), testing::Not(testing::HasSubstr("best_model")));
+}
+
 TEST(Plan, CertifiesAShortRunWhole) {
   const Plan plan = plan_of(kOutcome, set({"steps=30"}));
   const PlannedRun* prefix = find_run(plan, "8x3", RunRole::certify, 3);

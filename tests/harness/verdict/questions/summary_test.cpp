@@ -56,6 +56,15 @@ TEST(ExactSentences, SayHowFarCellsAgreeAndWhereTheyPart) {
   EXPECT_EQ(said[1], "8x3 local differs from 1x24 in exact arithmetic too (step 0, energies, inputs), so the difference is not rounding.");
 }
 
+TEST(Summary, SaysWhichSavesOfCheckpointsFailed) {
+  Results results;
+  results.cells = {cell(VerdictKind::identical, true), cell(VerdictKind::identical, true)};
+  results.cells[1].failed_saves = "1 of 3 saves failed, epoch_0_step_6 was not saved; the newest checkpoint is of step 9";
+  EXPECT_THAT(summarize_results(results).sentences, testing::Contains(HasSubstr("Checkpoints of cell: 1 of 3 saves failed, ")));
+  results.cells[1].failed_saves.clear();
+  EXPECT_THAT(summarize_results(results).sentences, Not(testing::Contains(HasSubstr("Checkpoints of"))));
+}
+
 TEST(ExitCode, IsZeroIfAllIsAsExpected) {
   EXPECT_EQ(code({cell(VerdictKind::equivalent, true), cell(VerdictKind::divergent, true)}), 0);
   EXPECT_EQ(code({cell(VerdictKind::failed, true, FailureKind::died)}), 0);
