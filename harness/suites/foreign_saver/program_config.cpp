@@ -31,7 +31,8 @@ const std::array kFields{
     PROGRAM(setup, {}, "",
         "command that prepares {out} before the save, for example an older checkpoint; empty: nothing does"),
     PROGRAM(save, {}, "",
-        "command that saves into the folder {out}, under the tracer: for a shell, or a line for `program.server`"),
+        "command that saves into the folder {out}, under the tracer: for a shell, or a line for `program.server`; {config} is the "
+        "folder of the config"),
     PROGRAM(resume, {}, "",
         "command that resumes from {out} and writes its end result to the file or folder {resume}; an error "
         "status means that nothing could be resumed. Required without `program.check`"),
@@ -39,6 +40,8 @@ const std::array kFields{
         "command that replaces the comparison of end results: exit 0 if {out} (and {resume}) is whole; otherwise "
         "its last line says what is wrong"),
     PROGRAM(points, Range{0, 1e9}, "operations", "most operations at which each failure is tried, evenly spread; 0: all"),
+    PROGRAM(power_loss, Range{0, 1e9}, "disks",
+        "most disks, of those that a power loss may leave of the recorded save, from which a resumption is tried; 0: none"),
     PROGRAM(writers, Range{0, 4096}, "processes",
         "processes that must be seen to write, so that a silent rank is noticed; 0: any number"),
     PROGRAM(deadline_s, kSeconds, "s", "a command that takes longer is counted as hung"),

@@ -16,6 +16,7 @@ struct ProgramConfig {
   std::string setup, save, resume, check;
   std::vector<std::string> failures;  ///< names of failure_kinds(); empty: all
   int64_t points = 0;
+  int64_t power_loss = 100;
   int64_t writers = 0;
   double deadline_s = 60, grace_s = 2, patience_s = 0.3;
 };

@@ -210,8 +210,8 @@ void PowerDisk::write(int number, int node, uint64_t offset, std::string bytes) 
   pending_.push_back(std::move(pending));
 }
 
-void PowerDisk::resize(int number, int node, uint64_t bytes) {
-  pending_.push_back({.number = number, .node = node, .write = {.offset = bytes, .resizes = true}});
+void PowerDisk::resize(int number, int node, uint64_t bytes, bool only_grow) {
+  pending_.push_back({.number = number, .node = node, .write = {.offset = bytes, .resizes = true, .only_grows = only_grow}});
 }
 
 void PowerDisk::link(int number, int node, const std::string& to) { change(number, {at(to, node)}); }
@@ -296,7 +296,7 @@ std::string PowerDisk::bytes_of(int node, const Remains& remains) const {
     const Pending& each = pending_[i];
     if (each.node != node || remains[i] == kLost) continue;
     if (each.write.resizes) {
-      bytes.resize(each.write.offset, '\0');
+      if (!each.write.only_grows || bytes.size() < each.write.offset) bytes.resize(each.write.offset, '\0');
       continue;
     }
     const std::string_view whole = each.write.bytes;

@@ -52,7 +52,8 @@ class PowerDisk {
   /// A new node with that name; without a name if `path` is empty.
   int make(int number, const std::string& path, NodeType type, std::string target = "");
   void write(int number, int node, uint64_t offset, std::string bytes);
-  void resize(int number, int node, uint64_t bytes);
+  /// `only_grow`: a longer file stays as it is.
+  void resize(int number, int node, uint64_t bytes, bool only_grow = false);
   void link(int number, int node, const std::string& to);
   void rename(int number, const std::string& from, const std::string& to);
   void exchange(int number, const std::string& one, const std::string& other);
@@ -77,7 +78,7 @@ class PowerDisk {
   struct Write {
     uint64_t offset = 0;  ///< of a resize: the length
     std::string bytes = {};
-    bool resizes = false;
+    bool resizes = false, only_grows = false;
   };
   struct Node {
     NodeType type = NodeType::file;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "harness/base/errors.h"
@@ -52,7 +53,8 @@ TEST(ProgramSuite, IsSilentOnACorrectSaver) {
   const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2"));
   EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
   EXPECT_EQ(result.undecided, 0);
-  EXPECT_EQ(result.trials, 53);
+  EXPECT_EQ(result.trials, 53 + 99) << "failures and disks";
+  EXPECT_THAT(result.facts, Contains(testing::Pair("power lost", "99 of 99 disks")));
   EXPECT_THAT(result.facts, Contains(testing::Pair("killed", "9 of 9 operations")));
 }
 
@@ -142,8 +144,75 @@ TEST(ProgramSuite, RefusesASaverThatFailsByItself) {
   expect_config_error(config_of(kSaver + " well save {out} 2", "  writers: 2\n"), "2 writers expected, 1 seen");
 }
 
-TEST(ProgramSuite, RefusesAnEndResultThatChangesByItself) {
-  expect_config_error(config_of("echo $$ > {out}/state"), "two undisturbed saves were resumed to different end results");
+TEST(ProgramSuite, FindsASaveThatChangesByItself) {
+  const SuiteResult result = run_config(config_of("echo $$ > {out}/state"));
+  EXPECT_EQ(result.trials, 1);
+  EXPECT_THAT(faults_of(result, "none"), testing::ElementsAre("unsteady"));
+}
+
+TEST(ProgramSuite, CountsTheOperationsOfTheTrialsThatRan) {
+  const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2"), "EIO@0:3");
+  EXPECT_THAT(result.facts, Contains(testing::Pair("fails with EIO", "1 of 9 operations")));
+  EXPECT_THAT(result.facts, Contains(testing::Pair("killed", "0 of 9 operations")));
+  EXPECT_THAT(result.facts, Contains(testing::Pair("power lost", "0 of 99 disks")));
+}
+
+TEST(ProgramSuite, FindsNoSpaceAtTheOpeningOfAFileThatStands) {
+  const SuiteResult result = run_config(config_of("echo two > {out}/state || true"), "ENOSPC@0:1");
+  EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work"));
+}
+
+std::set<std::string> lost_by_power(const SuiteResult& result) {
+  std::set<std::string> found;
+  for (const SuiteCount& count : result.table) {
+    if (count.failure.starts_with("power lost") && count.verdict != CaseVerdict::good) found.insert(count.outcome);
+  }
+  return found;
+}
+
+const SuiteFinding& power_finding(const SuiteResult& result) {
+  return *std::ranges::find_if(result.findings, [](const SuiteFinding& each) { return each.failure.starts_with("power lost"); });
+}
+
+TEST(ProgramSuite, FindsARenameBeforeTheDataIsSynced) {
+  const std::string text = config_of(kSaver + " unsynced save {out} 2", "  failures: [kill]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(lost_by_power(result), Contains("silent"));
+  const SuiteFinding& finding = power_finding(result);
+  EXPECT_THAT(finding.sentence, testing::AllOf(HasSubstr("ordered journal"), HasSubstr("nothing orders the two; an fsync of .state.")));
+  expect_replayed(text, result, finding.failure);
+}
+
+TEST(ProgramSuite, FindsAFolderThatIsNeverSynced) {
+  const std::string text = config_of(kSaver + " no_folder_sync save {out} 2", "  failures: [kill]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(lost_by_power(result), testing::ElementsAre("lost work"));
+  const SuiteFinding& finding = power_finding(result);
+  EXPECT_THAT(finding.sentence, HasSubstr("an fsync of the folder . before success is reported would"));
+  expect_replayed(text, result, finding.failure);
+}
+
+TEST(ProgramSuite, FollowsCopiesAndFilesWithoutAName) {
+  const SuiteResult result = run_config(config_of(kSaver + " new_calls save {out} 2", "  failures: [kill]\n"));
+  EXPECT_THAT(lost_by_power(result), testing::IsEmpty()) << result.findings.front().sentence;
+  EXPECT_EQ(result.faults, 0);
+  EXPECT_GT(result.trials, 15);
+}
+
+TEST(ProgramSuite, DoesNotJudgeAPowerLossWhereItDoesNotSeeWhatIsWritten) {
+  const SuiteResult result = run_config(config_of(kSaver + " mapped save {out} 2", "  failures: [kill]\n"));
+  EXPECT_THAT(lost_by_power(result), testing::ElementsAre("not judged"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("mapped shared for writing"));
+  const SuiteResult elsewhere = run_config(config_of("echo two > {out}/../new && mv {out}/../new {out}/state", "  failures: [kill]\n"));
+  EXPECT_THAT(lost_by_power(elsewhere), testing::ElementsAre("not judged"));
+}
+
+TEST(ProgramSuite, RunsTheSaveAgainWhereItWritesItsFoldersPath) {
+  // The pointer holds an absolute path: a disk that is put into another slot's folder would point to the wrong one.
+  const std::string save = kSaver + " well save {out} 2 && echo {out}/state > {out}/at.new && sync {out}/at.new && mv {out}/at.new {out}/at && sync {out}";
+  const std::string text = "name: tried\nlaboratory: program\nprogram:\n  setup: '" + kSaver + " well save {out} 1 && echo {out}/state > {out}/at'\n" +
+                           "  save: '" + save + "'\n  resume: 'cp $(cat {out}/at) {resume}'\n  failures: [kill]\n";
+  EXPECT_EQ(run_config(text).faults, 0);
 }
 
 TEST(ProgramSuite, TakesTheUsersCheck) {
