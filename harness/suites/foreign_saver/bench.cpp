@@ -54,10 +54,10 @@ TraceOptions Bench::options() const {
 
 TracedRun Bench::command(const std::string& text, const TraceOptions& options) {
   const bool by_server = !config_.server.empty();
-  const std::string filled = filled_in(text, out_, resumed_ + "/result", !by_server);
+  const std::string filled = filled_in(text, {out_, resumed_ + "/result", config_.folder}, !by_server);
   if (!by_server) return tracer_.run(filled, options);
   if (!tracer_.has_server()) {
-    const std::string problem = tracer_.start_server(config_.server, kServerStart_s);
+    const std::string problem = tracer_.start_server(filled_in(config_.server, {out_, resumed_ + "/result", config_.folder}, true), kServerStart_s);
     if (!problem.empty()) throw ConfigError("program.server: " + problem + ": " + last_line(printed()));
   }
   return tracer_.run_line(filled, options);

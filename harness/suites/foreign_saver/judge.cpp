@@ -132,12 +132,12 @@ CaseResult judge_state(const Expected& expected, const Observed& observed, const
     if (expected.had_before)
       return fault("torn", failure, fmt::format("A checkpoint that could be resumed stood there before; now {}", said));
     if (!observed.may_lose) return fault("lost work", failure, fmt::format("Although {}, {}", save_words(observed), said));
-    return good("refused");
+    return good(kRefused);
   }
   const EndResult& result = *observed.result;
   if (std::ranges::find(expected.after, result) != expected.after.end()) return good("whole, new");
   const bool is_before = expected.before && result == *expected.before;
-  if (is_before && observed.may_lose) return good("whole, old");
+  if (is_before && observed.may_lose) return good(kWholeOld);
   if (is_before)
     return fault("lost work", failure, fmt::format("Although {}, the resumption begins at what stood there before",
                                                    save_words(observed)));

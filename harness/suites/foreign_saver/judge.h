@@ -39,6 +39,10 @@ struct Observed {
   std::string said;                 ///< its last line
 };
 
+/// Outcomes of a killed save after which the same save must work.
+inline constexpr const char* kWholeOld = "whole, old";
+inline constexpr const char* kRefused = "refused";
+
 /// The first part in which a result is not the expected one.
 std::string difference(const EndResult& expected, const EndResult& found);
 

@@ -289,18 +289,19 @@ std::string PowerLoss::words(const LeftDisk& disk) const {
     }
     return kept;
   };
+  // The last one that is gone, or one before it that stands behind something that was kept: after a success none may be gone.
   const Operation* gone = &operations[static_cast<std::size_t>(lost.rbegin()->first) - 1];
-  const Operation* kept = nullptr;
-  for (auto each = lost.rbegin(); each != lost.rend() && kept == nullptr; ++each) {
+  const Operation* kept = kept_after(*gone);
+  for (auto each = lost.rbegin(); each != lost.rend() && kept == nullptr && !disk.told; ++each) {
     kept = kept_after(operations[static_cast<std::size_t>(each->first) - 1]);
     if (kept != nullptr) gone = &operations[static_cast<std::size_t>(each->first) - 1];
   }
-    const std::string torn = lost.at(static_cast<int>(gone->number)).starts_with("torn") ? "was torn" : "was lost";
+    const std::string torn = lost.at(static_cast<int>(gone->number)).starts_with("torn") ? "torn" : "lost";
   const std::string name = gone->to.empty() ? gone->path : gone->to;
   const std::size_t slash = name.rfind('/');
   const std::string sync = is_name(*gone) ? fmt::format("an fsync of the folder {}", slash == std::string::npos ? "." : name.substr(0, slash))
                                           : "an fsync of " + gone->path;
-  text += fmt::format(": {} {}", with_number(*gone), torn);
+  text += fmt::format(": {}{} {}", with_number(*gone), lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was", torn);
   if (kept != nullptr)
     return text + fmt::format(", and {}, which came later, was kept: nothing orders the two; {} between them would", with_number(*kept), sync);
   if (disk.told) return text + fmt::format(": nothing made it durable; {} before success is reported would", sync);

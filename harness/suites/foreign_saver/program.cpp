@@ -58,6 +58,7 @@ class Player {
     observed.undisturbed = planned.kind == nullptr && reference_.writers.size() == 1;
     if (!saved.hung) bench_.resume(observed);
     CaseResult result = judged(observed, planned.words);
+    if (saves_again(injected) && (result.outcome == kWholeOld || result.outcome == kRefused)) result = saved_again(std::move(result), planned);
     if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(saved, planned, reference_.writers);
     return {std::move(result)};
   }
@@ -81,10 +82,28 @@ class Player {
   static CaseResult not_reached(const PlannedFailure& planned, const TracedRun& saved) {
     CaseResult result{"not reached", CaseVerdict::undecided, 1, "", {}};
     result.sentence =
-        fmt::format("{}: the run came to {} in all, and that operation was not among them; its order differs from run to "
+        fmt::format("{}: the run came to {} in all, and that operation was not among them, or there was nothing to make fail; its order differs from run to "
                     "run",
                     planned.words, counted(static_cast<int64_t>(saved.operations.size()), "operation"));
     return result;
+  }
+
+  /// After a job that died as a whole, it is started again.
+  bool saves_again(InjectedFault injected) const {
+    return injected == (reference_.writers.size() > 1 ? InjectedFault::kill_all : InjectedFault::kill);
+  }
+
+  /// The same save once more, beside what the killed one left; `good`: what came of the killed one.
+  CaseResult saved_again(CaseResult good, const PlannedFailure& planned) {
+    Observed observed;
+    const TracedRun saved = bench_.save({});
+    observed.save_hung = saved.hung;
+    observed.save_status = saved.exit_status;
+    observed.may_lose = saved.exit_status != 0;
+    observed.must_succeed = true;
+    if (!saved.hung) bench_.resume(observed);
+    CaseResult again = judged(observed, planned.words + ". Then the same save ran again, and nothing failed");
+    return again.verdict == CaseVerdict::good ? std::move(good) : std::move(again);
   }
 
   CaseResult judged(const Observed& observed, const std::string& failure) const {

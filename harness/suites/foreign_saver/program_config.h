@@ -11,6 +11,7 @@
 namespace lockstep::program {
 
 struct ProgramConfig {
+  std::string folder;   ///< of the config: {config}
   std::string subject;  ///< empty: the save command
   std::string server;
   std::string setup, save, resume, check;
@@ -26,7 +27,11 @@ ProgramConfig read_program_config(const SuiteSource& source, Problems& problems)
 
 nlohmann::ordered_json program_schema();
 
-/// The command with {out} and {resume} replaced by paths, quoted for a shell; as they are for a server's line.
-std::string filled_in(const std::string& command, const std::string& out, const std::string& resume, bool for_shell);
+/// What stands for the placeholders of a command.
+struct Filling {
+  std::string out, resume, config;
+};
+/// The command with {out}, {resume} and {config} replaced by paths, quoted for a shell; as they are for a server's line.
+std::string filled_in(const std::string& command, const Filling& filling, bool for_shell);
 
 }  // namespace lockstep::program

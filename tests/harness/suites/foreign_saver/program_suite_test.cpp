@@ -21,7 +21,8 @@ using testing::Not;
 
 std::string config_of(const std::string& save, const std::string& more = "") {
   return "name: tried\nlaboratory: program\nprogram:\n  setup: " + kSaver + " well save {out} 1\n  save: '" + save +
-         "'\n  resume: " + kSaver + " well resume {out} {resume}\n  deadline_s: 20\n" + more;
+         "'\n  resume: " + kSaver + " well resume {out} {resume}\n  deadline_s: 20\n" + more +
+         (more.find("power_loss") == std::string::npos ? "  power_loss: 20\n" : "");
 }
 
 SuiteResult run_config(const std::string& text, const std::string& only = "") {
@@ -50,7 +51,7 @@ void expect_replayed(const std::string& text, const SuiteResult& result, const s
 }
 
 TEST(ProgramSuite, IsSilentOnACorrectSaver) {
-  const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2"));
+  const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2", "  power_loss: 100\n"));
   EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
   EXPECT_EQ(result.undecided, 0);
   EXPECT_EQ(result.trials, 53 + 99) << "failures and disks";
@@ -160,6 +161,15 @@ TEST(ProgramSuite, CountsTheOperationsOfTheTrialsThatRan) {
 TEST(ProgramSuite, FindsNoSpaceAtTheOpeningOfAFileThatStands) {
   const SuiteResult result = run_config(config_of("echo two > {out}/state || true"), "ENOSPC@0:1");
   EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work"));
+}
+
+TEST(ProgramSuite, FindsWhatAKilledSaveLeavesInTheWayOfTheNext) {
+  const std::string save = "mkdir {out}/saving && echo two > {out}/saving/state && mv {out}/saving/state {out}/state && rmdir {out}/saving";
+  const std::string text = config_of(save, "  failures: [kill_all]\n  power_loss: 0\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "all killed"), testing::ElementsAre("save failed"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("Then the same save ran again"));
+  expect_replayed(text, result, "all killed");
 }
 
 std::set<std::string> lost_by_power(const SuiteResult& result) {
