@@ -92,7 +92,7 @@ std::span<const OutcomePage> outcome_pages() {
       {"one of them not found", "resume", "Of two parts of the state that were left out, one was not named.", "The suite's detector missed it: report it."},
       {"same bits; same bits, each sample once; state equal, each sample once; end equal; old, end equal; new, end equal; begun anew, end equal; "
        "bit-equal; as documented; nothing to lose yet; made no difference; makes no difference on the same ranks; killed, progress kept; "
-       "at the end the bits of the undisturbed run; gone on, at most one interval lost; saved in the grace, resumed bit for bit; "
+       "at the end the bits of the undisturbed run; gone on, at most one interval lost; 10 further steps bit-equal; saved in the grace, resumed bit for bit; "
        "saved within the grace, end equal; found and named; named, in the first step where it acts; named, each; one named, the other made no "
        "difference; found: ",
        "resume, trainer", "As it must be: the resumed run agrees with the undisturbed one, or what was left out was named.", ""},
@@ -112,9 +112,20 @@ std::span<const OutcomePage> outcome_pages() {
        "A mistake was planted to see it found, and it was not, or under another name. The suite itself is wrong here, not what it tries.", "Do not trust this suite's silence; report it."},
       {"planted, found: ; planted, found and named; planted, harmless here; named at its first step; named at its first step, as one of several that fit; changed no bit",
        "all suites with planted mistakes", "A planted mistake was found as it must be, or does no harm in this search.", ""},
-      {"all left with the same error, nothing changed; as it must be; every element right", "rewards, sampling, collectives", "As it must be.", ""},
+      {"all left with the same error, nothing changed; as it must be; every element right; every bit the same; a step refused by all, the others taken; refused by all: ", "rewards, sampling, collectives", "As it must be.", ""},
       {"wrong elements; did not end; refused by the backend", "collectives", "A collective gave wrong elements, did not end, or the backend does not offer it.", "The finding names collective, type, size and the first wrong element."},
       {"another rank; another GPU; a GPU twice; mistaken for a rank", "launchers", "Variables that a launcher sets were resolved to another rank or GPU.", "Compare the variables in the sentence with those of your launcher."},
+      {"unequal_lengths; same_shard; padded_twice; samples_lost; shards_overlap; order_repeats; other_order; padding_counted; no_order", "sampling",
+       "The rows that ranks read are not those of PyTorch's DistributedSampler: too few or too many, read twice, by nobody, by every rank, or in another\n"
+       "order (order_repeats: set_epoch was not called; padding_counted: an evaluation counts repeated rows as new ones).",
+       "The sentence names ranks, epoch and rows; docs/sampling.md has a line for each of these names."},
+      {"empty_rank; task_twice; dead_rank_lost; task_lost; unbalanced; balance_unknown; call_failed; group_broken", "sampling",
+       "Tasks were given to no rank, to two, or not evenly; a rank that ended kept its work; or the call itself failed.", "The sentence names task and ranks; docs/sampling.md describes the rules."},
+      {"equal_environment_seeds; chunk_index_seeds; repeated_seeds; state_twice; epoch_order_repeats; state_left_out; lost_update; reset_half_seen", "sampling",
+       "Initial states or their seeds come twice, not at all, or in the order of the epoch before; or processes at one counter got numbers that no order\nof whole calls gives.",
+       "Draw states for all ranks together, change the counter's file under its lock, and derive seeds by a hash."},
+      {"step_differs; epoch_differs; learning_rate_differs; loss_scale_differs; merge_due_differs; random_offset_differs; parameters_differs; synchronises_differs; stop_differs", "sampling",
+       "Ranks went into a step with different control values.", "Compute the value on one rank and broadcast it, or from what all ranks have reduced."},
       {"balance unknown", "sampling", "The tasks' weights do not say how evenly ranks are loaded.", "Give weights, or read the finding as not decided."},
       {"collision", "sampling", "Two streams of random numbers begin alike.", "Derive seeds by a hash of all of their coordinates, not by adding them."},
   });

@@ -5,12 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 #include "harness/base/errors.h"
+#include "harness/base/read_file.h"
 #include "harness/suites/foreign_saver/program.h"
+#include "harness/suites/foreign_saver/program_config.h"
 #include "tests/harness/suites/foreign_saver/support.h"
 #include "tests/support/suite_run.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep::program {
 namespace {
@@ -223,6 +227,28 @@ TEST(ProgramSuite, RunsTheSaveAgainWhereItWritesItsFoldersPath) {
   const std::string text = "name: tried\nlaboratory: program\nprogram:\n  setup: '" + kSaver + " well save {out} 1 && echo {out}/state > {out}/at'\n" +
                            "  save: '" + save + "'\n  resume: 'cp $(cat {out}/at) {resume}'\n  failures: [kill]\n";
   EXPECT_EQ(run_config(text).faults, 0);
+}
+
+TEST(ProgramSuite, TriesASaverOfPyTorchByTheServerOfThePackage) {
+  const std::string python = LOCKSTEP_PYTHON;
+  if (python.empty()) GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
+  const std::string folder = LOCKSTEP_SOURCE_DIR "/configs/savers";
+  const auto tried = [&](const std::string& saver) {
+    return run_config("name: tried\nsuite: program\nprogram:\n  server: '" + python + " -B " + folder + "/serve.py " + saver +
+                      "'\n  setup: setup {out}\n  save: save {out}\n  resume: resume {out} {resume}\n  failures: [kill]\n  power_loss: 12\n");
+  };
+  EXPECT_EQ(tried(folder + "/torch_save.py").faults, 0);
+  const support::TempFolder own;
+  const std::string in_place = own.path() + "/in_place.py";
+  std::string text = read_file(folder + "/torch_save.py").text;
+  const std::size_t at = text.find("    temporary ="), end = text.find("def load(");
+  std::ofstream(in_place) << text.replace(at, end - at, "    torch.save(state, path)\n\n\n");
+  EXPECT_THAT(faults_of(tried(in_place), "killed"), testing::ElementsAre("torn"));
+}
+
+TEST(FilledIn, KnowsTheFolderOfTheConfig) {
+  EXPECT_EQ(filled_in("a {config}/b {out} {resume}", {"o", "r", "the folder"}, true), "a 'the folder'/b o r");
+  EXPECT_EQ(filled_in("a {config}/b", {"o", "r", "the folder"}, false), "a the folder/b");
 }
 
 TEST(ProgramSuite, TakesTheUsersCheck) {
