@@ -15,6 +15,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/nearest.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/lib/rewards/failure.h"
@@ -118,6 +119,10 @@ std::string explain_list() {
   }
   text += "\nrewards and advantages (configs/rewards.yaml)\n";
   for (const rewards::Cause& cause : rewards::causes()) text += fmt::format("  {:<{}}  {}\n", cause.code, width, cause.help);
+  text += "\nverdicts of cells, and outcomes of suites\n";
+  for (const OutcomePage& page : outcome_pages()) {
+    if (page.suites.empty() || !page.next.empty()) text += fmt::format("  {}\n", page.names);
+  }
   text += "\nhow lockstep judges\n";
   for (const ExplainTopic& topic : kTopics) text += fmt::format("  {:<{}}  {}\n", topic.name, width, topic.what);
   return text;
@@ -178,6 +183,10 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     return kExitAsExpected;
   }
   if (page) return kExitAsExpected;
+  if (const OutcomePage* outcome = find_outcome_page(options.code)) {
+    console.out << outcome_text(*outcome);
+    return kExitAsExpected;
+  }
   std::vector<std::string_view> known;
   for (const rewards::Cause& cause : rewards::causes()) known.push_back(cause.code);
   for (const ExplainTopic& topic : kTopics) known.push_back(topic.name);
@@ -185,7 +194,7 @@ int explain_command(const ExplainOptions& options, const Console& console) {
   // A hundred names in an error help nobody: only the nearest is said.
   const std::string_view near = nearest(options.code, known);
   ConfigProblem problem;
-  problem.message = fmt::format("explain: there is no cause or topic '{}'; lockstep explain lists all", options.code);
+  problem.message = fmt::format("explain: there is no cause, topic, verdict or outcome '{}'; lockstep explain lists all", options.code);
   problem.suggestion = std::string(near);
   throw ConfigError(std::vector{problem});
 }

@@ -45,4 +45,4 @@ def train(out, last, must_resume=False):
         step.value += 1
         if not must_resume:
             accelerator.save_state()
-    return began, [("weights", serve.weights_hash(accelerator.unwrap_model(model).state_dict()))]
+    return began, [("weights", serve.tensors_hash(accelerator.unwrap_model(model).state_dict()))]

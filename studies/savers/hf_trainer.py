@@ -59,4 +59,4 @@ def train(out, last, must_resume=False):
     )
     model = Model()
     Trainer(model=model, args=arguments, train_dataset=Rows(), callbacks=[began]).train(resume_from_checkpoint=checkpoint)
-    return began.step, [("weights", serve.weights_hash(model.state_dict()))]
+    return began.step, [("weights", serve.tensors_hash(model.state_dict()))]

@@ -54,4 +54,4 @@ def train(out, last, must_resume=False):
         default_root_dir=out,
     )
     trainer.fit(module, torch.utils.data.DataLoader(rows(), batch_size=ROWS), ckpt_path="last")
-    return module.began, [("weights", serve.weights_hash(module.state_dict()))]
+    return module.began, [("weights", serve.tensors_hash(module.state_dict()))]

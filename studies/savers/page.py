@@ -14,11 +14,12 @@ ROWS = [
     ("fails with EIO", "EIO"),
     ("short write", "short write"),
     ("held until another has run", "schedules"),
+    ("power lost", "power lost"),
 ]
 
 
 def cell(entry, failure):
-    rows = [row for row in entry["table"] if row["failure"] == failure]
+    rows = [row for row in entry["table"] if row["failure"].split(",")[0] == failure]
     tried = sum(row["cases"] for row in rows)
     if tried == 0:
         return "–"
@@ -30,7 +31,7 @@ def cell(entry, failure):
     text = f"{sum(faults.values())} of {tried}"
     if faults:
         text = f"**{text}**: " + ", ".join(f"{count} {outcome}" for outcome, count in sorted(faults.items()))
-    return text + (f"; {undecided} not reached" if undecided else "")
+    return text + (f"; {undecided} undecided" if undecided else "")
 
 
 def table(results):

@@ -17,17 +17,25 @@ from rows import rows  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULTS = os.path.join(HERE, "results.json")
+# The server, and the two savers of the package.
+SHIPPED = os.path.join(os.path.dirname(os.path.dirname(HERE)), "configs", "savers")
+SERVE = os.path.join(SHIPPED, "serve.py")
 
 # name, what it is, packages, operations tried by each failure (0: all)
 SAVERS = [
-    ("torch_save_renamed", "torch.save, own name, fsync, rename", ["torch"], 0),
+    ("torch_save", "torch.save, own name, fsync, rename", ["torch"], 0),
     ("torch_save_two", "torch.save to one name by two processes", ["torch"], 0),
-    ("dcp_two", "torch.distributed.checkpoint, two Gloo ranks, a folder a step", ["torch"], 0),
+    ("distributed_checkpoint", "torch.distributed.checkpoint, two Gloo ranks, a folder a step", ["torch"], 0),
     ("hf_trainer", "Hugging Face Trainer, save_total_limit=1", ["transformers", "torch"], 0),
     ("lightning_trainer", "Lightning, ModelCheckpoint(save_last=True)", ["lightning", "torch"], 0),
     ("accelerate_state", "Accelerate, save_state, total_limit=1", ["accelerate", "torch"], 0),
 ]
 FAILURES = ["kill", "disk_full", "EIO", "short_write", "hold"]
+
+
+def path_of(name):
+    own = os.path.join(HERE, f"{name}.py")
+    return own if os.path.exists(own) else os.path.join(SHIPPED, f"{name}.py")
 
 
 def config_text(name, title, points, python):
@@ -36,7 +44,7 @@ name: {name}
 suite: program
 program:
   subject: "{title}"
-  server: "{python} {HERE}/serve.py {name}"
+  server: "{python} {SERVE} {path_of(name)}"
   setup: setup {{out}}
   save: save {{out}}
   resume: resume {{out}} {{resume}}
@@ -87,10 +95,9 @@ def try_chaos(scratch, saver, points):
     chaos = os.path.join(os.path.dirname(sys.executable), "ckpt-chaos")
     if not os.path.exists(chaos):
         return {"problem": "ckpt-chaos is not installed"}
-    serve = os.path.join(HERE, "serve.py")
     command = [chaos, "run", "--work", os.path.join(scratch, f"chaos-{name}"), "--max-points", str(points), "--modes", "before"]
     command += ["--result-file", "{out}/final.txt", "--step-regex", r"resumed from step (\d+)", "--timeout", "120"]
-    command += ["--", sys.executable, serve, name, "whole", "{out}"]
+    command += ["--", sys.executable, SERVE, path_of(name), "whole", "{out}"]
     began = time.monotonic()
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=900)

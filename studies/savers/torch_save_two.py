@@ -46,7 +46,7 @@ def train(out, last, must_resume=False):
         take_step(model, optimizer, step)
     if not must_resume:
         save_on_all_ranks(out, model, optimizer, last)
-    return began, [("weights", serve.weights_hash(model.state_dict())), ("random", f"{random.min().item()} {random.max().item()} {len(random)}")]
+    return began, [("weights", serve.tensors_hash(model.state_dict())), ("random", f"{random.min().item()} {random.max().item()} {len(random)}")]
 
 
 def save_on_all_ranks(out, model, optimizer, step):

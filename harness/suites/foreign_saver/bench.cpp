@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "harness/base/errors.h"
@@ -13,19 +14,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr double kServerStart_s = 180;
-
-void make_empty(const std::string& folder) {
-  std::error_code error;
-  fs::remove_all(folder, error);
-  fs::create_directories(folder, error);
-  if (error) throw MachineError(folder + ": cannot be made empty: " + error.message());
-}
-
-void copy_folder(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::copy(from, to, fs::copy_options::recursive | fs::copy_options::copy_symlinks, error);
-  if (error) throw MachineError(to + ": cannot be copied from " + from + ": " + error.message());
-}
 
 std::string emptied_folder(const SuiteRun& run, int slot) {
   const std::string folder = fmt::format("{}/work/{}", run.out_dir, slot);
@@ -66,10 +54,10 @@ TraceOptions Bench::options() const {
 
 TracedRun Bench::command(const std::string& text, const TraceOptions& options) {
   const bool by_server = !config_.server.empty();
-  const std::string filled = filled_in(text, out_, resumed_ + "/result", !by_server);
+  const std::string filled = filled_in(text, {out_, resumed_ + "/result", config_.folder}, !by_server);
   if (!by_server) return tracer_.run(filled, options);
   if (!tracer_.has_server()) {
-    const std::string problem = tracer_.start_server(config_.server, kServerStart_s);
+    const std::string problem = tracer_.start_server(filled_in(config_.server, {out_, resumed_ + "/result", config_.folder}, true), kServerStart_s);
     if (!problem.empty()) throw ConfigError("program.server: " + problem + ": " + last_line(printed()));
   }
   return tracer_.run_line(filled, options);
@@ -83,12 +71,25 @@ void Bench::restore() {
   copy_folder(before_, out_);
 }
 
-TracedRun Bench::save(const Intervention& intervention, bool whole) {
+TraceOptions Bench::watching(const Intervention& intervention) const {
   TraceOptions wanted = options();
   wanted.watched = out_;
   wanted.intervention = intervention;
-  wanted.whole = whole;
-  return command(config_.save, wanted);
+  return wanted;
+}
+
+TracedRun Bench::save(const Intervention& intervention) { return command(config_.save, watching(intervention)); }
+
+Recording Bench::record(const Intervention& intervention, bool with_files) {
+  Recording recording;
+  recording.out = out_;
+  if (with_files) recording.before = read_folder(out_);
+  recording.began_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  TraceOptions wanted = watching(intervention);
+  wanted.whole = true;
+  recording.run = command(config_.save, wanted);
+  if (with_files) recording.after = read_folder(out_);
+  return recording;
 }
 
 void Bench::resume(Observed& observed) {

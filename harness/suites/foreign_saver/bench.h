@@ -7,6 +7,7 @@
 
 #include "harness/suites/engine/suite.h"
 #include "harness/suites/foreign_saver/judge.h"
+#include "harness/suites/foreign_saver/power_loss.h"
 #include "harness/suites/foreign_saver/program_config.h"
 #include "harness/suites/foreign_saver/tracer.h"
 
@@ -21,7 +22,9 @@ class Bench {
   const std::string& out() const { return out_; }
   void empty();    ///< the folder that is saved to
   void restore();  ///< what stood there before the save
-  TracedRun save(const Intervention& intervention, bool whole);
+  TracedRun save(const Intervention& intervention);
+  /// After a restore(): with what stands there before it and after it, if `with_files`.
+  Recording record(const Intervention& intervention, bool with_files);
   /// Resumes, or checks, from what stands in out(): fills the later half of `observed`.
   void resume(Observed& observed);
   /// What the last command printed: the last bytes.
@@ -30,6 +33,7 @@ class Bench {
  private:
   TracedRun command(const std::string& text, const TraceOptions& options);
   TraceOptions options() const;
+  TraceOptions watching(const Intervention& intervention) const;
 
   const ProgramConfig& config_;
   const SuiteRun& run_;

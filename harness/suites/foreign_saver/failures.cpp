@@ -16,9 +16,11 @@ using enum OperationKind;
 bool any(const Operation& operation) { return operation.kind != map; }
 /// A rename may need a block for its folder.
 bool may_need_space(const Operation& operation) { return needs_space(operation) || operation.kind == rename; }
-/// Delayed allocation finds out at the sync or the close that there is no space.
+/// Delayed allocation finds out at the sync or the close that there is no space, a file system with copy on write when it opens a file
+/// to write it over.
 bool may_find_no_space(const Operation& operation) {
-  return may_need_space(operation) || operation.kind == sync || operation.kind == close;
+  const bool opens = operation.kind == open && !stands_already(operation);
+  return may_need_space(operation) || opens || operation.kind == sync || operation.kind == close;
 }
 bool touches_the_disk(const Operation& operation) { return operation.kind != map && operation.call != "msync"; }
 bool writes_bytes(const Operation& operation) { return operation.kind == write && operation.bytes > 1; }
@@ -93,10 +95,7 @@ class Planner {
         add(kind, *operation, holds ? writers_[other] : "", other);
       }
     }
-    plan_.facts.emplace_back(
-        std::string(kind.row),
-        fmt::format("{} of {} operations{}", tried.size(), fitting.size(),
-                    tried.size() < fitting.size() ? ", an even sample" : ""));
+    plan_.coverage.push_back({std::string(kind.row), tried.size(), fitting.size()});
   }
 
   /// A process waits for its own children as a rule: to hold it for one of them, or the other way round, tells nothing.

@@ -37,9 +37,16 @@ struct PlannedFailure {
   std::string words;  ///< "writer 1 is killed before its operation 7, rename a to b"
 };
 
+/// At how many of the operations at which it can happen a failure is to be tried.
+struct Coverage {
+  std::string failure;
+  std::size_t planned = 0, fitting = 0;
+  bool operator==(const Coverage&) const = default;
+};
+
 struct FailurePlan {
   std::vector<PlannedFailure> failures;
-  std::vector<std::pair<std::string, std::string>> facts;  ///< failure -> "41 of 212 operations, an even sample"
+  std::vector<Coverage> coverage;
 };
 
 struct PlanLimits {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "harness/base/clean_text.h"
@@ -25,40 +26,38 @@ std::vector<std::pair<std::string, std::string>> lines_of(const std::string& tex
   return lines;
 }
 
-bool has_part(const std::vector<EndResult>& some, std::size_t index, const std::pair<std::string, std::string>& part) {
-  return std::ranges::any_of(some, [&](const EndResult& each) {
-    return index < each.parts.size() && each.parts[index] == part;
-  });
-}
-
-/// Does every part stand in an undisturbed result, but not all of them in the same one?
-bool is_mixed(const Expected& expected, const EndResult& result) {
-  std::vector<EndResult> known = expected.after;
-  if (expected.before) known.push_back(*expected.before);
-  const auto holds_all = [&](const EndResult& each) {
-    for (std::size_t i = 0; i < result.parts.size(); ++i) {
-      if (!has_part({each}, i, result.parts[i])) return false;
+/// Words and numbers, and each other character by itself.
+std::vector<std::string> tokens_of(const EndResult& result) {
+  std::vector<std::string> tokens;
+  for (const auto& [part, value] : result.parts) {
+    tokens.push_back(part);
+    bool in_word = false;
+    for (const char c : value + "\n") {
+      const bool is_word = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+      if (is_word && in_word)
+        tokens.back() += c;
+      else
+        tokens.emplace_back(1, c);
+      in_word = is_word;
     }
-    return true;
-  };
-  for (std::size_t i = 0; i < result.parts.size(); ++i) {
-    if (!has_part(known, i, result.parts[i])) return false;
   }
-  return std::ranges::none_of(known, holds_all);
+  return tokens;
 }
 
-/// The first part in which a result is not the expected one.
-std::string difference(const EndResult& expected, const EndResult& found) {
-  const auto shown = [](const EndResult& result, std::size_t i) {
-    constexpr std::size_t kMost = 60;
-    return i < result.parts.size() ? result.parts[i].first + ": " + in_quotes(result.parts[i].second.substr(0, kMost))
-                                   : std::string("nothing");
+/// Does every word stand in an undisturbed result at that place, but not all of them in the same one?
+bool is_mixed(const Expected& expected, const EndResult& result) {
+  std::vector<std::vector<std::string>> known;
+  for (const EndResult& each : expected.after) known.push_back(tokens_of(each));
+  if (expected.before) known.push_back(tokens_of(*expected.before));
+  const std::vector<std::string> found = tokens_of(result);
+  const auto starts = [&](const std::vector<std::string>& each) {
+    return found.size() <= each.size() && std::equal(found.begin(), found.end(), each.begin());
   };
-  for (std::size_t i = 0; i < std::max(expected.parts.size(), found.parts.size()); ++i) {
-    if (i >= expected.parts.size() || i >= found.parts.size() || expected.parts[i] != found.parts[i])
-      return fmt::format("expected {}, found {}", shown(expected, i), shown(found, i));
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto has = [&](const std::vector<std::string>& each) { return i < each.size() && each[i] == found[i]; };
+    if (std::ranges::none_of(known, has)) return false;
   }
-  return "no difference";
+  return std::ranges::none_of(known, starts);
 }
 
 CaseResult good(const char* outcome) { return {outcome, CaseVerdict::good, 1, "", {}}; }
@@ -74,6 +73,25 @@ std::string save_words(const Observed& observed) {
 }
 
 }  // namespace
+
+std::string difference(const EndResult& expected, const EndResult& found) {
+  const auto shown = [](const EndResult& result, std::size_t i) {
+    constexpr std::size_t kMost = 60;
+    return i < result.parts.size() ? result.parts[i].first + ": " + in_quotes(result.parts[i].second.substr(0, kMost))
+                                   : std::string("nothing");
+  };
+  for (std::size_t i = 0; i < std::max(expected.parts.size(), found.parts.size()); ++i) {
+    if (i >= expected.parts.size() || i >= found.parts.size() || expected.parts[i] != found.parts[i])
+      return fmt::format("expected {}, found {}", shown(expected, i), shown(found, i));
+  }
+  return "no difference";
+}
+
+CaseResult unsteady(const std::string& differs) {
+  return fault("unsteady", "Nothing fails, and two saves of the same state were resumed to different end results",
+               differs + ". The save may take what the training still changes (a torn snapshot); if the end result holds times, seeds "
+                         "or paths, leave them out of it");
+}
 
 std::string last_line(const std::string& text) {
   constexpr std::size_t kMost = 300;
@@ -114,18 +132,19 @@ CaseResult judge_state(const Expected& expected, const Observed& observed, const
     if (expected.had_before)
       return fault("torn", failure, fmt::format("A checkpoint that could be resumed stood there before; now {}", said));
     if (!observed.may_lose) return fault("lost work", failure, fmt::format("Although {}, {}", save_words(observed), said));
-    return good("refused");
+    return good(kRefused);
   }
   const EndResult& result = *observed.result;
   if (std::ranges::find(expected.after, result) != expected.after.end()) return good("whole, new");
   const bool is_before = expected.before && result == *expected.before;
-  if (is_before && observed.may_lose) return good("whole, old");
+  if (is_before && observed.may_lose) return good(kWholeOld);
   if (is_before)
     return fault("lost work", failure, fmt::format("Although {}, the resumption begins at what stood there before",
                                                    save_words(observed)));
   if (expected.fresh && result == *expected.fresh)
     return fault("lost work", failure, "A checkpoint stood there before; the resumption begins anew without a word");
   const std::string differs = difference(expected.after.front(), result);
+  if (observed.undisturbed) return unsteady(differs);
   if (is_mixed(expected, result))
     return fault("mixed", failure, fmt::format("The resumption took parts of two saves: {}", differs));
   return fault("silent", failure, fmt::format("The resumption took damaged data without a word: {}", differs));

@@ -30,6 +30,7 @@ struct Expected {
 struct Observed {
   bool may_lose = false;  ///< the save was not acknowledged: what stood before may stand now
   bool must_succeed = false;  ///< nothing was done to it but that its writers were held in an order
+  bool undisturbed = false;   ///< nothing was done to it, and it has one writer
   bool save_hung = false;
   int save_status = 0;
   bool resume_hung = false;
@@ -37,6 +38,16 @@ struct Observed {
   std::optional<EndResult> result;  ///< of the resumption, if it ended with status 0
   std::string said;                 ///< its last line
 };
+
+/// Outcomes of a killed save after which the same save must work.
+inline constexpr const char* kWholeOld = "whole, old";
+inline constexpr const char* kRefused = "refused";
+
+/// The first part in which a result is not the expected one.
+std::string difference(const EndResult& expected, const EndResult& found);
+
+/// Two undisturbed saves that ended differently: `differs`, in words.
+CaseResult unsteady(const std::string& differs);
 
 /// Outcome and sentence; `failure`: what was done, in words without a full stop.
 CaseResult judge_save(const Expected& expected, const Observed& observed, const std::string& failure);

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <array>
 
@@ -25,19 +24,18 @@ std::string words_of(const Operation& operation) {
   return text;
 }
 
-bool stands_already(const Operation& operation, const std::string& watched) {
-  const bool makes = operation.kind == OperationKind::open || operation.kind == OperationKind::make_dir;
-  struct stat facts {};
-  return makes && ::lstat((watched + "/" + operation.path).c_str(), &facts) == 0;
+bool stands_already(const Operation& operation) {
+  const bool makes = operation.kind == OperationKind::make_dir || (operation.flags & O_EXCL) != 0;
+  return makes && operation.existed;
 }
 
 bool needs_space(const Operation& operation) {
   switch (operation.kind) {
-    case OperationKind::open: return (operation.flags & O_CREAT) != 0;
+    case OperationKind::open: return (operation.flags & O_CREAT) != 0 && !operation.existed;
+    case OperationKind::make_dir: return !operation.existed;
     case OperationKind::write:
     case OperationKind::copy:
-    case OperationKind::resize:
-    case OperationKind::make_dir: return true;
+    case OperationKind::resize: return true;
     default: return false;
   }
 }

@@ -11,7 +11,7 @@ namespace lockstep::program {
 enum class OperationKind {
   open,      ///< creates, empties or opens for writing
   write,     ///< write, pwrite64, writev, pwritev, pwritev2
-  copy,      ///< copy_file_range, sendfile, splice into a file
+  copy,      ///< copy_file_range, sendfile, splice into a file, and its cloning
   resize,    ///< truncate, ftruncate, fallocate
   sync,      ///< fsync, fdatasync, sync_file_range, msync, syncfs, sync
   close,     ///< of a file that was open for writing
@@ -31,9 +31,12 @@ struct Operation {
   std::string path, to;  ///< below the watched folder ("." is that itself); to: of a rename or link, the new name
   int64_t offset = -1;   ///< of writes; -1: not known
   int64_t bytes = -1;    ///< asked for; of resizes the new length; -1: none
-  int64_t flags = 0;     ///< of open
+  int64_t flags = 0;     ///< of open and renameat2; of fallocate its mode
+  bool existed = false;  ///< of what opens or makes: something of that name stood there
+  bool synced = false;   ///< of writes: durable when the call returns (O_SYNC, O_DSYNC)
+  uint64_t file = 0;     ///< which file it is, whatever its name; of a rename or link: the one that has the new name. 0: not known
   int64_t result = 0;    ///< the kernel's: below 0 an errno, negated
-  std::string data;      ///< of writes, if asked for: the bytes that were written
+  std::string data;      ///< if asked for, of writes and copies: the bytes that were written; of a symlink: where it points
 };
 
 /// "pwrite64 a/b.bin, 4096 bytes at 512".
@@ -41,7 +44,7 @@ std::string words_of(const Operation& operation);
 
 /// Does it write bytes or make a name, for which a disk must have room?
 bool needs_space(const Operation& operation);
-/// Is it to open or to make what exists below `watched`? The kernel says so before it looks for room.
-bool stands_already(const Operation& operation, const std::string& watched);
+/// Is it to make what exists? The kernel says so before it looks for room.
+bool stands_already(const Operation& operation);
 
 }  // namespace lockstep::program

@@ -12,6 +12,7 @@
 #include "harness/base/errors.h"
 #include "harness/suites/foreign_saver/bench.h"
 #include "harness/suites/foreign_saver/failures.h"
+#include "harness/suites/foreign_saver/power_loss.h"
 #include "harness/suites/foreign_saver/recording.h"
 
 namespace lockstep {
@@ -23,7 +24,15 @@ struct Reference {
   Expected expected;
   std::vector<std::string> writers;
   FailurePlan plan;
+  Recording recording;                ///< of the first undisturbed save
+  std::unique_ptr<PowerLoss> power;   ///< null: a power loss is not tried
+  LeftDisks left;
+  std::string unsteady;  ///< how two undisturbed saves of one writer differ; empty: they do not
 };
+
+/// The operations at which a failure was tried.
+std::string tried_key(std::string_view failure) { return "tried " + std::string(failure); }
+constexpr const char* kDisks = "disks";
 
 /// Runs the program under ptrace on one slot.
 class Player {
@@ -33,10 +42,12 @@ class Player {
 
   std::vector<CaseResult> run(const PlannedFailure& planned) {
     bench_.restore();
-    const TracedRun saved = bench_.save(planned.intervention, false);
+    const TracedRun saved = bench_.save(planned.intervention);
     if (saved.stuck) measured().add("stuck");
     for (const std::string& note : saved.notes) measured().keep("notes", note);
     if (planned.kind != nullptr && !saved.acted) return {not_reached(planned, saved)};
+    if (planned.kind != nullptr)
+      measured().keep(tried_key(planned.kind->row), fmt::format("{}:{}", planned.intervention.process, planned.intervention.index));
     Observed observed;
     observed.save_hung = saved.hung;
     observed.save_status = saved.exit_status;
@@ -44,10 +55,26 @@ class Player {
     observed.may_lose = injected == InjectedFault::kill || injected == InjectedFault::kill_all || saved.exit_status != 0;
     // A held writer that the others waited for may have met their time limits: that is our doing.
     observed.must_succeed = (injected == InjectedFault::nothing || injected == InjectedFault::hold) && !saved.stuck;
+    observed.undisturbed = planned.kind == nullptr && reference_.writers.size() == 1;
     if (!saved.hung) bench_.resume(observed);
-    CaseResult result = config_.check.empty() ? judge_save(reference_.expected, observed, planned.words)
-                                              : judge_check(observed, planned.words);
+    CaseResult result = judged(observed, planned.words);
+    if (saves_again(injected) && (result.outcome == kWholeOld || result.outcome == kRefused)) result = saved_again(std::move(result), planned);
     if (result.verdict != CaseVerdict::good) result.timeline = timeline_of(saved, planned, reference_.writers);
+    return {std::move(result)};
+  }
+
+  /// A resumption from what a power loss leaves.
+  std::vector<CaseResult> run(const LeftDisk& disk) {
+    const PowerLoss& power = power_here();
+    if (!power.is_like(*reference_.power) || !power.unknown().empty())
+      return {{"not reached", CaseVerdict::undecided, 1, "The save recorded anew did other operations; its order differs from run to run", {}}};
+    write_folder(bench_.out(), power.files(disk));
+    measured().keep(kDisks, disk.name);
+    Observed observed;
+    observed.may_lose = !disk.told;
+    bench_.resume(observed);
+    CaseResult result = judged(observed, power.words(disk));
+    if (result.verdict != CaseVerdict::good) result.timeline = power.timeline(disk, reference_.writers);
     return {std::move(result)};
   }
 
@@ -55,15 +82,50 @@ class Player {
   static CaseResult not_reached(const PlannedFailure& planned, const TracedRun& saved) {
     CaseResult result{"not reached", CaseVerdict::undecided, 1, "", {}};
     result.sentence =
-        fmt::format("{}: the run came to {} in all, and that operation was not among them; its order differs from run to "
+        fmt::format("{}: the run came to {} in all, and that operation was not among them, or there was nothing to make fail; its order differs from run to "
                     "run",
                     planned.words, counted(static_cast<int64_t>(saved.operations.size()), "operation"));
     return result;
   }
 
+  /// After a job that died as a whole, it is started again.
+  bool saves_again(InjectedFault injected) const {
+    return injected == (reference_.writers.size() > 1 ? InjectedFault::kill_all : InjectedFault::kill);
+  }
+
+  /// The same save once more, beside what the killed one left; `good`: what came of the killed one.
+  CaseResult saved_again(CaseResult good, const PlannedFailure& planned) {
+    Observed observed;
+    const TracedRun saved = bench_.save({});
+    observed.save_hung = saved.hung;
+    observed.save_status = saved.exit_status;
+    observed.may_lose = saved.exit_status != 0;
+    observed.must_succeed = true;
+    if (!saved.hung) bench_.resume(observed);
+    CaseResult again = judged(observed, planned.words + ". Then the same save ran again, and nothing failed");
+    return again.verdict == CaseVerdict::good ? std::move(good) : std::move(again);
+  }
+
+  CaseResult judged(const Observed& observed, const std::string& failure) const {
+    return config_.check.empty() ? judge_save(reference_.expected, observed, failure) : judge_check(observed, failure);
+  }
+
+  /// Of a save into this slot's own folder, where files hold the folder's path.
+  const PowerLoss& power_here() {
+    if (bench_.out() == reference_.recording.out || !reference_.power->names_its_folder()) return *reference_.power;
+    if (power_ == nullptr) {
+      bench_.restore();
+      recording_ = bench_.record({}, true);
+      power_ = std::make_unique<PowerLoss>(recording_);
+    }
+    return *power_;
+  }
+
   const ProgramConfig& config_;
   const Reference& reference_;
   Bench bench_;
+  Recording recording_;
+  std::unique_ptr<PowerLoss> power_;
 };
 
 class ProgramSuite : public Suite {
@@ -82,6 +144,9 @@ class ProgramSuite : public Suite {
     lines.push_back(fmt::format("at {} on files that an undisturbed save is seen to do",
                                 config_.points == 0 ? std::string("every operation")
                                                     : fmt::format("{} of the operations, evenly spread,", config_.points)));
+    if (config_.power_loss > 0)
+      lines.push_back(fmt::format("power lost: at most {} of the disks that may be left of the recorded save, under three models of a "
+                                  "file system", config_.power_loss));
     return lines;
   }
 
@@ -90,20 +155,20 @@ class ProgramSuite : public Suite {
     Bench bench(config_, run, 0);
     take_before(bench);
     const double started = monotonic_s();
-    const TracedRun first = undisturbed(bench);
+    reference_.recording = undisturbed(bench, config_.power_loss > 0);
+    const TracedRun& first = reference_.recording.run;
     const double trial_s = monotonic_s() - started;
     check_first(first);
     write_recording(first, run.out_dir);
     reference_.writers = writers_of(first.operations);
     if (config_.check.empty()) take_after(bench);
-    reference_.plan = plan_failures(first.operations, {config_.failures, config_.points, trial_s});
     describe(first);
     std::vector<Trial> trials;
-    for (const PlannedFailure& planned : reference_.plan.failures) {
-      trials.push_back(planned.trial);
-      trials.back().run = [this, &planned](Slot& slot) {
-        return slot.keep<Player>([&] { return Player(config_, reference_, slot); }).run(planned);
-      };
+    if (!reference_.unsteady.empty()) {
+      trials.push_back(unsteady_trial(trial_s));
+    } else {
+      add_failures(trials, trial_s);
+      add_power_losses(trials, trial_s);
     }
     run.say(fmt::format("an undisturbed save does {} in {}; {} of {:.2g} s each",
                         counted(static_cast<int64_t>(first.operations.size()), "operation"),
@@ -114,7 +179,14 @@ class ProgramSuite : public Suite {
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
     std::vector<std::pair<std::string, std::string>> facts = facts_;
-    facts.insert(facts.end(), reference_.plan.facts.begin(), reference_.plan.facts.end());
+    for (const Coverage& each : reference_.plan.coverage) {
+      const std::size_t tried = m.entries(tried_key(each.failure)).size();
+      const bool sampled = tried == each.planned && tried < each.fitting;
+      facts.emplace_back(each.failure, fmt::format("{} of {} operations{}", tried, each.fitting, sampled ? ", an even sample" : ""));
+    }
+    if (reference_.power != nullptr && reference_.power->unknown().empty())
+      facts.emplace_back("power lost", fmt::format("{} of {}{} disks", with_commas(static_cast<int64_t>(m.entries(kDisks).size())),
+                                                   reference_.left.every ? "" : "more than ", with_commas(static_cast<int64_t>(reference_.left.all))));
     if (m.count("stuck") > 0)
       facts.emplace_back(
           "schedules that cannot occur",
@@ -127,9 +199,11 @@ class ProgramSuite : public Suite {
     std::set<std::string> seen = seen_;
     for (const auto& [note, there] : m.entries("notes")) seen.insert(note);
     notes.insert(notes.end(), seen.begin(), seen.end());
-    notes.emplace_back(
-        "A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
-        "trials.");
+    notes.emplace_back(config_.power_loss > 0
+                           ? "What a power loss may leave follows from the recorded operations under three models of a file system: an ordered "
+                             "journal that flushes on rename, an ordered journal, and POSIX at its least. A write is torn at no more than three places."
+                           : "A killed process leaves what it wrote in the page cache: what a power loss would take was not tried "
+                             "(program.power_loss is 0).");
     return notes;
   }
 
@@ -150,14 +224,15 @@ class ProgramSuite : public Suite {
   }
 
   /// A save without a failure. Where its writers collide by themselves, one in which they come one after the other.
-  TracedRun undisturbed(Bench& bench) {
+  Recording undisturbed(Bench& bench, bool with_files) {
     bench.restore();
-    TracedRun run = bench.save({}, true);
-    const std::vector<std::string> writers = writers_of(run.operations);
-    if (run.exit_status != 0 && writers.size() > 1 && !run.hung) {
-      TracedRun ordered = in_order(bench, writers.front(), writers.back());
-      if (ordered.exit_status == 0) run = std::move(ordered);
+    Recording recording = bench.record({}, with_files);
+    const std::vector<std::string> writers = writers_of(recording.run.operations);
+    if (recording.run.exit_status != 0 && writers.size() > 1 && !recording.run.hung) {
+      Recording ordered = in_order(bench, writers.front(), writers.back(), with_files);
+      if (ordered.run.exit_status == 0) recording = std::move(ordered);
     }
+    const TracedRun& run = recording.run;
     if (run.hung || run.exit_status != 0) {
       const std::string how =
           run.hung ? std::string("did not end in time") : fmt::format("ended with status {}", run.exit_status);
@@ -171,13 +246,13 @@ class ProgramSuite : public Suite {
                                     observed.resume_status == 0 ? "it wrote nothing to {resume}" : observed.said));
     }
     if (observed.result) add_after(*observed.result);
-    return run;
+    return recording;
   }
 
   /// The first writer stands before its first operation until the other one has ended.
-  static TracedRun in_order(Bench& bench, const std::string& held, const std::string& rival) {
+  static Recording in_order(Bench& bench, const std::string& held, const std::string& rival, bool with_files) {
     bench.restore();
-    return bench.save({InjectedFault::hold, held, 1, 0, rival}, true);
+    return bench.record({InjectedFault::hold, held, 1, 0, rival}, with_files);
   }
 
   void add_after(const EndResult& result) {
@@ -196,13 +271,13 @@ class ProgramSuite : public Suite {
   /// Every end result that an undisturbed save may have: that of a second one must be known, unless its writers race; then
   /// each order of two writers, one after the other, counts.
   void take_after(Bench& bench) {
-    const TracedRun second = undisturbed(bench);
+    undisturbed(bench, false);
     const std::vector<EndResult> natural = reference_.expected.after;
     std::vector<EndResult> serial;
     for (const std::string& first : reference_.writers) {
       for (const std::string& rival : reference_.writers) {
         if (first == rival || reference_.writers.size() > kMostOrdered) continue;
-        const TracedRun run = in_order(bench, first, rival);
+        const TracedRun run = in_order(bench, first, rival, false).run;
         if (run.stuck || run.hung || !run.acted || run.exit_status != 0) continue;
         Observed observed;
         bench.resume(observed);
@@ -214,15 +289,53 @@ class ProgramSuite : public Suite {
       reference_.expected.after = serial;
       facts_.emplace_back("end results of writers one after the other", std::to_string(serial.size()));
     } else if (natural.size() > 1) {
-      throw ConfigError(
-          "two undisturbed saves were resumed to different end results; let program.save and program.resume give the same "
-          "bytes each time (seeds, times, paths)");
+      reference_.unsteady = difference(natural.front(), natural.back());
     }
     const std::vector<EndResult>& after = reference_.expected.after;
     if (reference_.expected.before && std::ranges::find(after, *reference_.expected.before) != after.end())
       notes_.emplace_back(
           "The end result is the same whether the new save or the old one was resumed: lost work cannot be seen; let "
           "program.resume write which step it began at.");
+  }
+
+  /// What was found before the first trial; nothing else can be compared.
+  Trial unsteady_trial(double trial_s) {
+    notes_.emplace_back("Two undisturbed saves differ: no failure was tried, since its effect could not be told from that.");
+    Trial trial{"none@1", "none", "anywhere", trial_s};
+    trial.run = [this](Slot&) { return std::vector{unsteady(reference_.unsteady)}; };
+    return trial;
+  }
+
+  void add_failures(std::vector<Trial>& trials, double trial_s) {
+    reference_.plan = plan_failures(reference_.recording.run.operations, {config_.failures, config_.points, trial_s});
+    for (const PlannedFailure& planned : reference_.plan.failures) {
+      trials.push_back(planned.trial);
+      trials.back().run = [this, &planned](Slot& slot) { return player(slot).run(planned); };
+    }
+  }
+
+  void add_power_losses(std::vector<Trial>& trials, double trial_s) {
+    if (config_.power_loss == 0) return;
+    reference_.power = std::make_unique<PowerLoss>(reference_.recording);
+    if (const std::set<std::string>& unknown = reference_.power->unknown(); !unknown.empty()) {
+      const std::string more = unknown.size() > 1 ? fmt::format(" (and {} more)", unknown.size() - 1) : "";
+      trials.push_back({"power@all", "power lost", "anywhere", 0, [why = *unknown.begin() + more](Slot&) {
+                          return std::vector<CaseResult>{{"not judged", CaseVerdict::undecided, 1,
+                              "What a power loss may leave does not follow from what was recorded: " + why, {}}};
+                        }});
+      return;
+    }
+    reference_.left = reference_.power->disks(static_cast<std::size_t>(config_.power_loss));
+    for (const LeftDisk& disk : reference_.left.disks) {
+      const std::vector<Operation>& operations = reference_.recording.run.operations;
+      const std::string place = disk.told ? "after the save" : fmt::format("before {}", name_of(operations[disk.moment].kind));
+      trials.push_back({"power@" + disk.name, fmt::format("power lost, {}", words_of(disk.model)), place, trial_s / 2,
+                        [this, &disk](Slot& slot) { return player(slot).run(disk); }});
+    }
+  }
+
+  Player& player(Slot& slot) {
+    return slot.keep<Player>([&] { return Player(config_, reference_, slot); });
   }
 
   void describe(const TracedRun& first) {

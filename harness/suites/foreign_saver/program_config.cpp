@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "harness/base/nearest.h"
@@ -27,11 +28,12 @@ const std::array kFields{
     PROGRAM(subject, {}, "", "what is tested, in a few words; empty: the save command"),
     PROGRAM(server, {}, "",
         "command that starts once per slot, prints `ready`, takes the commands save, resume and setup as lines "
-        "and forks for each; empty: each command starts by itself"),
+        "and forks for each ({config}/savers/serve.py is one for PyTorch); empty: each command starts by itself"),
     PROGRAM(setup, {}, "",
         "command that prepares {out} before the save, for example an older checkpoint; empty: nothing does"),
     PROGRAM(save, {}, "",
-        "command that saves into the folder {out}, under the tracer: for a shell, or a line for `program.server`"),
+        "command that saves into the folder {out}, under the tracer: for a shell, or a line for `program.server`; {config} is the "
+        "folder of the config"),
     PROGRAM(resume, {}, "",
         "command that resumes from {out} and writes its end result to the file or folder {resume}; an error "
         "status means that nothing could be resumed. Required without `program.check`"),
@@ -39,6 +41,8 @@ const std::array kFields{
         "command that replaces the comparison of end results: exit 0 if {out} (and {resume}) is whole; otherwise "
         "its last line says what is wrong"),
     PROGRAM(points, Range{0, 1e9}, "operations", "most operations at which each failure is tried, evenly spread; 0: all"),
+    PROGRAM(power_loss, Range{0, 1e9}, "disks",
+        "most disks, of those that a power loss may leave of the recorded save, from which a resumption is tried; 0: none"),
     PROGRAM(writers, Range{0, 4096}, "processes",
         "processes that must be seen to write, so that a silent rank is noticed; 0: any number"),
     PROGRAM(deadline_s, kSeconds, "s", "a command that takes longer is counted as hung"),
@@ -92,6 +96,7 @@ ProgramConfig read_program_config(const SuiteSource& source, Problems& problems)
     read_failures(*entry, config, problems);
     std::erase_if(plain.entries, [](const Entry& each) { return each.key == kFailures; });
   }
+  config.folder = std::filesystem::absolute(source.file).parent_path().string();
   read_fields<ProgramConfig>(plain, kFields, config, problems);
   if (config.save.empty()) problems.add(source.place, "program.save is missing: the command that saves into {out}");
   if (config.resume.empty() && config.check.empty())
@@ -119,15 +124,16 @@ nlohmann::ordered_json program_schema() {
   return schema;
 }
 
-std::string filled_in(const std::string& command, const std::string& out, const std::string& resume, bool for_shell) {
+std::string filled_in(const std::string& command, const Filling& filling, bool for_shell) {
   std::string text = command;
   const auto replace = [&](std::string_view placeholder, const std::string& path) {
     const std::string word = for_shell ? shell_quoted(path) : path;
     for (std::size_t at = 0; (at = text.find(placeholder, at)) != std::string::npos; at += word.size())
       text.replace(at, placeholder.size(), word);
   };
-  replace("{out}", out);
-  replace("{resume}", resume);
+  replace("{out}", filling.out);
+  replace("{resume}", filling.resume);
+  replace("{config}", filling.config);
   return text;
 }
 

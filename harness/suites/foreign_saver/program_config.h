@@ -11,11 +11,13 @@
 namespace lockstep::program {
 
 struct ProgramConfig {
+  std::string folder;   ///< of the config: {config}
   std::string subject;  ///< empty: the save command
   std::string server;
   std::string setup, save, resume, check;
   std::vector<std::string> failures;  ///< names of failure_kinds(); empty: all
   int64_t points = 0;
+  int64_t power_loss = 100;
   int64_t writers = 0;
   double deadline_s = 60, grace_s = 2, patience_s = 0.3;
 };
@@ -25,7 +27,11 @@ ProgramConfig read_program_config(const SuiteSource& source, Problems& problems)
 
 nlohmann::ordered_json program_schema();
 
-/// The command with {out} and {resume} replaced by paths, quoted for a shell; as they are for a server's line.
-std::string filled_in(const std::string& command, const std::string& out, const std::string& resume, bool for_shell);
+/// What stands for the placeholders of a command.
+struct Filling {
+  std::string out, resume, config;
+};
+/// The command with {out}, {resume} and {config} replaced by paths, quoted for a shell; as they are for a server's line.
+std::string filled_in(const std::string& command, const Filling& filling, bool for_shell);
 
 }  // namespace lockstep::program

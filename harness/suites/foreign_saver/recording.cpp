@@ -26,12 +26,12 @@ std::string mark_of(InjectedFault injected) {
   return "";
 }
 
-std::string process_of(const std::string& process, const std::vector<std::string>& writers) {
+}  // namespace
+
+std::string process_words(const std::string& process, const std::vector<std::string>& writers) {
   const auto at = std::ranges::find(writers, process);
   return at == writers.end() ? "process " + process : fmt::format("writer {}", at - writers.begin());
 }
-
-}  // namespace
 
 void write_recording(const TracedRun& run, const std::string& out_dir) {
   std::string lines, data;
@@ -47,7 +47,8 @@ void write_recording(const TracedRun& run, const std::string& out_dir) {
     if (operation.offset >= 0) line["offset"] = operation.offset;
     if (operation.bytes >= 0) line["bytes"] = operation.bytes;
     line["result"] = operation.result;
-    if (operation.kind == OperationKind::write && operation.result > 0) {
+    const bool writes = operation.kind == OperationKind::write || operation.kind == OperationKind::copy;
+    if (writes && operation.result > 0 && !operation.data.empty()) {
       const std::string written = operation.data.substr(0, static_cast<std::size_t>(operation.result));
       line["data_at"] = data.size();
       line["data_xxh3"] = hash_in_hex(written);
@@ -66,15 +67,15 @@ std::vector<TimelineStep> timeline_of(const TracedRun& run, const PlannedFailure
   const int64_t last = std::max(run.acted_at, run.released_at) + kAfter;
   for (const Operation& operation : run.operations) {
     if (held != nullptr && operation.number == run.released_at)
-      steps.push_back({process_of(held->process, writers), words_of(*held), "goes on"});
+      steps.push_back({process_words(held->process, writers), words_of(*held), "goes on"});
     if (operation.number < run.acted_at - kBefore || operation.number > last) continue;
     const bool here = operation.number == run.acted_at && planned.kind != nullptr;
-    steps.push_back({process_of(operation.process, writers), words_of(operation),
+    steps.push_back({process_words(operation.process, writers), words_of(operation),
                      here ? mark_of(planned.intervention.injected) : operation.result < 0 ? "failed" : ""});
     if (here && planned.intervention.injected == InjectedFault::hold) held = &operation;
   }
   if (held != nullptr && run.released_at > static_cast<int64_t>(run.operations.size()))
-    steps.push_back({process_of(held->process, writers), words_of(*held), "goes on"});
+    steps.push_back({process_words(held->process, writers), words_of(*held), "goes on"});
   return steps;
 }
 

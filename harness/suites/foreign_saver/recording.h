@@ -13,6 +13,9 @@ namespace lockstep::program {
 /// docs/savers.md says what stands in them. Throws MachineError.
 void write_recording(const TracedRun& run, const std::string& out_dir);
 
+/// "writer 1".
+std::string process_words(const std::string& process, const std::vector<std::string>& writers);
+
 /// The operations around the failure, in their order.
 std::vector<TimelineStep> timeline_of(const TracedRun& run, const PlannedFailure& planned,
                                       const std::vector<std::string>& writers);

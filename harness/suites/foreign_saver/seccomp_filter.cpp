@@ -34,6 +34,15 @@ void add_if_bits(std::vector<sock_filter>& filter, uint32_t number, int argument
   filter.push_back(line(kReturn, SECCOMP_RET_ALLOW));
 }
 
+/// Traced only if that argument has this value. The number of the call stands in the accumulator again where it has not.
+void add_if_equal(std::vector<sock_filter>& filter, uint32_t number, int argument, uint32_t value) {
+  filter.push_back(line(kEqual, number, 0, 4));
+  filter.push_back(line(kLoad, low_half(argument)));
+  filter.push_back(line(kEqual, value, 0, 1));
+  filter.push_back(line(kReturn, SECCOMP_RET_TRACE));
+  filter.push_back(line(kLoad, offsetof(seccomp_data, nr)));
+}
+
 }  // namespace
 
 std::vector<sock_filter> tracing_filter() {
@@ -51,6 +60,8 @@ std::vector<sock_filter> tracing_filter() {
       add_if_bits(filter, number, 2, kWriting);
     } else if (call.shape == Shape::mmap) {
       add_if_bits(filter, number, 3, MAP_SHARED);
+    } else if (call.shape == Shape::clone) {
+      for (const unsigned request : cloning_requests()) add_if_equal(filter, number, 1, request);
     } else {
       filter.push_back(line(kEqual, number, 0, 1));
       filter.push_back(line(kReturn, SECCOMP_RET_TRACE));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -34,9 +35,10 @@ std::span<const SystemCall> system_calls() {
       {SYS_writev, "writev", write, Shape::writev},
       {SYS_pwritev, "pwritev", write, Shape::pwritev},
       {SYS_pwritev2, "pwritev2", write, Shape::pwritev},
-      {SYS_copy_file_range, "copy_file_range", copy, Shape::copy, 2, 4},
+      {SYS_copy_file_range, "copy_file_range", copy, Shape::copy, 2, 4, 3},
       {SYS_sendfile, "sendfile", copy, Shape::copy, 0, 3},
-      {SYS_splice, "splice", copy, Shape::copy, 2, 4},
+      {SYS_splice, "splice", copy, Shape::copy, 2, 4, 3},
+      {SYS_ioctl, "ioctl", copy, Shape::clone},
       {SYS_truncate, "truncate", resize, Shape::path_length},
       {SYS_ftruncate, "ftruncate", resize, Shape::fd_length},
       {SYS_fallocate, "fallocate", resize, Shape::fallocate},
@@ -44,6 +46,7 @@ std::span<const SystemCall> system_calls() {
       {SYS_fdatasync, "fdatasync", sync, Shape::fd},
       {SYS_sync_file_range, "sync_file_range", sync, Shape::fd},
       {SYS_syncfs, "syncfs", sync, Shape::fd},
+      {SYS_sync, "sync", sync, Shape::nothing},
       {SYS_msync, "msync", sync, Shape::address},
       {SYS_close, "close", close, Shape::fd},
       {SYS_rename, "rename", rename, Shape::two_paths},
@@ -60,8 +63,14 @@ std::span<const SystemCall> system_calls() {
       {SYS_mkdirat, "mkdirat", make_dir, Shape::path_at},
       {SYS_mmap, "mmap", map, Shape::mmap},
       {SYS_io_uring_setup, "io_uring_setup", map, Shape::ring},
+      {SYS_io_submit, "io_submit", map, Shape::ring},
   });
   return kCalls;
+}
+
+std::span<const unsigned> cloning_requests() {
+  static constexpr unsigned kRequests[] = {FICLONE, FICLONERANGE};
+  return kRequests;
 }
 
 const SystemCall* find_system_call(long number) {
@@ -153,6 +162,13 @@ std::string path_at(pid_t thread, uint64_t address) {
   return "";
 }
 
+/// Of device and inode.
+uint64_t identity_of(const struct stat& facts) {
+  return (static_cast<uint64_t>(facts.st_dev) << 48U) ^ static_cast<uint64_t>(facts.st_ino);
+}
+
+std::string fd_path(pid_t thread, int fd) { return fmt::format("/proc/{}/fd/{}", thread, fd); }
+
 bool writes(int64_t flags) { return (flags & O_ACCMODE) != O_RDONLY || (flags & (O_CREAT | O_TRUNC)) != 0; }
 
 class Decoder {
@@ -180,34 +196,43 @@ class Decoder {
     operation_.flags = flags;
     if (!writes(flags)) return false;
     operation_.path = named(directory, path);
+    operation_.existed = stands();
     return true;
+  }
+
+  bool stands() const {
+    struct stat facts {};
+    return !operation_.path.empty() && ::lstat((watched_ + "/" + operation_.path).c_str(), &facts) == 0;
   }
 
   /// The file behind a descriptor.
   bool of_fd(int i) {
     operation_.path = below(path_of_fd(stopped_.thread, fd(i)), watched_);
     if (operation_.path.empty()) return false;
+    if (whole_) operation_.file = file_at(fd_path(stopped_.thread, fd(i)), true);
     // A file that was only read changes nothing when it is closed.
     return operation_.kind != OperationKind::close ||
            (fd_info(stopped_.thread, fd(i), "flags", 8) & O_ACCMODE) != O_RDONLY;
   }
 
-  void take_position() {
-    if (!whole_ || operation_.offset >= 0) return;
-    const int64_t flags = fd_info(stopped_.thread, fd(0), "flags", 8);
+  void take_position(int i) {
+    if (!whole_) return;
+    const int64_t flags = fd_info(stopped_.thread, fd(i), "flags", 8);
+    const uint64_t of_call = stopped_.call->number == SYS_pwritev2 ? argument(5) : 0;
+    operation_.synced = (flags >= 0 && (flags & O_DSYNC) != 0) || (of_call & (RWF_DSYNC | RWF_SYNC)) != 0;
     struct stat facts {};
-    const std::string path = fmt::format("/proc/{}/fd/{}", stopped_.thread, fd(0));
-    if (flags >= 0 && (flags & O_APPEND) != 0 && ::stat(path.c_str(), &facts) == 0)
+    const bool appends = (flags >= 0 && (flags & O_APPEND) != 0) || (of_call & RWF_APPEND) != 0;
+    if (appends && ::stat(fd_path(stopped_.thread, fd(i)).c_str(), &facts) == 0)
       operation_.offset = facts.st_size;
-    else
-      operation_.offset = fd_info(stopped_.thread, fd(0), "pos", 10);
+    else if (operation_.offset < 0)
+      operation_.offset = fd_info(stopped_.thread, fd(i), "pos", 10);
   }
 
   bool write_bytes() {
     if (!of_fd(0)) return false;
     operation_.bytes = static_cast<int64_t>(argument(2));
     if (stopped_.call->shape == Shape::pwrite) operation_.offset = static_cast<int64_t>(argument(3));
-    take_position();
+    take_position(0);
     if (whole_) operation_.data = memory_of(stopped_.thread, argument(1), argument(2));
     return true;
   }
@@ -226,7 +251,19 @@ class Decoder {
     }
     if (stopped_.call->shape == Shape::pwritev && static_cast<int64_t>(argument(3)) >= 0)
       operation_.offset = static_cast<int64_t>(argument(3));
-    take_position();
+    take_position(0);
+    return true;
+  }
+
+  bool copies() {
+    const SystemCall& call = *stopped_.call;
+    operation_.bytes = static_cast<int64_t>(argument(call.bytes_argument));
+    if (!of_fd(call.fd_argument)) return false;
+    if (call.offset_argument >= 0 && argument(call.offset_argument) != 0) {
+      const std::string raw = memory_of(stopped_.thread, argument(call.offset_argument), sizeof operation_.offset);
+      std::memcpy(&operation_.offset, raw.data(), std::min(raw.size(), sizeof operation_.offset));
+    }
+    take_position(call.fd_argument);
     return true;
   }
 
@@ -251,24 +288,33 @@ class Decoder {
       case Shape::pwrite: return write_bytes();
       case Shape::writev:
       case Shape::pwritev: return write_vectors();
-      case Shape::copy:
-        operation_.bytes = static_cast<int64_t>(argument(stopped_.call->bytes_argument));
-        return of_fd(stopped_.call->fd_argument);
+      case Shape::copy: return copies();
+      case Shape::clone: return of_fd(0);
       case Shape::path_length:
         operation_.bytes = static_cast<int64_t>(argument(1));
         operation_.path = named(-1, 0);
+        operation_.file = file_at(watched_ + "/" + operation_.path, true);
         return true;
       case Shape::fd_length:
         operation_.bytes = static_cast<int64_t>(argument(1));
         return of_fd(0);
       case Shape::fallocate:
         operation_.bytes = static_cast<int64_t>(argument(2) + argument(3));
+        operation_.flags = static_cast<int64_t>(argument(1));
         return of_fd(0);
       case Shape::fd: return of_fd(0);
-      case Shape::path: operation_.path = named(-1, 0); return true;
-      case Shape::path_at: operation_.path = named(0, 1); return true;
+      case Shape::path:
+        operation_.path = named(-1, 0);
+        operation_.existed = stands();
+        return true;
+      case Shape::path_at:
+        operation_.path = named(0, 1);
+        operation_.existed = stands();
+        return true;
       case Shape::two_paths: return two(-1, 0, -1, 1);
-      case Shape::two_paths_at: return two(0, 1, 2, 3);
+      case Shape::two_paths_at:
+        if (stopped_.call->number != SYS_renameat) operation_.flags = static_cast<int64_t>(argument(4));
+        return two(0, 1, 2, 3);
       case Shape::text_path: return two(-2, 0, -1, 1);
       case Shape::text_path_at: return two(-2, 0, 1, 2);
       case Shape::mmap:
@@ -281,8 +327,8 @@ class Decoder {
         operation_.bytes = static_cast<int64_t>(argument(1));
         operation_.path = below(path_at(stopped_.thread, argument(0)), watched_);
         return true;
-      case Shape::ring: operation_.path = "."; return true;
-      case Shape::nothing: return false;
+      case Shape::ring:
+      case Shape::nothing: operation_.path = "."; return true;
     }
     return false;
   }
@@ -297,6 +343,31 @@ class Decoder {
 
 std::optional<Operation> operation_of(const StoppedCall& stopped, const std::string& watched, bool whole) {
   return Decoder(stopped, watched, whole).decode();
+}
+
+uint64_t file_at(const std::string& path, bool follow_symlink) {
+  struct stat facts {};
+  const int status = follow_symlink ? ::stat(path.c_str(), &facts) : ::lstat(path.c_str(), &facts);
+  return status == 0 ? identity_of(facts) : 0;
+}
+
+void complete(Operation& operation, const StoppedCall& stopped, const std::string& watched) {
+  if (operation.result < 0) return;
+  if (operation.kind == OperationKind::open)
+    operation.file = file_at(fd_path(stopped.thread, static_cast<int>(operation.result)), true);
+  if (operation.kind == OperationKind::make_dir) operation.file = file_at(watched + "/" + operation.path, false);
+  if (!operation.to.empty()) {
+    const std::string to = watched + "/" + operation.to;
+    operation.file = file_at(to, false);
+    if (operation.path.empty()) operation.data = link_of(to);
+  }
+  if (stopped.call->shape != Shape::copy || operation.offset < 0) return;
+  const int fd = static_cast<int>(stopped.arguments[stopped.call->fd_argument]);
+  const int file = ::open(fd_path(stopped.thread, fd).c_str(), O_RDONLY | O_CLOEXEC);
+  operation.data.resize(static_cast<std::size_t>(operation.result));
+  const ssize_t got = file < 0 ? 0 : ::pread(file, operation.data.data(), operation.data.size(), operation.offset);
+  operation.data.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  if (file >= 0) ::close(file);
 }
 
 }  // namespace lockstep::program

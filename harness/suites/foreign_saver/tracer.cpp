@@ -338,6 +338,11 @@ class Tracer::Loop {
     go_on(tid);
   }
 
+  static StoppedCall stopped_call(pid_t tid, const user_regs_struct& registers) {
+    return {tid, find_system_call(static_cast<long>(registers.orig_rax)),
+            {registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9}};
+  }
+
   void on_call(pid_t tid) {
     Thread& thread = threads_[tid];
     unsigned long message = 0;
@@ -347,11 +352,10 @@ class Tracer::Loop {
     if (message == kForeignCall || !is_trials(thread) || options_.watched.empty()) return go_on(tid);
     user_regs_struct registers{};
     if (::ptrace(PTRACE_GETREGS, tid, nullptr, &registers) != 0) return;
-    StoppedCall stopped{tid, find_system_call(static_cast<long>(registers.orig_rax)),
-                        {registers.rdi, registers.rsi, registers.rdx, registers.r10, registers.r8, registers.r9}};
+    const StoppedCall stopped = stopped_call(tid, registers);
     if (stopped.call == nullptr) return go_on(tid);
     if (stopped.call->shape == Shape::ring) {
-      run_.notes.insert("io_uring was set up: what is written through it is not seen");
+      run_.notes.insert(fmt::format("{} was called: what is written through it is not seen", stopped.call->name));
       return go_on(tid);
     }
     std::optional<Operation> operation = operation_of(stopped, options_.watched, options_.whole);
@@ -370,14 +374,14 @@ class Tracer::Loop {
   void injected(pid_t tid, Thread& thread, user_regs_struct& registers) {
     const Operation& operation = run_.operations[thread.operation];
     const Intervention& wanted = options_.intervention;
-    const bool here = wanted.injected != InjectedFault::nothing && operation.process == wanted.process && operation.index == wanted.index;
+    const bool about_space = wanted.injected == InjectedFault::fail_space || wanted.error == ENOSPC || wanted.error == EDQUOT;
+    const bool here = wanted.injected != InjectedFault::nothing && operation.process == wanted.process && operation.index == wanted.index &&
+                      !(about_space && stands_already(operation));
     if (here) {
       run_.acted = true;
       run_.acted_at = operation.number;
     }
-    const bool about_space = wanted.injected == InjectedFault::fail_space || wanted.error == ENOSPC || wanted.error == EDQUOT;
     if (here && wanted.injected == InjectedFault::fail_space) full_ = true;
-    if (about_space && stands_already(operation, options_.watched)) return finish(tid, thread);
     if (full_ && needs_space(operation)) return refuse(tid, thread, registers, ENOSPC);
     // One preemption is a schedule only if it is the only one: the rival begins when the other one is held.
     if (wanted.injected == InjectedFault::hold && !run_.acted && !run_.stuck && operation.process == wanted.until) return hold(tid);
@@ -441,7 +445,9 @@ class Tracer::Loop {
     if (changed) ::ptrace(PTRACE_SETREGS, tid, nullptr, &registers);
     thread.result_instead.reset();
     thread.registers_after.reset();
-    run_.operations[thread.operation].result = static_cast<int64_t>(registers.rax);
+    Operation& operation = run_.operations[thread.operation];
+    operation.result = static_cast<int64_t>(registers.rax);
+    if (options_.whole) complete(operation, stopped_call(tid, registers), options_.watched);
     go_on(tid);
   }
 

@@ -377,9 +377,8 @@ class Checker {
   void check_expectation(const Cell& cell) {
     const bool outcome = asks_.by_outcome;
     const auto answers = [outcome](VerdictKind kind) {
-      if (kind == VerdictKind::divergent || kind == VerdictKind::failed) return true;
-      const bool of_outcome = kind == VerdictKind::equivalent || kind == VerdictKind::inconclusive;
-      return of_outcome == outcome;
+      if (kind == VerdictKind::divergent || kind == VerdictKind::failed || kind == VerdictKind::inconclusive) return true;
+      return (kind == VerdictKind::equivalent) == outcome;
     };
     for (const VerdictKind kind : cell.expected) {
       if (!answers(kind)) {

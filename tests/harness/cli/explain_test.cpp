@@ -3,10 +3,15 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <regex>
+#include <set>
+#include <span>
 #include <sstream>
 
 #include "harness/base/errors.h"
+#include "harness/base/read_file.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
 #include "harness/lib/rewards/failure.h"
@@ -44,6 +49,53 @@ void leave_records(const std::string& run, bool part) {
     if (!part) ring.leave(number);
   }
   flight::write_records(run, 2);
+}
+
+/// Every outcome that stands as a text in the code of a suite.
+std::set<std::string> outcomes_in_the_code() {
+  const std::regex literals[] = {
+      std::regex(R"re(\b(?:good|fault|undecided|CaseResult)\s*[({]\s*"([^"]+)")re"),
+      std::regex(R"re(\{\s*"([^"]+)",\s*(?:CaseVerdict|true|false)\b)re"),
+      std::regex(R"re(\?\s*"([^"]+)"\s*:\s*"([^"]+)",\s*(?:CaseVerdict|true|false)\b)re"),
+  };
+  std::set<std::string> outcomes;
+  const std::regex codes[] = {std::regex(R"re(return \{"([a-z_]+)",)re"), std::regex(R"re(code = "([a-z_]+)")re")};
+  const auto take = [&](const char* folder, std::span<const std::regex> expressions) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+      if (entry.path().extension() != ".cpp") continue;
+      const std::string text = read_file(entry.path().string()).text;
+      for (const std::regex& literal : expressions) {
+        for (std::sregex_iterator at(text.begin(), text.end(), literal), end; at != end; ++at) {
+          for (std::size_t group = 1; group < at->size(); ++group) outcomes.insert((*at)[group].str());
+        }
+      }
+    }
+  };
+  take(LOCKSTEP_SOURCE_DIR "/harness/suites", literals);
+  take(LOCKSTEP_SOURCE_DIR "/harness/lib/data/sharding", codes);  // the outcomes of `sampling`
+  return outcomes;
+}
+
+TEST(Explain, HasAPageForEveryOutcomeOfASuite) {
+  const std::set<std::string> outcomes = outcomes_in_the_code();
+  EXPECT_GT(outcomes.size(), 90U);
+  for (const std::string& outcome : outcomes) EXPECT_NE(find_outcome_page(outcome), nullptr) << outcome;
+  EXPECT_EQ(find_outcome_page("no such outcome"), nullptr);
+}
+
+TEST(Explain, HasAPageForEveryVerdict) {
+  using enum VerdictKind;
+  for (const VerdictKind kind : {identical, within_envelope, equivalent, divergent, inconclusive, failed}) {
+    const Said said = explained(std::string(name_of(kind)));
+    EXPECT_EQ(said.status, 0);
+    EXPECT_THAT(said.text, HasSubstr("(verdict of a cell)")) << name_of(kind);
+  }
+}
+
+TEST(Explain, SaysWhatAnOutcomeMeansAndWhatToDo) {
+  EXPECT_THAT(explained("lost work").text, AllOf(HasSubstr("(outcome; suites: program"), HasSubstr("what to do"), HasSubstr("OUT/replay")));
+  EXPECT_THAT(explained("whole, new").text, Not(HasSubstr("what to do")));
+  EXPECT_THAT(explained("").text, HasSubstr("torn"));
 }
 
 TEST(Explain, ACodeThatTracesAndRewardsShareHasBothPages) {

@@ -10,14 +10,18 @@
 #include "harness/base/counted.h"
 #include "harness/lib/checkpoint/survey.h"
 #include "harness/suites/checkpoint/saver/kill.h"
-#include "harness/suites/checkpoint/saver/power_disk.h"
 #include "harness/suites/checkpoint/saver/search.h"
+#include "harness/suites/power_loss/power_disk.h"
 
 namespace lockstep::saver {
 namespace {
 
 using checkpoint::MemoryStorage;
 using checkpoint::OperationKind;
+using power::DiskModel;
+using power::kDiskModels;
+using power::PowerDisk;
+using power::Remains;
 
 /// So that a shard has several writes, and a write several sectors.
 constexpr int64_t kDiskFloats = 1500;
@@ -38,13 +42,54 @@ struct Recorded {
   std::vector<std::size_t> moments;  ///< operations before which the power goes; the count of them: at the end
 };
 
-/// What is found at one moment under one model.
-struct Left {
-  std::size_t moment = 0;
-  Judgement judgement;
-  Remains remains;
-  std::map<int, std::string> lost;
+/// The disk of a save under one model.
+class SavedDisk {
+ public:
+  /// All that stands there is durable.
+  SavedDisk(const MemoryStorage& before, DiskModel model) : disk_(model) {
+    for (std::string path : before.paths()) {
+      const bool folder = path.ends_with('/');
+      if (folder) path.pop_back();
+      if (!path.empty()) disk_.stand(path, folder ? power::NodeType::folder : power::NodeType::file, folder ? "" : *before.bytes(path));
+    }
+  }
+
+  void apply(int number, const scheduler::Note& note) {
+    const checkpoint::Operation& operation = note.operation;
+    const std::string& path = operation.path;
+    switch (operation.kind) {
+      case OperationKind::lock:
+        if (disk_.find(path) >= 0) return;
+        [[fallthrough]];
+      case OperationKind::create: open_[path] = disk_.make(number, path, power::NodeType::file); return;
+      case OperationKind::make_folder: disk_.make(number, path, power::NodeType::folder); return;
+      case OperationKind::write: disk_.write(number, open_.at(path), static_cast<uint64_t>(operation.offset), note.bytes); return;
+      case OperationKind::sync: disk_.sync_file(open_.at(path)); return;
+      case OperationKind::sync_folder: disk_.sync_folder(disk_.find(path)); return;
+      case OperationKind::rename: disk_.rename(number, path, operation.to); return;
+      case OperationKind::unlink:
+      case OperationKind::remove_folder: disk_.remove(number, path); return;
+      default: return;
+    }
+  }
+
+  const PowerDisk& disk() const { return disk_; }
+
+ private:
+  PowerDisk disk_;
+  std::map<std::string, int> open_;
 };
+
+std::unique_ptr<MemoryStorage> storage_of(const std::vector<power::Standing>& standing) {
+  auto storage = std::make_unique<MemoryStorage>();
+  for (const power::Standing& each : standing) {
+    if (each.type == power::NodeType::folder)
+      storage->put_folder(each.path);
+    else
+      storage->put_file(each.path, each.bytes);
+  }
+  return storage;
+}
 
 class PowerSearch final : public Suite {
  public:
@@ -152,13 +197,14 @@ class PowerSearch final : public Suite {
   void explore(const Recorded& recorded, DiskModel model, Each each) {
     std::set<std::string> seen;
     for (const DiskModel at : kDiskModels) {
-      PowerDisk disk(*recorded.before, at);
+      SavedDisk saved(*recorded.before, at);
+      const PowerDisk& disk = saved.disk();
       bool told = false;
       std::size_t next = 0;
       for (const std::size_t moment : recorded.moments) {
         for (; next < moment; ++next) {
           const scheduler::Note& note = recorded.notes[next];
-          disk.apply(static_cast<int>(next), note);
+          saved.apply(static_cast<int>(next), note);
           told = told || (note.operation.kind == OperationKind::gather && note.operation.path == "committed");
         }
         bool every = false;
@@ -225,7 +271,7 @@ class PowerSearch final : public Suite {
       std::vector<CaseResult> results;
       explore(recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string& hash,
                                    bool told) {
-        const Judgement judgement = judge(recorded, *disk.disk(remains), told);
+        const Judgement judgement = judge(recorded, *storage_of(disk.standing(remains)), told);
         measured().keep("distinct", hash);
         measured().add(std::string(name_of(model)));
         if (judgement.fault && told) measured().add("lost");
@@ -251,7 +297,7 @@ class PowerSearch final : public Suite {
         explore(*recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string&,
                                       bool told) {
           ++found.tried;
-          const Judgement judgement = judge(*recorded, *disk.disk(remains), told);
+          const Judgement judgement = judge(*recorded, *storage_of(disk.standing(remains)), told);
           if (!judgement.fault) return true;
           const CaseResult result = fault_of(*recorded, model, judgement, moment, disk.lost(remains), told);
           found.found = true;

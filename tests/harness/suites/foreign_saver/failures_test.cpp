@@ -57,6 +57,15 @@ TEST(PlanFailures, TriesAnErrorWhereItCanHappen) {
   EXPECT_THAT(names_of(plan_failures(save_by("0"), {{"ENOSPC"}, 0, 0})), Not(testing::Contains("ENOSPC@0:5")));
 }
 
+TEST(PlanFailures, FindsNoSpaceWhereAFileThatStandsIsOpenedAndNotWhereTheKernelRefusesItFirst) {
+  std::vector<Operation> operations = save_by("0");
+  operations[0].existed = true;
+  EXPECT_THAT(names_of(plan_failures(operations, {{"ENOSPC"}, 0, 0})), testing::Contains("ENOSPC@0:1"));
+  EXPECT_THAT(names_of(plan_failures(operations, {{"disk_full"}, 0, 0})), Not(testing::Contains("disk_full@0:1")));
+  operations[0].flags |= O_EXCL;
+  EXPECT_THAT(names_of(plan_failures(operations, {{"ENOSPC"}, 0, 0})), Not(testing::Contains("ENOSPC@0:1")));
+}
+
 TEST(PlanFailures, HoldsEachWriterForEachOther) {
   std::vector<Operation> operations = save_by("0.1");
   for (const Operation& each : save_by("0.2")) operations.push_back(each);
@@ -78,7 +87,7 @@ TEST(PlanFailures, SpreadsASampleEvenlyAndSaysSo) {
   for (int i = 1; i <= 101; ++i) operations.push_back(operation("0", i, OperationKind::write));
   const FailurePlan plan = plan_failures(operations, {{"kill"}, 5, 0});
   EXPECT_THAT(names_of(plan), ElementsAre("none@1", "none@2", "kill@0:1", "kill@0:26", "kill@0:51", "kill@0:76", "kill@0:101"));
-  EXPECT_THAT(plan.facts, ElementsAre(testing::Pair("killed", "5 of 101 operations, an even sample")));
+  EXPECT_THAT(plan.coverage, ElementsAre(Coverage{"killed", 5, 101}));
 }
 
 TEST(PlanFailures, GivesEveryTrialAName) {

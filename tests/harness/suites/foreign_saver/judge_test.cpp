@@ -66,6 +66,18 @@ TEST(JudgeSave, PartsOfTwoSavesAreMixed) {
   EXPECT_EQ(outcome(found(result({"step 2", "a2", "b1"}), true)), "fault: mixed");
 }
 
+TEST(JudgeSave, PartsOfTwoSavesInOneLineAreMixed) {
+  const Expected one_line{std::nullopt, result({"[(1, 'a3'), (1, 'b9')]"}), true, {result({"[(2, 'c5'), (2, 'd0')]"})}};
+  EXPECT_EQ(outcome(found(result({"[(2, 'c5'), (1, 'b9')]"}), true), one_line), "fault: mixed");
+  EXPECT_EQ(outcome(found(result({"[(2, 'c5'), (1, 'b8')]"}), true), one_line), "fault: silent");
+}
+
+TEST(JudgeSave, AnUndisturbedSaveThatEndsOtherwiseIsUnsteady) {
+  Observed observed = found(result({"step 2", "a7", "b2"}), false);
+  observed.undisturbed = true;
+  EXPECT_EQ(outcome(observed), "fault: unsteady");
+}
+
 TEST(JudgeSave, APrefixOfOneSaveIsSilentDamage) {
   EXPECT_EQ(outcome(found(result({"step 2", "a2"}), true)), "fault: silent");
   EXPECT_EQ(outcome(found(result({}), true)), "fault: silent");

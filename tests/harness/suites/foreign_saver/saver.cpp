@@ -97,6 +97,52 @@ void save_unchecked(const std::string& out, int step, int writer) {
   ::rename(temporary.c_str(), (out + "/state").c_str());
 }
 
+/// Writes a file that has no name yet, copies it, and gives the copy a name; all of it synced.
+void save_by_new_calls(const std::string& out, int step, int writer) {
+  const std::string temporary = out + "/.state." + std::to_string(::getpid());
+  const int first = static_cast<int>(checked(::open(out.c_str(), O_RDWR | O_TMPFILE, 0644), "open"));
+  for (int i = 0; i < kBlocks; ++i) write_all(first, block_of(step, writer, i));
+  const int file = static_cast<int>(checked(::open(out.c_str(), O_RDWR | O_TMPFILE, 0644), "open"));
+  checked(::fallocate(file, 0, 0, 100), "fallocate");
+  off_t from = 0, to = 0;
+  for (long left = ::lseek(first, 0, SEEK_END); left > 0;)
+    left -= checked(::copy_file_range(first, &from, file, &to, static_cast<std::size_t>(left), 0), "copy_file_range");
+  checked(::fdatasync(file), "fdatasync");
+  const std::string unnamed = "/proc/self/fd/" + std::to_string(file);
+  checked(::linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary.c_str(), AT_SYMLINK_FOLLOW), "linkat");
+  checked(::renameat(AT_FDCWD, temporary.c_str(), AT_FDCWD, (out + "/state").c_str()), "rename");
+  sync_folder(out);
+}
+
+/// As it should be, but that the file is synced after its name stands, or not at all.
+void save_unsynced(const std::string& out, int step, int writer) {
+  const std::string temporary = out + "/.state." + std::to_string(::getpid());
+  write_file(temporary, O_EXCL, step, writer, false);
+  checked(::rename(temporary.c_str(), (out + "/state").c_str()), "rename");
+  sync_folder(out);
+}
+
+/// As it should be, but that nobody syncs the folder.
+void save_without_folder_sync(const std::string& out, int step, int writer) {
+  const std::string temporary = out + "/.state." + std::to_string(::getpid());
+  write_file(temporary, O_EXCL, step, writer, true);
+  checked(::rename(temporary.c_str(), (out + "/state").c_str()), "rename");
+}
+
+/// As it should be, but through a mapping.
+void save_mapped(const std::string& out, int step, int writer) {
+  const std::string temporary = out + "/.state." + std::to_string(::getpid());
+  const int file = static_cast<int>(checked(::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL, 0644), "open"));
+  const std::string block = block_of(step, writer, 0);
+  checked(::ftruncate(file, static_cast<off_t>(block.size())), "ftruncate");
+  void* place = ::mmap(nullptr, block.size(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  std::memcpy(place, block.data(), block.size());
+  ::msync(place, block.size(), MS_SYNC);
+  checked(::fsync(file), "fsync");
+  checked(::rename(temporary.c_str(), (out + "/state").c_str()), "rename");
+  sync_folder(out);
+}
+
 /// Each kind of call that the tracer shall see.
 void save_in_every_way(const std::string& out, int step, int writer) {
   std::FILE* stream = std::fopen((out + "/stdio").c_str(), "w");
@@ -162,6 +208,10 @@ int main(int argc, char** argv) {
   if (method == "after_delete") save_after_delete(out, step, writer);
   if (method == "fixed_name") save_by_fixed_name(out, step, writer);
   if (method == "unchecked") save_unchecked(out, step, writer);
+  if (method == "new_calls") save_by_new_calls(out, step, writer);
+  if (method == "unsynced") save_unsynced(out, step, writer);
+  if (method == "no_folder_sync") save_without_folder_sync(out, step, writer);
+  if (method == "mapped") save_mapped(out, step, writer);
   if (method == "every_way") save_in_every_way(out, step, writer);
   return 0;
 }

@@ -321,6 +321,7 @@ TEST(MatrixChecks, KeepOutcomesOutOfMechanism) {
   EXPECT_THAT(
       problems_of(kGood + "expect: [{verdict: equivalent}]\n"),
       ElementsAre("m.yaml:5:1: cell '8x3' and 1 more: equivalent is not a verdict of the question of mechanism"));
+  EXPECT_THAT(problems_of(kGood + "expect: [{verdict: [within_envelope, inconclusive]}]\n"), IsEmpty()) << "it is a verdict of every question";
   EXPECT_THAT(problems_of(kGood + "power_controls: [{layout: 8x3}]\n"),
               ElementsAre(HasSubstr("power controls are judged by their outcome")));
 }

@@ -1,4 +1,4 @@
-#include "harness/suites/checkpoint/saver/power_disk.h"
+#include "harness/suites/power_loss/power_disk.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,8 @@
 #include "harness/base/hex.h"
 #include "harness/base/keyed_draws.h"
 
-namespace lockstep::saver {
+namespace lockstep::power {
 namespace {
-
-using checkpoint::MemoryStorage;
-using checkpoint::OperationKind;
 
 constexpr uint64_t kSector_bytes = 512;
 constexpr int kThere = 0, kLost = 1;
@@ -103,19 +100,29 @@ std::string_view name_of(DiskModel model) {
   return "";
 }
 
-PowerDisk::PowerDisk(const MemoryStorage& disk, DiskModel model) : model_(model) {
-  nodes_.push_back({.folder = true, .bytes = {}, .bytes_hash = {}, .names = {}, .now = {}});
-  for (std::string path : disk.paths()) {
-    const bool folder = path.ends_with('/');
-    if (folder) path.pop_back();
-    if (path.empty()) continue;
-    const int parent = find(folder_of(path)), node = static_cast<int>(nodes_.size());
-    LOCKSTEP_CHECK(parent >= 0, "folders come before what they hold");
-    nodes_.push_back({.folder = folder, .bytes = {}, .bytes_hash = {}, .names = {}, .now = {}});
-    if (!folder) set_bytes(nodes_.back(), *disk.bytes(path));
-    nodes_[static_cast<std::size_t>(parent)].names[last_of(path)] = node;
-    nodes_[static_cast<std::size_t>(parent)].now[last_of(path)] = node;
-  }
+int64_t lost_count(const Remains& remains) { return std::ranges::count_if(remains, [](int each) { return each != kThere; }); }
+
+PowerDisk::PowerDisk(DiskModel model, std::size_t most_cuts) : model_(model), most_cuts_(most_cuts) {
+  add(NodeType::folder, "");
+}
+
+int PowerDisk::add(NodeType type, std::string bytes) {
+  nodes_.push_back({.type = type});
+  set_bytes(nodes_.back(), std::move(bytes));
+  return static_cast<int>(nodes_.size()) - 1;
+}
+
+int PowerDisk::stand(const std::string& path, NodeType type, std::string bytes) {
+  const int node = add(type, std::move(bytes));
+  stand(path, node);
+  return node;
+}
+
+void PowerDisk::stand(const std::string& path, int node) {
+  const int parent = find(folder_of(path));
+  LOCKSTEP_CHECK(parent >= 0, "folders come before what they hold");
+  nodes_[static_cast<std::size_t>(parent)].names[last_of(path)] = node;
+  nodes_[static_cast<std::size_t>(parent)].now[last_of(path)] = node;
 }
 
 void PowerDisk::set_bytes(Node& node, std::string bytes) {
@@ -136,13 +143,17 @@ int PowerDisk::find(const std::string& path) const {
   return node;
 }
 
-std::vector<uint64_t> PowerDisk::Pending::cuts() const {
+std::vector<uint64_t> PowerDisk::cuts_of(const Write& write) const {
   std::vector<uint64_t> at;
-  const uint64_t end = write.offset + write.bytes.size();
-  for (uint64_t cut = (write.offset / kSector_bytes + 1) * kSector_bytes; is_write() && cut < end; cut += kSector_bytes)
-    at.push_back(cut - write.offset);
+  const uint64_t first = (write.offset / kSector_bytes + 1) * kSector_bytes, end = write.offset + write.bytes.size();
+  if (first >= end) return at;
+  const uint64_t count = (end - first + kSector_bytes - 1) / kSector_bytes;
+  const uint64_t kept = most_cuts_ == 0 ? count : std::min<uint64_t>(count, most_cuts_);
+  for (uint64_t i = 0; i < kept; ++i) at.push_back(first + i * count / kept * kSector_bytes - write.offset);
   return at;
 }
+
+PowerDisk::Change PowerDisk::at(const std::string& path, int node) const { return {find(folder_of(path)), last_of(path), node}; }
 
 void PowerDisk::change(int number, std::vector<Change> changes) {
   for (const Change& each : changes) {
@@ -155,73 +166,81 @@ void PowerDisk::change(int number, std::vector<Change> changes) {
   pending_.push_back({.number = number, .write = {}, .changes = std::move(changes)});
 }
 
-/// Names of a folder are durable; with a journal all names are.
+/// Names of a folder are durable; with a journal all names are. A rename into another folder is durable as a whole with the folder that it
+/// leaves, and its new name alone with the other one.
 void PowerDisk::settle_names(int folder) {
-  const auto settles = [&](const Pending& each) {
-    return !each.is_write() && (model_ != DiskModel::least || each.changes.front().folder == folder);
+  const auto settles = [&](const Pending& each, const Change& one) {
+    return model_ != DiskModel::least || each.changes.front().folder == folder || one.folder == folder;
   };
-  for (const Pending& each : pending_) {
-    if (!settles(each)) continue;
-    for (const Change& one : each.changes) {
-      auto& names = nodes_[static_cast<std::size_t>(one.folder)].names;
+  for (Pending& each : pending_) {
+    std::erase_if(each.changes, [&, before = each](const Change& one) {
+      if (!settles(before, one)) return false;
+      Node& node = nodes_[static_cast<std::size_t>(one.folder)];
       if (one.node < 0)
-        names.erase(one.name);
+        node.names.erase(one.name);
       else
-        names[one.name] = one.node;
-    }
+        node.names[one.name] = one.node;
+      node.changed = std::max(node.changed, each.number);
+      return true;
+    });
   }
-  std::erase_if(pending_, settles);
+  std::erase_if(pending_, [](const Pending& each) { return !each.is_write() && each.changes.empty(); });
 }
 
 void PowerDisk::settle_data(int node) {
+  const Remains all = whole();
+  const int changed = changed_of(node, all);
+  std::string bytes = bytes_of(node, all);
+  if (std::erase_if(pending_, [&](const Pending& each) { return each.node == node; }) == 0) return;
   Node& file = nodes_[static_cast<std::size_t>(node)];
-  std::string bytes = file.bytes;
-  for (const Pending& each : pending_) {
-    if (each.node == node) put(bytes, each.write.offset, each.write.bytes);
-  }
-  std::erase_if(pending_, [&](const Pending& each) { return each.node == node; });
   set_bytes(file, std::move(bytes));
+  file.changed = changed;
 }
 
-void PowerDisk::apply(int number, const scheduler::Note& note) {
-  const checkpoint::Operation& operation = note.operation;
-  const std::string& path = operation.path;
-  switch (operation.kind) {
-    case OperationKind::lock:
-      if (find(path) >= 0) return;
-      [[fallthrough]];
-    case OperationKind::create:
-    case OperationKind::make_folder: {
-      const int node = static_cast<int>(nodes_.size());
-      nodes_.push_back({.folder = operation.kind == OperationKind::make_folder, .bytes = {}, .bytes_hash = {}, .names = {}, .now = {}});
-      set_bytes(nodes_.back(), "");
-      open_[path] = node;
-      change(number, {{find(folder_of(path)), last_of(path), node}});
-      return;
-    }
-    case OperationKind::write:
-      pending_.push_back({number, open_.at(path), {static_cast<uint64_t>(operation.offset), note.bytes}, {}});
-      return;
-    case OperationKind::sync:
-      settle_data(open_.at(path));
-      if (model_ != DiskModel::least) settle_names(0);
-      return;
-    case OperationKind::sync_folder:
-      settle_names(find(path));
-      return;
-    case OperationKind::rename: {
-      const int node = find(path);
-      if (model_ == DiskModel::flush_on_rename && find(operation.to) >= 0 && !nodes_[static_cast<std::size_t>(node)].folder)
-        settle_data(node);
-      change(number, {{find(folder_of(path)), last_of(path), -1}, {find(folder_of(operation.to)), last_of(operation.to), node}});
-      return;
-    }
-    case OperationKind::unlink:
-    case OperationKind::remove_folder:
-      change(number, {{find(folder_of(path)), last_of(path), -1}});
-      return;
-    default:
-      return;
+int PowerDisk::make(int number, const std::string& path, NodeType type, std::string target) {
+  const int node = add(type, std::move(target));
+  nodes_.back().changed = number;
+  if (!path.empty()) change(number, {at(path, node)});
+  return node;
+}
+
+void PowerDisk::write(int number, int node, uint64_t offset, std::string bytes) {
+  Pending pending{.number = number, .node = node, .write = {offset, std::move(bytes)}};
+  pending.cuts = cuts_of(pending.write);
+  pending_.push_back(std::move(pending));
+}
+
+void PowerDisk::resize(int number, int node, uint64_t bytes, bool only_grow) {
+  pending_.push_back({.number = number, .node = node, .write = {.offset = bytes, .resizes = true, .only_grows = only_grow}});
+}
+
+void PowerDisk::link(int number, int node, const std::string& to) { change(number, {at(to, node)}); }
+
+void PowerDisk::rename(int number, const std::string& from, const std::string& to) {
+  const int node = find(from), replaced = find(to);
+  if (node == replaced) return;
+  if (model_ == DiskModel::flush_on_rename && replaced >= 0 && nodes_[static_cast<std::size_t>(node)].type == NodeType::file)
+    settle_data(node);
+  change(number, {at(from, -1), at(to, node)});
+}
+
+void PowerDisk::exchange(int number, const std::string& one, const std::string& other) {
+  change(number, {at(one, find(other)), at(other, find(one))});
+}
+
+void PowerDisk::remove(int number, const std::string& path) { change(number, {at(path, -1)}); }
+
+void PowerDisk::sync_file(int node) {
+  settle_data(node);
+  if (model_ != DiskModel::least) settle_names(0);
+}
+
+void PowerDisk::sync_folder(int node) { settle_names(node); }
+
+void PowerDisk::sync_all() {
+  for (std::size_t node = 0; node < nodes_.size(); ++node) {
+    settle_data(static_cast<int>(node));
+    settle_names(static_cast<int>(node));
   }
 }
 
@@ -231,7 +250,7 @@ std::vector<Remains> PowerDisk::ways(std::size_t most, uint64_t seed, bool& all)
 
 std::vector<Remains> PowerDisk::ways_of_least(std::size_t most, uint64_t seed, bool& all) const {
   std::vector<int> options;
-  for (const Pending& each : pending_) options.push_back(2 + 2 * static_cast<int>(each.cuts().size()));
+  for (const Pending& each : pending_) options.push_back(2 + 2 * static_cast<int>(each.cuts.size()));
   return combinations(options, most, seed, all);
 }
 
@@ -248,7 +267,7 @@ std::vector<Remains> PowerDisk::ways_of_ordered(std::size_t most, uint64_t seed,
   std::vector<int> options{static_cast<int>(names.size()) + 1};
   for (const auto& [node, of_file] : writes) {
     int count = 1;
-    for (const std::size_t i : of_file) count += 1 + static_cast<int>(pending_[i].cuts().size());
+    for (const std::size_t i : of_file) count += 1 + static_cast<int>(pending_[i].cuts.size());
     options.push_back(count);
   }
   std::vector<Remains> result;
@@ -261,7 +280,7 @@ std::vector<Remains> PowerDisk::ways_of_ordered(std::size_t most, uint64_t seed,
       int left = digits[file++];
       for (std::size_t k = of_file.size(); k > 0 && left > 0; --k) {
         const std::size_t i = of_file[k - 1];
-        const int cuts = static_cast<int>(pending_[i].cuts().size());
+        const int cuts = static_cast<int>(pending_[i].cuts.size());
         remains[i] = left > cuts ? kLost : 2 + 2 * (cuts - left);
         left -= 1 + cuts;
       }
@@ -276,16 +295,30 @@ std::string PowerDisk::bytes_of(int node, const Remains& remains) const {
   for (std::size_t i = 0; i < pending_.size(); ++i) {
     const Pending& each = pending_[i];
     if (each.node != node || remains[i] == kLost) continue;
+    if (each.write.resizes) {
+      if (!each.write.only_grows || bytes.size() < each.write.offset) bytes.resize(each.write.offset, '\0');
+      continue;
+    }
     const std::string_view whole = each.write.bytes;
     if (remains[i] == kThere) {
       put(bytes, each.write.offset, whole);
       continue;
     }
-    const uint64_t cut = each.cuts()[static_cast<std::size_t>(remains[i] - 2) / 2];
+    const uint64_t cut = each.cuts[static_cast<std::size_t>(remains[i] - 2) / 2];
     const bool head = remains[i] % 2 == 0;
     put(bytes, each.write.offset + (head ? 0 : cut), head ? whole.substr(0, cut) : whole.substr(cut));
   }
   return bytes;
+}
+
+int PowerDisk::changed_of(int node, const Remains& remains) const {
+  int changed = nodes_[static_cast<std::size_t>(node)].changed;
+  for (std::size_t i = 0; i < pending_.size(); ++i) {
+    const Pending& each = pending_[i];
+    const bool of_name = std::ranges::find(each.changes, node, &Change::folder) != each.changes.end();
+    if (remains[i] != kLost && (each.node == node || of_name)) changed = std::max(changed, each.number);
+  }
+  return changed;
 }
 
 std::vector<std::map<std::string, int>> PowerDisk::names_of(const Remains& remains) const {
@@ -326,20 +359,19 @@ std::string PowerDisk::hash(const Remains& remains) const {
   walk(remains, [&](const std::string& path, int node) {
     const Node& at = nodes_[static_cast<std::size_t>(node)];
     text += path + '\n';
-    if (!at.folder) text += unsettled.contains(node) ? long_hash_in_hex(bytes_of(node, remains)) : at.bytes_hash;
+    if (at.type != NodeType::folder) text += unsettled.contains(node) ? long_hash_in_hex(bytes_of(node, remains)) : at.bytes_hash;
   });
   return long_hash_in_hex(text);
 }
 
-std::unique_ptr<MemoryStorage> PowerDisk::disk(const Remains& remains) const {
-  auto disk = std::make_unique<MemoryStorage>();
+std::vector<Standing> PowerDisk::standing(const Remains& remains) const {
+  std::vector<Standing> all;
   walk(remains, [&](const std::string& path, int node) {
-    if (nodes_[static_cast<std::size_t>(node)].folder)
-      disk->put_folder(path);
-    else
-      disk->put_file(path, bytes_of(node, remains));
+    const NodeType type = nodes_[static_cast<std::size_t>(node)].type;
+    all.push_back({path, node, type, type == NodeType::folder ? "" : bytes_of(node, remains), changed_of(node, remains)});
   });
-  return disk;
+  std::ranges::sort(all, {}, &Standing::path);
+  return all;
 }
 
 std::map<int, std::string> PowerDisk::lost(const Remains& remains) const {
@@ -351,11 +383,11 @@ std::map<int, std::string> PowerDisk::lost(const Remains& remains) const {
       mark = "not durable, lost";
       continue;
     }
-    const uint64_t cut = pending_[i].cuts()[static_cast<std::size_t>(remains[i] - 2) / 2];
+    const uint64_t cut = pending_[i].cuts[static_cast<std::size_t>(remains[i] - 2) / 2];
     mark = remains[i] % 2 == 0 ? fmt::format("torn: its first {} bytes are there", cut)
                                : fmt::format("torn: its bytes from {} on are there", cut);
   }
   return marks;
 }
 
-}  // namespace lockstep::saver
+}  // namespace lockstep::power

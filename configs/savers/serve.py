@@ -1,40 +1,38 @@
-"""Saves and resumes by one of the savers beside this file.
+"""Saves and resumes by a saver, for configs with `suite: program`. The saver is a Python file with a function train().
 
-    serve.py TARGET                          prints "ready", then takes the lines below and forks for each
-    serve.py TARGET setup OUT                trains one step and saves it to OUT
-    serve.py TARGET save OUT                 goes on from OUT, trains a second step and saves it
-    serve.py TARGET resume OUT RESULT        goes on from OUT to the third step, writes RESULT
-    serve.py TARGET whole OUT                all three steps, resuming what stands in OUT, for tools that run whole trainings
+    serve.py SAVER.py                        prints "ready", then takes the lines below and forks for each
+    serve.py SAVER.py setup OUT              trains one step and saves it to OUT
+    serve.py SAVER.py save OUT               goes on from OUT, trains a second step and saves it
+    serve.py SAVER.py resume OUT RESULT      goes on from OUT to the third step, writes RESULT
+    serve.py SAVER.py whole OUT              all three steps, resuming what stands in OUT, for tools that run whole trainings
 
-RESULT says at which step the resumption began and which weights it ended with. Exit status 3: nothing could be resumed.
-A server loads PyTorch once; each command is then a fork of a few hundredths of a second.
+RESULT says at which step the resumption began, and has a line for each part that train() returns, with its hash. Exit status 3:
+nothing could be resumed. A server loads PyTorch once; each command is then a fork of a few hundredths of a second. torch_save.py
+beside this file shows what a saver looks like.
 """
 
+import ctypes
 import gc
 import hashlib
-import importlib
+import importlib.util
 import os
 import sys
 import tempfile
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.modules["serve"] = sys.modules[__name__]
 
 
-def weights_hash(tensors):
+def tensors_hash(tensors):
     """A hash of tensors' names, shapes and bytes, in the order of their names."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        tensor = tensors[name].detach().contiguous()
+        tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(bytes(tensor.reshape(-1).view(dtype_of_bytes()).tolist()))
+        digest.update(ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size()))
     return digest.hexdigest()
-
-
-def dtype_of_bytes():
-    import torch
-
-    return torch.uint8
 
 
 def report(result, lines):
@@ -108,8 +106,17 @@ def serve(target):
         os.waitpid(child, 0)
 
 
+def saver_of(path):
+    """The module in that file; it may import what stands beside it."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec = importlib.util.spec_from_file_location("saver", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def main():
-    target = importlib.import_module(sys.argv[1])
+    target = saver_of(sys.argv[1])
     if len(sys.argv) > 2:
         leave(command(target, sys.argv[2:]))
     serve(target)

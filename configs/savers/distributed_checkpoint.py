@@ -1,6 +1,8 @@
-"""torch.distributed.checkpoint on two Gloo ranks: a folder a step, and the newest folder that has its .metadata is loaded."""
+"""torch.distributed.checkpoint on two Gloo ranks: a folder a step, and the newest folder that has its .metadata is loaded.
+configs/checkpoint_distributed.yaml tries it; torch_save.py says what train() must do. PyTorch needs NumPy for it."""
 
 import datetime
+import glob
 import os
 import shutil
 import sys
@@ -15,6 +17,7 @@ import serve
 from small_model import make_model, make_optimizer, take_step
 
 RANKS = 2
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 
 def newest(out):
@@ -54,18 +57,19 @@ def rank_main(rank, store, out, last, must_resume, result):
     if result:
         with open(f"{result}.{rank}", "w") as file:
             loaded = f" {began} {random.tolist()}" if must_resume else ""
-            file.write(f"{began}\n{serve.weights_hash(model.state_dict())}{loaded}\n")
+            file.write(f"{began}\n{serve.tensors_hash(model.state_dict())}{loaded}\n")
     dist.destroy_process_group()
 
 
-def run_rank(*arguments):
+def run_rank(rank, *arguments):
     try:
-        rank_main(*arguments)
+        rank_main(rank, *arguments)
     except serve.NothingToResume as error:
         print(f"nothing to resume: {error}", file=sys.stderr)
         serve.leave(3)
     except BaseException as error:
-        print(f"rank {arguments[0]}: {type(error).__name__}: {error}", file=sys.stderr)
+        with open(f"{arguments[0]}.problem.{rank}", "w") as file:
+            file.write(f"rank {rank}: {type(error).__name__}: {error}")
         serve.leave(4)
     serve.leave(0)
 
@@ -84,7 +88,8 @@ def train(out, last, must_resume=False):
         if 3 in statuses:
             raise serve.NothingToResume("no folder has a .metadata")
         if any(statuses):
-            raise RuntimeError(f"a rank failed: {statuses}")
+            problems = [open(path).read() for path in sorted(glob.glob(f"{store}.problem.*"))]
+            raise RuntimeError("; ".join(problems) or f"ranks ended with {statuses}")
         told = [open(f"{result}.{rank}").read().split("\n") for rank in range(RANKS)]
         return int(told[0][0]), [(f"rank {rank}", told[rank][1]) for rank in range(RANKS)]
     finally:

@@ -1,0 +1,339 @@
+#include "harness/suites/foreign_saver/power_loss.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/falloc.h>
+#include <linux/fs.h>
+
+#include <algorithm>
+#include <map>
+
+#include "harness/suites/foreign_saver/recording.h"
+
+namespace lockstep::program {
+
+using power::DiskModel;
+using power::NodeType;
+using power::PowerDisk;
+using power::Remains;
+
+namespace {
+
+/// Into how many places of one write a tear falls, and how many disks of one moment are told apart.
+constexpr std::size_t kMostCuts = 3, kMostWays = 400;
+constexpr int64_t kBetween_ns = 1'000'000;  ///< of the times of two operations on a disk that is left
+
+std::string disk_path(const std::string& path) { return path == "." ? "" : "/" + path; }
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+bool is_name(const Operation& operation) {
+  using enum OperationKind;
+  return operation.kind == rename || operation.kind == remove || operation.kind == make_dir ||
+         (operation.kind == open && !operation.existed);
+}
+bool changes_files(const Operation& operation) {
+  using enum OperationKind;
+  if (operation.kind == open) return !operation.existed || (operation.flags & O_TRUNC) != 0;
+  return operation.kind != sync && operation.kind != close;
+}
+bool makes_durable(const Operation& operation) {
+  return operation.kind == OperationKind::sync && operation.call != "sync_file_range" && operation.call != "msync";
+}
+std::string with_number(const Operation& operation) {
+  return fmt::format("{} (operation {})", words_of(operation), operation.number);
+}
+
+}  // namespace
+
+/// The recorded operations on a disk of one model.
+class PowerLoss::Replay {
+ public:
+  Replay(const Recording& recording, DiskModel model) : disk_(model, kMostCuts) {
+    for (const FolderEntry& entry : recording.before) {
+      if (entry.path.empty()) {
+        nodes_[entry.file] = 0;
+        times_[0] = entry.changed_ns;
+      } else if (const auto known = nodes_.find(entry.file); known != nodes_.end() && entry.type == NodeType::file) {
+        disk_.stand(entry.path, known->second);
+      } else {
+        const int node = disk_.stand(entry.path, entry.type, entry.bytes);
+        nodes_[entry.file] = node;
+        times_[node] = entry.changed_ns;
+      }
+    }
+  }
+
+  const PowerDisk& disk() const { return disk_; }
+  /// Of what stood there before the save.
+  int64_t changed_ns(int node) const {
+    const auto at = times_.find(node);
+    return at == times_.end() ? 0 : at->second;
+  }
+
+  /// Why the operation cannot be followed; empty: it was.
+  std::string apply(const Operation& operation) {
+    if (operation.result < 0) return "";
+    using enum OperationKind;
+    const int number = static_cast<int>(operation.number);
+    switch (operation.kind) {
+      case open: return opened(number, operation);
+      case write:
+      case copy: return written(number, operation);
+      case resize: return resized(number, operation);
+      case sync: return synced(operation);
+      case close: return "";
+      case rename: return renamed(number, operation);
+      case remove:
+        if (disk_.find(disk_path(operation.path)) < 0) return "it was not known";
+        disk_.remove(number, disk_path(operation.path));
+        return "";
+      case make_dir:
+        if (!has_folder(operation.path)) return "its folder is not known";
+        nodes_[operation.file] = disk_.make(number, disk_path(operation.path), NodeType::folder);
+        return "";
+      case map: return "";  // the tracer notes it
+    }
+    return "";
+  }
+
+ private:
+  bool has_folder(const std::string& path) const { return disk_.find(folder_of(disk_path(path))) >= 0; }
+  /// -1: not known.
+  int node_of(const Operation& operation) const {
+    if (const auto known = nodes_.find(operation.file); operation.file != 0 && known != nodes_.end()) return known->second;
+    return -1;
+  }
+
+  std::string opened(int number, const Operation& operation) {
+    const std::string path = disk_path(operation.path);
+    const bool unnamed = (operation.flags & O_TMPFILE) == O_TMPFILE;
+    const int known = node_of(operation), named = disk_.find(path);
+    // A number of a file that is gone may be given again.
+    if (unnamed || (!operation.existed && (named < 0 || named != known))) {
+      if (!unnamed && !has_folder(operation.path)) return "its folder is not known";
+      nodes_[operation.file] = disk_.make(number, unnamed ? "" : path, NodeType::file);
+      return "";
+    }
+    if (known < 0) return "it was made where nobody looked";
+    if ((operation.flags & O_TRUNC) != 0) disk_.resize(number, known, 0);
+    return "";
+  }
+
+  std::string written(int number, const Operation& operation) {
+    if (operation.result == 0 && operation.call != "ioctl") return "";
+    const int node = node_of(operation);
+    const auto bytes = static_cast<std::size_t>(operation.result);
+    if (node < 0) return "it was made where nobody looked";
+    if (operation.offset < 0 || operation.call == "ioctl" || operation.data.size() < bytes) return "what it wrote is not known";
+    disk_.write(number, node, static_cast<uint64_t>(operation.offset), operation.data.substr(0, bytes));
+    if (operation.synced) disk_.sync_file(node);
+    return "";
+  }
+
+  std::string resized(int number, const Operation& operation) {
+    const int node = node_of(operation);
+    if (node < 0) return "it was made where nobody looked";
+    if (operation.call == "fallocate") {
+      if ((operation.flags & FALLOC_FL_KEEP_SIZE) == operation.flags && operation.flags != 0) return "";
+      if (operation.flags != 0) return fmt::format("fallocate with mode {} is not followed", operation.flags);
+    }
+    disk_.resize(number, node, static_cast<uint64_t>(operation.bytes), operation.call == "fallocate");
+    return "";
+  }
+
+  std::string synced(const Operation& operation) {
+    if (!makes_durable(operation)) return "";
+    if (operation.call == "sync" || operation.call == "syncfs") {
+      disk_.sync_all();
+      return "";
+    }
+    int node = operation.path == "." ? 0 : node_of(operation);
+    if (node < 0) node = disk_.find(disk_path(operation.path));
+    if (node < 0) return "it was made where nobody looked";
+    disk_.sync_file(node);
+    disk_.sync_folder(node);
+    return "";
+  }
+
+  std::string renamed(int number, const Operation& operation) {
+    const std::string from = disk_path(operation.path), to = disk_path(operation.to);
+    if (operation.to.empty()) return "it left the folder";
+    if (!has_folder(operation.to)) return "its folder is not known";
+    if (operation.call.starts_with("symlink")) {
+      nodes_[operation.file] = disk_.make(number, to, NodeType::symlink, operation.data);
+      return "";
+    }
+    if (operation.call.starts_with("link")) {
+      const int node = node_of(operation);
+      if (node < 0) return "it was made where nobody looked";
+      disk_.link(number, node, to);
+      return "";
+    }
+    if (operation.path.empty() || disk_.find(from) < 0) return "it came from elsewhere";
+    if ((operation.flags & RENAME_WHITEOUT) != 0) return "it left a whiteout";
+    if ((operation.flags & RENAME_EXCHANGE) != 0)
+      disk_.exchange(number, from, to);
+    else
+      disk_.rename(number, from, to);
+    return "";
+  }
+
+  PowerDisk disk_;
+  std::map<uint64_t, int> nodes_;
+  std::map<int, int64_t> times_;
+};
+
+PowerLoss::PowerLoss(const Recording& recording) : recording_(recording) {
+  for (const std::string& note : recording.run.notes) unknown_.insert(note);
+  Replay replay(recording, DiskModel::least);
+  for (const Operation& operation : recording.run.operations) {
+    const std::string problem = replay.apply(operation);
+    if (!problem.empty()) unknown_.insert(words_of(operation) + ": " + problem);
+  }
+  if (unknown_.empty()) check_end(replay);
+}
+
+/// Whatever the tracer did not see would show as a difference.
+void PowerLoss::check_end(const Replay& replay) {
+  std::map<std::string, const FolderEntry*> found;
+  for (const FolderEntry& entry : recording_.after) {
+    if (!entry.path.empty()) found[entry.path] = &entry;
+  }
+  const auto differs = [&](const std::string& path) {
+    unknown_.insert(fmt::format("{} is not what the operations that were seen make of it", path.substr(1)));
+  };
+  for (const power::Standing& each : replay.disk().standing(replay.disk().whole())) {
+    const auto at = found.find(each.path);
+    if (at == found.end() || at->second->type != each.type || at->second->bytes != each.bytes) differs(each.path);
+    if (at != found.end()) found.erase(at);
+  }
+  for (const auto& [path, entry] : found) differs(path);
+}
+
+/// Before each operation that makes something durable, and at the end: a disk that may be left in between may be left there, too.
+std::vector<std::size_t> PowerLoss::moments() const {
+  const std::vector<Operation>& operations = recording_.run.operations;
+  std::vector<std::size_t> moments{operations.size()};
+  for (std::size_t i = operations.size(); i > 0; --i) {
+    const Operation& operation = operations[i - 1];
+    if (makes_durable(operation) || operation.synced || operation.kind == OperationKind::rename) moments.push_back(i - 1);
+  }
+  return moments;
+}
+
+LeftDisks PowerLoss::disks(std::size_t most) const {
+  std::vector<std::vector<LeftDisk>> groups;
+  LeftDisks left;
+  std::set<std::string> seen;
+  const std::vector<std::size_t> moments = this->moments();
+  for (const DiskModel model : power::kDiskModels) {
+    std::map<std::size_t, std::vector<LeftDisk>> of_moment;
+    Replay replay(recording_, model);
+    std::size_t done = 0;
+    for (auto moment = moments.rbegin(); moment != moments.rend(); ++moment) {
+      for (; done < *moment; ++done) replay.apply(recording_.run.operations[done]);
+      const bool told = *moment == recording_.run.operations.size();
+      bool every = false;
+      std::vector<Remains> ways = replay.disk().ways(kMostWays, *moment, every);
+      left.every = left.every && every;
+      std::ranges::stable_sort(ways, {}, [](const Remains& each) {
+        const int64_t lost = power::lost_count(each);
+        return std::min(lost, static_cast<int64_t>(each.size()) - lost);
+      });
+      std::vector<LeftDisk>& group = of_moment[*moment];
+      for (Remains& remains : ways) {
+        if (!seen.insert(replay.disk().hash(remains) + (told ? "+" : "-")).second) continue;
+        const std::string name = fmt::format("{}:{}:{}", name_of(model), told ? "end" : std::to_string(*moment + 1), group.size() + 1);
+        group.push_back({name, model, *moment, std::move(remains), told});
+      }
+      left.all += group.size();
+    }
+    for (const std::size_t moment : moments) groups.push_back(std::move(of_moment[moment]));
+  }
+  for (std::size_t turn = 0; left.disks.size() < std::min(most, left.all); ++turn) {
+    for (std::vector<LeftDisk>& group : groups) {
+      if (turn < group.size() && left.disks.size() < most) left.disks.push_back(std::move(group[turn]));
+    }
+  }
+  return left;
+}
+
+std::vector<FolderEntry> PowerLoss::files(const LeftDisk& disk) const {
+  Replay replay(recording_, disk.model);
+  for (std::size_t i = 0; i < disk.moment; ++i) replay.apply(recording_.run.operations[i]);
+  std::vector<FolderEntry> entries{{"", NodeType::folder, "", 0, 0}};
+  for (power::Standing& each : replay.disk().standing(disk.remains)) {
+    const int64_t changed_ns = each.changed > 0 ? recording_.began_ns + each.changed * kBetween_ns : replay.changed_ns(each.node);
+    entries.push_back({each.path, each.type, std::move(each.bytes), static_cast<uint64_t>(each.node) + 1, changed_ns});
+  }
+  return entries;
+}
+
+std::string PowerLoss::words(const LeftDisk& disk) const {
+  const std::vector<Operation>& operations = recording_.run.operations;
+  Replay replay(recording_, disk.model);
+  for (std::size_t i = 0; i < disk.moment; ++i) replay.apply(operations[i]);
+  const std::map<int, std::string> lost = replay.disk().lost(disk.remains);
+  const std::string when = disk.told ? "The power goes after the save reported success"
+                                     : fmt::format("The power goes before operation {}, {}", operations[disk.moment].number,
+                                                   words_of(operations[disk.moment]));
+  std::string text = fmt::format("{} ({})", when, words_of(disk.model));
+  if (lost.empty()) return text + ": all that was done is there";
+  const auto is_lost = [&](const Operation& each) { return lost.contains(static_cast<int>(each.number)); };
+  // What was kept although it came later, and is not the rest of the same file: best of all what names the new state.
+  const auto kept_after = [&](const Operation& gone) {
+    const Operation* kept = nullptr;
+    for (std::size_t i = static_cast<std::size_t>(gone.number); i < disk.moment; ++i) {
+      const Operation& later = operations[i];
+      if (later.result < 0 || !changes_files(later) || is_lost(later) || (is_name(gone) && later.path == gone.path)) continue;
+      if (kept == nullptr || (is_name(later) && !is_name(*kept))) kept = &later;
+    }
+    return kept;
+  };
+  // The last one that is gone, or one before it that stands behind something that was kept: after a success none may be gone.
+  const Operation* gone = &operations[static_cast<std::size_t>(lost.rbegin()->first) - 1];
+  const Operation* kept = kept_after(*gone);
+  for (auto each = lost.rbegin(); each != lost.rend() && kept == nullptr && !disk.told; ++each) {
+    kept = kept_after(operations[static_cast<std::size_t>(each->first) - 1]);
+    if (kept != nullptr) gone = &operations[static_cast<std::size_t>(each->first) - 1];
+  }
+    const std::string torn = lost.at(static_cast<int>(gone->number)).starts_with("torn") ? "torn" : "lost";
+  const std::string name = gone->to.empty() ? gone->path : gone->to;
+  const std::size_t slash = name.rfind('/');
+  const std::string sync = is_name(*gone) ? fmt::format("an fsync of the folder {}", slash == std::string::npos ? "." : name.substr(0, slash))
+                                          : "an fsync of " + gone->path;
+  text += fmt::format(": {}{} {}", with_number(*gone), lost.size() > 1 ? fmt::format(" and {} more were", lost.size() - 1) : " was", torn);
+  if (kept != nullptr)
+    return text + fmt::format(", and {}, which came later, was kept: nothing orders the two; {} between them would", with_number(*kept), sync);
+  if (disk.told) return text + fmt::format(": nothing made it durable; {} before success is reported would", sync);
+  return text + ", and so was all that came later";
+}
+
+std::vector<TimelineStep> PowerLoss::timeline(const LeftDisk& disk, const std::vector<std::string>& writers) const {
+  constexpr std::size_t kMost = 40;
+  Replay replay(recording_, disk.model);
+  for (std::size_t i = 0; i < disk.moment; ++i) replay.apply(recording_.run.operations[i]);
+  const std::map<int, std::string> lost = replay.disk().lost(disk.remains);
+  std::vector<TimelineStep> steps;
+  for (std::size_t i = disk.moment > kMost ? disk.moment - kMost : 0; i < disk.moment; ++i) {
+    const Operation& operation = recording_.run.operations[i];
+    const auto mark = lost.find(static_cast<int>(operation.number));
+    steps.push_back({process_words(operation.process, writers), words_of(operation),
+                     mark != lost.end() ? mark->second : operation.result < 0 ? "failed" : ""});
+  }
+  steps.push_back({"machine", "the power goes", disk.told ? "success was reported" : ""});
+  return steps;
+}
+
+bool PowerLoss::names_its_folder() const {
+  const auto holds = [&](const std::string& text) { return text.find(recording_.out) != std::string::npos; };
+  return std::ranges::any_of(recording_.run.operations, holds, &Operation::data) ||
+         std::ranges::any_of(recording_.before, holds, &FolderEntry::bytes);
+}
+
+bool PowerLoss::is_like(const PowerLoss& other) const {
+  return std::ranges::equal(recording_.run.operations, other.recording_.run.operations, [](const Operation& a, const Operation& b) {
+    return a.kind == b.kind && (a.result < 0) == (b.result < 0) && a.existed == b.existed;
+  });
+}
+
+}  // namespace lockstep::program
