@@ -250,7 +250,7 @@ void Parent::be_rank(const RankTask& task, int log, pid_t group, bool executed, 
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != own_pid_) ::_exit(kThrew);
   ::setpgid(0, group);
-  urgent_.be_ordinary();
+  Urgent::be_ordinary();
   // Where only a parent may trace a process: the tool that takes a hung rank's stacks is the launcher's child.
   ::prctl(PR_SET_PTRACER, launcher_pid_);
   restore_signals();

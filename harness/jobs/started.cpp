@@ -16,8 +16,14 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/exit_codes.h"
 #include "harness/base/sealed_json.h"
@@ -26,6 +32,7 @@
 #include "harness/run/heartbeat.h"
 #include "harness/run/identity.h"
 #include "harness/run/launchers/external/exit_file.h"
+#include "harness/run/launchers/external/heartbeat_server.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
 #include "harness/run/rank_environment.h"
@@ -39,11 +46,13 @@ namespace {
 constexpr double kMeetWithin_s = 120, kReachRankZero_s = 20;
 /// Handed on to the rank as they are.
 constexpr std::array kHandedOn = {SIGTERM, SIGUSR1, SIGUSR2};
+constexpr std::string_view kPreparedFor = "--prepared=";
 
 struct Words {
   std::string folder;
   std::vector<std::string> of_rank_environment;
   bool prepared = false, mixed = false;
+  std::string attempt;  ///< Watcher::attempt, for which it was started
   double within_s = kMeetWithin_s;
   std::string problem;
 };
@@ -53,8 +62,9 @@ Words words_of(const std::vector<std::string>& arguments) {
   Words words;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
-    if (word == "--prepared") {
+    if (word == "--prepared" || word.starts_with(kPreparedFor)) {
       words.prepared = true;
+      if (word.starts_with(kPreparedFor)) words.attempt = word.substr(kPreparedFor.size());
     } else if (word == "--mixed") {
       words.mixed = true;
     } else if (word == "--within" && i + 1 < arguments.size()) {
@@ -156,17 +166,59 @@ void remove_own_files(const std::string& folder, int rank) {
   }
 }
 
+/// Of this process: over an exec, too.
+double age_s() {
+  std::ifstream file("/proc/self/stat");
+  std::string line;
+  std::getline(file, line);
+  // The 22nd field; the name may hold blanks.
+  std::istringstream fields(line.substr(std::min(line.rfind(')') + 1, line.size())));
+  std::string field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  const double started = std::strtod(field.c_str(), nullptr) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return std::max(0.0, static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started);
+}
+
 double seconds_since_1970() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
+/// By whom this process was started. Some launchers leave their processes behind when they are killed, on some hosts unseen; such a
+/// process must not touch the files of the next attempt.
+class Origin {
+ public:
+  Origin(std::string folder, std::string attempt) : folder_(std::move(folder)), attempt_(std::move(attempt)) {}
+
+  bool launcher_is_gone() const { return ::getppid() != launcher_; }
+  /// Lockstep has started the run again without this process.
+  bool attempt_is_over() const {
+    if (attempt_.empty()) return false;
+    const std::optional<Watcher> watcher = read_watcher(folder_);
+    return watcher && !watcher->attempt.empty() && watcher->attempt != attempt_;
+  }
+  /// For a process without a rank yet. Throws LeftBehind.
+  void require_wanted() const {
+    const bool ended = !attempt_.empty() && read_stop(folder_).signal == SIGKILL;
+    if (launcher_is_gone() || ended || attempt_is_over()) throw LeftBehind();
+  }
+  struct LeftBehind : std::runtime_error {
+    LeftBehind() : std::runtime_error("the launcher that started this process is gone, or the run was ended; it leaves") {}
+  };
+
+ private:
+  std::string folder_, attempt_;
+  pid_t launcher_ = ::getppid();
+};
+
 class Supervisor {
  public:
   /// `mine`: as it stands after the meeting.
-  Supervisor(std::string folder, Arrival mine, std::string start)
-      : folder_(std::move(folder)), mine_(std::move(mine)), start_(std::move(start)), launcher_(::getppid()) {
+  Supervisor(std::string folder, Arrival mine, std::string start, const Origin& origin)
+      : folder_(std::move(folder)), mine_(std::move(mine)), start_(std::move(start)), origin_(origin) {
     sigemptyset(&awaited_);
     sigaddset(&awaited_, SIGCHLD);
     for (const int signal : kHandedOn) sigaddset(&awaited_, signal);
@@ -183,12 +235,12 @@ class Supervisor {
     int status = 0;
     while (!reaped(status)) attend(line);
     line.ended();
-    RankExit exit{start_, mine_.rank, 0, 0, told_, seconds_since_1970()};
+    RankExit exit{start_, mine_.rank, 0, 0, told_, orphaned_, seconds_since_1970(), mine_.attempt};
     if (WIFSIGNALED(status))
       exit.signal = WTERMSIG(status);
     else
       exit.code = WEXITSTATUS(status);
-    write_exit(folder_, exit);
+    if (!origin_.attempt_is_over()) write_exit(folder_, exit);
     return exit.signal != 0 ? 128 + exit.signal : exit.code;
   }
 
@@ -204,8 +256,9 @@ class Supervisor {
       heeded_ = wish.number;
       hand_on(wish.signal);
     }
-    // Some launchers leave their processes behind when they are killed.
-    if (::getppid() != launcher_) hand_on(SIGKILL);
+    if (!origin_.launcher_is_gone() && !origin_.attempt_is_over()) return;
+    orphaned_ = true;
+    hand_on(SIGKILL);
   }
 
   void hand_on(int signal) {
@@ -216,10 +269,11 @@ class Supervisor {
   std::string folder_;
   Arrival mine_;
   std::string start_;
-  pid_t launcher_, pid_ = -1;
+  const Origin& origin_;
+  pid_t pid_ = -1;
   sigset_t awaited_{};
   int heeded_ = 0;
-  bool told_ = false;
+  bool told_ = false, orphaned_ = false;
 };
 
 /// What a rank that never began has to say.
@@ -232,17 +286,17 @@ class Supervisor {
   result.phase = kNotBegun;
   result.error = refusal.message;
   write_rank_result(rank_result_path(words.folder, mine.rank), result);
-  write_exit(words.folder, {mine.nonce, mine.rank, refusal.status, 0, false, seconds_since_1970()});
+  write_exit(words.folder, {mine.nonce, mine.rank, refusal.status, 0, false, false, seconds_since_1970(), mine.attempt});
   throw Refusal(refusal);
 }
 
 /// With rank 0's answer, for this rank.
-std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, bool mixed) {
+std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, const Words& words) {
   if (const std::string differs = difference_of_identity(answer.ranks.front(), mine); !differs.empty()) {
-    if (!mixed) return Refusal{kExitUsage, differs};
+    if (!words.mixed) return Refusal{kExitUsage, differs};
     std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
   }
-  const std::string problem = answer.tcp ? unreachable_text(answer, mine, kReachRankZero_s) : "";
+  const std::string problem = answer.tcp ? unreachable_text(answer, mine, std::min(kReachRankZero_s, words.within_s / 2)) : "";
   return problem.empty() ? std::nullopt : std::optional(Refusal{kExitHung, problem});
 }
 
@@ -270,10 +324,14 @@ RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool o
 
 int run_as(const Words& words, const Run& run, const RankEnvironment& rank_environment, const std::function<int(const RankTask&)>& run_rank) {
   const bool one_process = processes_of(run.config) == 1;
+  const Origin origin(words.folder, words.attempt);
+  const double begun = monotonic_s() - age_s();
   Arrival mine = introduce(rank_environment);
+  mine.attempt = words.attempt;
   mine.build = hash_of_file("/proc/self/exe");
   mine.isa = instruction_sets();
   try {
+    origin.require_wanted();
     remove_own_files(words.folder, mine.rank);
     int listening = -1;
     if (mine.rank == 0) {
@@ -286,16 +344,17 @@ int run_as(const Words& words, const Run& run, const RankEnvironment& rank_envir
     const char* store = std::getenv("LOCKSTEP_STORE");
     std::optional<Refusal> refused;
     const auto examine = [&](const Met& answer) {
-      refused = what_is_wrong(answer, mine, words.mixed);
+      refused = what_is_wrong(answer, mine, words);
       return refused ? refused->message : "";
     };
-    const Met met = meet(words.folder, mine, store == nullptr ? "" : store, words.within_s, examine);
+    const double within_s = std::max(0.0, begun + words.within_s - monotonic_s());
+    const Met met = meet(words.folder, mine, store == nullptr ? "" : store, within_s, examine, [&] { origin.require_wanted(); });
     if (refused) throw Refusal(*refused);
     if (!met.tcp && listening >= 0) ::close(listening);
     RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
     task.local_rank = local_rank_of(rank_environment, met);
     HeartbeatLine line(words.folder, mine, task.rank, run.config.layout.world_size);
-    return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start).watch(run_rank, task, line);
+    return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start, origin).watch(run_rank, task, line);
   } catch (const RendezvousError& error) {
     leave(words, run, mine, {kExitHung, error.what()});
   } catch (const Refusal& refusal) {

@@ -13,9 +13,9 @@ namespace lockstep {
 
 /// `arguments`, after run: the run's folder, then any of
 ///
-///   --prepared            lockstep has made the folder for this start; else rank 0 makes what is missing in it
+///   --prepared[=ATTEMPT]  lockstep has made the folder for this start (Watcher::attempt); else rank 0 makes what is missing in it
 ///   --mixed               ranks of different builds or processors are fine
-///   --within SECONDS      for all ranks to be there; by default 120
+///   --within SECONDS      from the start of this process, for all ranks to be there and to answer; by default 120
 ///   and those of resolve_rank_environment (harness/run/rank_environment.h)
 ///
 /// Returns the process's exit status: the rank's own (128 + the signal that ended it); 2 if it cannot be said which rank

@@ -66,6 +66,7 @@ Finding thrown(int rank, const Testimony& testimony) {
 Finding judge_one(const RunEnds& ends, const RankEnd& end) {
   const Testimony testimony = testimony_of(ends.dir, end.rank);
   if (testimony.kind == Testimony::Kind::failed) return thrown(end.rank, testimony);
+  if (!end.lost.empty()) return {true, false, end.rank, FailureKind::lost, end.lost, {}};
   if (end.signal != 0) return {true, end.killed_by_us, end.rank, FailureKind::died, signal_text(end.signal), {}};
   switch (testimony.kind) {
     case Testimony::Kind::unreadable:
@@ -95,7 +96,8 @@ Finding judge_all(const RunEnds& ends, const RankEnd& end) {
     }
   }
   if (first.failed) return first;
-  if (ends.world_size == 1) return judge_one(ends, {0, end.code, end.signal, end.killed_by_us});
+  if (ends.world_size == 1) return judge_one(ends, {0, end.code, end.signal, end.killed_by_us, end.lost});
+  if (!end.lost.empty()) return {true, false, -1, FailureKind::lost, end.lost, {}};
   const std::string all = fmt::format(" (the process that holds all {} ranks)", ends.world_size);
   if (end.signal != 0) return {true, end.killed_by_us, -1, FailureKind::died, signal_text(end.signal) + all, {}};
   if (without_result >= 0) {
@@ -145,11 +147,12 @@ bool only_lost_its_peers(const std::string& message) {
 }
 
 std::optional<RankFailure> name_failure(const RunEnds& ends) {
+  // A rank that failed by itself takes the launcher with it, and with that others of whose end nothing is known.
+  const auto weight = [](const Finding& finding) { return finding.lost_peers ? 0 : finding.kind == FailureKind::lost ? 1 : 2; };
   std::optional<Finding> first;
   for (const RankEnd& end : ends.ends) {
     const Finding finding = judge_end(ends, end);
-    if (!finding.failed) continue;
-    if (!first || (first->lost_peers && !finding.lost_peers)) first = finding;
+    if (finding.failed && (!first || weight(finding) > weight(*first))) first = finding;
   }
   if (!first) return std::nullopt;
   return failure_of(ends, *first);

@@ -28,6 +28,7 @@ struct RankEnd {
   int code = 0;   ///< exit status, if signal is 0
   int signal = 0;
   bool killed_by_us = false;  ///< after the launcher had sent it a signal
+  std::string lost = {};      ///< nobody saw its end; what is known of it
 };
 
 struct RunEnds {
@@ -41,7 +42,7 @@ struct RunEnds {
 bool only_lost_its_peers(const std::string& message);
 
 /// The first failing rank, or nothing if every rank of the run has left a finished result. A rank that only
-/// lost its peers is named if no other failed.
+/// lost its peers is named if no other failed; one that is lost, if no other failed by itself.
 std::optional<RankFailure> name_failure(const RunEnds& ends);
 
 /// Do all processes that have failed so far say that they only lost their peers?

@@ -71,6 +71,15 @@ int HangWatch::behind() const {
   return watch_.behind([this](int rank) { return is_stopped(rank); });
 }
 
+HangWatch::Unheard HangWatch::unheard(double now) const {
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    const Process& process = processes_[r];
+    if (process.told == nullptr || !watch_.alive(static_cast<int>(r))) continue;
+    if (const double silent_s = now - process.told_at; silent_s > kUnheard_s) return {static_cast<int>(r), silent_s};
+  }
+  return {};
+}
+
 double HangWatch::next_look_s(double now) const {
   return std::clamp(watch_.next_limit(thresholds_, now) - now, kOftenest_s / 4, look_every_s_);
 }

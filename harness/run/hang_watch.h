@@ -38,6 +38,12 @@ class HangWatch {
   const RunWatch& ranks() const { return watch_; }
   /// The rank the others wait for, stopped processes first; -1: all have ended.
   int behind() const;
+  /// The first rank on another host of which nothing is heard any more, and for how long; rank -1: there is none.
+  struct Unheard {
+    int rank = -1;
+    double seconds = 0;
+  };
+  Unheard unheard(double now) const;
   /// -1: unknown, or on another host.
   int pid_of(int rank) const;
   /// Has any thread of its process had a core, or been ready for one, for most of the time since the rank was heard of or told of last?

@@ -4,18 +4,17 @@
 namespace lockstep {
 
 /// Puts the calling thread before ordinary ones while the object lives (nice -10), where the system allows it; else does nothing.
-/// Processes that the thread forks meanwhile inherit it, and give it up by be_ordinary().
+/// Processes that the thread forks meanwhile inherit it, and give it up by be_ordinary() before they become anything else.
 class Urgent {
  public:
   Urgent();
   ~Urgent();
   Urgent(const Urgent&) = delete;
   Urgent& operator=(const Urgent&) = delete;
-  /// For a child that was forked by this thread: the niceness from before.
-  void be_ordinary() const;
+  /// For a child that was forked by this thread, whether or not there is such an object: the niceness from before. Safe between fork and exec.
+  static void be_ordinary();
 
  private:
-  int before_ = 0;
   bool raised_ = false;
 };
 

@@ -21,6 +21,7 @@ constexpr double kHold_s = 0.5;          ///< for it to take hold of the rank, b
 constexpr double kStackLook_s = 0.01;
 constexpr double kLastWord_s = 0.25;     ///< for a hung rank whose thread still lives, when the others have left
 constexpr double kLeave_s = 1;           ///< for the others to leave, from the word on a hung rank
+constexpr double kSilentLink_s = 1;      ///< without a word from another host, when ranks have lost their peers
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -48,7 +49,6 @@ struct Supervisor::Going {
   std::string to_tell;                 ///< the ranks, when the tool holds it
   double tell_at = kNever;
   int awaited = -1;                    ///< by the first rank that left, if it lost its peers alone
-  std::optional<LauncherEvent> lost;   ///< the first rank whose end nobody saw
   int64_t shown_step = -1;
 
   Going(RunSpec spec_, RunHooks hooks_, double now)
@@ -164,8 +164,8 @@ void Supervisor::handle(const LauncherEvent& event, std::vector<EndedRun>& ended
 
 void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector<EndedRun>& ended) {
   const double now = monotonic_s();
-  run.facts.ends.push_back({event.rank, event.code, event.signal, (run.signalled || event.told) && event.signal != 0});
-  if (event.lost && !run.lost) run.lost = event;
+  run.facts.ends.push_back({event.rank, event.code, event.signal, (run.signalled || event.told) && event.signal != 0,
+                            event.lost ? event.message : ""});
   run.ended_at[static_cast<std::size_t>(std::max(event.rank, 0))] = now;
   if (event.rank >= 0) run.watch.ended(event.rank);
   if (static_cast<int>(run.facts.ends.size()) == run.spec.start.processes) {
@@ -184,7 +184,7 @@ void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector
   if (!in_order) {
     run.failure_at = now;
     // Whom it waited for: that one is asked to leave as well, and will say that it lost its peer.
-    if (all_lost_their_peers(this_one)) run.awaited = run.watch.behind();
+    if (all_lost_their_peers(this_one) && !blame_silent_link(run)) run.awaited = run.watch.behind();
     // A rank that left without a word, and with a good status: its parent has no reason to tell the others.
     if (event.signal == 0 && event.code == 0)
       launcher_->tell(run.spec.start.run, fmt::format("rank {} left: {}", event.rank, failure->message));
@@ -235,7 +235,7 @@ void Supervisor::heed(Going& run, const Stalled& stalled) {
 
 /// Every rank says that it lost its peers, and none is gone by itself: the one that the first of them waited for was silent.
 void Supervisor::blame_awaited_rank(Going& run) {
-  if (run.stalled || run.stopped || run.lost || run.awaited < 0 || !all_lost_their_peers(run.facts)) return;
+  if (run.stalled || run.stopped || run.awaited < 0 || !all_lost_their_peers(run.facts)) return;
   RunEnds earliest = run.facts;
   earliest.ends = {run.facts.ends.front()};
   const auto first = name_failure(earliest);
@@ -244,8 +244,21 @@ void Supervisor::blame_awaited_rank(Going& run) {
                                 fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
 }
 
+/// Ranks say that they lost their peers, and nothing is heard of another host any more: that is the evidence, against no rank of this one.
+bool Supervisor::blame_silent_link(Going& run) {
+  const HangWatch::Unheard silent = run.watch.unheard(monotonic_s());
+  if (run.stalled || run.stopped || run.places.empty() || silent.seconds < kSilentLink_s || !all_lost_their_peers(run.facts)) return false;
+  const auto accusation = name_failure(run.facts);
+  const std::string& place = run.places[std::min(static_cast<std::size_t>(silent.rank), run.places.size() - 1)];
+  run.stalled = stalled_failure(run.facts, FailureKind::lost, silent.rank,
+                                fmt::format("nothing was heard from {} for {:.1f} s: the link to {} is cut, or it is gone; rank {}: {}", place, silent.seconds,
+                                            place.substr(0, place.find(" (")), accusation->rank, accusation->message));
+  return true;
+}
+
 /// Every rank that ended says that another one was silent: that is the rank which has not ended.
 void Supervisor::blame_silent_rank(Going& run) {
+  if (!run.facts.ends.empty() && blame_silent_link(run)) return;
   const int behind = run.watch.behind();
   if (run.stalled || run.stopped || run.facts.ends.empty() || behind < 0 || !all_lost_their_peers(run.facts)) return;
   const auto accusation = name_failure(run.facts);
@@ -312,12 +325,6 @@ EndedRun Supervisor::conclude(Going& concluded) {
   // Of ranks that were killed while they wrote down how they ended.
   remove_left_temporaries(run->facts.dir, [](std::string_view name) { return name.starts_with("rank-"); });
   std::optional<RankFailure> failure = run->stalled ? run->stalled : name_failure(run->facts);
-  if (failure && run->lost && failure->kind == FailureKind::died && !run->stalled) {
-    // Its exit says nothing, since there is none.
-    failure->kind = FailureKind::lost;
-    failure->rank = run->lost->rank;
-    failure->message = run->lost->message;
-  }
   const bool in_order = failure && failure->kind == FailureKind::interrupted;
   if (failure && !run->stalled && run->stopped && !in_order) failure = interrupted_failure(run->facts);
   if (!run->killed) run->left_before_kill = run->facts.ends.size();

@@ -86,7 +86,7 @@ TEST(JobQueue, RunsAJobAgainThatWasLost) {
 TEST(ExitFile, SaysHowARankEnded) {
   const TemporaryFolder folder;
   EXPECT_FALSE(read_exit(folder.path(), 3));
-  write_exit(folder.path(), {"s", 3, 0, 9, true, 12.5});
+  write_exit(folder.path(), {"s", 3, 0, 9, true, false, 12.5, "a"});
   const auto exit = read_exit(folder.path(), 3);
   ASSERT_TRUE(exit);
   EXPECT_EQ(exit->signal, 9);

@@ -59,6 +59,20 @@ TEST_F(NameFailure, TellsARunThatWasStoppedInOrderFromOneThatFailed) {
   EXPECT_EQ(failure->message, "stopped by signal 15 (SIGTERM) after step 7: saved as step 7");
 }
 
+TEST_F(NameFailure, NamesARankThatIsLostBeforePeersButAfterOneThatFailed) {
+  result(0, "failed", "Connection closed by peer");
+  ends_.ends = {{0, 1}, {1, 1, 0, false, "there is no such process"}, {2, 0, 9, true}};
+  auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->kind, FailureKind::lost);
+  EXPECT_EQ(failure->rank, 1);
+  EXPECT_EQ(failure->message, "there is no such process");
+  ends_.ends.back() = {2, 0, 11};
+  failure = name_failure(ends_);
+  EXPECT_EQ(failure->kind, FailureKind::died);
+  EXPECT_EQ(failure->rank, 2);
+}
+
 PlannedRun planned() {
   PlannedRun run;
   run.hash = "c0ffee";

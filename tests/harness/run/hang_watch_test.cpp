@@ -386,7 +386,7 @@ TEST(Urgent, GivesItsPriorityBackAndItsChildrenToo) {
     EXPECT_LE(::getpriority(PRIO_PROCESS, 0), before);
     const pid_t pid = ::fork();
     if (pid == 0) {
-      urgent.be_ordinary();
+      Urgent::be_ordinary();
       ::_exit(::getpriority(PRIO_PROCESS, 0) == before ? 0 : 1);
     }
     int status = -1;

@@ -170,6 +170,47 @@ TEST_F(ExternalLaunchers, LoseARankAndItsRunIsQueuedAgain) {
   expect_no_orphan();
 }
 
+/// The same command, whose first attempt has other ranks, and is disturbed when rank `seen` is there.
+std::vector<std::string> disturbed_once(std::vector<std::string> command, const std::string& ranks, int seen, const std::string& how) {
+  const std::string log = "{run}/rank-" + std::to_string(seen) + ".log";
+  command[2] = "if [ ! -e {run}/../disturbed ]; then touch {run}/../disturbed; export FAKE_RANKS='" + ranks + "'; (while [ ! -e " + log +
+               " ] || ! grep -q about " + log + "; do sleep 0.01; done; " + how + ") & fi; " + command[2];
+  return command;
+}
+
+/// Of the process that has forked a rank.
+std::string parent_of(int rank) { return "$(sed -n 's/.*\"pid\": *\\([0-9]*\\).*/\\1/p' {run}/rank-" + std::to_string(rank) + ".start.json)"; }
+
+TEST_F(ExternalLaunchers, ThatAreKilledLoseTheirRunWhichIsQueuedAgain) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  std::vector<std::string> command = by_shell();
+  // In a group of its own each rank outlives the launcher.
+  command[2].replace(command[2].find("{rank_program}"), 0, "setsid ");
+  const LaunchReport report = launch_by(disturbed_once(command, "all:wait", 2, "kill -9 $$"));
+  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
+  EXPECT_EQ(report.requeued, 1);
+  EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("its launcher was killed by signal 9")));
+  expect_no_orphan();
+}
+
+TEST_F(ExternalLaunchers, LoseARankWhoseProcessesAreGoneThoughTheLauncherStays) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  const LaunchReport report = launch_by(disturbed_once(by_shell(), "0:lose all:wait", 2, "kill -9 " + parent_of(2)));
+  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
+  EXPECT_EQ(report.requeued, 1);
+  EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("there is no such process any more")));
+  expect_no_orphan();
+}
+
+TEST_F(ExternalLaunchers, DoNotCallARunLostInWhichARankDied) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  const LaunchReport report = launch_by(disturbed_once(by_shell(), "0:throw all:wait", 2, "kill -9 " + parent_of(2)));
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 0);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::threw);
+  EXPECT_EQ(report.requeued, 0);
+}
+
 TEST_F(ExternalLaunchers, AreStoppedWithAllTheirRanks) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait")};
   static volatile int stop = 0;
@@ -221,6 +262,16 @@ TEST_F(ExternalLaunchers, OnOtherHostsTellOfRanksThatHang) {
   const std::string addresses = read_text(in_run("addresses"));
   for (const char* line : {"0 127.0.0.2 heartbeat-rank-0", "3 127.0.0.5 heartbeat-rank-3"}) EXPECT_THAT(addresses, HasSubstr(line));
   for (const char* left : {"heartbeat-rank-0", "heartbeat-rank-3", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
+  expect_no_orphan();
+}
+
+TEST_F(ExternalLaunchers, NameTheLinkToAHostOfWhichNothingIsHeard) {
+  plan_.runs = {a_run("a", 3, Backend::gloo)};
+  options_.kill_grace_s = 2;
+  const LaunchReport report = launch_by(disturbed_once(on_hosts(), "1:lose all:wait", 2, "kill -STOP " + parent_of(2)));
+  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
+  EXPECT_EQ(report.requeued, 1);
+  EXPECT_THAT(said_, testing::ElementsAre(AllOf(HasSubstr("nothing was heard from host h2 (process "), HasSubstr("the link to host h2 is cut"))));
   expect_no_orphan();
 }
 

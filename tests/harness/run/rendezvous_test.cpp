@@ -7,6 +7,7 @@
 #include <future>
 #include <thread>
 
+#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "tests/support/temporary_folder.h"
 
@@ -139,6 +140,49 @@ TEST(Meeting, NamesTwoProcessesOfOneRank) {
   auto second = std::async(std::launch::async, [&] { return meet(folder.path(), twin, "", 0.5); });
   EXPECT_THAT([&] { first.get(); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 1: process ")));
   EXPECT_THROW(second.get(), RendezvousError);
+}
+
+TEST(Meeting, TellsRankZeroOfARankThatCameTwice) {
+  const TemporaryFolder folder;
+  auto zero = std::async(std::launch::async, [&] { return meet(folder.path(), rank(0, 3), "", 60); });
+  while (read_arrival(folder.path(), 0).nonce.empty()) std::this_thread::yield();
+  auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 60); });
+  while (read_arrival(folder.path(), 1).nonce.empty()) std::this_thread::yield();
+  auto second = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 60); });
+  EXPECT_THAT([&] { zero.get(); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 1: process ")));
+  EXPECT_THROW(first.get(), RendezvousError);
+  EXPECT_THROW(second.get(), RendezvousError);
+  const TemporaryFolder other;
+  auto one = std::async(std::launch::async, [&] { return meet(other.path(), rank(0, 3), "", 60); });
+  while (read_arrival(other.path(), 0).nonce.empty()) std::this_thread::yield();
+  EXPECT_THAT([&] { meet(other.path(), rank(0, 3), "", 60); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 0: process ")));
+  EXPECT_THAT([&] { one.get(); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 0: process ")));
+}
+
+TEST(Meeting, LeavesOutARankOfAnotherAttempt) {
+  const TemporaryFolder folder;
+  Arrival left_behind = rank(1, 2);
+  left_behind.attempt = "first";
+  EXPECT_THROW(meet(folder.path(), left_behind, "", 0.01), RendezvousError);
+  Arrival zero = rank(0, 2), one = rank(1, 2);
+  zero.attempt = one.attempt = "second";
+  EXPECT_THAT([&] { meet(folder.path(), zero, "", 0.05); }, ThrowsMessage<RendezvousError>(HasSubstr("did not come in time: rank 1.")));
+  const std::vector<Met> met = meet_all(folder.path(), {zero, one});
+  EXPECT_EQ(met[0].start, met[1].start);
+}
+
+TEST(Meeting, WaitsNoLongerThanItIsToldForARankThatDoesNotAnswer) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(meet(folder.path(), rank(1, 2), "", 0.01), RendezvousError);  // it came, and is gone
+  const double begun = monotonic_s();
+  EXPECT_THAT([&] { meet(folder.path(), rank(0, 2), "", 0.01); }, ThrowsMessage<RendezvousError>(HasSubstr("did not answer in time: rank 1.")));
+  EXPECT_LT(monotonic_s() - begun, 10);
+}
+
+TEST(Meeting, EndsForAProcessThatShallLeave) {
+  const TemporaryFolder folder;
+  EXPECT_THAT([&] { meet(folder.path(), rank(1, 2), "", 60, nullptr, [] { throw std::runtime_error("left behind"); }); },
+              ThrowsMessage<std::runtime_error>("left behind"));
 }
 
 TEST(Meeting, NamesWhatDiffersBetweenRanks) {

@@ -21,15 +21,16 @@ std::string stop_file(const std::string& run_dir) { return run_dir + "/stop.json
 
 void write_exit(const std::string& run_dir, const RankExit& exit) {
   const json object = {{"start", exit.start}, {"rank", exit.rank}, {"code", exit.code},
-                       {"signal", exit.signal}, {"told", exit.told}, {"ended_at", exit.ended_at}};
+                       {"signal", exit.signal}, {"told", exit.told}, {"orphaned", exit.orphaned}, {"ended_at", exit.ended_at},
+                       {"attempt", exit.attempt}};
   write_object(exit_file(run_dir, exit.rank), object);
 }
 
 std::optional<RankExit> read_exit(const std::string& run_dir, int rank) {
   const auto object = read_object(exit_file(run_dir, rank), kMostExitBytes);
   if (!object) return std::nullopt;
-  return RankExit{object->value("start", ""), object->value("rank", rank),   object->value("code", 0),
-                  object->value("signal", 0), object->value("told", false), object->value("ended_at", 0.0)};
+  return RankExit{object->value("start", ""),       object->value("rank", rank),      object->value("code", 0),       object->value("signal", 0),
+                  object->value("told", false), object->value("orphaned", false), object->value("ended_at", 0.0), object->value("attempt", "")};
 }
 
 void write_stop(const std::string& run_dir, const StopWish& wish) {

@@ -15,7 +15,9 @@ struct RankExit {
   int code = 0;    ///< status, if signal is 0
   int signal = 0;  ///< that ended it
   bool told = false;     ///< a signal had been handed on to it, by the launcher or at lockstep's wish
+  bool orphaned = false; ///< its own process ended it, because the launcher's process above was gone
   double ended_at = 0;  ///< seconds since 1970, by its host's clock
+  std::string attempt = {};  ///< Watcher::attempt; empty: the command did not pass it on
 };
 
 void write_exit(const std::string& run_dir, const RankExit& exit);

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "harness/base/files.h"
+#include "harness/base/hex.h"
 #include "harness/base/json_text.h"
 #include "harness/run/launchers/external/object_file.h"
 #include "harness/run/launchers/external/rendezvous.h"
@@ -27,7 +28,8 @@ std::string watcher_file(const std::string& run_dir) { return run_dir + "/watche
 }  // namespace
 
 void write_watcher(const std::string& run_dir, const Watcher& watcher) {
-  json object = {{"run", watcher.run}, {"port", watcher.port}, {"process", watcher.process}, {"key", watcher.key}};
+  json object = {{"run", watcher.run}, {"port", watcher.port}, {"process", watcher.process}, {"key", watcher.key},
+                 {"attempt", watcher.attempt}};
   put_host(object, watcher);
   write_object(watcher_file(run_dir), object);
 }
@@ -41,6 +43,7 @@ std::optional<Watcher> read_watcher(const std::string& run_dir) {
   watcher.port = object->value("port", 0);
   watcher.process = object->value("process", 0);
   watcher.key = object->value("key", "");
+  watcher.attempt = object->value("attempt", "");
   return watcher;
 }
 
@@ -64,11 +67,13 @@ HeartbeatServer::HeartbeatServer() {
 
 HeartbeatServer::~HeartbeatServer() { ::close(listening_); }
 
-void HeartbeatServer::expect(const RankStart& what) {
+std::string HeartbeatServer::expect(const RankStart& what) {
   Watcher watcher = self_;
   watcher.run = what.run;
+  watcher.attempt = hash_in_hex(fmt::format("{} {}", self_.key, ++attempts_));
   write_watcher(what.dir, watcher);
   runs_.insert_or_assign(what.run, Watched{what, HeartbeatFile::open(what.dir + "/" + kHeartbeatFile, what.world_size)});
+  return watcher.attempt;
 }
 
 void HeartbeatServer::forget(const std::string& run) {

@@ -24,6 +24,7 @@ struct Watcher : HostIdentity {
   int port = 0;
   int process = 0;  ///< lockstep's
   std::string key;  ///< that only ranks of this start know
+  std::string attempt;  ///< of this start of this run: --prepared=ATTEMPT. A process that finds another one here has been left behind
 };
 void write_watcher(const std::string& run_dir, const Watcher& watcher);
 /// Nothing: nobody watches it.
@@ -45,8 +46,8 @@ class HeartbeatServer {
   HeartbeatServer& operator=(const HeartbeatServer&) = delete;
 
   const HostIdentity& host() const { return self_; }
-  /// Says in the run's folder that and where it is watched; its file of heartbeats is there. Throws MachineError.
-  void expect(const RankStart& what);
+  /// Says in the run's folder that and where it is watched; its file of heartbeats is there. Returns the attempt. Throws MachineError.
+  std::string expect(const RankStart& what);
   /// It is over: who speaks for its ranks is hung up on, and what they have left is removed.
   void forget(const std::string& run);
   /// What was told since the last call: events of the kind `heartbeat`. Now and then tells all who speak what others have reported.
@@ -70,6 +71,7 @@ class HeartbeatServer {
   Watcher self_;
   int listening_ = -1;
   double shared_at_ = 0;
+  int attempts_ = 0;
   std::map<std::string, Watched> runs_;
   std::vector<Connection> connections_;
 };

@@ -18,8 +18,9 @@
 #include "harness/base/errors.h"
 #include "harness/base/shell_word.h"
 #include "harness/run/launchers/external/exit_file.h"
-#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
+#include "harness/run/priority.h"
+#include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 
@@ -30,7 +31,16 @@ constexpr int kExitsEvery_ms = 20;
 constexpr double kMeetWithin_s = 150;  ///< longer than ranks themselves wait for each other
 constexpr double kForkWithin_s = 30;   ///< from the arrival of the last rank, which all have yet to answer
 constexpr double kEndAfter_s = 1, kKillAfter_s = 3;
+/// From the end of a rank's processes to the loss of the rank, whose exit file may be on its way.
+constexpr double kLastFile_s = 0.1;
+/// For ranks on other hosts whose launcher is gone to see that they shall end, and to end.
+constexpr double kOrphans_s = 5;
 constexpr std::size_t kLauncherLines = 3;
+
+bool is_gone(int pid) {
+  const char state = process_state(pid).state;
+  return state == '?' || state == 'Z' || state == 'X';
+}
 
 std::string launcher_log(const std::string& dir) { return dir + "/launcher.log"; }
 
@@ -39,6 +49,7 @@ std::string launcher_log(const std::string& dir) { return dir + "/launcher.log";
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != lockstep_pid) ::_exit(127);
   ::setsid();
+  Urgent::be_ordinary();
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -48,13 +59,6 @@ std::string launcher_log(const std::string& dir) { return dir + "/launcher.log";
   ::close_range(STDERR_FILENO + 1, ~0U, 0);
   ::execve(program, arguments, environment);
   ::_exit(127);
-}
-
-/// What a launcher finds: ours, with the threads pinned, and without what would make its ranks another one's.
-std::vector<std::string> launcher_environment() {
-  std::vector<std::string> entries = rank_environment();
-  std::erase_if(entries, [](const std::string& entry) { return is_rank_variable(entry.substr(0, entry.find('='))); });
-  return entries;
 }
 
 }  // namespace
@@ -70,6 +74,20 @@ std::string find_program(const std::string& name) {
     at = colon + 1;
   }
   return "";
+}
+
+pid_t start_command(std::vector<std::string> words, const std::string& log_path) {
+  std::vector<std::string> variables = rank_environment();
+  std::erase_if(variables, [](const std::string& entry) { return is_rank_variable(entry.substr(0, entry.find('='))); });
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) throw MachineError(log_path + ": " + std::strerror(errno));
+  const pid_t lockstep_pid = ::getpid(), pid = ::fork();
+  const int error = errno;
+  if (pid == 0) become_launcher(arguments.front(), arguments.data(), environment.data(), log, lockstep_pid);
+  ::close(log);
+  if (pid < 0) throw MachineError("cannot start " + words.front() + ": " + std::strerror(error));
+  return pid;
 }
 
 ExternalLauncher::ExternalLauncher(std::string rank_program, std::vector<std::string> command, const std::string& install)
@@ -89,25 +107,19 @@ ExternalLauncher::~ExternalLauncher() {
 
 void ExternalLauncher::start(const RankStart& what) {
   std::vector<std::string> words;
+  const std::string attempt = desk_.expect(what);
   for (const std::string& word : command_) {
-    words.push_back(replaced(replaced(replaced(word, "{ranks}", std::to_string(what.processes)), "{rank_program}", rank_program_),
+    const std::string of_attempt = replaced(word, "--prepared", "--prepared=" + attempt);
+    words.push_back(replaced(replaced(replaced(of_attempt, "{ranks}", std::to_string(what.processes)), "{rank_program}", rank_program_),
                              "{run}", what.dir));
   }
-  desk_.expect(what);
-  std::vector<std::string> variables = launcher_environment();
-  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
-  const int log = ::open(launcher_log(what.dir).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) throw MachineError(launcher_log(what.dir) + ": " + std::strerror(errno));
-  const pid_t lockstep_pid = ::getpid(), pid = ::fork();
-  const int error = errno;
-  if (pid == 0) become_launcher(arguments.front(), arguments.data(), environment.data(), log, lockstep_pid);
-  ::close(log);
-  if (pid < 0) throw MachineError("cannot start " + command_.front() + ": " + std::strerror(error));
   Going going;
   going.what = what;
-  going.launcher = pid;
+  going.attempt = attempt;
+  going.launcher = start_command(std::move(words), launcher_log(what.dir));
   going.started_at = monotonic_s();
   going.ended.assign(static_cast<std::size_t>(what.processes), false);
+  going.gone_at.assign(going.ended.size(), 0);
   going_.emplace(what.run, std::move(going));
 }
 
@@ -117,6 +129,7 @@ void ExternalLauncher::stop(const std::string& run, int signal) {
   Going& going = found->second;
   write_stop(going.what.dir, {++going.wishes, signal});
   if (signal != SIGKILL) return;
+  going.killed = true;
   const double now = monotonic_s();
   going.end_launcher_at = now + kEndAfter_s;
   going.kill_launcher_at = now + kKillAfter_s;
@@ -130,7 +143,8 @@ void ExternalLauncher::look_at_exits(Going& going) {
   std::vector<RankExit> exits;
   for (int rank = 0; rank < going.what.processes; ++rank) {
     if (going.ended[static_cast<std::size_t>(rank)]) continue;
-    if (const auto exit = read_exit(going.what.dir, rank)) exits.push_back(*exit);
+    const auto exit = read_exit(going.what.dir, rank);
+    if (exit && (exit->attempt.empty() || exit->attempt == going.attempt)) exits.push_back(*exit);
   }
   std::stable_sort(exits.begin(), exits.end(), [](const RankExit& a, const RankExit& b) { return a.ended_at < b.ended_at; });
   for (const RankExit& exit : exits) {
@@ -142,8 +156,64 @@ void ExternalLauncher::look_at_exits(Going& going) {
     event.code = exit.code;
     event.signal = exit.signal;
     event.told = exit.told;
+    // Its launcher left it behind, or was gone when lockstep ended what was left.
+    if (exit.told && exit.signal == SIGKILL && !going.killed && (exit.orphaned || going.orphans_until > 0)) {
+      event.lost = true;
+      event.message = fmt::format("was left behind by its launcher, and ended (process {} on {}){}", arrival(going, exit.rank).pid,
+                                  arrival(going, exit.rank).host, going.launcher < 0 ? ": " + how_launcher_ended(going) : "");
+    }
     events_.push_back(std::move(event));
   }
+}
+
+/// What the rank's file says, if it is of this attempt; else an empty nonce.
+Arrival ExternalLauncher::arrival(const Going& going, int rank) const {
+  Arrival found = read_arrival(going.what.dir, rank);
+  return found.attempt.empty() || found.attempt == going.attempt ? found : Arrival{};
+}
+
+/// The process of a rank, or that which had forked it, is killed together with the other: nobody is left to write how it ended.
+void ExternalLauncher::look_at_processes(Going& going, double now) {
+  if (!going.told_started) return;
+  for (std::size_t r = 0; r < going.ended.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (going.ended[r]) continue;
+    const Arrival there = arrival(going, rank);
+    if (there.process <= 0 || !same_host(there, desk_.host()) || !is_gone(there.pid) || !is_gone(there.process)) continue;
+    if (going.gone_at[r] == 0) going.gone_at[r] = now;
+    if (now - going.gone_at[r] >= kLastFile_s) lose(going, rank, "there is no such process any more, and nobody said how it ended");
+  }
+}
+
+void ExternalLauncher::lose(Going& going, int rank, const std::string& why) {
+  going.ended[static_cast<std::size_t>(rank)] = true;
+  const Arrival there = arrival(going, rank);
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::exit;
+  event.run = going.what.run;
+  event.rank = going.what.processes == 1 ? -1 : rank;
+  event.code = 1;
+  // What lockstep itself has killed is not lost.
+  event.lost = !going.killed;
+  if (going.killed) event.signal = SIGKILL;
+  event.message = there.nonce.empty() ? "was never there: " + why : fmt::format("left no word of its end (process {} on {}): {}", there.pid, there.host, why);
+  events_.push_back(std::move(event));
+}
+
+/// Ranks that a launcher has left behind would write into the folder of the next attempt.
+void ExternalLauncher::end_orphans(Going& going, double now) {
+  if (going.launcher >= 0 || all_ended(going)) return;
+  if (going.orphans_until == 0) {
+    going.orphans_until = now + kOrphans_s;
+    write_stop(going.what.dir, {++going.wishes, SIGKILL});
+  }
+  for (int rank = 0; rank < going.what.processes && now < going.orphans_until; ++rank) {
+    const Arrival there = arrival(going, rank);
+    if (going.ended[static_cast<std::size_t>(rank)] || there.nonce.empty()) continue;
+    if (!same_host(there, desk_.host()) || !is_gone(there.pid) || (there.process > 0 && !is_gone(there.process))) return;
+  }
+  look_at_exits(going);  // what came since the last look
+  count_the_lost(going);
 }
 
 std::string ExternalLauncher::how_launcher_ended(const Going& going) {
@@ -160,11 +230,11 @@ std::string ExternalLauncher::how_launcher_ended(const Going& going) {
 }
 
 void ExternalLauncher::count_the_lost(Going& going) {
-  const auto silent = [&going](int rank) {
-    return read_arrival(going.what.dir, rank).nonce.empty() &&
+  const auto silent = [&](int rank) {
+    return arrival(going, rank).nonce.empty() &&
            ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) != 0;
   };
-  bool nobody = going.wishes == 0;
+  bool nobody = !going.killed && !WIFSIGNALED(going.launcher_status);
   for (int rank = 0; rank < going.what.processes; ++rank) nobody = nobody && silent(rank);
   if (nobody) {
     // It would be the same with the next run.
@@ -177,20 +247,7 @@ void ExternalLauncher::count_the_lost(Going& going) {
     return;
   }
   for (int rank = 0; rank < going.what.processes; ++rank) {
-    if (going.ended[static_cast<std::size_t>(rank)]) continue;
-    going.ended[static_cast<std::size_t>(rank)] = true;
-    const Arrival arrival = read_arrival(going.what.dir, rank);
-    LauncherEvent event;
-    event.kind = LauncherEvent::Kind::exit;
-    event.run = going.what.run;
-    event.rank = going.what.processes == 1 ? -1 : rank;
-    event.code = 1;
-    // One that gave up before it began has left a result that says why.
-    event.lost = ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) != 0;
-    event.message = arrival.nonce.empty()
-                        ? fmt::format("was never there: {}", how_launcher_ended(going))
-                        : fmt::format("left no word of its end (process {} on {}): {}", arrival.pid, arrival.host, how_launcher_ended(going));
-    events_.push_back(std::move(event));
+    if (!going.ended[static_cast<std::size_t>(rank)]) lose(going, rank, how_launcher_ended(going));
   }
 }
 
@@ -222,13 +279,13 @@ void ExternalLauncher::look_at_arrivals(Going& going, double now) {
   event.run = going.what.run;
   bool all_forked = true;
   for (int rank = 0; rank < going.what.processes; ++rank) {
-    const Arrival arrival = read_arrival(going.what.dir, rank);
-    if (arrival.nonce.empty()) return;
-    all_forked = all_forked && (arrival.process > 0 || ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) == 0);
+    const Arrival there = arrival(going, rank);
+    if (there.nonce.empty()) return;
+    all_forked = all_forked && (there.process > 0 || ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) == 0);
     // A process's number means nothing on another host.
-    const bool here = same_host(arrival, desk_.host());
-    event.pids.push_back(here && arrival.process > 0 ? arrival.process : -1);
-    event.places.push_back(here ? "" : fmt::format("host {} (process {})", arrival.host, arrival.process));
+    const bool here = same_host(there, desk_.host());
+    event.pids.push_back(here && there.process > 0 ? there.process : -1);
+    event.places.push_back(here ? "" : fmt::format("host {} (process {})", there.host, there.process));
   }
   if (going.there_at == 0) going.there_at = now;
   if (!all_forked && now - going.there_at < kForkWithin_s) return;
@@ -239,9 +296,9 @@ void ExternalLauncher::look_at_arrivals(Going& going, double now) {
 void ExternalLauncher::look(Going& going) {
   look_at_launcher(going, monotonic_s());
   look_at_arrivals(going, monotonic_s());
-  const bool launcher_gone = going.launcher < 0;
   look_at_exits(going);
-  if (launcher_gone) count_the_lost(going);
+  look_at_processes(going, monotonic_s());
+  end_orphans(going, monotonic_s());
 }
 
 std::vector<LauncherEvent> ExternalLauncher::poll(double wait_s) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/run/launchers/external/heartbeat_server.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/launcher.h"
 
 namespace lockstep {
@@ -34,20 +35,28 @@ class ExternalLauncher : public Launcher {
  private:
   struct Going {
     RankStart what;
+    std::string attempt;      ///< Watcher::attempt: files of another one are none of this run's
     pid_t launcher = -1;      ///< -1: reaped
     int launcher_status = 0;
     double started_at = 0;
     double there_at = 0;  ///< when all ranks had arrived; 0: not yet
     bool told_started = false;
     std::vector<bool> ended;
+    std::vector<double> gone_at;  ///< by rank: when its processes on this host were found to be gone; 0: not
+    double orphans_until = 0;     ///< launcher gone: until then ranks that it has left behind may say how they end
     int wishes = 0;
+    bool killed = false;          ///< at lockstep's wish
     double end_launcher_at = 0, kill_launcher_at = 0;  ///< 0: not
   };
   void look(Going& going);
   void look_at_arrivals(Going& going, double now);
   void look_at_exits(Going& going);
+  void look_at_processes(Going& going, double now);
   void look_at_launcher(Going& going, double now);
+  void end_orphans(Going& going, double now);
   void count_the_lost(Going& going);
+  void lose(Going& going, int rank, const std::string& why);
+  Arrival arrival(const Going& going, int rank) const;
   bool all_ended(const Going& going) const;
   static std::string how_launcher_ended(const Going& going);
 
@@ -60,5 +69,10 @@ class ExternalLauncher : public Launcher {
 
 /// The path of a program as execvp finds it; empty if it does not.
 std::string find_program(const std::string& name);
+
+/// Starts a command that starts ranks, or agents; words.front() is its path. It leads a session of its own, with the niceness that lockstep was
+/// started with, with the threads pinned, and without what would make its ranks another launcher's; what it prints is added to the log. Throws
+/// MachineError.
+pid_t start_command(std::vector<std::string> words, const std::string& log_path);
 
 }  // namespace lockstep

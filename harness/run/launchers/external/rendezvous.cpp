@@ -35,6 +35,8 @@ constexpr int kArrivalsEvery_ms = 10;
 constexpr uint64_t kMostArrivalBytes = 1 << 20;
 /// For ranks to take rank 0's answer, from when all have come: they try to reach it first.
 constexpr double kAnswerWithin_s = 25;
+/// For the same, of ranks that have come at the last moment.
+constexpr double kAnswerAtLeast_s = 2;
 constexpr double kRankZeroFirst_s = 0.5;
 
 void wait_a_moment() { ::poll(nullptr, 0, kArrivalsEvery_ms); }
@@ -42,7 +44,7 @@ void wait_a_moment() { ::poll(nullptr, 0, kArrivalsEvery_ms); }
 std::string answer_file(const std::string& run_dir) { return run_dir + "/rendezvous.json"; }
 
 json to_json(const Arrival& a) {
-  json j = {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
+  json j = {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce}, {"attempt", a.attempt}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
             {"contract", a.rank_environment}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
   put_host(j, a);
   return j;
@@ -54,6 +56,7 @@ Arrival from_json(const json& j) {
   a.world = j.value("world", 1);
   a.local_rank = j.value("local_rank", -1);
   a.nonce = j.value("nonce", "");
+  a.attempt = j.value("attempt", "");
   take_host(a, j);
   a.port = j.value("port", 0);
   a.pid = j.value("pid", 0);
@@ -106,11 +109,32 @@ Met of_answer(const json& answer) {
 
 std::string who(const Arrival& a) { return fmt::format("process {} on {}", a.pid, a.host); }
 
+/// When the answers must be there, of ranks that are all there `now`.
+double answers_by(double deadline, double now) { return std::min(now + kAnswerWithin_s, std::max(deadline, now + kAnswerAtLeast_s)); }
+
+/// Of this attempt; what is of another one is not there.
+Arrival arrival_beside(const std::string& run_dir, const Arrival& mine, int rank) {
+  Arrival found = read_arrival(run_dir, rank);
+  return found.attempt == mine.attempt ? found : Arrival{};
+}
+
+/// Another process has come as this rank: rank 0 and that process are told, in the file that both of them read.
+void leave_if_twice(const std::string& run_dir, Arrival mine) {
+  const Arrival now = read_arrival(run_dir, mine.rank);
+  if (now.nonce.empty() || now.nonce == mine.nonce) return;
+  // One that was left behind: it leaves.
+  if (now.attempt != mine.attempt) return write_object(start_file(run_dir, mine.rank), to_json(mine));
+  mine.problem = fmt::format("two processes are rank {}: {} and {}", mine.rank, who(mine), who(now));
+  mine.accepted = arrival_beside(run_dir, mine, 0).nonce;
+  write_object(start_file(run_dir, mine.rank), to_json(mine));
+  throw RendezvousError(mine.problem);
+}
+
 /// Rank 0's side.
 class Host {
  public:
-  Host(const std::string& run_dir, const Arrival& mine, const std::string& store, double deadline)
-      : run_dir_(run_dir), mine_(mine), store_(store), deadline_(deadline) {
+  Host(const std::string& run_dir, const Arrival& mine, const std::string& store, double deadline, const StayOrThrow& stay_or_throw)
+      : run_dir_(run_dir), mine_(mine), store_(store), deadline_(deadline), stay_or_throw_(stay_or_throw) {
     ranks_.resize(static_cast<std::size_t>(mine.world));
     ranks_[0] = mine;
   }
@@ -125,6 +149,8 @@ class Host {
         return met_;
       }
       if (monotonic_s() > deadline_) end(lateness());
+      stay_or_throw_();
+      leave_if_twice(run_dir_, mine_);
       wait_a_moment();
     }
   }
@@ -135,7 +161,7 @@ class Host {
     for (int rank = 1; rank < mine_.world; ++rank) {
       Arrival& known = ranks_[static_cast<std::size_t>(rank)];
       if (known.accepted == mine_.nonce) continue;
-      Arrival found = read_arrival(run_dir_, rank);
+      Arrival found = arrival_beside(run_dir_, mine_, rank);
       if (found.nonce.empty()) continue;
       if (found.accepted == mine_.nonce && !found.problem.empty())
         problem_ = fmt::format("rank {} ({}) has left: {}", rank, who(found), found.problem);
@@ -156,7 +182,7 @@ class Host {
     return !met_.start.empty();
   }
   void publish() {
-    deadline_ = std::max(deadline_, monotonic_s() + kAnswerWithin_s);
+    deadline_ = answers_by(deadline_, monotonic_s());
     met_.ranks = ranks_;
     met_.start = mine_.nonce;
     for (const Arrival& each : ranks_) met_.one_host = met_.one_host && same_host(each, mine_);
@@ -184,15 +210,19 @@ class Host {
       for (int rank = 1; rank < mine_.world; ++rank)
         if (ranks_[static_cast<std::size_t>(rank)].accepted != mine_.nonce) late.push_back(rank);
     }
-    return fmt::format("{} of {} did not {} in time: {} {}. Did the launcher bring {} processes, and do all of them see {}?",
-                       late.size() == 1 ? "a rank" : "ranks", mine_.world, silent ? "answer" : "come",
-                       late.size() == 1 ? "rank" : "ranks", fmt::join(late, ", "), mine_.world, run_dir_);
+    std::string text = fmt::format("{} of {} did not {} in time: {} {}. Did the launcher bring {} processes, and do all of them see {}?",
+                                   late.size() == 1 ? "a rank" : "ranks", mine_.world, silent ? "answer" : "come",
+                                   late.size() == 1 ? "rank" : "ranks", fmt::join(late, ", "), mine_.world, run_dir_);
+    for (const Arrival& each : ranks_)
+      if (!each.problem.empty()) text += fmt::format(" Rank {} said: {}", each.rank, each.problem);
+    return text;
   }
 
   const std::string& run_dir_;
   const Arrival& mine_;
   const std::string& store_;
   double deadline_;
+  const StayOrThrow& stay_or_throw_;
   std::vector<Arrival> ranks_;
   std::string problem_;  ///< of a rank that has taken the answer and left
   Met met_;
@@ -211,18 +241,20 @@ void throw_problem_of(const json& answer) {
 }
 
 /// All others have taken rank 0's answer as well.
-void wait_for_the_others(const std::string& run_dir, const Arrival& mine) {
-  for (const double deadline = monotonic_s() + 2 * kAnswerWithin_s; monotonic_s() < deadline; wait_a_moment()) {
+void wait_for_the_others(const std::string& run_dir, const Arrival& mine, double deadline, const StayOrThrow& stay_or_throw) {
+  const double begun = monotonic_s(), until = answers_by(deadline, begun) + kRankZeroFirst_s;
+  for (; monotonic_s() < until; wait_a_moment()) {
+    stay_or_throw();
     const auto answer = answer_to(run_dir, mine);
     if (!answer) continue;
     throw_problem_of(*answer);
     if (answer->value("go", false)) return;
   }
-  throw RendezvousError(fmt::format("rank 0 ({}) has not said within {} s that all ranks have come together; it is gone, or cannot write into {}",
-                                 who(read_arrival(run_dir, 0)), 2 * kAnswerWithin_s, run_dir));
+  throw RendezvousError(fmt::format("rank 0 ({}) has not said within {:.0f} s that all ranks have come together; it is gone, or cannot write into {}",
+                                 who(read_arrival(run_dir, 0)), until - begun, run_dir));
 }
 
-Met join(const std::string& run_dir, Arrival mine, double deadline, const Examine& examine) {
+Met join(const std::string& run_dir, Arrival mine, double deadline, const Examine& examine, const StayOrThrow& stay_or_throw) {
   const auto index = static_cast<std::size_t>(mine.rank);
   for (;;) {
     if (const auto answer = answer_to(run_dir, mine)) {
@@ -234,14 +266,13 @@ Met join(const std::string& run_dir, Arrival mine, double deadline, const Examin
       mine.accepted = met.start;
       met.ranks[index] = mine;
       write_object(start_file(run_dir, mine.rank), to_json(mine));
-      if (mine.problem.empty()) wait_for_the_others(run_dir, mine);
+      if (mine.problem.empty()) wait_for_the_others(run_dir, mine, deadline, stay_or_throw);
       return met;
     }
-    const Arrival now = read_arrival(run_dir, mine.rank);
-    if (!now.nonce.empty() && now.nonce != mine.nonce)
-      throw RendezvousError(fmt::format("two processes are rank {}: {} and {}", mine.rank, who(mine), who(now)));
+    stay_or_throw();
+    leave_if_twice(run_dir, mine);
     if (monotonic_s() > deadline) {
-      const Arrival first = read_arrival(run_dir, 0);
+      const Arrival first = arrival_beside(run_dir, mine, 0);
       throw RendezvousError(first.nonce.empty()
                              ? fmt::format("rank 0 did not come in time; rank {} waited in {}. Ranks meet in this folder, wherever MASTER_ADDR "
                                            "points: is rank 0 started, and does its host see it?", mine.rank, run_dir)
@@ -281,12 +312,13 @@ void note_process(const std::string& run_dir, Arrival mine, int process) {
   write_object(start_file(run_dir, mine.rank), to_json(mine));
 }
 
-Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine) {
+Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine,
+         const StayOrThrow& stay_or_throw) {
   const double deadline = monotonic_s() + deadline_s;
   write_object(start_file(run_dir, mine.rank), to_json(mine));
   // Rank 0 knows who is missing: it speaks first.
-  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline + kRankZeroFirst_s, examine);
-  return Host(run_dir, mine, store, deadline).gather();
+  if (mine.rank != 0) return join(run_dir, std::move(mine), deadline + kRankZeroFirst_s, examine, stay_or_throw);
+  return Host(run_dir, mine, store, deadline, stay_or_throw).gather();
 }
 
 std::string difference_of_identity(const Arrival& first, const Arrival& mine) {

@@ -21,6 +21,7 @@ struct Arrival : HostIdentity {
   int rank = 0, world = 1;
   int local_rank = -1;
   std::string nonce;    ///< of this process alone
+  std::string attempt;  ///< Watcher::attempt; empty: the command did not pass it on
   int port = 0;         ///< rank 0: where it listens
   int pid = 0;          ///< of the process that says so, and that forks the rank
   int process = 0;      ///< the rank's own; 0: it is not forked yet
@@ -51,9 +52,13 @@ Arrival introduce(const RankEnvironment& rank_environment);
 /// What is wrong, for a rank that is not 0, with what rank 0 has answered; empty: nothing.
 using Examine = std::function<std::string(const Met& answer)>;
 
-/// Meets the other ranks. `store`: "file", "tcp" or empty: TCP where there are several hosts. A rank for which `examine` finds something
-/// wrong says so in its file and returns; all others throw what it said, so that nobody waits for it. Throws RendezvousError.
-Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine = nullptr);
+/// Asked while a rank waits; throws if it shall leave.
+using StayOrThrow = std::function<void()>;
+
+/// Meets the other ranks of the same attempt. `store`: "file", "tcp" or empty: TCP where there are several hosts. A rank for which `examine` finds
+/// something wrong says so in its file and returns; all others throw what it said, so that nobody waits for it. Throws RendezvousError.
+Met meet(const std::string& run_dir, Arrival mine, const std::string& store, double deadline_s, const Examine& examine = nullptr,
+         const StayOrThrow& stay_or_throw = [] {});
 
 /// Ranks that did not come, came twice, or are not of one world.
 class RendezvousError : public std::runtime_error {

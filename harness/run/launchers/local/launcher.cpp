@@ -17,6 +17,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/run/libraries.h"
+#include "harness/run/priority.h"
 
 namespace lockstep {
 namespace {
@@ -30,6 +31,7 @@ constexpr int kExecFailed = 127;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != lockstep_pid) ::_exit(kExecFailed);  // lockstep died before the line above
   ::setsid();
+  Urgent::be_ordinary();
   // Held back from its first moment: who signals a whole job must not end the one process that its ranks hang on.
   const sigset_t held = signals_of_a_job();
   ::sigprocmask(SIG_SETMASK, &held, nullptr);

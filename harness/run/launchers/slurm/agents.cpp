@@ -2,9 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/close_range.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -31,22 +29,6 @@ namespace {
 constexpr int kAgentsEvery_ms = 50;
 constexpr std::size_t kLogLines = 3;
 
-/// In the forked child: only calls that are safe between fork and exec.
-[[noreturn]] void become_agent(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != lockstep_pid) ::_exit(127);
-  ::setsid();
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-  ::dup2(log, STDOUT_FILENO);
-  ::dup2(log, STDERR_FILENO);
-  ::close_range(STDERR_FILENO + 1, ~0U, 0);
-  ::execve(program, arguments, environment);
-  ::_exit(127);
-}
-
 std::string who(const AgentHello& agent) {
   return fmt::format("node {} (process {} on {})", agent.node, agent.pid, agent.host);
 }
@@ -72,17 +54,8 @@ AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::s
     word = replaced(replaced(replaced(word, "{rank_program}", rank_program), "{place}", place), "{key}", key_);
   const std::string program = find_program(command.front());
   if (program.empty()) throw MachineError("there is no program " + command.front() + ", which starts the agents");
-  std::vector<std::string> variables = rank_environment();
-  std::erase_if(variables, [](const std::string& entry) { return is_rank_variable(entry.substr(0, entry.find('='))); });
-  const std::vector<char*> arguments = pointers_to(command), environment = pointers_to(variables);
-  const int file = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (file < 0) throw MachineError(log_ + ": " + std::strerror(errno));
-  const pid_t lockstep_pid = ::getpid();
-  launcher_ = ::fork();
-  if (launcher_ == 0) become_agent(program.c_str(), arguments.data(), environment.data(), file, lockstep_pid);
-  const int error = errno;
-  ::close(file);
-  if (launcher_ < 0) throw MachineError("cannot start " + program + ": " + std::strerror(error));
+  command.front() = program;
+  launcher_ = start_command(std::move(command), log_);
 }
 
 AgentLauncher::~AgentLauncher() {
