@@ -184,21 +184,21 @@ nlohmann::json to_json(const Cause& c) {
 }  // namespace
 
 std::string comparison_text(const Mechanism& mechanism) {
-  std::string text = std::string(name_of(mechanism.verdict)) + ": " + mechanism.sentence + "\n";
+  std::string text = std::string(name_of(mechanism.verdict)) + ": " + clean_line(mechanism.sentence) + "\n";
   if (mechanism.first_divergence) {
     const Divergence& d = *mechanism.first_divergence;
-    text += fmt::format("  first: step {}, {}, {}, {}\n", d.step, d.phase,
+    text += fmt::format("  first: step {}, {}, {}, {}\n", d.step, clean_line(d.phase),
                         d.rank == kRankUnknown ? "rank unknown"
                         : d.rank < 0           ? "all ranks"
                                                : fmt::format("rank {}", d.rank),
-                        d.where);
+                        clean_line(d.where));
     // The sentence above usually has both values already.
     const bool said = mechanism.sentence.find(d.expected) != std::string::npos && mechanism.sentence.find(d.actual) != std::string::npos;
     text += said ? fmt::format("  kind: {}\n", to_word(d.kind))
-                 : fmt::format("  {}: expected {}, found {}\n", to_word(d.kind), d.expected, d.actual);
+                 : fmt::format("  {}: expected {}, found {}\n", to_word(d.kind), clean_line(d.expected), clean_line(d.actual));
   }
   if (mechanism.cause) {
-    text += fmt::format("  cause: {} ({})\n", mechanism.cause->code, mechanism.cause->evidence);
+    text += fmt::format("  cause: {} ({})\n", mechanism.cause->code, clean_line(mechanism.cause->evidence));
     if (!mechanism.cause->remedy.empty()) text += fmt::format("  remedy: {}\n", mechanism.cause->remedy);
   }
   return text;
@@ -250,7 +250,7 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
   if (options.json) {
     console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences, configured));
   } else {
-    console.out << clean_text(comparison_text(mechanism));
+    console.out << comparison_text(mechanism);
     for (const QuestionDifference& d : differences)
       console.out << "  across questions: " << clean_line(difference_text(d)) << "\n";
   }

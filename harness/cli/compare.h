@@ -7,7 +7,7 @@
 
 #include "harness/cli/options.h"
 #include "harness/cli/session/console.h"
-#include "harness/lib/flight/ring.h"
+#include "harness/lib/flight/dump.h"
 #include "harness/verdict/evidence/same_question.h"
 #include "harness/verdict/results/results.h"
 
@@ -25,8 +25,8 @@ int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& ex
 
 /// Flight records, lockstep's or PyTorch's, B against A: the first rank and number at which they part. Identical if every collective
 /// that stands in both is the same and every rank has a record in both; inconclusive if none stands in both, or a rank lacks one.
-Mechanism compare_flight_records(const std::vector<flight::Recorded>& a, const std::vector<flight::Recorded>& b);
-/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does, or one is damaged.
+Mechanism compare_flight_records(const flight::Records& a, const flight::Records& b);
+/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does. A record that cannot be read leaves the verdict inconclusive.
 std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b);
 
 /// What the command line gives in place of what matrices declare.

@@ -8,11 +8,12 @@
 #include "harness/cli/compare.h"
 #include "harness/lib/flight/compare.h"
 #include "harness/lib/flight/dump.h"
+#include "harness/lib/flight/words.h"
 
 namespace lockstep {
 namespace {
 
-std::vector<flight::Recorded> records_in(const std::string& folder) {
+flight::Records records_in(const std::string& folder) {
   try {
     return flight::read_records(folder);
   } catch (const std::runtime_error& error) {
@@ -20,16 +21,12 @@ std::vector<flight::Recorded> records_in(const std::string& folder) {
   }
 }
 
-std::string list_of(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
 Divergence divergence_of(const flight::Parting& parting) {
   Divergence found;
   found.step = parting.step;
   found.phase = "flight record";
   found.rank = parting.rank;
-  found.where = fmt::format("{} {} {}", parting.group, parting.sequence, parting.op + (parting.tag.empty() ? "" : " " + parting.tag));
+  found.where = fmt::format("{} {} {}", short_clean(parting.group), parting.sequence, parting.name);
   found.kind = parting.kind;
   found.expected = parting.expected;
   found.actual = parting.actual;
@@ -39,12 +36,13 @@ Divergence divergence_of(const flight::Parting& parting) {
 
 }  // namespace
 
-Mechanism compare_flight_records(const std::vector<flight::Recorded>& a, const std::vector<flight::Recorded>& b) {
+Mechanism compare_flight_records(const flight::Records& a, const flight::Records& b) {
   const flight::FlightComparison comparison = flight::compare_flights(a, b);
   Mechanism mechanism;
   std::string lacks;
-  if (!comparison.without_b.empty()) lacks += fmt::format(" {} left no record in the second.", list_of(comparison.without_b));
-  if (!comparison.without_a.empty()) lacks += fmt::format(" {} left no record in the first.", list_of(comparison.without_a));
+  if (!comparison.without_b.empty()) lacks += fmt::format(" {} left no record in the second.", flight::ranks_in_words(comparison.without_b));
+  if (!comparison.without_a.empty()) lacks += fmt::format(" {} left no record in the first.", flight::ranks_in_words(comparison.without_a));
+  for (const std::string& line : comparison.unread) lacks += " " + line + ".";
   if (comparison.compared == 0) {
     mechanism.sentence = "the two flight records have no collective in common." + lacks;
   } else if (comparison.first) {
@@ -59,8 +57,7 @@ Mechanism compare_flight_records(const std::vector<flight::Recorded>& a, const s
 }
 
 std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b) {
-  const bool in_a = flight::holds_records(a), in_b = flight::holds_records(b);
-  if (!in_a && !in_b) return std::nullopt;
+  if (!flight::holds_records(a) && !flight::holds_records(b)) return std::nullopt;
   return compare_flight_records(records_in(a), records_in(b));
 }
 

@@ -6,10 +6,12 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
+#include <optional>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 
 #include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
@@ -146,19 +148,20 @@ int explain_folder(const std::string& folder, const Console& console) {
   const fs::path path = fs::path(folder).has_filename() ? fs::path(folder) : fs::path(folder).parent_path();
   const bool of_records = path.filename() == "flight";
   const std::vector<KeptStacks> stacks = kept_stacks((of_records ? path.parent_path() : path).string());
-  const std::string records_folder = fs::is_directory(path / "flight") ? (path / "flight").string() : folder;
-  std::vector<flight::Recorded> records;
+  std::error_code unknown;
+  const std::string records_folder = fs::is_directory(path / "flight", unknown) ? (path / "flight").string() : folder;
+  std::optional<flight::Judgement> judgement;
   try {
-    records = flight::read_records(records_folder);
+    judgement = flight::judge(flight::read_records(records_folder));
   } catch (const std::runtime_error& error) {
     if (stacks.empty()) throw ConfigError(std::string("explain: ") + error.what());
   }
-  const flight::Judgement judgement = flight::judge(records);
-  if (!records.empty()) {
-    for (const std::string& line : flight::in_words(judgement)) console.out << line << "\n";
+  if (judgement) {
+    for (const std::string& line : flight::in_words(*judgement)) console.out << clean_line(line) << "\n";
   }
   for (const KeptStacks& kept : stacks) console.out << fmt::format("rank {}: {} (all of it: {})\n", kept.rank, clean_line(kept.words), clean_line(kept.path));
-  return judgement.findings.empty() && stacks.empty() ? kExitAsExpected : kExitUnexpected;
+  if (!stacks.empty() || !judgement->findings.empty()) return kExitUnexpected;
+  return judgement->clean() ? kExitAsExpected : kExitUndecided;
 }
 
 }  // namespace
@@ -168,8 +171,9 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     console.out << explain_list();
     return kExitAsExpected;
   }
+  std::error_code unknown;
   const bool known_word = find_explain_topic(options.code) != nullptr || find_cause_page(options.code) != nullptr;
-  if (!known_word && std::filesystem::is_directory(options.code)) return explain_folder(options.code, console);
+  if (!known_word && std::filesystem::is_directory(options.code, unknown)) return explain_folder(options.code, console);
   if (const ExplainTopic* topic = find_explain_topic(options.code)) {
     console.out << topic->text;
     return kExitAsExpected;

@@ -5,11 +5,12 @@
 //   NAME CORPUS... [--seconds S] [--seed N] [--executions N] [--max-bytes N] [--artifacts DIR]
 //   NAME --replay FILE
 //
-// Exits 0 after the time or the executions. An input that crashes, throws, trips a sanitizer or takes longer
-// than 10 s is written to DIR/crash-<hash>; its path and the command that replays it are printed.
+// Exits 0 after the time or the executions. An input that crashes, throws, trips a sanitizer, takes longer
+// than 10 s or more than 2 GiB of memory is written to DIR/crash-<hash>; its path and the command that replays it are printed.
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +38,7 @@ using namespace std::string_view_literals;
 using Bytes = std::string;
 
 constexpr unsigned kInputSeconds = 10;
+constexpr rlim_t kMostMemoryBytes = rlim_t{2} << 30;
 constexpr std::size_t kPoolSize = 512;
 
 // What a dying process still needs, made before the input is executed: its handlers must not allocate.
@@ -85,6 +87,8 @@ void install_handlers() {
   for (const int number : {SIGABRT, SIGALRM}) sigaction(number, &action, nullptr);
   // Under a sanitizer these are its own: its report says more, and its death callback saves the input.
   if (!sanitized) {
+    const rlimit limit{kMostMemoryBytes, kMostMemoryBytes};
+    ::setrlimit(RLIMIT_AS, &limit);
     for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigaction(number, &action, nullptr);
   }
 }

@@ -1,46 +1,39 @@
 #include "harness/lib/flight/compare.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>
+
+#include "harness/lib/flight/words.h"
 
 namespace lockstep::flight {
 namespace {
 
 /// A rank's calls of one group, by their numbers; from where on the record is whole.
 struct Calls {
-  std::map<uint64_t, const Entry*> by_number;
+  std::map<uint64_t, const Entry*> by_number = {};
   uint64_t from = 1;
 };
 
+/// Of a group in which a record holds no call: who has lost its oldest entries may have lost those of any group.
+Calls no_calls(const Recorded& record) { return {{}, record.lost == 0 ? 1 : UINT64_MAX}; }
+
 std::map<std::string, Calls> calls_of(const Recorded& record) {
   std::map<std::string, Calls> groups;
-  for (const Entry& entry : record.entries) groups[entry.group].by_number[entry.sequence] = &entry;
-  // Who has lost its oldest entries has lost those of every group; what a group lost is not said.
-  const bool whole = record.entries.empty() || record.entries.front().id == 0;
-  for (auto& [name, calls] : groups) {
-    if (!whole) calls.from = calls.by_number.begin()->first;
+  for (const Entry& entry : record.entries) {
+    Calls& calls = groups.try_emplace(entry.group, no_calls(record)).first->second;
+    calls.by_number.emplace(entry.sequence, &entry);
+    if (record.lost > 0 && entry.id >= record.lost) calls.from = std::min(calls.from, entry.sequence);
   }
   return groups;
-}
-
-/// "all_reduce grad.w Float [4, 3]"
-std::string words_of(const Entry& entry) {
-  std::string text = entry.op;
-  if (!entry.tag.empty()) text += " " + entry.tag;
-  if (!entry.dtype.empty()) text += fmt::format(" {} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
-  if (entry.root >= 0) text += fmt::format(" from rank {}", entry.root);
-  return text;
 }
 
 const char* word_of(State state) { return state == State::completed ? "has left it" : "has entered it, and not left it"; }
 
 /// Nothing: the two are the same.
 std::optional<Parting> parting_of(const Entry& a, const Entry& b) {
-  Parting found{0, a.group, a.sequence, a.step, a.op, a.tag, DivergenceKind::operation, words_of(a), words_of(b)};
+  Parting found{0, a.group, a.sequence, a.step, name_in_words(a), DivergenceKind::operation, call_in_words(a), call_in_words(b)};
   if (a.op != b.op)
     found.kind = DivergenceKind::operation;
   else if (a.dtype != b.dtype)
@@ -59,8 +52,8 @@ std::optional<Parting> parting_of(const Entry& a, const Entry& b) {
 }
 
 Parting lone(const Entry& entry, bool in_a) {
-  Parting found{0, entry.group, entry.sequence, entry.step, entry.op, entry.tag, in_a ? DivergenceKind::missing_call : DivergenceKind::extra_call,
-                words_of(entry), "nothing"};
+  Parting found{0, entry.group, entry.sequence, entry.step, name_in_words(entry), in_a ? DivergenceKind::missing_call : DivergenceKind::extra_call,
+                call_in_words(entry), "nothing"};
   if (!in_a) std::swap(found.expected, found.actual);
   return found;
 }
@@ -80,7 +73,7 @@ class Comparer {
     }
     for (const std::string& name : names) {
       const auto in_a = groups_a.find(name), in_b = groups_b.find(name);
-      group(a.rank, in_a == groups_a.end() ? Calls{} : in_a->second, in_b == groups_b.end() ? Calls{} : in_b->second);
+      group(a.rank, in_a == groups_a.end() ? no_calls(a) : in_a->second, in_b == groups_b.end() ? no_calls(b) : in_b->second);
     }
   }
   std::optional<Parting> first() const { return first_; }
@@ -98,7 +91,10 @@ class Comparer {
       const bool has_a = in_a != a.by_number.end(), has_b = in_b != b.by_number.end();
       if (has_a && has_b) ++compared_;
       const Entry& one = has_a ? *in_a->second : *in_b->second;
-      note(rank, one, has_a && has_b ? parting_of(one, *in_b->second) : std::optional(lone(one, has_a)));
+      auto parting = has_a && has_b ? parting_of(one, *in_b->second) : std::optional(lone(one, has_a));
+      // Of calls made together under its oldest number a record may have lost the first.
+      const bool may_be_cut = number == from && from > 1 && has_a && has_b;
+      if (!may_be_cut || (parting && parting->kind == DivergenceKind::state)) note(rank, one, std::move(parting));
     }
   }
 
@@ -118,19 +114,20 @@ class Comparer {
 
 }  // namespace
 
-FlightComparison compare_flights(const std::vector<Recorded>& a, const std::vector<Recorded>& b) {
+FlightComparison compare_flights(const Records& a, const Records& b) {
   FlightComparison comparison;
   Comparer comparer;
-  for (const Recorded& record : a) {
-    const auto other = std::ranges::find(b, record.rank, &Recorded::rank);
-    if (other == b.end())
-      comparison.without_b.push_back(record.rank);
-    else
-      comparer.rank(record, *other);
+  const auto lacks = [](const Records& records, int rank) {
+    return std::ranges::find(records.read, rank, &Recorded::rank) == records.read.end() && std::ranges::find(records.unread, rank, &Unread::rank) == records.unread.end();
+  };
+  for (const Recorded& record : a.read) {
+    if (lacks(b, record.rank)) comparison.without_b.push_back(record.rank);
+    if (const auto other = std::ranges::find(b.read, record.rank, &Recorded::rank); other != b.read.end()) comparer.rank(record, *other);
   }
-  for (const Recorded& record : b) {
-    if (std::ranges::find(a, record.rank, &Recorded::rank) == a.end()) comparison.without_a.push_back(record.rank);
+  for (const Recorded& record : b.read) {
+    if (lacks(a, record.rank)) comparison.without_a.push_back(record.rank);
   }
+  for (const Records* records : {&a, &b}) std::ranges::move(in_words(records->unread), std::back_inserter(comparison.unread));
   comparison.first = comparer.first();
   comparison.compared = comparer.compared();
   return comparison;

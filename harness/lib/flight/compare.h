@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/base/divergence_kind.h"
-#include "harness/lib/flight/ring.h"
+#include "harness/lib/flight/dump.h"
 
 namespace lockstep::flight {
 
@@ -16,7 +16,7 @@ struct Parting {
   std::string group;
   uint64_t sequence = 0;
   int64_t step = 0;  ///< 0 where the records say none
-  std::string op, tag;
+  std::string name;      ///< of the call, and what it is for
   DivergenceKind kind = DivergenceKind::operation;
   std::string expected, actual;
 };
@@ -27,9 +27,10 @@ struct FlightComparison {
   std::optional<Parting> first;
   std::size_t compared = 0;                    ///< collectives that stand in both
   std::vector<int> without_a, without_b;       ///< ranks that have a record in the other alone
+  std::vector<std::string> unread;             ///< a line for each record that could not be read
 };
 
 /// B against A. Numbers that either record may have written over are left out.
-FlightComparison compare_flights(const std::vector<Recorded>& a, const std::vector<Recorded>& b);
+FlightComparison compare_flights(const Records& a, const Records& b);
 
 }  // namespace lockstep::flight

@@ -1,7 +1,11 @@
 #include "harness/lib/flight/dump.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -9,6 +13,7 @@
 #include <utility>
 
 #include "harness/base/atomic_file.h"
+#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json_text.h"
@@ -23,6 +28,9 @@ using nlohmann::json;
 
 constexpr const char* kDescription = "undefined";  // PyTorch's word for a group without one
 constexpr int64_t kMillisecond_ns = 1'000'000;
+constexpr int kMostRank = 999'999;
+constexpr uint64_t kMostRecordBytes = uint64_t{128} << 20;
+constexpr std::ptrdiff_t kMostJsonValues = 4'000'000;
 
 json ranks_text(int world_size) {
   std::string text = "[";
@@ -71,36 +79,176 @@ std::optional<int> rank_of(const std::string& name) {
   return std::stoi(name.substr(begin));
 }
 
-template <class T>
-T value_of(const json& object, const char* key, T otherwise) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? otherwise : found->get<T>();
+/// Why a value is no flight record.
+struct NotARecord : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+[[noreturn]] void refuse(const std::string& key, const char* expected) { throw NotARecord("is no flight record: " + key + " " + expected); }
+
+const json& part(const json& object, const char* key) {
+  static const json kNone;
+  const auto found = object.find(key);  // of what is no object: the end
+  return found == object.end() ? kNone : *found;
 }
 
-Entry entry_from(const json& from) {
-  Entry entry;
-  entry.id = value_of<uint64_t>(from, "record_id", 0);
-  const json& group = from.at("process_group");
-  entry.group = group.at(0).get<std::string>();
-  if (const auto word = group.at(1).get<std::string>(); word != kDescription && !word.empty()) entry.group += ":" + word;
-  entry.sequence = from.at("collective_seq_id").get<uint64_t>();
-  const auto name = from.at("profiling_name").get<std::string>();
-  entry.op = name.substr(name.find(':') + 1);
-  if (const auto frames = from.find("frames"); frames != from.end() && !frames->empty()) {
-    const bool ours = value_of<std::string>(frames->front(), "filename", "") == "step";
-    if (ours) entry.tag = value_of<std::string>(frames->front(), "name", "");
-    if (ours) entry.step = value_of<int64_t>(frames->front(), "line", 0);
+int64_t number_in(const json& object, const char* key, int64_t otherwise) {
+  const json& value = part(object, key);
+  if (value.is_null()) return otherwise;
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() > INT64_MAX)) refuse(key, "is not a number");
+  return value.get<int64_t>();
+}
+
+/// A number that counts something: not negative.
+uint64_t count_in(const json& object, const char* key, int64_t otherwise) {
+  const int64_t value = number_in(object, key, otherwise);
+  if (value < 0) refuse(key, "is missing or negative");
+  return static_cast<uint64_t>(value);
+}
+
+std::string text_in(const json& object, const char* key, std::string otherwise) {
+  const json& value = part(object, key);
+  if (value.is_null()) return otherwise;
+  if (!value.is_string()) refuse(key, "is not a text");
+  return value.get<std::string>();
+}
+
+bool flag_in(const json& object, const char* key) {
+  const json& value = part(object, key);
+  if (!value.is_null() && !value.is_boolean()) refuse(key, "is neither true nor false");
+  return value.is_boolean() && value.get<bool>();
+}
+
+/// The first of a call's tensors: their types are a list of texts, their sizes one of lists of numbers. Absent: none.
+std::string first_type(const json& entry, const char* key) {
+  const json& types = part(entry, key);
+  if (types.is_null() || (types.is_array() && types.empty())) return "";
+  if (!types.is_array() || !types.front().is_string()) refuse(key, "is not a list of texts");
+  return types.front().get<std::string>();
+}
+
+std::vector<int64_t> first_size(const json& entry, const char* key) {
+  constexpr std::size_t kMostDimensions = 64;  // PyTorch's own limit
+  const json& sizes = part(entry, key);
+  if (sizes.is_null() || (sizes.is_array() && sizes.empty())) return {};
+  if (!sizes.is_array() || !sizes.front().is_array() || sizes.front().size() > kMostDimensions) refuse(key, "is not a list of sizes");
+  for (const json& extent : sizes.front()) {
+    if (!extent.is_number_integer()) refuse(key, "is not a list of sizes");
   }
-  if (const auto types = from.find("input_dtypes"); types != from.end() && !types->empty())
-    entry.dtype = types->front().get<std::string>();
-  if (const auto sizes = from.find("input_sizes"); sizes != from.end() && !sizes->empty())
-    entry.shape = sizes->front().get<std::vector<int64_t>>();
-  entry.root = value_of(from, "root", -1);
-  entry.created_ns = value_of<int64_t>(from, "time_created_ns", 0);
-  entry.completed_ns = value_of<int64_t>(from, "time_discovered_completed_ns", 0);
-  const bool done = value_of<std::string>(from, "state", "") == "completed" || value_of(from, "retired", false);
-  entry.state = done ? State::completed : State::started;
+  return sizes.front().get<std::vector<int64_t>>();
+}
+
+std::string group_name(const std::string& name, const std::string& description) {
+  return description == kDescription || description.empty() ? name : name + ":" + description;
+}
+
+std::string group_of(const json& entry) {
+  const json& group = part(entry, "process_group");
+  if (!group.is_array() || group.size() != 2 || !group[0].is_string() || !group[1].is_string()) refuse("process_group", "is not a name with a description");
+  return group_name(group[0].get<std::string>(), group[1].get<std::string>());
+}
+
+State state_of(const json& entry) {
+  return text_in(entry, "state", "") == "completed" || flag_in(entry, "retired") ? State::completed : State::started;
+}
+
+Entry entry_from(const json& from, const std::string& op) {
+  Entry entry;
+  entry.group = group_of(from);
+  entry.sequence = count_in(from, "collective_seq_id", -1);
+  entry.op = op;
+  if (const json& frames = part(from, "frames"); frames.is_array() && !frames.empty()) {
+    const bool ours = text_in(frames.front(), "filename", "") == "step";
+    if (ours) entry.tag = text_in(frames.front(), "name", "");
+    if (ours) entry.step = number_in(frames.front(), "line", 0);
+  }
+  entry.dtype = first_type(from, "input_dtypes");
+  entry.shape = first_size(from, "input_sizes");
+  entry.root = static_cast<int>(std::clamp<int64_t>(number_in(from, "root", -1), -1, kMostRank));
+  entry.created_ns = number_in(from, "time_created_ns", 0);
+  entry.completed_ns = number_in(from, "time_discovered_completed_ns", 0);
+  entry.state = state_of(from);
   return entry;
+}
+
+/// "send 0->1", "recv 1<-0": the numbers are those of the group. Nothing: another call.
+std::optional<Message> message_from(const json& from, const std::string& op) {
+  const bool sends = op.starts_with("send ");
+  int left = 0, right = 0, end = 0;
+  if (std::sscanf(op.c_str(), sends ? "send %6d->%6d%n" : "recv %6d<-%6d%n", &left, &right, &end) != 2 || end != static_cast<int>(op.size()))
+    return std::nullopt;
+  Message message;
+  message.group = group_of(from);
+  message.sends = sends;
+  message.from = sends ? left : right;
+  message.to = sends ? right : left;
+  message.dtype = first_type(from, sends ? "input_dtypes" : "output_dtypes");
+  message.shape = first_size(from, sends ? "input_sizes" : "output_sizes");
+  message.created_ns = number_in(from, "time_created_ns", 0);
+  message.state = state_of(from);
+  return message;
+}
+
+/// Entries in their order become collectives and messages. Calls that NCCL makes together are entered one by one without a state; the entry
+/// "coalesced" that follows, under their number, has the state of all of them.
+class EntryReader {
+ public:
+  explicit EntryReader(Recorded& found) : found_(found) {}
+
+  void take(const json& from) {
+    if (!from.is_object()) refuse("an entry", "is not a dictionary");
+    note_id(count_in(from, "record_id", static_cast<int64_t>(taken_++)));
+    const std::string name = text_in(from, "profiling_name", "");
+    const std::string op = name.substr(name.find(':') + 1);
+    const uint64_t message_number = count_in(from, "p2p_seq_id", 0);
+    if (op == "coalesced" && join(from, message_number)) return;
+    if (flag_in(from, "is_p2p")) {
+      if (std::optional<Message> message = message_from(from, op)) {
+        found_.messages.push_back(std::move(*message));
+        message_numbers_.push_back(message_number);
+      }
+      return;
+    }
+    found_.entries.push_back(entry_from(from, op));
+    found_.entries.back().id = id_;
+  }
+
+ private:
+  /// Where a number is left out, earlier calls may be missing, too: a dump can leave out those that have ended.
+  void note_id(uint64_t id) {
+    if (id != id_ + 1 || taken_ == 1) found_.lost = id;
+    id_ = id;
+  }
+
+  /// Gives the state of a "coalesced" to the calls before it of the same group and number.
+  bool join(const json& from, uint64_t message_number) {
+    const std::string group = group_of(from);
+    const State state = state_of(from);
+    bool joined = false;
+    for (std::size_t i = found_.messages.size(); i-- > 0 && message_numbers_[i] == message_number && found_.messages[i].group == group; joined = true)
+      found_.messages[i].state = state;
+    if (joined || flag_in(from, "is_p2p")) return true;
+    const uint64_t number = count_in(from, "collective_seq_id", -1);
+    for (std::size_t i = found_.entries.size(); i-- > 0 && found_.entries[i].sequence == number && found_.entries[i].group == group; joined = true)
+      found_.entries[i].state = state;
+    return joined;
+  }
+
+  Recorded& found_;
+  uint64_t taken_ = 0, id_ = 0;
+  std::vector<uint64_t> message_numbers_;  ///< beside found_.messages
+};
+
+std::vector<int> ranks_from(const std::string& text, const std::string& group) {
+  const json listed = parse_json(text);
+  const auto is_rank = [](const json& rank) { return rank.is_number_integer() && rank >= 0 && rank <= kMostRank; };
+  if (!listed.is_array() || !std::ranges::all_of(listed, is_rank)) refuse("the list of members of group " + in_quotes(group), "cannot be read");
+  return listed.get<std::vector<int>>();
+}
+
+/// Does the record say that the rank has made calls?
+bool says_calls(const json& status) {
+  return std::ranges::any_of(status, [](const json& group) { return number_in(group, "last_enqueued_collective", 0) > 0; });
 }
 
 }  // namespace
@@ -118,20 +266,35 @@ json dump_of(const Recorded& recorded, const std::string& backend) {
   return {{"version", kSchemaVersion}, {"pg_config", groups}, {"pg_status", status}, {"entries", entries}};
 }
 
+json value_of(std::string_view bytes) {
+  if (!bytes.starts_with('{')) return from_pickle(bytes);
+  if (std::ranges::count_if(bytes, [](char c) { return c == ',' || c == '[' || c == '{'; }) > kMostJsonValues)
+    throw NotARecord("holds more values than any flight record");
+  JsonProblem problem;
+  json value = parse_json(bytes, &problem);
+  if (!problem.message.empty()) throw NotARecord("is " + problem.text());
+  return value;
+}
+
 Recorded recorded_from(const json& dump, int rank) {
   Recorded found;
   found.rank = rank;
-  try {
-    for (const json& entry : dump.at("entries")) {
-      if (value_of(entry, "is_p2p", false)) continue;  // between two ranks, not of a whole group
-      found.entries.push_back(entry_from(entry));
-    }
-    for (const auto& [name, group] : dump.at("pg_config").items()) {
-      const json ranks = parse_json(group.at("ranks").get<std::string>());
-      found.world_size = std::max(found.world_size, static_cast<int>(ranks.size()));
-    }
-  } catch (const json::exception& error) {
-    throw std::runtime_error(std::string("is no flight record: ") + error.what());
+  if (!dump.is_object()) throw NotARecord("is no flight record");
+  const std::string version = text_in(dump, "version", "");
+  if (!version.starts_with("2."))
+    throw NotARecord(fmt::format("says the schema version {}; lockstep reads versions 2.x", in_quotes(version)));
+  const json &entries = part(dump, "entries"), &groups = part(dump, "pg_config");
+  if (!entries.is_array()) refuse("entries", "is not a list");
+  if (!groups.is_object()) refuse("pg_config", "is not a dictionary");
+  EntryReader reader(found);
+  for (const json& entry : entries) reader.take(entry);
+  if (entries.empty() && says_calls(part(dump, "pg_status"))) found.lost = UINT64_MAX;
+  for (const auto& [key, group] : groups.items()) {
+    const std::string name = text_in(group, "name", key);
+    std::vector<int> ranks = ranks_from(text_in(group, "ranks", ""), name);
+    if (ranks.empty()) continue;  // Gloo's says nothing
+    found.world_size = std::max(found.world_size, *std::ranges::max_element(ranks) + 1);
+    found.members[group_name(name, text_in(group, "desc", ""))] = std::move(ranks);
   }
   return found;
 }
@@ -149,31 +312,45 @@ int write_records(const std::string& run_dir, int world_size, const std::string&
   return written;
 }
 
-std::vector<Recorded> read_records(const std::string& folder) {
-  std::vector<Recorded> found;
-  for (const auto& file : fs::directory_iterator(folder)) {
-    std::string name = file.path().filename().string();
+Records read_records(const std::string& folder) {
+  Records found;
+  std::vector<std::pair<int, std::string>> files;
+  std::error_code error;
+  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
+    std::string name = file->path().filename().string();
     if (name.ends_with(".json")) name.resize(name.size() - 5);
+    std::error_code unknown;
     const std::optional<int> rank = rank_of(name);
-    if (!rank || !file.is_regular_file()) continue;
-    const FileText read = read_file(file.path().string());
-    if (!read) throw std::runtime_error(file.path().string() + ": " + read.problem);
-    const std::string& bytes = read.text;
+    if (rank && file->is_regular_file(unknown)) files.emplace_back(*rank, file->path().string());
+  }
+  if (error) throw std::runtime_error(folder + ": " + error.message());
+  std::ranges::sort(files);
+  for (const auto& [rank, path] : files) {
     try {
-      found.push_back(recorded_from(bytes.starts_with('{') ? parse_json(bytes) : from_pickle(bytes), *rank));
-    } catch (const std::runtime_error& error) {
-      throw std::runtime_error(file.path().string() + ": " + error.what());
+      if (!found.read.empty() && found.read.back().rank == rank) throw NotARecord("is a second record of the rank");
+      const FileText file = read_file(path, kMostRecordBytes);
+      if (!file) throw NotARecord(file.problem);
+      found.read.push_back(recorded_from(value_of(file.text), rank));
+    } catch (const std::runtime_error& problem) {
+      found.unread.push_back({rank, path, problem.what()});
     }
   }
-  if (found.empty()) throw std::runtime_error(folder + ": holds no flight record (files whose names end in a rank's number)");
-  std::ranges::sort(found, {}, &Recorded::rank);
+  if (files.empty()) throw std::runtime_error(folder + ": holds no flight record (files whose names end in a rank's number)");
+  if (found.read.empty()) throw std::runtime_error(fmt::format("{}", fmt::join(in_words(found.unread), "; ")));
   return found;
 }
 
+std::vector<std::string> in_words(const std::vector<Unread>& unread) {
+  std::vector<std::string> lines;
+  for (const Unread& each : unread) lines.push_back(fmt::format("{}: {}; nothing is said of rank {}", clean_line(each.path), each.why, each.rank));
+  return lines;
+}
+
 bool holds_records(const std::string& folder) {
-  if (!fs::is_directory(folder)) return false;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return false;
   try {
-    return !read_records(folder).empty();
+    return !read_records(folder).read.empty();
   } catch (const std::runtime_error&) {
     return false;
   }

@@ -7,65 +7,87 @@
 #include <optional>
 #include <set>
 
+#include "harness/base/clean_text.h"
+#include "harness/lib/flight/words.h"
+
 namespace lockstep::flight {
 namespace {
 
 using ByRank = std::map<int, const Entry*>;
 
-std::string list_of(const std::vector<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
+/// A member of a group with a record, and its calls there.
+struct Member {
+  const Recorded* record = nullptr;
+  std::vector<const Entry*> calls = {};
+  uint64_t last = 0;  ///< the highest number
+  void add(const Entry& entry) {
+    calls.push_back(&entry);
+    last = std::max(last, entry.sequence);
+  }
+  /// From which number on the record holds all the calls; nothing: it may have lost any of them.
+  std::optional<uint64_t> whole_from() const {
+    if (record->lost == 0) return 1;
+    const auto oldest = std::ranges::find_if(calls, [&](const Entry* entry) { return entry->id >= record->lost; });
+    return oldest == calls.end() ? std::nullopt : std::optional((*oldest)->sequence);
+  }
+};
 
-/// "all_reduce grad.w float32 [3, 4]"
-std::string call_of(const Entry& entry) {
-  std::string text = entry.op;
-  if (!entry.tag.empty()) text += " " + entry.tag;
-  if (!entry.dtype.empty()) text += fmt::format(" {} [{}]", entry.dtype, fmt::join(entry.shape, ", "));
-  if (entry.root >= 0) text += fmt::format(" from rank {}", entry.root);
-  return text;
-}
+/// Ranks that call together under one name.
+struct Group {
+  std::string name;
+  std::vector<int> said = {};       ///< members by the records, in the group's order; empty: no record says them
+  std::map<int, Member> ranks = {};
+};
+
+/// PyTorch's group of all ranks.
+bool is_default(const std::string& group) { return group.ends_with(":default_pg"); }
+
+const char* have(const std::vector<int>& ranks) { return ranks.size() == 1 ? "has" : "have"; }
 
 /// What a rank did last, as far as its record says.
 std::string last_of(const Recorded& record) {
-  if (record.entries.empty()) return "recorded nothing";
+  if (record.entries.empty()) return "recorded no collective";
   const Entry& last = record.entries.back();
-  return fmt::format("{} {} ({} {})", last.state == State::completed ? "left last" : "is in", last.op + (last.tag.empty() ? "" : " " + last.tag),
-                     last.group, last.sequence);
+  return fmt::format("{} {} ({} {})", last.state == State::completed ? "left last" : "is in", name_in_words(last),
+                     short_clean(last.group), last.sequence);
 }
 
-/// The numbers of a group that every rank's record could hold: older ones may have been written over.
-uint64_t first_comparable(const std::vector<Recorded>& records, const std::string& group) {
-  uint64_t first = 1;
-  for (const Recorded& record : records) {
-    const bool whole = record.entries.empty() || record.entries.front().id == 0;
-    const auto oldest = std::ranges::find(record.entries, group, &Entry::group);
-    if (!whole && oldest != record.entries.end()) first = std::max(first, oldest->sequence);
-  }
-  return first;
+/// Do the ranks of a collective of this name bring tensors of one size and type? Those of a scatter or an all-to-all do not.
+bool brings_alike(const std::string& op) {
+  constexpr const char* kAlike[] = {"all_reduce", "allreduce", "all_gather", "allgather", "_all_gather_base", "_allgather_base",
+                                    "broadcast", "reduce", "_reduce_scatter_base", "gather", "barrier"};
+  return std::ranges::any_of(kAlike, [&](const char* name) { return op.starts_with(name); });
 }
 
-std::optional<Finding> missing_in(const std::vector<Recorded>& records, const ByRank& entered, Finding found) {
+std::optional<Finding> missing_in(const Group& group, const ByRank& entered, Finding found) {
   std::vector<int> there;
   std::string doing;
-  for (const Recorded& record : records) {
-    if (entered.contains(record.rank)) {
-      there.push_back(record.rank);
+  for (const auto& [rank, member] : group.ranks) {
+    if (entered.contains(rank)) {
+      there.push_back(rank);
       continue;
     }
-    found.ranks.push_back(record.rank);
-    doing += fmt::format("; rank {} {}", record.rank, last_of(record));
+    const std::optional<uint64_t> from = member.whole_from();
+    if (!from || *from > found.sequence || member.last > found.sequence) continue;  // its record lacks the call; it may have made it
+    found.ranks.push_back(rank);
+    doing += fmt::format("; rank {} {}", rank, last_of(*member.record));
   }
   if (found.ranks.empty()) return std::nullopt;
   found.kind = Finding::Kind::missing;
-  found.sentence = fmt::format("{}: {} {} not entered {} (number {}), which {} {}{}", found.group, list_of(found.ranks),
-                               found.ranks.size() == 1 ? "has" : "have", call_of(*entered.begin()->second), found.sequence,
-                               list_of(there), there.size() == 1 ? "has" : "have", doing);
+  found.sentence = fmt::format("{}: {} {} not entered {} (number {}), which {} {}{}", short_clean(group.name), ranks_in_words(found.ranks),
+                               have(found.ranks), call_in_words(*entered.begin()->second), found.sequence,
+                               ranks_in_words(there), have(there), doing);
   return found;
 }
 
-std::optional<Finding> mismatch_in(const ByRank& entered, Finding found) {
+std::optional<Finding> mismatch_in(const Group& group, const ByRank& entered, Finding found) {
   std::map<std::string, std::vector<int>> calls;
-  for (const auto& [rank, entry] : entered) calls[call_of(*entry)].push_back(rank);
+  for (const auto& [rank, entry] : entered) {
+    // The oldest number of a record that lost some: earlier calls made together with it may be among them.
+    const Member& member = group.ranks.at(rank);
+    if (member.record->lost > 0 && member.whole_from() == found.sequence) continue;
+    calls[brings_alike(entry->op) ? call_in_words(*entry) : name_in_words(*entry)].push_back(rank);
+  }
   if (calls.size() < 2) return std::nullopt;
   const auto most = std::ranges::max_element(calls, [](const auto& a, const auto& b) {
     return a.second.size() != b.second.size() ? a.second.size() < b.second.size() : a.second.front() > b.second.front();
@@ -75,88 +97,223 @@ std::optional<Finding> mismatch_in(const ByRank& entered, Finding found) {
   for (const auto& [call, ranks] : calls) {
     if (call == most->first) continue;
     found.ranks.insert(found.ranks.end(), ranks.begin(), ranks.end());
-    others += fmt::format("{}{} {} {}", others.empty() ? "" : "; ", list_of(ranks), ranks.size() == 1 ? "calls" : "call", call);
+    others += fmt::format("{}{} {} {}", others.empty() ? "" : "; ", ranks_in_words(ranks), ranks.size() == 1 ? "calls" : "call", call);
   }
   std::ranges::sort(found.ranks);
-  found.sentence = fmt::format("{}: number {} is not the same call on all ranks: {} where {} {} {}", found.group, found.sequence,
-                               others, list_of(most->second), most->second.size() == 1 ? "calls" : "call", most->first);
+  found.sentence = fmt::format("{}: number {} is not the same call on all ranks: {} where {} {} {}", short_clean(found.group), found.sequence,
+                               others, ranks_in_words(most->second), most->second.size() == 1 ? "calls" : "call", most->first);
   return found;
 }
 
-std::optional<Finding> stuck_in(const ByRank& entered, Finding found) {
+std::optional<Finding> stuck_in(const Group& group, const ByRank& entered, Finding found) {
+  std::vector<int> there;
   for (const auto& [rank, entry] : entered) {
+    there.push_back(rank);
     if (entry->state != State::completed) found.ranks.push_back(rank);
   }
   if (found.ranks.empty()) return std::nullopt;
   found.kind = Finding::Kind::stuck;
-  found.sentence = fmt::format("{}: all ranks have entered {} (number {}), and {} {} not left it", found.group,
-                               call_of(*entered.begin()->second), found.sequence, list_of(found.ranks),
-                               found.ranks.size() == 1 ? "has" : "have");
+  const bool all = !group.said.empty() && group.said.size() == there.size();
+  found.sentence = fmt::format("{}: {} {} entered {} (number {}), and {} {} not left it", short_clean(group.name),
+                               all ? "all ranks" : ranks_in_words(there), all ? "have" : have(there), call_in_words(*entered.begin()->second),
+                               found.sequence, ranks_in_words(found.ranks), have(found.ranks));
   return found;
 }
 
-/// Where the ranks of a group part first.
-std::optional<Finding> first_in(const std::vector<Recorded>& records, const std::string& group, std::size_t& compared) {
+/// Who counts as a member where no record says it.
+std::string counted_as_members(const Group& group) {
+  if (!group.said.empty()) return "";
+  if (is_default(group.name)) return " (no record says its members; it counts as the group of all ranks)";
+  std::vector<int> users;
+  for (const auto& [rank, member] : group.ranks) users.push_back(rank);
+  return fmt::format(" (no record says its members; {} used it)", ranks_in_words(users));
+}
+
+/// Where the ranks of a group part first, and when that began.
+std::optional<std::pair<int64_t, Finding>> first_in(const Group& group, std::size_t& compared) {
   std::map<uint64_t, ByRank> numbers;
-  const uint64_t from = first_comparable(records, group);
-  for (const Recorded& record : records) {
-    for (const Entry& entry : record.entries) {
-      if (entry.group == group && entry.sequence >= from) numbers[entry.sequence][record.rank] = &entry;
+  uint64_t from = 1;  // older numbers may have been written over in a record
+  for (const auto& [rank, member] : group.ranks) from = std::max(from, member.whole_from().value_or(1));
+  for (const auto& [rank, member] : group.ranks) {
+    for (const Entry* entry : member.calls) {
+      if (entry->sequence >= from) numbers[entry->sequence].emplace(rank, entry);  // of calls made together under one number the first
     }
   }
   for (const auto& [number, entered] : numbers) {
     const Entry& one = *entered.begin()->second;
-    const Finding blank{Finding::Kind::missing, group, number, one.op, one.tag, {}, ""};
+    const Finding blank{Finding::Kind::missing, group.name, number, one.op, one.tag, {}, ""};
     ++compared;
-    if (auto found = mismatch_in(entered, blank)) return found;
-    if (auto found = missing_in(records, entered, blank)) return found;
-    if (auto found = stuck_in(entered, blank)) return found;
+    auto found = mismatch_in(group, entered, blank);
+    if (!found) found = missing_in(group, entered, blank);
+    if (!found) found = stuck_in(group, entered, blank);
+    if (!found) continue;
+    found->sentence += counted_as_members(group);
+    const auto earliest = std::ranges::min_element(entered, {}, [](const auto& each) { return each.second->created_ns; });
+    return std::pair(earliest->second->created_ns, std::move(*found));
   }
   return std::nullopt;
 }
 
-int64_t began_ns(const std::vector<Recorded>& records, const Finding& finding) {
-  int64_t earliest = 0;
-  for (const Recorded& record : records) {
-    for (const Entry& entry : record.entries) {
-      const bool same = entry.group == finding.group && entry.sequence == finding.sequence;
-      if (same && (earliest == 0 || entry.created_ns < earliest)) earliest = entry.created_ns;
+/// Groups by name. One name can stand for several groups if their members have nothing in common.
+class Groups {
+ public:
+  Groups(const Records& records, std::vector<std::string>& notes) {
+    std::map<std::string, std::set<std::vector<int>>> said;
+    std::map<int, const Recorded*> by_rank;
+    for (const Recorded& record : records.read) {
+      by_rank[record.rank] = &record;
+      for (const Entry& entry : record.entries) said[entry.group];
+      for (const Message& message : record.messages) said[message.group];
+    }
+    for (const Recorded& record : records.read) {
+      for (const auto& [name, members] : record.members) {
+        if (const auto used = said.find(name); used != said.end()) used->second.insert(members);
+      }
+    }
+    for (const auto& [name, lists] : said) {
+      if (overlap(lists))
+        notes.push_back(fmt::format("group {}: records say different members; its calls were not compared", short_clean(name)));
+      else
+        make(name, lists, by_rank);
+    }
+    for (const Recorded& record : records.read) take_calls(record, notes);
+  }
+
+  const std::map<std::string, std::vector<Group>>& all() const { return groups_; }
+  /// That in which a rank calls; null: it is not known.
+  const Group* of(const std::string& name, int rank) const {
+    const auto found = groups_.find(name);
+    if (found == groups_.end()) return nullptr;
+    const auto its = std::ranges::find_if(found->second, [&](const Group& group) { return group.ranks.contains(rank); });
+    return its == found->second.end() ? nullptr : &*its;
+  }
+
+ private:
+  static bool overlap(const std::set<std::vector<int>>& lists) {
+    std::set<int> seen;
+    std::size_t count = 0;
+    for (const std::vector<int>& list : lists) {
+      if (lists.size() > 1) seen.insert(list.begin(), list.end());
+      count += list.size();
+    }
+    return lists.size() > 1 && seen.size() < count;
+  }
+
+  void make(const std::string& name, const std::set<std::vector<int>>& lists, const std::map<int, const Recorded*>& by_rank) {
+    for (const std::vector<int>& list : lists) {
+      Group& group = groups_[name].emplace_back(name, list);
+      for (const int rank : list) {
+        if (const auto found = by_rank.find(rank); found != by_rank.end()) group.ranks[rank].record = found->second;
+      }
+    }
+    if (!lists.empty()) return;
+    Group& group = groups_[name].emplace_back(name);
+    for (const auto& [rank, record] : by_rank) {
+      if (is_default(name)) group.ranks[rank].record = record;
     }
   }
-  return earliest;
+
+  void take_calls(const Recorded& record, std::vector<std::string>& notes) {
+    std::set<std::string> strange;
+    for (const Entry& entry : record.entries) {
+      const auto found = groups_.find(entry.group);
+      if (found == groups_.end()) continue;
+      if (found->second.front().said.empty()) found->second.front().ranks[record.rank].record = &record;  // who uses it counts as a member
+      const auto group = std::ranges::find_if(found->second, [&](const Group& each) { return each.ranks.contains(record.rank); });
+      if (group == found->second.end())
+        strange.insert(entry.group);
+      else
+        group->ranks[record.rank].add(entry);
+    }
+    for (const std::string& name : strange)
+      notes.push_back(fmt::format("group {}: rank {} calls there and is not among its members; its calls were not compared", short_clean(name), record.rank));
+  }
+
+  std::map<std::string, std::vector<Group>> groups_;
+};
+
+/// The rank at the other end of a message; -1: it is not known.
+int peer_of(const Message& message, const Group* group) {
+  const int number = message.sends ? message.to : message.from;
+  if (group == nullptr || number < 0) return -1;
+  if (group->said.empty()) return is_default(group->name) ? number : -1;
+  return static_cast<std::size_t>(number) < group->said.size() ? group->said[static_cast<std::size_t>(number)] : -1;
+}
+
+/// What the rank at the other end of a message does.
+std::string other_end(const Message& message, const Group* group) {
+  const int peer = peer_of(message, group);
+  if (peer < 0) return "no record says which rank is at the other end";
+  const auto other = group->ranks.find(peer);
+  if (other == group->ranks.end()) return fmt::format("the record of rank {} was not read", peer);
+  const Message* first = nullptr;
+  for (const Message& theirs : other->second.record->messages) {
+    if (theirs.state == State::completed) continue;
+    const bool counterpart = theirs.group == message.group && theirs.sends != message.sends && theirs.from == message.from && theirs.to == message.to;
+    if (counterpart) return fmt::format("rank {} has not left {}", peer, call_in_words(theirs));
+    if (first == nullptr) first = &theirs;
+  }
+  return fmt::format("rank {} has no such {} pending: it {}", peer, message.sends ? "receive" : "send",
+                     first != nullptr ? "has not left " + call_in_words(*first) : last_of(*other->second.record));
+}
+
+/// Messages that ranks have not left: of each rank and group the first, behind which the others wait.
+std::vector<Finding> pending_messages(const Records& records, const Groups& groups) {
+  constexpr std::size_t kMostGroupsOfARank = 8;
+  std::vector<Finding> findings;
+  for (const Recorded& record : records.read) {
+    std::set<std::string> told;
+    for (const Message& message : record.messages) {
+      if (message.state == State::completed || told.size() == kMostGroupsOfARank || !told.insert(message.group).second) continue;
+      Finding found{Finding::Kind::message, message.group, 0, message.sends ? "send" : "recv", "", {record.rank}, ""};
+      found.sentence = fmt::format("{}: rank {} has not left {}; {}", short_clean(message.group), record.rank, call_in_words(message),
+                                   other_end(message, groups.of(message.group, record.rank)));
+      findings.push_back(std::move(found));
+    }
+  }
+  return findings;
 }
 
 }  // namespace
 
-Judgement judge(const std::vector<Recorded>& records) {
+Judgement judge(const Records& records) {
   Judgement judgement;
-  std::set<std::string> groups;
+  judgement.ranks = records.read.size();
+  judgement.notes = in_words(records.unread);
   std::set<int> there;
   int world = 0;
-  for (const Recorded& record : records) {
-    world = std::max(world, record.world_size);
+  for (const Recorded& record : records.read) {
+    world = std::max({world, record.world_size, record.rank + 1});
     there.insert(record.rank);
-    for (const Entry& entry : record.entries) groups.insert(entry.group);
   }
+  for (const Unread& unread : records.unread) there.insert(unread.rank);
   for (int rank = 0; rank < world; ++rank) {
     if (!there.contains(rank)) judgement.without_record.push_back(rank);
   }
-  for (const std::string& group : groups) {
-    if (auto found = first_in(records, group, judgement.collectives)) judgement.findings.push_back(std::move(*found));
+  const Groups groups(records, judgement.notes);
+  std::vector<std::pair<int64_t, Finding>> began;
+  for (const auto& [name, several] : groups.all()) {
+    for (const Group& group : several) {
+      if (auto found = first_in(group, judgement.collectives)) began.push_back(std::move(*found));
+    }
   }
   // A call that differs is a mistake wherever it stands; who is missing may wait elsewhere because of it.
-  std::ranges::stable_sort(judgement.findings, {}, [&](const Finding& finding) {
-    return std::pair(finding.kind != Finding::Kind::mismatch, began_ns(records, finding));
-  });
+  std::ranges::stable_sort(began, {}, [](const auto& each) { return std::pair(each.second.kind != Finding::Kind::mismatch, each.first); });
+  for (auto& [ns, finding] : began) judgement.findings.push_back(std::move(finding));
+  std::ranges::move(pending_messages(records, groups), std::back_inserter(judgement.findings));
   return judgement;
 }
 
 std::vector<std::string> in_words(const Judgement& judgement) {
   std::vector<std::string> lines;
   for (const Finding& finding : judgement.findings) lines.push_back(finding.sentence);
-  if (!judgement.without_record.empty()) lines.push_back(list_of(judgement.without_record) + " left no record");
-  if (judgement.findings.empty())
-    lines.push_back(fmt::format("All {} collectives on record agree, and every rank has left them.", judgement.collectives));
+  if (judgement.findings.empty() && judgement.collectives == 0)
+    lines.push_back("No collective is on record: nothing was compared.");
+  else if (judgement.findings.empty())
+    lines.push_back(fmt::format("All {} collectives on record agree, and {} left them.", judgement.collectives,
+                                judgement.clean() ? "every rank has" : fmt::format("the {} ranks whose records were read have", judgement.ranks)));
+  if (!judgement.without_record.empty()) lines.push_back(ranks_in_words(judgement.without_record) + " left no record");
+  lines.insert(lines.end(), judgement.notes.begin(), judgement.notes.end());
   return lines;
 }
 

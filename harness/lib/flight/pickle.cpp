@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstring>
 #include <cstdlib>
+#include <deque>
 #include <limits>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
@@ -69,32 +69,53 @@ void put_value(std::string& out, const json& value) {
   }
 }
 
-/// A value while it is built: the memo and the stack may hold the same one, which is filled later.
+/// A value while it is built: the memo and the stack may hold the same one, which is filled later. Values point at each other, in circles
+/// if the file says so; the reader owns them all, so that none is freed by recursion.
+struct Node;
+using Value = Node*;
 struct Node {
   enum class Kind { scalar, list, dictionary } kind = Kind::scalar;
   json scalar = {};
-  std::vector<std::shared_ptr<Node>> items = {};  ///< of a dictionary: keys and values by turns
+  std::vector<Value> items = {};  ///< of a dictionary: keys and values by turns
 };
-using Value = std::shared_ptr<Node>;
+
+// What 20,000 entries with 30 frames each need, several times; and less than a GB of memory.
+constexpr std::size_t kMostSteps = 4'000'000, kMostTextBytes = std::size_t{128} << 20;
+constexpr int kDeepest = 64;
 
 std::string key_of(const Node& node) {
-  return node.scalar.is_string() ? node.scalar.get<std::string>() : node.scalar.dump();
+  return node.scalar.is_string() ? node.scalar.get<std::string>() : node.scalar.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-json to_json(const Node& node, int depth) {
-  constexpr int kDeepest = 64;  // a list may hold itself
-  if (depth > kDeepest) throw std::runtime_error("the pickle is nested deeper than any flight record");
-  if (node.kind == Node::Kind::scalar) return node.scalar;
-  if (node.kind == Node::Kind::list) {
-    json list = json::array();
-    for (const Value& item : node.items) list.push_back(to_json(*item, depth + 1));
-    return list;
+/// Writes values out: one that the memo holds stands in every place that names it, so that few bytes can stand for any number of values.
+class Expansion {
+ public:
+  json of(const Node& node, int depth = 0) {
+    if (depth > kDeepest) throw std::runtime_error("the pickle is nested deeper than any flight record");  // a list may hold itself
+    count(node.scalar);
+    if (node.kind == Node::Kind::scalar) return node.scalar;
+    if (node.kind == Node::Kind::list) {
+      json list = json::array();
+      for (const Value item : node.items) list.push_back(of(*item, depth + 1));
+      return list;
+    }
+    json object = json::object();
+    for (std::size_t i = 0; i + 1 < node.items.size(); i += 2) {
+      count(node.items[i]->scalar);
+      object[key_of(*node.items[i])] = of(*node.items[i + 1], depth + 1);
+    }
+    return object;
   }
-  json object = json::object();
-  for (std::size_t i = 0; i + 1 < node.items.size(); i += 2)
-    object[key_of(*node.items[i])] = to_json(*node.items[i + 1], depth + 1);
-  return object;
-}
+
+ private:
+  void count(const json& scalar) {
+    if (scalar.is_string()) text_bytes_ += scalar.get_ref<const std::string&>().size();
+    if (++values_ > kMostSteps || text_bytes_ > kMostTextBytes)
+      throw std::runtime_error("the pickle stands for more values than any flight record holds");
+  }
+
+  std::size_t values_ = 0, text_bytes_ = 0;
+};
 
 /// The machine that reads a pickle: a stack of values, marks in it, and a memo.
 class Reader {
@@ -102,9 +123,10 @@ class Reader {
   explicit Reader(std::string_view bytes) : bytes_(bytes) {}
 
   json value() {
-    for (;;) {
+    for (std::size_t steps = 0;; ++steps) {
+      if (steps > kMostSteps) fail("holds more values than any flight record");
       const char op = take(1).front();
-      if (op == '.') return to_json(*pop(), 0);
+      if (op == '.') return Expansion().of(*pop());
       if (!structure(op) && !number(op) && !text(op) && !memo(op) && !call(op))
         fail("holds the opcode " + std::to_string(static_cast<unsigned char>(op)) + ", which no flight record needs");
     }
@@ -138,16 +160,16 @@ class Reader {
     return found;
   }
 
-  void push(json scalar) { stack_.push_back(std::make_shared<Node>(Node{Node::Kind::scalar, std::move(scalar)})); }
+  void push(json scalar) { stack_.push_back(&nodes_.emplace_back(Node::Kind::scalar, std::move(scalar))); }
   void push_new(Node::Kind kind, std::vector<Value> items) {
-    stack_.push_back(std::make_shared<Node>(Node{kind, {}, std::move(items)}));
+    stack_.push_back(&nodes_.emplace_back(kind, json(), std::move(items)));
   }
   Value pop() {
     Value value = top();
     stack_.pop_back();
     return value;
   }
-  const Value& top() const {
+  Value top() const {
     if (stack_.empty()) fail("takes a value from an empty stack");
     return stack_.back();
   }
@@ -283,6 +305,7 @@ class Reader {
 
   std::string_view bytes_;
   std::size_t at_ = 0;
+  std::deque<Node> nodes_;  ///< where they stand, they stay
   std::vector<Value> stack_;
   std::vector<std::size_t> marks_;
   std::map<uint64_t, Value> memo_;

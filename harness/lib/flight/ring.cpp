@@ -112,7 +112,7 @@ Recorded read_ring(const std::string& path) {
   ::close(file);
   if (memory == MAP_FAILED) throw std::runtime_error(path + ": is no flight record of this version");
   const auto* const ring = static_cast<const Ring::Memory*>(memory);
-  Recorded found{ring->rank, ring->world_size, {}};
+  Recorded found{ring->rank, ring->world_size};
   const bool known = ring->magic == kMagic;
   for (const Slot& slot : ring->slots) {
     const uint64_t written = slot.written.load(std::memory_order_acquire);
@@ -126,6 +126,7 @@ Recorded read_ring(const std::string& path) {
   ::munmap(memory, sizeof(Ring::Memory));
   if (!known) throw std::runtime_error(path + ": is no flight record");
   std::ranges::sort(found.entries, {}, &Entry::id);
+  if (!found.entries.empty()) found.lost = found.entries.front().id;
   return found;
 }
 

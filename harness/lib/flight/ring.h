@@ -3,6 +3,7 @@
 // killed, stopped or stuck. What is written there costs no system call.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,9 +52,23 @@ class Ring {
   Memory* memory_ = nullptr;
 };
 
+/// A send or a receive between two ranks of a group.
+struct Message {
+  std::string group;
+  bool sends = true;
+  int from = 0, to = 0;  ///< numbers in the group: 0 is its first member
+  std::string dtype;
+  std::vector<int64_t> shape;
+  int64_t created_ns = 0;
+  State state = State::started;
+};
+
 struct Recorded {
   int rank = 0, world_size = 1;
-  std::vector<Entry> entries;  ///< oldest first
+  std::vector<Entry> entries = {};  ///< oldest first
+  uint64_t lost = 0;                ///< the record may lack calls with smaller ids than this
+  std::map<std::string, std::vector<int>> members = {};  ///< ranks by group, where the record says them
+  std::vector<Message> messages = {};                    ///< oldest first
 };
 
 /// Of a rank that may write, be stuck or be dead; an entry that is being written is left out. Throws std::runtime_error naming

@@ -1,6 +1,7 @@
 #include "harness/verdict/causes/mechanism.h"
 
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -14,6 +15,8 @@ Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& diff
   Mechanism& mechanism = comparison.mechanism;
   if (comparison.around) {
     comparison.around->config_differences = differences;
+    // What one header alone declares is not known to differ: told, and no cause.
+    std::erase_if(comparison.around->config_differences, [](const ConfigDifference& each) { return each.reference == kNotDeclared || each.cell == kNotDeclared; });
     mechanism.cause = name_cause(*comparison.around);
   }
   if (!differences.empty()) {

@@ -188,6 +188,19 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   return by_values;
 }
 
+Comparison compare_pairs(StepPairs& pairs, const CompareOptions& options) {
+  if (!pairs.same_layout()) return compare_layouts(pairs, options.configs());
+  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
+  Comparison by_bits = compare_same_layout(pairs, options, ours);
+  const std::optional<CauseInputs>& around = by_bits.around;
+  // Sums over rows in another order round otherwise, as those of two layouts do.
+  if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
+    StepPairs again(options.run_a, options.run_b, options.steps);
+    return compare_layouts(again, options.configs());
+  }
+  return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
+}
+
 }  // namespace
 
 std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
@@ -215,16 +228,9 @@ Comparison compare_traces(const CompareOptions& options) {
   if (both_exact(options.reference_config, options.cell_config)) {
     return compare_exact_runs(pairs, options.reference_config, options.cell_config);
   }
-  if (!pairs.same_layout()) return compare_layouts(pairs, options.configs());
-  const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
-  Comparison by_bits = compare_same_layout(pairs, options, ours);
-  const std::optional<CauseInputs>& around = by_bits.around;
-  // Sums over rows in another order round otherwise, as those of two layouts do.
-  if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
-    StepPairs again(options.run_a, options.run_b, options.steps);
-    return compare_layouts(again, options.configs());
-  }
-  return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
+  Comparison comparison = compare_pairs(pairs, options);
+  comparison.mechanism.sentence += pairs.contradictions().sentence();
+  return comparison;
 }
 
 }  // namespace lockstep

@@ -90,6 +90,7 @@ bool StepPairs::next() {
     return false;
   }
   last_ = step_a_->step;
+  if (!ours_) contradictions_.look(*step_a_, *step_b_, a_.dir(), b_.dir());
   if (last_ >= 0) ++compared_;  // What comes before the first step (initial parameters) is no step.
   const auto has_parameters = [](const StepOfRun& step) { return records_phase(step.ranks[0], Phase::parameters); };
   if (open_gap_ && has_parameters(*step_a_) && has_parameters(*step_b_)) open_gap_ = false;

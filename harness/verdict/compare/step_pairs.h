@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/verdict/compare/contradictions.h"
+#include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
 
@@ -20,7 +22,7 @@ class StepPairs {
  public:
   /// `most_steps`: steps from this number on are not asked for; 0: all are.
   StepPairs(const std::string& dir_a, const std::string& dir_b, int64_t most_steps = 0)
-      : a_(dir_a), b_(dir_b), most_steps_(most_steps) {}
+      : a_(dir_a), b_(dir_b), most_steps_(most_steps), ours_(trainer_of(a_, b_) != nullptr) {}
   RunReader& a() { return a_; }
   RunReader& b() { return b_; }
   bool same_layout() const { return a_.world_size() == b_.world_size(); }
@@ -34,6 +36,8 @@ class StepPairs {
   const std::optional<StepOfRun>& before_a() const { return before_a_; }
   const std::optional<StepOfRun>& before_b() const { return before_b_; }
   int64_t compared() const { return compared_; }
+  /// What the steps so far say against themselves; nothing is looked for in traces of a trainer of ours.
+  const Contradictions& contradictions() const { return contradictions_; }
   /// Of all steps that have been read, those without a partner too.
   const SampleHistory& samples_a() const { return samples_a_; }
   const SampleHistory& samples_b() const { return samples_b_; }
@@ -69,6 +73,8 @@ class StepPairs {
 
   RunReader a_, b_;
   int64_t most_steps_ = 0;
+  bool ours_ = false;
+  Contradictions contradictions_;
   bool begun_ = false, asked_reached_ = false, after_gap_ = false, open_gap_ = false;
   std::optional<StepOfRun> step_a_, step_b_, before_a_, before_b_;
   SampleHistory samples_a_, samples_b_;

@@ -79,25 +79,45 @@ TrainingFacts training_facts(const RunConfig* config, const RunReader& run) {
 }
 
 std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell) {
+  const Declared nothing;
+  const Declared &a = reference ? *reference : nothing, &b = cell ? *cell : nothing;
   std::vector<ConfigDifference> differences;
-  if (!reference || !cell) return differences;
-  const auto add = [&](const char* key, const auto& a, const auto& b) {
-    if (a != b) differences.push_back({key, fmt::format("{}", a), fmt::format("{}", b)});
+  // `none`: what stands where a header does not declare the key.
+  const auto add = [&](const char* key, const auto& x, const auto& y, const auto& none) {
+    const auto text = [&](const auto& value) { return value == none ? std::string(kNotDeclared) : fmt::format("{}", value); };
+    if (x != y) differences.push_back({key, text(x), text(y)});
   };
-  if (reference->optimizer && cell->optimizer) {
-    const DeclaredOptimizer &a = *reference->optimizer, &b = *cell->optimizer;
-    add("optimizer", a.name, b.name);
-    add("momentum", a.momentum, b.momentum);
-    add("weight_decay", a.weight_decay, b.weight_decay);
-    add("beta1", a.beta1, b.beta1);
-    add("beta2", a.beta2, b.beta2);
-    add("eps", a.eps, b.eps);
+  constexpr double kNone = -1;
+  const auto of_optimizer = [&](const char* key, auto DeclaredOptimizer::*member, auto none) {
+    add(key, a.optimizer ? (*a.optimizer).*member : none, b.optimizer ? (*b.optimizer).*member : none, none);
+  };
+  of_optimizer("optimizer", &DeclaredOptimizer::name, std::string());
+  if (a.optimizer && b.optimizer) {
+    of_optimizer("momentum", &DeclaredOptimizer::momentum, kNone);
+    of_optimizer("weight_decay", &DeclaredOptimizer::weight_decay, kNone);
+    of_optimizer("beta1", &DeclaredOptimizer::beta1, kNone);
+    of_optimizer("beta2", &DeclaredOptimizer::beta2, kNone);
+    of_optimizer("eps", &DeclaredOptimizer::eps, kNone);
   }
-  // 0 and an empty word: not declared.
-  if (reference->clip_norm > 0 && cell->clip_norm > 0) add("clip_norm", reference->clip_norm, cell->clip_norm);
-  if (reference->base_rate > 0 && cell->base_rate > 0) add("base_rate", reference->base_rate, cell->base_rate);
-  if (reference->global_batch > 0 && cell->global_batch > 0) add("global_batch", reference->global_batch, cell->global_batch);
-  if (!reference->precision.empty() && !cell->precision.empty()) add("precision", reference->precision, cell->precision);
+  add("clip_norm", a.clip_norm, b.clip_norm, 0.0);
+  add("accumulation", a.accumulation, b.accumulation, int64_t{-1});
+  add("base_rate", a.base_rate, b.base_rate, 0.0);
+  add("global_batch", a.global_batch, b.global_batch, int64_t{0});
+  add("precision", a.precision, b.precision, std::string());
+  const auto reduction = [](const Declared& declared) { return declared.gradient_reduction.empty() ? std::string("mean") : declared.gradient_reduction; };
+  add("gradient_reduction", reduction(a), reduction(b), std::string());
+  for (const char* key : {"rate_factor", "weight_decay"}) {
+    const auto text = [key](const Declared& declared) {
+      std::string all;
+      for (const DeclaredParameters& each : declared.parameters) {
+        const bool rate = std::string_view(key) == "rate_factor";
+        if (rate ? each.rate_factor != 1 : each.weight_decay.has_value())
+          all += fmt::format("{}{}: {}", all.empty() ? "" : ", ", each.prefix, rate ? each.rate_factor : *each.weight_decay);
+      }
+      return all;
+    };
+    add(fmt::format("parameters.{}", key).c_str(), text(a), text(b), std::string());
+  }
   return differences;
 }
 

@@ -43,8 +43,8 @@ TrainingFacts training_facts(const RunConfig& config);
 /// `config`: the run's own, null if it is not known.
 TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
 
-/// The same of what two traces' headers declare, where both declare it: optimizer and its numbers, clip_norm, base_rate,
-/// global_batch, precision. Null: nothing is declared.
+/// What two traces' headers declare differently: optimizer and its numbers, clip_norm, accumulation, base_rate, global_batch, precision,
+/// gradient_reduction, and by parameter rate factors and weight decays. Null: nothing is declared.
 std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell);
 
 /// What a cell's updates are compared with: what the reference's optimizer is configured to do, but for keys that are

@@ -47,6 +47,16 @@ TEST(ComparisonText, SaysNoPlaceWhereThereIsNone) {
   EXPECT_EQ(comparison_text(equal), "identical: every bit of 20 steps is equal\n");
 }
 
+TEST(ComparisonText, ShowsNamesOfATraceOnOneLineEach) {
+  Mechanism mechanism = flipped();
+  const std::string hostile = "w\x1b]0;x\x07\xe2\x80\xae\n  cause: none";
+  Divergence& first = *mechanism.first_divergence;
+  first.where = first.phase = first.expected = first.actual = hostile;
+  mechanism.sentence = mechanism.cause->evidence = hostile;
+  const std::string text = comparison_text(mechanism);
+  for (const char* raw : {"\x1b", "\x07", "\xe2\x80\xae", "\n  cause: none"}) EXPECT_THAT(text, testing::Not(HasSubstr(raw)));
+}
+
 TEST(ComparisonJson, HoldsTheSame) {
   const auto json = nlohmann::json::parse(comparison_json(flipped(), "a", "b"));
   EXPECT_EQ(json.at("verdict"), "divergent");
@@ -61,17 +71,17 @@ TEST(ComparisonJson, HoldsTheSame) {
 
 /// A rank that has left two sums.
 flight::Recorded two_sums(int rank) {
-  flight::Recorded record{rank, 2, {}};
+  flight::Recorded record{rank, 2};
   for (uint64_t i = 0; i < 2; ++i)
     record.entries.push_back({i, "data", i + 1, "all_reduce", "w", "Float", -1, 7, {4}, 0, 0, flight::State::completed});
   return record;
 }
 
 TEST(CompareFlightRecords, TellsTheFirstRankAndNumberInTheUsualForm) {
-  const std::vector<flight::Recorded> a{two_sums(0), two_sums(1)};
-  std::vector<flight::Recorded> b = a;
+  const flight::Records a{{two_sums(0), two_sums(1)}};
+  flight::Records b = a;
   EXPECT_EQ(compare_flight_records(a, b).verdict, VerdictKind::identical);
-  b[1].entries[1].shape = {3};
+  b.read[1].entries[1].shape = {3};
   const Mechanism found = compare_flight_records(a, b);
   EXPECT_EQ(found.verdict, VerdictKind::divergent);
   EXPECT_THAT(comparison_text(found), HasSubstr("first: step 7, flight record, rank 1, data 2 all_reduce w\n"
@@ -80,9 +90,15 @@ TEST(CompareFlightRecords, TellsTheFirstRankAndNumberInTheUsualForm) {
 }
 
 TEST(CompareFlightRecords, CannotTellWithoutARanksRecordOrACommonCall) {
-  const std::vector<flight::Recorded> a{two_sums(0), two_sums(1)};
-  EXPECT_EQ(compare_flight_records(a, {two_sums(0)}).verdict, VerdictKind::inconclusive);
-  EXPECT_EQ(compare_flight_records({two_sums(0)}, {two_sums(1)}).verdict, VerdictKind::inconclusive);
+  const flight::Records a{{two_sums(0), two_sums(1)}};
+  EXPECT_EQ(compare_flight_records(a, {{two_sums(0)}}).verdict, VerdictKind::inconclusive);
+  EXPECT_EQ(compare_flight_records({{two_sums(0)}}, {{two_sums(1)}}).verdict, VerdictKind::inconclusive);
+}
+
+TEST(CompareFlightRecords, NamesTheFileThatItCouldNotRead) {
+  const Mechanism found = compare_flight_records({{two_sums(0), two_sums(1)}}, {{two_sums(0)}, {{1, "b/rank_1", "is cut short"}}});
+  EXPECT_EQ(found.verdict, VerdictKind::inconclusive);
+  EXPECT_THAT(found.sentence, testing::AllOf(HasSubstr("b/rank_1: is cut short; nothing is said of rank 1"), testing::Not(HasSubstr("left no record"))));
 }
 
 TEST(ComparisonExitCode, FollowsTheVerdict) {

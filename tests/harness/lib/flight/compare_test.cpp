@@ -11,10 +11,10 @@ namespace lockstep::flight {
 namespace {
 
 /// Three ranks, five sums each in "data" and one pass in "gradients", all left.
-std::vector<Recorded> flight_of_three() {
-  std::vector<Recorded> records;
+Records flight_of_three() {
+  Records records;
   for (int rank = 0; rank < 3; ++rank) {
-    Recorded record{rank, 3, {}};
+    Recorded record{rank, 3};
     for (uint64_t i = 0; i < 6; ++i) {
       Entry entry;
       entry.id = i;
@@ -28,12 +28,12 @@ std::vector<Recorded> flight_of_three() {
       entry.state = State::completed;
       record.entries.push_back(std::move(entry));
     }
-    records.push_back(std::move(record));
+    records.read.push_back(std::move(record));
   }
   return records;
 }
 
-Entry& fifth(std::vector<Recorded>& records, int rank) { return records[static_cast<std::size_t>(rank)].entries[4]; }
+Entry& fifth(Records& records, int rank) { return records.read[static_cast<std::size_t>(rank)].entries[4]; }
 
 TEST(CompareFlights, IsSilentOnEqualOnes) {
   const FlightComparison comparison = compare_flights(flight_of_three(), flight_of_three());
@@ -49,7 +49,7 @@ TEST(CompareFlights, NamesWhatDiffersAndWhere) {
   for (const Case& each : {Case{DivergenceKind::operation, [](Entry& e) { e.op = "all_gather"; }}, Case{DivergenceKind::type, [](Entry& e) { e.dtype = "Double"; }},
                            Case{DivergenceKind::size, [](Entry& e) { e.shape = {4, 2}; }}, Case{DivergenceKind::root, [](Entry& e) { e.root = 1; }},
                            Case{DivergenceKind::purpose, [](Entry& e) { e.tag = "b"; }}, Case{DivergenceKind::state, [](Entry& e) { e.state = State::started; }}}) {
-    std::vector<Recorded> b = flight_of_three();
+    Records b = flight_of_three();
     each.plant(fifth(b, 1));
     const FlightComparison comparison = compare_flights(flight_of_three(), b);
     ASSERT_TRUE(comparison.first) << each.kind;
@@ -62,11 +62,11 @@ TEST(CompareFlights, NamesWhatDiffersAndWhere) {
 }
 
 TEST(CompareFlights, NamesTheRankThatLacksACallBeforeThoseThatWaitForIt) {
-  std::vector<Recorded> b = flight_of_three();
-  b[1].entries.resize(4);
+  Records b = flight_of_three();
+  b.read[1].entries.resize(4);
   for (const int rank : {0, 2}) {
     fifth(b, rank).state = State::started;
-    b[static_cast<std::size_t>(rank)].entries.resize(5);
+    b.read[static_cast<std::size_t>(rank)].entries.resize(5);
   }
   const auto found = compare_flights(flight_of_three(), b).first;
   ASSERT_TRUE(found);
@@ -77,16 +77,19 @@ TEST(CompareFlights, NamesTheRankThatLacksACallBeforeThoseThatWaitForIt) {
 }
 
 TEST(CompareFlights, LeavesOutWhatARingHasWrittenOver) {
-  std::vector<Recorded> b = flight_of_three();
-  for (Recorded& record : b) record.entries.erase(record.entries.begin());
+  Records b = flight_of_three();
+  for (Recorded& record : b.read) {
+    record.entries.erase(record.entries.begin());
+    record.lost = 1;
+  }
   const FlightComparison comparison = compare_flights(flight_of_three(), b);
   EXPECT_FALSE(comparison.first);
   EXPECT_EQ(comparison.compared, 15U);
 }
 
 TEST(CompareFlights, SaysWhoHasARecordOnOneSideAlone) {
-  std::vector<Recorded> b = flight_of_three();
-  b.erase(b.begin() + 2);
+  Records b = flight_of_three();
+  b.read.erase(b.read.begin() + 2);
   EXPECT_EQ(compare_flights(flight_of_three(), b).without_b, std::vector<int>{2});
   EXPECT_EQ(compare_flights(b, flight_of_three()).without_a, std::vector<int>{2});
 }

@@ -30,10 +30,10 @@ Entry call(const std::string& op, const std::string& tag, std::vector<int64_t> s
 }
 
 /// Three ranks that have left two sums; `last` is what each enters then, nothing where it is empty.
-std::vector<Recorded> three_ranks(const std::vector<std::vector<Entry>>& last) {
-  std::vector<Recorded> records;
+Records three_ranks(const std::vector<std::vector<Entry>>& last) {
+  Records records;
   for (int rank = 0; rank < 3; ++rank) {
-    Recorded record{rank, 3, {}};
+    Recorded record{rank, 3};
     for (uint64_t i = 0; i < 2; ++i) {
       record.entries.push_back(call("all_reduce", "gradients of w", {4, 3}, i + 1));
       record.entries.back().id = i;
@@ -43,7 +43,7 @@ std::vector<Recorded> three_ranks(const std::vector<std::vector<Entry>>& last) {
       entry.id = record.entries.size();
       record.entries.push_back(entry);
     }
-    records.push_back(std::move(record));
+    records.read.push_back(std::move(record));
   }
   return records;
 }
@@ -88,6 +88,19 @@ TEST(Pickle, RefusesWhatIsCutShortOrCallsAnything) {
   EXPECT_THROW(from_pickle("cos\nsystem\n(S'true'\ntR."), std::runtime_error);
 }
 
+TEST(Pickle, RefusesWhatIsDeepOrStandsForMoreThanItHolds) {
+  const std::string deep = "\x80\x02" + std::string(2'000'000, ']') + std::string(1'999'999, 'a') + ".";
+  EXPECT_THROW(from_pickle(deep), std::runtime_error);
+  std::string doubling("\x80\x02)q\0", 5);
+  for (char i = 0; i < 60; ++i) doubling += std::string{'h', i, 'h', i, '\x86', 'q', static_cast<char>(i + 1)};
+  EXPECT_THROW(from_pickle(doubling + "."), std::runtime_error);
+  std::string text("\x80\x02X\0\0\x10\0", 7);  // a MiB of text, ten thousand times
+  text += std::string(1 << 20, 'x') + std::string("q\0(", 3);
+  for (int i = 0; i < 10'000; ++i) text += std::string("h\0", 2);
+  EXPECT_THROW(from_pickle(text + "l."), std::runtime_error);
+  EXPECT_THROW(from_pickle(std::string("\x80\x02]q\0h\0a.", 9)), std::runtime_error);  // a list that holds itself
+}
+
 TEST(FlightJudge, NamesTheRankThatHasNotEnteredWhatTheOthersWaitIn) {
   const Entry third = call("all_reduce", "gradients of b", {3}, 3);
   const Judgement judgement = judge(three_ranks({{third}, {}, {third}}));
@@ -113,13 +126,13 @@ TEST(FlightJudge, IsSilentWhereAllAgree) {
 }
 
 TEST(FlightJudge, SaysWhichRanksLeftNoRecord) {
-  std::vector<Recorded> records = three_ranks({{}, {}, {}});
-  records.erase(records.begin() + 1);
+  Records records = three_ranks({{}, {}, {}});
+  records.read.erase(records.read.begin() + 1);
   EXPECT_THAT(in_words(judge(records)), testing::Contains("rank 1 left no record"));
 }
 
 TEST(FlightRecords, ComeBackFromPytorchsSchema) {
-  const std::vector<Recorded> records = three_ranks({{call("all_gather", "rows", {3}, 3)}, {}, {}});
+  const std::vector<Recorded> records = three_ranks({{call("all_gather", "rows", {3}, 3)}, {}, {}}).read;
   for (const Recorded& record : records) {
     const Recorded back = recorded_from(from_pickle(to_pickle(dump_of(record))), record.rank);
     EXPECT_EQ(back.entries, record.entries);
@@ -151,7 +164,7 @@ TEST(FlightRecords, AreOpenedByPytorchsAnalyser) {
   barrier.dtype.clear();
   barrier.state = State::completed;
   barrier.group = "data";
-  for (Recorded record : three_ranks({{pass, barrier}, {pass, barrier}, {pass, barrier}})) {
+  for (Recorded record : three_ranks({{pass, barrier}, {pass, barrier}, {pass, barrier}}).read) {
     if (record.rank != 1) {
       Entry last = third;
       last.sequence = 4;

@@ -3,13 +3,16 @@
 #include <cmath>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/compare/contradictions.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"
 
@@ -27,6 +30,7 @@ struct SgdRun {
   /// What the optimizer takes of it; null: it is not recorded, and it takes the whole.
   std::function<std::vector<float>(const std::vector<float>&)> clip;
   float drift = 0;  ///< added to the parameter at step 0
+  std::shared_ptr<const Declared> declared = {};
   std::function<void(TraceWriter&, int64_t step, int rank)> extra = [](TraceWriter&, int64_t, int) {};
 };
 
@@ -40,7 +44,7 @@ void write_run(const std::string& dir, const SgdRun& run) {
   std::filesystem::create_directories(dir);
   for (int rank = 0; rank < run.world_size; ++rank) {
     TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
-                       {"hash", rank, run.world_size, "somebody's", TraceLevel::full, "other"});
+                       {"hash", rank, run.world_size, "somebody's", TraceLevel::full, "other", run.declared});
     std::vector<float> w{1, 1, 1, 1};
     writer.begin_step(-1);
     write_tensor(writer, Phase::parameters, "w", w, Sharing::replicated);
@@ -248,6 +252,93 @@ TEST_F(ForeignRuns, ClippingThatNobodyDeclaresMayActOnOneRunAlone) {
   a.clip = [](const std::vector<float>& gradient) { return gradient; };
   b.clip = [](const std::vector<float>& gradient) { return times(gradient, 0.5); };
   EXPECT_EQ(compare(a, b).verdict, VerdictKind::divergent) << "halved whatever its norm";
+}
+
+/// A declaration with one key on the side of each run.
+struct Declarations {
+  const char *a, *b, *told;
+};
+
+TEST_F(ForeignRuns, WhatHeadersDeclareOtherwiseIsToldFirst) {
+  const char* const adam = R"({"optimizer": {"name": "adam", "betas": [0.9, 0.999], "eps": 1e-8}})";
+  for (const Declarations& each : {Declarations{R"({"optimizer": {"name": "sgd"}})", adam, "optimizer sgd / adam"},
+                                   {adam, R"({"optimizer": {"name": "adam", "betas": [0.8, 0.99], "eps": 1e-8}})", "beta1 0.9 / 0.8, beta2 0.999 / 0.99"},
+                                   {adam, R"({"optimizer": {"name": "adam", "eps": 1e-6}})", "eps 1e-08 / 1e-06"},
+                                   {R"({"clip_norm": 1})", R"({"clip_norm": 2})", "clip_norm 1 / 2"},
+                                   {R"({"clip_norm": 1})", "{}", "clip_norm 1 / not declared"},
+                                   {"{}", adam, "optimizer not declared / adam"},
+                                   {R"({"global_batch": 24})", R"({"global_batch": 12})", "global_batch 24 / 12"},
+                                   {R"({"accumulation": 1})", R"({"accumulation": 2})", "accumulation 1 / 2"},
+                                   {R"({"base_rate": 0.1})", R"({"base_rate": 0.2})", "base_rate 0.1 / 0.2"},
+                                   {R"({"gradient_reduction": "mean"})", R"({"gradient_reduction": "sum"})", "gradient_reduction mean / sum"},
+                                   {R"({"parameters": [{"prefix": "w", "rate_factor": 2}]})", "{}", "parameters.rate_factor w: 2 / not declared"},
+                                   {R"({"precision": "float32"})", R"({"precision": "bfloat16"})", "precision float32 / bfloat16"}}) {
+    std::string why;
+    SgdRun a, b;
+    a.declared = std::make_shared<const Declared>(declared_from_json(nlohmann::json::parse(each.a), 1, why).value());
+    b.declared = std::make_shared<const Declared>(declared_from_json(nlohmann::json::parse(each.b), 1, why).value());
+    const Mechanism found = compare(a, b);
+    EXPECT_EQ(found.verdict, VerdictKind::identical) << found.sentence;
+    EXPECT_TRUE(found.sentence.starts_with(std::string("Configs differ in ") + each.told + ". ")) << found.sentence;
+    EXPECT_EQ(compare(b, b).sentence.find("differ"), std::string::npos);
+  }
+}
+
+/// What a tracer writes beside a tensor that is not so.
+void write_scores(TraceWriter& writer, int64_t step, const std::vector<int64_t>& ids) {
+  if (step < 0) return;
+  const std::vector<float> values{1, 2, 3, 4};
+  const std::vector<int64_t> shape{2, 2};
+  writer.tensor(Phase::scores, "energies", {values.data(), DType::float32, shape, {}}, Sharing::own, ids, Keep::whole);
+}
+
+TEST_F(ForeignRuns, ATracerThatContradictsItselfIsToldSo) {
+  SgdRun a, b;
+  a.extra = [](TraceWriter& writer, int64_t step, int) { write_scores(writer, step, {12 * step, 12 * step + 1}); };
+  EXPECT_EQ(compare(a, a).sentence.find("contradict"), std::string::npos) << compare(a, a).sentence;
+  b.extra = [](TraceWriter& writer, int64_t step, int) { write_scores(writer, step, {12 * step + 1, 12 * step}); };
+  const Mechanism swapped = compare(a, b);
+  EXPECT_EQ(swapped.verdict, VerdictKind::identical) << swapped.sentence;
+  EXPECT_THAT(swapped.sentence, HasSubstr("contradict themselves: step 0, rank 0, energies, energies: the hashes are the same and the sample ids of the rows are not (and 2 more)"));
+  b.extra = [](TraceWriter& writer, int64_t step, int) { write_scores(writer, step, {12 * step, 777}); };
+  EXPECT_THAT(compare(b, b).sentence, HasSubstr("row 1 is of sample 777, which is not among the rank's samples of the step"));
+}
+
+TEST(Contradictions, StatisticsAreHeldAgainstValuesAndHashes) {
+  const std::vector<float> values{3, -4};
+  Record sound;
+  sound.phase = Phase::parameters;
+  sound.name = "w";
+  sound.shape = {2};
+  sound.has_stats = true;
+  sound.stats = tensor_stats({values.data(), DType::float32, sound.shape, {}});
+  sound.payload.assign(reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<const std::byte*>(values.data() + 2));
+  const auto told = [&](const Record& b) {
+    Contradictions found;
+    found.look({3, {{3, {sound}}}}, {3, {{3, {b}}}}, "a", "b");
+    return found.sentence();
+  };
+  EXPECT_EQ(told(sound), "");
+  struct Case {
+    const char* words;
+    void (*plant)(Record&);
+  };
+  for (const Case& each : {Case{"the norms 6 and 5", [](Record& r) { r.stats.norm = 6; }}, Case{"the minima -5 and -4", [](Record& r) { r.stats.min = -5; }},
+                           Case{"the maxima 7 and 3", [](Record& r) { r.stats.max = 7; }}, Case{"the counts of non-finite values 1 and 0", [](Record& r) { r.stats.nonfinite = 1; }}}) {
+    Record beside_values = sound, by_hash = sound;
+    each.plant(beside_values);
+    EXPECT_THAT(told(beside_values), HasSubstr(std::string("step 3, rank 0, parameters, w: in b, recorded and of its values, ") + each.words));
+    each.plant(by_hash);
+    by_hash.payload.clear();
+    EXPECT_THAT(told(by_hash), HasSubstr("w: the hashes are the same, the "));
+  }
+  Record rounded = sound, other_hash = sound, other_values = sound;
+  rounded.stats.norm *= 1 + 1e-6;
+  EXPECT_EQ(told(rounded), "") << "another order of the sum";
+  other_hash.stats.hash ^= 1;
+  EXPECT_THAT(told(other_hash), HasSubstr("the values are the same and the hashes are not"));
+  other_values.payload[0] ^= std::byte{1};
+  EXPECT_THAT(told(other_values), HasSubstr("the hashes are the same and the values are not"));
 }
 
 }  // namespace
