@@ -1,6 +1,7 @@
 #include "harness/cli/guarded.h"
 
 #include <exception>
+#include <filesystem>
 #include <ostream>
 
 #include "harness/base/clean_text.h"
@@ -23,6 +24,9 @@ int guarded(const std::function<int()>& command, const Console& console) {
     return kExitUsage;
   } catch (const MachineError& error) {
     console.err << "lockstep: " << clean_text(error.what()) << "\n";
+    return kExitMachine;
+  } catch (const std::filesystem::filesystem_error& error) {
+    console.err << "lockstep: " << clean_line(error.path1().string()) << ": " << clean_line(error.code().message()) << "\n";
     return kExitMachine;
   } catch (const std::exception& error) {
     console.err << "lockstep: internal error: " << clean_text(error.what()) << "\n";

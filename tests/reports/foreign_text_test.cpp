@@ -56,7 +56,7 @@ Results poisoned(const Results& results, std::size_t& count) {
   json document = json::parse(results_to_json(results));
   std::map<std::string, bool> free;
   const json clean = document;
-  each_text(clean, {}, [&](const json::json_pointer& at) {
+  each_text(clean, json::json_pointer(), [&](const json::json_pointer& at) {
     const auto [known, is_new] = free.emplace(kind_of_place(at), false);
     if (is_new) {
       json tried = clean;
