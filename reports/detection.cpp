@@ -99,7 +99,7 @@ void write_misses(Markup& out, const Detection& detection) {
 std::vector<std::string> detection_heads(const Detection& detection) {
   std::vector<std::string> heads{"mutant", "caught", "step", "place", "named", "wrongly"};
   if (has_exact_trials(detection)) heads.emplace_back("exact");
-  heads.insert(heads.end(), detection.detectors.begin(), detection.detectors.end());
+  for (const std::string& detector : detection.detectors) heads.push_back(clean_line(detector));
   heads.emplace_back("loss curve");
   return heads;
 }
@@ -133,7 +133,7 @@ std::string detection_caption(const Detection& detection) {
 
 std::vector<std::string> rate_cells(const DetectionRate& rate) {
   const double of = static_cast<double>(std::max<int64_t>(rate.of, 1));
-  return {rate.what, fmt::format("{} of {}", rate.hits, rate.of),
+  return {clean_line(rate.what), fmt::format("{} of {}", rate.hits, rate.of),
           rate.of == 0 ? "—" : fmt::format("{:.1f} %", 100 * static_cast<double>(rate.hits) / of),
           rate.of == 0 ? "—" : interval_in_percent(rate.interval),
           rate.asked < 0 ? ""
@@ -153,7 +153,7 @@ std::string detection_text(const Detection& detection, int width) {
   for (std::size_t i = 0; i < shown; ++i) {
     const DetectionMiss& miss = detection.misses[i];
     if (i == 0) out += "\n";
-    out += wrapped(fmt::format("✗ {}: {}. Planted: {}. Reported: {}.", clean_line(miss.cell), miss.wrong,
+    out += wrapped(fmt::format("✗ {}: {}. Planted: {}. Reported: {}.", clean_line(miss.cell), clean_line(miss.wrong),
                                short_line(miss.planted, kLongestCause), short_line(miss.said, kLongestCause)),
                    width);
     out += shorten("    " + clean_line(miss.rerun), width) + "\n";

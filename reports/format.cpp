@@ -41,8 +41,13 @@ std::span<const ReportFormat> report_formats() {
 std::string render(const Results& results, const std::string& format) {
   std::string known;
   for (const Renderer& renderer : kRenderers) {
-    if (renderer.format.name == format) return renderer.render(results);
-    known += (known.empty() ? "" : ", ") + std::string(renderer.format.name);
+    if (renderer.format.name != format) {
+      known += (known.empty() ? "" : ", ") + std::string(renderer.format.name);
+      continue;
+    }
+    // Whatever text was shown without escaping, no control character and no mark that reorders text leaves here; JSON is data.
+    const std::string text = renderer.render(results);
+    return renderer.render == results_to_json ? text : clean_text(text);
   }
   throw std::invalid_argument("unknown report format '" + clean_line(format) + "'; known are " + known);
 }

@@ -112,7 +112,7 @@ std::string table_markdown(const SuiteTable& table) {
   const bool folded = table.folded && !has_fault(table);
   const std::string title = escape_markdown(table.title), why = table.why.empty() ? "" : escape_markdown(table.why) + "\n\n";
   if (!folded) return "\n### " + title + "\n\n" + why + pipe_table(table);
-  return "\n<details><summary>" + escape_markup(table.title) + "</summary>\n\n" + why + pipe_table(table) + "\n</details>\n";
+  return "\n<details><summary>" + escape_markup(clean_line(table.title)) + "</summary>\n\n" + why + pipe_table(table) + "\n</details>\n";
 }
 
 std::string chart_markdown(const SuiteChart& chart) {

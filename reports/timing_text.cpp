@@ -104,7 +104,7 @@ std::string timing_table(const Timing& timing, int width) {
 }
 
 std::string timing_markdown(const Timing& timing) {
-  std::string out = "## Speed\n\n" + timing.sentence + "\n\n";
+  std::string out = "## Speed\n\n" + escape_markdown(timing.sentence) + "\n\n";
   for (const std::string& group : timing_groups(timing)) {
     out += "At " + group + ", per step, " + caption(timing) + ":\n\n";
     bool head = true;

@@ -141,15 +141,14 @@ std::string clean_json(std::string_view json) {
   return out;
 }
 
-std::string short_clean(std::string_view text, std::size_t most_bytes) {
-  if (text.size() <= most_bytes) return clean_line(text);
-  std::size_t end = most_bytes;
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  if (text.size() <= kLongest) return std::string("'") += clean_line(text) + "'";
+  std::size_t end = kLongest;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
     --end;  // no character is cut in two
-  return clean_line(text.substr(0, end)) + "...";
+  return std::string("'") += clean_line(text.substr(0, end)) + "...'";
 }
-
-std::string in_quotes(std::string_view text) { return "'" + short_clean(text) + "'"; }
 
 std::string unclean_character(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {

@@ -27,9 +27,6 @@ std::string clean_line(std::string_view text);
 /// written as \uXXXX, which reads back the same.
 std::string clean_json(std::string_view json);
 
-/// clean_line of a name in a sentence, cut if it is long.
-std::string short_clean(std::string_view text, std::size_t most_bytes = 60);
-
 /// A word of the user's in a message: 'word', clean and cut if it is long.
 std::string in_quotes(std::string_view text);
 

@@ -3,7 +3,6 @@
 #include <ostream>
 #include <stdexcept>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/cli/compare.h"
 #include "harness/lib/flight/compare.h"
@@ -26,7 +25,7 @@ Divergence divergence_of(const flight::Parting& parting) {
   found.step = parting.step;
   found.phase = "flight record";
   found.rank = parting.rank;
-  found.where = fmt::format("{} {} {}", short_clean(parting.group), parting.sequence, parting.name);
+  found.where = fmt::format("{} {} {}", flight::name_in_words(parting.group), parting.sequence, parting.name);
   found.kind = parting.kind;
   found.expected = parting.expected;
   found.actual = parting.actual;

@@ -26,7 +26,7 @@ int guarded(const std::function<int()>& command, const Console& console) {
     console.err << "lockstep: " << clean_text(error.what()) << "\n";
     return kExitMachine;
   } catch (const std::filesystem::filesystem_error& error) {
-    console.err << "lockstep: " << clean_text(error.path1().string() + ": " + error.code().message()) << "\n";
+    console.err << "lockstep: " << clean_line(error.path1().string()) << ": " << clean_line(error.code().message()) << "\n";
     return kExitMachine;
   } catch (const std::exception& error) {
     console.err << "lockstep: internal error: " << clean_text(error.what()) << "\n";

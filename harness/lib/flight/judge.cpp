@@ -7,7 +7,6 @@
 #include <optional>
 #include <set>
 
-#include "harness/base/clean_text.h"
 #include "harness/lib/flight/words.h"
 
 namespace lockstep::flight {
@@ -49,7 +48,7 @@ std::string last_of(const Recorded& record) {
   if (record.entries.empty()) return "recorded no collective";
   const Entry& last = record.entries.back();
   return fmt::format("{} {} ({} {})", last.state == State::completed ? "left last" : "is in", name_in_words(last),
-                     short_clean(last.group), last.sequence);
+                     name_in_words(last.group), last.sequence);
 }
 
 /// Do the ranks of a collective of this name bring tensors of one size and type? Those of a scatter or an all-to-all do not.
@@ -74,7 +73,7 @@ std::optional<Finding> missing_in(const Group& group, const ByRank& entered, Fin
   }
   if (found.ranks.empty()) return std::nullopt;
   found.kind = Finding::Kind::missing;
-  found.sentence = fmt::format("{}: {} {} not entered {} (number {}), which {} {}{}", short_clean(group.name), ranks_in_words(found.ranks),
+  found.sentence = fmt::format("{}: {} {} not entered {} (number {}), which {} {}{}", name_in_words(group.name), ranks_in_words(found.ranks),
                                have(found.ranks), call_in_words(*entered.begin()->second), found.sequence,
                                ranks_in_words(there), have(there), doing);
   return found;
@@ -100,7 +99,7 @@ std::optional<Finding> mismatch_in(const Group& group, const ByRank& entered, Fi
     others += fmt::format("{}{} {} {}", others.empty() ? "" : "; ", ranks_in_words(ranks), ranks.size() == 1 ? "calls" : "call", call);
   }
   std::ranges::sort(found.ranks);
-  found.sentence = fmt::format("{}: number {} is not the same call on all ranks: {} where {} {} {}", short_clean(found.group), found.sequence,
+  found.sentence = fmt::format("{}: number {} is not the same call on all ranks: {} where {} {} {}", name_in_words(found.group), found.sequence,
                                others, ranks_in_words(most->second), most->second.size() == 1 ? "calls" : "call", most->first);
   return found;
 }
@@ -114,7 +113,7 @@ std::optional<Finding> stuck_in(const Group& group, const ByRank& entered, Findi
   if (found.ranks.empty()) return std::nullopt;
   found.kind = Finding::Kind::stuck;
   const bool all = !group.said.empty() && group.said.size() == there.size();
-  found.sentence = fmt::format("{}: {} {} entered {} (number {}), and {} {} not left it", short_clean(group.name),
+  found.sentence = fmt::format("{}: {} {} entered {} (number {}), and {} {} not left it", name_in_words(group.name),
                                all ? "all ranks" : ranks_in_words(there), all ? "have" : have(there), call_in_words(*entered.begin()->second),
                                found.sequence, ranks_in_words(found.ranks), have(found.ranks));
   return found;
@@ -172,7 +171,7 @@ class Groups {
     }
     for (const auto& [name, lists] : said) {
       if (overlap(lists))
-        notes.push_back(fmt::format("group {}: records say different members; its calls were not compared", short_clean(name)));
+        notes.push_back(fmt::format("group {}: records say different members; its calls were not compared", name_in_words(name)));
       else
         make(name, lists, by_rank);
     }
@@ -226,7 +225,7 @@ class Groups {
         group->ranks[record.rank].add(entry);
     }
     for (const std::string& name : strange)
-      notes.push_back(fmt::format("group {}: rank {} calls there and is not among its members; its calls were not compared", short_clean(name), record.rank));
+      notes.push_back(fmt::format("group {}: rank {} calls there and is not among its members; its calls were not compared", name_in_words(name), record.rank));
   }
 
   std::map<std::string, std::vector<Group>> groups_;
@@ -266,7 +265,7 @@ std::vector<Finding> pending_messages(const Records& records, const Groups& grou
     for (const Message& message : record.messages) {
       if (message.state == State::completed || told.size() == kMostGroupsOfARank || !told.insert(message.group).second) continue;
       Finding found{Finding::Kind::message, message.group, 0, message.sends ? "send" : "recv", "", {record.rank}, ""};
-      found.sentence = fmt::format("{}: rank {} has not left {}; {}", short_clean(message.group), record.rank, call_in_words(message),
+      found.sentence = fmt::format("{}: rank {} has not left {}; {}", name_in_words(message.group), record.rank, call_in_words(message),
                                    other_end(message, groups.of(message.group, record.rank)));
       findings.push_back(std::move(found));
     }
@@ -285,6 +284,7 @@ Judgement judge(const Records& records) {
   for (const Recorded& record : records.read) {
     world = std::max({world, record.world_size, record.rank + 1});
     there.insert(record.rank);
+    judgement.without_members |= record.members.empty();
   }
   for (const Unread& unread : records.unread) there.insert(unread.rank);
   for (int rank = 0; rank < world; ++rank) {
@@ -310,8 +310,9 @@ std::vector<std::string> in_words(const Judgement& judgement) {
   if (judgement.findings.empty() && judgement.collectives == 0)
     lines.push_back("No collective is on record: nothing was compared.");
   else if (judgement.findings.empty())
-    lines.push_back(fmt::format("All {} collectives on record agree, and {} left them.", judgement.collectives,
-                                judgement.clean() ? "every rank has" : fmt::format("the {} ranks whose records were read have", judgement.ranks)));
+    lines.push_back(fmt::format("All {} collectives on record agree, and {} left them.{}", judgement.collectives,
+                                judgement.clean() ? "every rank has" : fmt::format("the {} ranks whose records were read have", judgement.ranks),
+                                judgement.without_members ? " Gloo's records hold no sends and receives: these were not looked at." : ""));
   if (!judgement.without_record.empty()) lines.push_back(ranks_in_words(judgement.without_record) + " left no record");
   lines.insert(lines.end(), judgement.notes.begin(), judgement.notes.end());
   return lines;

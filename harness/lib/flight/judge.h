@@ -27,6 +27,7 @@ struct Judgement {
   std::vector<int> without_record;   ///< ranks of the world that left none
   std::vector<std::string> notes;    ///< what was not looked at, and why
   std::size_t ranks = 0;             ///< whose records were read
+  bool without_members = false;      ///< a record says no group's members: PyTorch's Gloo, which notes no messages either
   std::size_t collectives = 0;       ///< that were compared with each other
   /// Nothing was found, and everything was looked at.
   bool clean() const { return findings.empty() && without_record.empty() && notes.empty() && collectives > 0; }

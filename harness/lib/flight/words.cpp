@@ -7,10 +7,8 @@
 namespace lockstep::flight {
 namespace {
 
-constexpr std::size_t kMostNameBytes = 120;
-
 std::string tensor_in_words(const std::string& dtype, const std::vector<int64_t>& shape) {
-  return dtype.empty() ? "" : fmt::format(" {} [{}]", short_clean(dtype), fmt::join(shape, ", "));
+  return dtype.empty() ? "" : fmt::format(" {} [{}]", name_in_words(dtype), fmt::join(shape, ", "));
 }
 
 }  // namespace
@@ -31,8 +29,16 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string name_in_words(std::string_view name) {
+  constexpr std::size_t kMostBytes = 120;
+  if (name.size() <= kMostBytes) return clean_line(name);
+  std::size_t end = kMostBytes;
+  while (end > 0 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;  // no character is cut in two
+  return clean_line(name.substr(0, end)) + "...";
+}
+
 std::string name_in_words(const Entry& entry) {
-  return short_clean(entry.op, kMostNameBytes) + (entry.tag.empty() ? "" : " " + short_clean(entry.tag, kMostNameBytes));
+  return name_in_words(entry.op) + (entry.tag.empty() ? "" : " " + name_in_words(entry.tag));
 }
 
 std::string call_in_words(const Entry& entry) {

@@ -2,11 +2,15 @@
 // How calls and ranks of flight records stand in sentences. Names come from files of other people: they are shown clean and cut.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/lib/flight/ring.h"
 
 namespace lockstep::flight {
+
+/// A name in a sentence: clean, on one line, and cut if it is long.
+std::string name_in_words(std::string_view name);
 
 /// "rank 3", "ranks 0, 2, 4 to 9"; of many single ones the first and how many more.
 std::string ranks_in_words(const std::vector<int>& ranks);

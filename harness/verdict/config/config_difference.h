@@ -9,9 +9,6 @@
 
 namespace lockstep {
 
-/// What stands in a difference for a key that a trace's header does not declare.
-inline constexpr const char* kNotDeclared = "not declared";
-
 /// A key that can change what is trained, with both values in words. `declared`: an axis of the matrix or an expectation
 /// names it, so that the difference is what is asked about.
 struct ConfigDifference {

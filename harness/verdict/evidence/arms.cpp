@@ -209,8 +209,8 @@ std::optional<RunRecord> read_run_record(const std::string& run_dir) {
       if (value.is_string()) record.provenance[key] = value.get<std::string>();
     }
     record.started = record.provenance["started"];
-  } catch (const json::exception& error) {
-    throw ConfigError(fmt::format("{}: not a run's description: {}", path, error.what()));
+  } catch (const json::exception&) {
+    throw ConfigError(path + ": not a run's description: a key is missing or has another type");
   }
   return record;
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <fstream>
 #include <regex>
 #include <set>
 #include <span>
@@ -137,6 +138,29 @@ TEST(ExplainFolder, FindsNothingInARunThatWent) {
   EXPECT_EQ(said.status, 0);
   EXPECT_THAT(said.text, AllOf(HasSubstr("All 1 collectives on record agree"), Not(HasSubstr("first thread"))));
 }
+
+TEST(ExplainFolder, JudgesTheRestAndNamesTheRecordThatItCannotRead) {
+  const TemporaryFolder run;
+  leave_records(run.path(), false);
+  std::ofstream(run / "flight/rank_2") << "\x80\x02}(";
+  const Said said = explained(run.path());
+  EXPECT_EQ(said.status, kExitUndecided);
+  EXPECT_THAT(said.text, AllOf(HasSubstr("All 1 collectives on record agree, and the 2 ranks whose records were read have left them."),
+                               HasSubstr(run / "flight/rank_2" + ": the pickle is cut short (at byte 4); nothing is said of rank 2\n")));
+  for (int rank = 0; rank < 2; ++rank) std::filesystem::remove(run / ("flight/rank_" + std::to_string(rank)));
+  EXPECT_THROW(explained(run.path()), ConfigError);
+}
+
+TEST(ExplainFolder, IsUndecidedWithoutARanksRecord) {
+  const TemporaryFolder run;
+  leave_records(run.path(), false);
+  std::filesystem::remove(run / "flight/rank_0");
+  const Said said = explained(run.path());
+  EXPECT_EQ(said.status, kExitUndecided);
+  EXPECT_THAT(said.text, AllOf(HasSubstr("rank 0 left no record"), Not(HasSubstr("every rank"))));
+}
+
+TEST(Explain, RefusesAWordThatCanBeNoFolder) { EXPECT_THROW(explained(std::string(5000, 'x')), ConfigError); }
 
 TEST(ExplainFolder, RefusesOneThatHoldsNeither) {
   const TemporaryFolder folder;

@@ -166,7 +166,7 @@ bool holds(const Program& program, const Finding& finding) {
   return false;
 }
 
-TEST(FlightJudgeOfDrawnPrograms, AccusesNobodyOfACleanOne) {
+TEST(FlightJudgeOfDrawnPrograms, NamesNoRankOfACleanOne) {
   for (uint64_t seed = 0; seed < 400; ++seed) {
     Draw draw(seed);
     Program program = drawn_program(draw);
