@@ -223,6 +223,15 @@ TEST_F(LockstepProgram, RefusesToRunInADeletedFolder) {
   EXPECT_EQ(in_deleted("list losses").code, 0);
 }
 
+TEST_F(LockstepProgram, NamesAFileThatCannotBeLookedAt) {
+  std::filesystem::create_symlink("loop", folder_ / "loop");
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"compare", "loop", "loop", "--rule", "tost"}, {"explain", "loop"}, {"compare", "loop/a", "loop/b", "--rule", "mlperf"}}) {
+    const ProgramEnd end = run(words);
+    EXPECT_EQ(end.code, 7);
+    EXPECT_THAT(end.err, testing::AllOf(HasSubstr("loop"), HasSubstr("Too many levels of symbolic links"), Not(HasSubstr("internal error"))));
+  }
+}
+
 TEST_F(LockstepProgram, ReadsWithoutProcAndRefusesToRun) {
   const auto without_proc = [this](const std::string& command) {
     const std::string script = "umount -l /proc || exit 77; exec " LOCKSTEP_BINARY_DIR "/bin/lockstep " + command;
