@@ -19,9 +19,11 @@ namespace lockstep {
 namespace rewards {
 namespace {
 
-/// Cases of one trial; on real ranks they are one run, and of many ranks fewer, so that a trial ends now and then.
-constexpr int64_t kBatch = 100, kRealBatch = 400;
-int64_t real_batch(int world) { return std::clamp<int64_t>(kRealBatch * 8 / world, 25, kRealBatch); }
+/// Cases of one trial; on real ranks they are one run, and of many ranks fewer: what they take grows with the pairs of ranks, and
+/// a trial should end now and then.
+constexpr int64_t kBatch = 100, kRealBatch = 400, kFewestReal = 5;
+int64_t real_batch(int world) { return std::clamp<int64_t>(kRealBatch * 64 / (world * world), kFewestReal, kRealBatch); }
+constexpr double kPairOfRanks_s = 0.0005;
 /// Of a run of real ranks: to meet, and a case.
 constexpr double kMeet_s = 60, kCase_s = 0.5;
 
@@ -240,7 +242,7 @@ class RewardsSuite : public Suite {
     for (int64_t from = 0; from < cases; from += batch) {
       Planned planned{{fmt::format("cases:{}:V{}:{}", real ? "gloo" : "emulated", world, from / batch), "none", place_of(world, real), 0}, world, real, {}};
       for (int64_t number = from; number < std::min(cases, from + batch); ++number) planned.orders.push_back({number, "", FaultKind::none});
-      planned.trial.estimate_s = static_cast<double>(planned.orders.size()) * world * (real ? 0.004 : 0.0005) + (real ? 1 : 0);
+      planned.trial.estimate_s = static_cast<double>(planned.orders.size()) * world * (real ? kPairOfRanks_s * world : 0.0005) + (real ? 1 : 0);
       planned_.push_back(std::move(planned));
     }
   }
@@ -257,7 +259,7 @@ class RewardsSuite : public Suite {
     for (const Mutant& mutant : mutants()) {
       if (world >= mutant.least_ranks) planned.orders.push_back({0, std::string(mutant.name), FaultKind::none});
     }
-    planned.trial.estimate_s = 1 + static_cast<double>(planned.orders.size()) * world * 0.004;
+    planned.trial.estimate_s = 1 + static_cast<double>(planned.orders.size()) * world * world * kPairOfRanks_s;
     planned_.push_back(std::move(planned));
   }
 

@@ -223,6 +223,35 @@ TEST_F(LockstepProgram, RefusesToRunInADeletedFolder) {
   EXPECT_EQ(in_deleted("list losses").code, 0);
 }
 
+TEST_F(LockstepProgram, NamesAFileThatCannotBeLookedAt) {
+  std::filesystem::create_symlink("loop", folder_ / "loop");
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"compare", "loop", "loop", "--rule", "tost"}, {"explain", "loop"}, {"compare", "loop/a", "loop/b", "--rule", "mlperf"}}) {
+    const ProgramEnd end = run(words);
+    EXPECT_EQ(end.code, 7);
+    EXPECT_THAT(end.err, testing::AllOf(HasSubstr("loop"), HasSubstr("Too many levels of symbolic links"), Not(HasSubstr("internal error"))));
+  }
+}
+
+TEST_F(LockstepProgram, ChecksTheNodesOfAJob) {
+  using Variables = std::vector<std::pair<std::string, std::string>>;
+  const auto start_node = [this](int rank, Variables more) {
+    more.insert(more.end(), {{"LOCKSTEP_WORLD_SIZE", "2"}, {"LOCKSTEP_RANK_ID", std::to_string(rank)}, {"LOCKSTEP_HOST", "n" + std::to_string(rank)},
+                             {"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}});
+    return std::make_unique<Program>(std::vector<std::string>{LOCKSTEP_BINARY_DIR "/bin/lockstep", "doctor", "--nodes", "--out", folder_.path()}, folder_.path(), more);
+  };
+  const auto checked = [&](const Variables& of_the_other) {
+    const auto first = start_node(0, {}), other = start_node(1, of_the_other);
+    const ProgramEnd quiet = other->end();
+    EXPECT_EQ(quiet.out + quiet.err, "") << "rank 0 says it";
+    return first->end().out;
+  };
+  EXPECT_THAT(checked({}), testing::AllOf(HasSubstr("2 processes on 2 nodes: n0, n1"), HasSubstr("a lock (flock) of n0 keeps out all others"),
+                                          HasSubstr("2 connections in both directions"), HasSubstr("those of all nodes agree")));
+  EXPECT_THAT(checked({{"LOCKSTEP_ADDRESS", "240.0.0.1"}, {"GLOO_NOTHING", "1"}}),
+              testing::AllOf(HasSubstr("n0 cannot reach n1 (240.0.0.1:"), HasSubstr("not fit to run"), HasSubstr("GLOO_NOTHING differs: none on n0, 1 on n1")));
+  expect_usage_error({"doctor", "--nodes"}, "this process is in no job");
+}
+
 TEST_F(LockstepProgram, ReadsWithoutProcAndRefusesToRun) {
   const auto without_proc = [this](const std::string& command) {
     const std::string script = "umount -l /proc || exit 77; exec " LOCKSTEP_BINARY_DIR "/bin/lockstep " + command;

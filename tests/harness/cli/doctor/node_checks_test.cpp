@@ -36,7 +36,7 @@ NodeFacts well() {
   node.gpu_links = {{"NV18", 28}};
   node.fabric = {{"mlx5_0/1", "ACTIVE", "400 Gb/sec (4X NDR)", "InfiniBand"}};
   node.fabric_devices = true;
-  node.settings = {{"NCCL_SOCKET_IFNAME", "eth"}};
+  node.settings = {{"NCCL_DEBUG", "WARN"}};
   node.plugin = "/opt/lockstep-gpu.so";
   node.ptrace_scope = 0;
   node.perf_paranoid = 2;
@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
         Planted{"node_ahead", [](NodeFacts& n) { n.clocks[1].ahead_s = 30; }, "clocks", State::note, "compared with node7: node8 is 30.0 s ahead", "NTP"},
         Planted{"node_behind", [](NodeFacts& n) { n.clocks[1].ahead_s = -2; }, "clocks", State::note, "node8 is 2.0 s behind", "NTP"},
         Planted{"node_silent", [](NodeFacts& n) { n.clocks.pop_back(); }, "clocks", State::note, "1 of 2 nodes", "srun --overlap date"},
-        Planted{"no_plugin", [](NodeFacts& n) { n.plugin.clear(); }, "GPUs", State::note, "8 GPUs; no plugin", "--preset gpu"},
+        Planted{"no_plugin", [](NodeFacts& n) { n.plugin.clear(); }, "GPUs", State::note, "8 GPUs, pairs of them joined by 28 NV18; no plugin", "--preset gpu"},
         Planted{"no_driver", [](NodeFacts& n) { n.driver.clear(), n.gpus = 0; }, "GPUs", State::note, "no NVIDIA driver", "nvidia-smi"},
         Planted{"no_gpu", [](NodeFacts& n) { n.gpus = 0; }, "GPUs", State::note, "0 GPUs", "--gpus all"},
         Planted{"hidden", [](NodeFacts& n) { n.visible_set = true; }, "GPUs", State::note, "CUDA_VISIBLE_DEVICES= hides all GPUs", "unset"},
