@@ -218,6 +218,11 @@ TEST(ProgramSuite, FindsAFolderThatIsNeverSynced) {
   expect_replayed(text, result, finding.failure);
 }
 
+TEST(ProgramSuite, TakesASyncOfTheWholeFileSystemForOneOfEachFile) {
+  const std::string save = "echo two > {out}/new && sync -f {out}/.. && mv {out}/new {out}/state && sync -f {out}/..";
+  EXPECT_THAT(lost_by_power(run_config(config_of(save, "  failures: [kill_all]\n"))), testing::IsEmpty());
+}
+
 TEST(ProgramSuite, FollowsCopiesAndFilesWithoutAName) {
   const SuiteResult result = run_config(config_of(kSaver + " new_calls save {out} 2", "  failures: [kill]\n"));
   EXPECT_THAT(lost_by_power(result), testing::IsEmpty()) << result.findings.front().sentence;
