@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,6 +11,8 @@
 #include "harness/base/clock.h"
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
+#include "harness/base/read_file.h"
 #include "harness/suites/foreign_saver/bench.h"
 #include "harness/suites/foreign_saver/failures.h"
 #include "harness/suites/foreign_saver/power_loss.h"
@@ -134,6 +136,21 @@ class ProgramSuite : public Suite {
   explicit ProgramSuite(ProgramConfig config) : config_(std::move(config)) {}
 
   std::string subject() const override { return config_.subject.empty() ? config_.save : config_.subject; }
+
+  /// The files that the commands name: a script that was changed makes other trials.
+  std::string identity() const override {
+    std::string all;
+    for (const std::string* command : {&config_.server, &config_.setup, &config_.save, &config_.resume, &config_.check}) {
+      const std::string filled = filled_in(*command, {"", "", config_.folder}, false);
+      for (std::size_t begin = 0; begin < filled.size();) {
+        const std::size_t end = std::min(filled.find_first_of(" \t\n;|&<>'\"", begin), filled.size());
+        const std::string word = filled.substr(begin, end - begin);
+        if (std::error_code error; std::filesystem::is_regular_file(word, error)) all += word + " " + hash_in_hex(read_file(word).text) + "\n";
+        begin = end + 1;
+      }
+    }
+    return all;
+  }
 
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines{"save: " + config_.save};

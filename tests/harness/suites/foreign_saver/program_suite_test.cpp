@@ -263,6 +263,16 @@ TEST(ProgramSuite, TriesASaverOfPyTorchByTheServerOfThePackage) {
   EXPECT_THAT(faults_of(tried(in_place), "killed"), testing::ElementsAre("torn"));
 }
 
+TEST(ProgramSuite, IsAnotherOneWhenAScriptThatItNamesChanges) {
+  const support::TempFolder folder;
+  const std::string script = folder.path() + "/saver.sh";
+  const auto identity = [&] { return support::read_tried(program_suite(), config_of("sh " + script + " {out}")).suite->identity(); };
+  std::ofstream(script) << "one";
+  const std::string before = identity();
+  std::ofstream(script) << "two";
+  EXPECT_NE(identity(), before);
+}
+
 TEST(FilledIn, KnowsTheFolderOfTheConfig) {
   EXPECT_EQ(filled_in("a {config}/b {out} {resume}", {"o", "r", "the folder"}, true), "a 'the folder'/b o r");
   EXPECT_EQ(filled_in("a {config}/b", {"o", "r", "the folder"}, false), "a the folder/b");
