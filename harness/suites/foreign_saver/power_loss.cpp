@@ -20,7 +20,9 @@ using power::Remains;
 namespace {
 
 /// Into how many places of one write a tear falls, and how many disks of one moment are told apart.
-constexpr std::size_t kMostCuts = 3, kMostWays = 400;
+constexpr std::size_t kMostCuts = 3, kMostWays = 400, kFewestWays = 40;
+/// Of one moment: so many bytes are hashed to tell disks apart.
+constexpr std::size_t kMostHashed_bytes = 4'000'000'000;
 constexpr int64_t kBetween_ns = 1'000'000;  ///< of the times of two operations on a disk that is left
 
 std::string disk_path(const std::string& path) { return path == "." ? "" : "/" + path; }
@@ -220,40 +222,70 @@ std::vector<std::size_t> PowerLoss::moments() const {
   return moments;
 }
 
+const Operation* PowerLoss::kept_after(const Operation& gone, const std::map<int, std::string>& lost, std::size_t moment) const {
+  const Operation* kept = nullptr;
+  for (std::size_t i = static_cast<std::size_t>(gone.number); i < moment; ++i) {
+    const Operation& later = recording_.run.operations[i];
+    const bool is_lost = lost.contains(static_cast<int>(later.number));
+    if (later.result < 0 || !changes_files(later) || is_lost || (is_name(gone) && later.path == gone.path)) continue;
+    if (is_name(later)) return &later;
+    if (kept == nullptr) kept = &later;
+  }
+  return kept;
+}
+
 LeftDisks PowerLoss::disks(std::size_t most) const {
-  std::vector<std::vector<LeftDisk>> groups;
+  const std::vector<Operation>& operations = recording_.run.operations;
+  std::size_t bytes = 1;
+  for (const Operation& operation : operations) bytes += operation.data.size();
+  const std::size_t most_ways = std::clamp(kMostHashed_bytes / bytes, kFewestWays, kMostWays);
+  enum Part { told, reordered, cut_off, kParts };
+  std::vector<std::vector<LeftDisk>> groups[kParts];
   LeftDisks left;
   std::set<std::string> seen;
   const std::vector<std::size_t> moments = this->moments();
   for (const DiskModel model : power::kDiskModels) {
-    std::map<std::size_t, std::vector<LeftDisk>> of_moment;
     Replay replay(recording_, model);
     std::size_t done = 0;
     for (auto moment = moments.rbegin(); moment != moments.rend(); ++moment) {
-      for (; done < *moment; ++done) replay.apply(recording_.run.operations[done]);
-      const bool told = *moment == recording_.run.operations.size();
+      for (; done < *moment; ++done) replay.apply(operations[done]);
+      const bool is_told = *moment == operations.size();
       bool every = false;
-      std::vector<Remains> ways = replay.disk().ways(kMostWays, *moment, every);
+      std::vector<Remains> ways = replay.disk().ways(most_ways, *moment, every);
       left.every = left.every && every;
       std::ranges::stable_sort(ways, {}, [](const Remains& each) {
         const int64_t lost = power::lost_count(each);
         return std::min(lost, static_cast<int64_t>(each.size()) - lost);
       });
-      std::vector<LeftDisk>& group = of_moment[*moment];
+      std::vector<LeftDisk> of_part[kParts];
+      int number = 0;
       for (Remains& remains : ways) {
-        if (!seen.insert(replay.disk().hash(remains) + (told ? "+" : "-")).second) continue;
-        const std::string name = fmt::format("{}:{}:{}", name_of(model), told ? "end" : std::to_string(*moment + 1), group.size() + 1);
-        group.push_back({name, model, *moment, std::move(remains), told});
+        if (!seen.insert(replay.disk().hash(remains) + (is_told ? "+" : "-")).second) continue;
+        const std::map<int, std::string> lost = replay.disk().lost(remains);
+        const bool behind = !lost.empty() && kept_after(operations[static_cast<std::size_t>(lost.begin()->first) - 1], lost, *moment) != nullptr;
+        const std::string name = fmt::format("{}:{}:{}", name_of(model), is_told ? "end" : std::to_string(*moment + 1), ++number);
+        of_part[is_told ? told : behind ? reordered : cut_off].push_back({name, model, *moment, std::move(remains), is_told});
+        ++left.all;
       }
-      left.all += group.size();
-    }
-    for (const std::size_t moment : moments) groups.push_back(std::move(of_moment[moment]));
-  }
-  for (std::size_t turn = 0; left.disks.size() < std::min(most, left.all); ++turn) {
-    for (std::vector<LeftDisk>& group : groups) {
-      if (turn < group.size() && left.disks.size() < most) left.disks.push_back(std::move(group[turn]));
+      for (int part = 0; part < kParts; ++part) groups[part].push_back(std::move(of_part[part]));
     }
   }
+  const auto take = [&](std::vector<std::vector<LeftDisk>>& part, std::size_t until) {
+    for (bool more = true; more && left.disks.size() < until;) {
+      more = false;
+      for (std::vector<LeftDisk>& group : part) {
+        if (group.empty() || left.disks.size() >= until) continue;
+        left.disks.push_back(std::move(group.front()));
+        group.erase(group.begin());
+        more = true;
+      }
+    }
+  };
+  take(groups[told], (most + 1) / 2);
+  for (auto& part : groups) {
+    if (&part != &groups[told]) take(part, most);
+  }
+  take(groups[told], most);
   return left;
 }
 
@@ -278,22 +310,11 @@ std::string PowerLoss::words(const LeftDisk& disk) const {
                                                    words_of(operations[disk.moment]));
   std::string text = fmt::format("{} ({})", when, words_of(disk.model));
   if (lost.empty()) return text + ": all that was done is there";
-  const auto is_lost = [&](const Operation& each) { return lost.contains(static_cast<int>(each.number)); };
-  // What was kept although it came later, and is not the rest of the same file: best of all what names the new state.
-  const auto kept_after = [&](const Operation& gone) {
-    const Operation* kept = nullptr;
-    for (std::size_t i = static_cast<std::size_t>(gone.number); i < disk.moment; ++i) {
-      const Operation& later = operations[i];
-      if (later.result < 0 || !changes_files(later) || is_lost(later) || (is_name(gone) && later.path == gone.path)) continue;
-      if (kept == nullptr || (is_name(later) && !is_name(*kept))) kept = &later;
-    }
-    return kept;
-  };
   // The last one that is gone, or one before it that stands behind something that was kept: after a success none may be gone.
   const Operation* gone = &operations[static_cast<std::size_t>(lost.rbegin()->first) - 1];
-  const Operation* kept = kept_after(*gone);
+  const Operation* kept = kept_after(*gone, lost, disk.moment);
   for (auto each = lost.rbegin(); each != lost.rend() && kept == nullptr && !disk.told; ++each) {
-    kept = kept_after(operations[static_cast<std::size_t>(each->first) - 1]);
+    kept = kept_after(operations[static_cast<std::size_t>(each->first) - 1], lost, disk.moment);
     if (kept != nullptr) gone = &operations[static_cast<std::size_t>(each->first) - 1];
   }
     const std::string torn = lost.at(static_cast<int>(gone->number)).starts_with("torn") ? "torn" : "lost";

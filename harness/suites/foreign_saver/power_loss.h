@@ -1,6 +1,7 @@
 #pragma once
 // What a power loss may leave of a recorded save, by three models of a file system.
 
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -42,8 +43,9 @@ class PowerLoss {
 
   /// Why the recording does not say what a power loss may leave, a reason each; empty: it does.
   const std::set<std::string>& unknown() const { return unknown_; }
-  /// Different disks, at most `most`: those of each model and moment in turn, with the fewest losses first. Each is of the first model that
-  /// allows it.
+  /// Different disks, at most `most`, each of the first model that allows it. Half of them are left after success was reported, if there are so
+  /// many; then come those that lack an operation and have a later one, and last those that a kill leaves, too. Within these parts: of each
+  /// model and moment in turn, with the fewest losses first.
   LeftDisks disks(std::size_t most) const;
   std::vector<FolderEntry> files(const LeftDisk& disk) const;
   /// What was lost and what was kept although it came later, and what would have ordered them.
@@ -58,6 +60,8 @@ class PowerLoss {
  private:
   class Replay;
   std::vector<std::size_t> moments() const;
+  /// What was kept of what came after the operation, and is not the rest of the same file: best of all what names the new state. Null: nothing.
+  const Operation* kept_after(const Operation& gone, const std::map<int, std::string>& lost, std::size_t moment) const;
   void check_end(const Replay& replay);
 
   const Recording& recording_;

@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "harness/base/clock.h"
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
+#include "harness/base/read_file.h"
 #include "harness/suites/foreign_saver/bench.h"
 #include "harness/suites/foreign_saver/failures.h"
 #include "harness/suites/foreign_saver/power_loss.h"
@@ -134,6 +137,21 @@ class ProgramSuite : public Suite {
 
   std::string subject() const override { return config_.subject.empty() ? config_.save : config_.subject; }
 
+  /// The files that the commands name: a script that was changed makes other trials.
+  std::string identity() const override {
+    std::string all;
+    for (const std::string* command : {&config_.server, &config_.setup, &config_.save, &config_.resume, &config_.check}) {
+      const std::string filled = filled_in(*command, {"", "", config_.folder}, false);
+      for (std::size_t begin = 0; begin < filled.size();) {
+        const std::size_t end = std::min(filled.find_first_of(" \t\n;|&<>'\"", begin), filled.size());
+        const std::string word = filled.substr(begin, end - begin);
+        if (std::error_code error; std::filesystem::is_regular_file(word, error)) all += word + " " + hash_in_hex(read_file(word).text) + "\n";
+        begin = end + 1;
+      }
+    }
+    return all;
+  }
+
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines{"save: " + config_.save};
     if (!config_.server.empty()) lines.push_back("by a server that starts once a slot: " + config_.server);
@@ -165,8 +183,13 @@ class ProgramSuite : public Suite {
     describe(first);
     std::vector<Trial> trials;
     if (!reference_.unsteady.empty()) {
-      trials.push_back(unsteady_trial(trial_s));
+      notes_.emplace_back("Two undisturbed saves differ: no failure was tried, since its effect could not be told from that.");
+      trials.push_back(found_before("none@1", unsteady(reference_.unsteady)));
     } else {
+      if (collided_) {
+        const std::string words = fmt::format("Nothing fails, and {} save together", counted(static_cast<int64_t>(reference_.writers.size()), "writer"));
+        trials.push_back(found_before("none@0", config_.check.empty() ? judge_save(reference_.expected, *collided_, words) : judge_check(*collided_, words)));
+      }
       add_failures(trials, trial_s);
       add_power_losses(trials, trial_s);
     }
@@ -223,14 +246,20 @@ class ProgramSuite : public Suite {
       throw ConfigError("program.resume refuses what program.setup made: " + before.said);
   }
 
-  /// A save without a failure. Where its writers collide by themselves, one in which they come one after the other.
+  /// A save without a failure. Where its writers collide by themselves, one in which they come one after the other; if the first one was
+  /// called a success and cannot be resumed, that is a finding.
   Recording undisturbed(Bench& bench, bool with_files) {
     bench.restore();
     Recording recording = bench.record({}, with_files);
+    Observed observed = resumed(bench, recording.run);
     const std::vector<std::string> writers = writers_of(recording.run.operations);
-    if (recording.run.exit_status != 0 && writers.size() > 1 && !recording.run.hung) {
+    if (!is_whole(observed) && writers.size() > 1 && !recording.run.hung) {
       Recording ordered = in_order(bench, writers.front(), writers.back(), with_files);
-      if (ordered.run.exit_status == 0) recording = std::move(ordered);
+      if (ordered.run.exit_status == 0) {
+        if (observed.save_status == 0) collided_ = std::move(observed);
+        recording = std::move(ordered);
+        observed = resumed(bench, recording.run);
+      }
     }
     const TracedRun& run = recording.run;
     if (run.hung || run.exit_status != 0) {
@@ -238,15 +267,26 @@ class ProgramSuite : public Suite {
           run.hung ? std::string("did not end in time") : fmt::format("ended with status {}", run.exit_status);
       throw ConfigError(fmt::format("program.save {} without a failure: {}", how, last_line(bench.printed())));
     }
-    Observed observed;
-    bench.resume(observed);
-    if (observed.resume_hung || observed.resume_status != 0 || (config_.check.empty() && !observed.result)) {
+    if (!is_whole(observed)) {
       throw ConfigError(fmt::format("{} refuses an undisturbed save (status {}): {}",
                                     config_.check.empty() ? "program.resume" : "program.check", observed.resume_status,
                                     observed.resume_status == 0 ? "it wrote nothing to {resume}" : observed.said));
     }
     if (observed.result) add_after(*observed.result);
     return recording;
+  }
+
+  static Observed resumed(Bench& bench, const TracedRun& saved) {
+    Observed observed;
+    observed.save_hung = saved.hung;
+    observed.save_status = saved.exit_status;
+    if (!saved.hung && saved.exit_status == 0) bench.resume(observed);
+    return observed;
+  }
+
+  bool is_whole(const Observed& observed) const {
+    if (observed.save_hung || observed.save_status != 0 || observed.resume_hung || observed.resume_status != 0) return false;
+    return !config_.check.empty() || observed.result.has_value();
   }
 
   /// The first writer stands before its first operation until the other one has ended.
@@ -298,11 +338,10 @@ class ProgramSuite : public Suite {
           "program.resume write which step it began at.");
   }
 
-  /// What was found before the first trial; nothing else can be compared.
-  Trial unsteady_trial(double trial_s) {
-    notes_.emplace_back("Two undisturbed saves differ: no failure was tried, since its effect could not be told from that.");
-    Trial trial{"none@1", "none", "anywhere", trial_s};
-    trial.run = [this](Slot&) { return std::vector{unsteady(reference_.unsteady)}; };
+  /// What was found before the first trial.
+  static Trial found_before(const std::string& name, CaseResult found) {
+    Trial trial{name, "none", "anywhere", 0};
+    trial.run = [found = std::move(found)](Slot&) { return std::vector{found}; };
     return trial;
   }
 
@@ -317,6 +356,7 @@ class ProgramSuite : public Suite {
   void add_power_losses(std::vector<Trial>& trials, double trial_s) {
     if (config_.power_loss == 0) return;
     reference_.power = std::make_unique<PowerLoss>(reference_.recording);
+    reference_.recording.after = {};
     if (const std::set<std::string>& unknown = reference_.power->unknown(); !unknown.empty()) {
       const std::string more = unknown.size() > 1 ? fmt::format(" (and {} more)", unknown.size() - 1) : "";
       trials.push_back({"power@all", "power lost", "anywhere", 0, [why = *unknown.begin() + more](Slot&) {
@@ -355,6 +395,7 @@ class ProgramSuite : public Suite {
   std::vector<std::pair<std::string, std::string>> facts_;
   std::vector<std::string> notes_;
   std::set<std::string> seen_;  ///< notes of the undisturbed save
+  std::optional<Observed> collided_;  ///< of a save without a failure whose writers disturbed each other unnoticed
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {

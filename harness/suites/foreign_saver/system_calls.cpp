@@ -45,7 +45,7 @@ std::span<const SystemCall> system_calls() {
       {SYS_fsync, "fsync", sync, Shape::fd},
       {SYS_fdatasync, "fdatasync", sync, Shape::fd},
       {SYS_sync_file_range, "sync_file_range", sync, Shape::fd},
-      {SYS_syncfs, "syncfs", sync, Shape::fd},
+      {SYS_syncfs, "syncfs", sync, Shape::nothing},
       {SYS_sync, "sync", sync, Shape::nothing},
       {SYS_msync, "msync", sync, Shape::address},
       {SYS_close, "close", close, Shape::fd},
@@ -215,6 +215,11 @@ class Decoder {
            (fd_info(stopped_.thread, fd(i), "flags", 8) & O_ACCMODE) != O_RDONLY;
   }
 
+  bool is_of_our_file_system(int fd) const {
+    struct stat ours {}, theirs {};
+    return ::stat(watched_.c_str(), &ours) == 0 && ::stat(fd_path(stopped_.thread, fd).c_str(), &theirs) == 0 && ours.st_dev == theirs.st_dev;
+  }
+
   void take_position(int i) {
     if (!whole_) return;
     const int64_t flags = fd_info(stopped_.thread, fd(i), "flags", 8);
@@ -327,8 +332,10 @@ class Decoder {
         operation_.bytes = static_cast<int64_t>(argument(1));
         operation_.path = below(path_at(stopped_.thread, argument(0)), watched_);
         return true;
-      case Shape::ring:
-      case Shape::nothing: operation_.path = "."; return true;
+      case Shape::ring: operation_.path = "."; return true;
+      case Shape::nothing:
+        operation_.path = ".";
+        return stopped_.call->number != SYS_syncfs || is_of_our_file_system(fd(0));
     }
     return false;
   }

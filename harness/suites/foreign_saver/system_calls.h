@@ -38,7 +38,7 @@ enum class Shape {
   mmap,            ///< address, length, protection, flags, fd, offset
   address,         ///< address in a mapping
   ring,            ///< io_uring_setup, io_submit
-  nothing,         ///< sync
+  nothing,         ///< sync, syncfs: of everything
 };
 
 struct SystemCall {

@@ -21,7 +21,7 @@ program:
   resume: "cp {out}/state {resume}"
   failures: [kill, disk_full]
 )";
-constexpr const char* kGood = "  save: \"t={out}/.state.new; printf 'step 2\\\\n' > $t && mv $t {out}/state\"\n";
+constexpr const char* kGood = "  save: \"t={out}/.state.new; printf 'step 2\\\\n' > $t && sync $t && mv $t {out}/state && sync {out}\"\n";
 constexpr const char* kInPlace = "  save: \"printf 'step 2\\\\n' > {out}/state\"\n";
 
 class SuiteProgram : public testing::Test {

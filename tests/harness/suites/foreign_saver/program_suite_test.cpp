@@ -114,6 +114,18 @@ TEST(ProgramSuite, FindsTwoProcessesThatWriteOneNameInPlace) {
   expect_replayed(text, result, "held until another has run");
 }
 
+TEST(ProgramSuite, FindsWritersThatDisturbEachOtherByThemselves) {
+  // Two appends to one name: whole only if the second one begins when the first has ended. The resumption refuses the other order of lines.
+  const std::string save = "(echo a >> {out}/state; for i in 1 2 3; do sleep 0.05; done; echo b >> {out}/state) & "
+                           "(sleep 0.1; echo c >> {out}/state); wait";
+  const std::string text = "name: tried\nsuite: program\nprogram:\n  save: '" + save + "'\n  resume: 'case $(head -2 {out}/state | tail -1) in c) echo torn; exit 3;; esac; cp {out}/state {resume}'\n"
+                           "  failures: [EDQUOT]\n  points: 1\n  power_loss: 0\n";
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "none"), Contains("lost work"));
+  EXPECT_EQ(result.findings.front().trial, "none@0");
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("Nothing fails, and 2 writers save together"));
+}
+
 TEST(ProgramSuite, IsSilentWhereTwoProcessesSaveWell) {
   const std::string save = kSaver + " well save {out} 2 ";
   const SuiteResult result =
@@ -206,6 +218,11 @@ TEST(ProgramSuite, FindsAFolderThatIsNeverSynced) {
   expect_replayed(text, result, finding.failure);
 }
 
+TEST(ProgramSuite, TakesASyncOfTheWholeFileSystemForOneOfEachFile) {
+  const std::string save = "echo two > {out}/new && sync -f {out}/.. && mv {out}/new {out}/state && sync -f {out}/..";
+  EXPECT_THAT(lost_by_power(run_config(config_of(save, "  failures: [kill_all]\n"))), testing::IsEmpty());
+}
+
 TEST(ProgramSuite, FollowsCopiesAndFilesWithoutAName) {
   const SuiteResult result = run_config(config_of(kSaver + " new_calls save {out} 2", "  failures: [kill]\n"));
   EXPECT_THAT(lost_by_power(result), testing::IsEmpty()) << result.findings.front().sentence;
@@ -244,6 +261,16 @@ TEST(ProgramSuite, TriesASaverOfPyTorchByTheServerOfThePackage) {
   const std::size_t at = text.find("    temporary ="), end = text.find("def load(");
   std::ofstream(in_place) << text.replace(at, end - at, "    torch.save(state, path)\n\n\n");
   EXPECT_THAT(faults_of(tried(in_place), "killed"), testing::ElementsAre("torn"));
+}
+
+TEST(ProgramSuite, IsAnotherOneWhenAScriptThatItNamesChanges) {
+  const support::TempFolder folder;
+  const std::string script = folder.path() + "/saver.sh";
+  const auto identity = [&] { return support::read_tried(program_suite(), config_of("sh " + script + " {out}")).suite->identity(); };
+  std::ofstream(script) << "one";
+  const std::string before = identity();
+  std::ofstream(script) << "two";
+  EXPECT_NE(identity(), before);
 }
 
 TEST(FilledIn, KnowsTheFolderOfTheConfig) {
