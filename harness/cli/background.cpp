@@ -22,6 +22,7 @@ int wait_command(const WaitOptions& options, const Console& console) {
     return kExitInterrupted;
   }
   if (const FileText said = read_file(options.dir + "/run.out")) console.out << clean_text(said.text);
+  if (code == kExitMachine) console.err << clean_text(last_words(options.dir));
   if (code) return *code;
   console.err << clean_text(session_text(options.dir));
   return kExitMachine;

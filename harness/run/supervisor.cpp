@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <stdexcept>
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/clock.h"
@@ -11,6 +12,7 @@
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/run/priority.h"
+#include "harness/run/process_state.h"
 #include "harness/run/stacks.h"
 
 namespace lockstep {
@@ -66,6 +68,18 @@ struct Supervisor::Going {
   double seconds(double now) const { return started() ? now - started_at : 0; }
   OngoingRun view(double now) const { return {spec, heartbeats, pids, facts.ends, seconds(now)}; }
   bool all_but_one_ended() const { return static_cast<int>(facts.ends.size()) == spec.start.processes - 1; }
+  /// "; rank 1 (process 17) is held by process 4711 (gdb): end that one": of ranks on this host that have not ended.
+  std::string those_left() const {
+    std::string text;
+    for (int rank = 0; rank < spec.start.processes; ++rank) {
+      const int pid = watch.pid_of(rank);
+      if (pid <= 0 || !watch.ranks().alive(rank)) continue;
+      const std::string tracer = tracer_of(pid);
+      text += fmt::format("; rank {} (process {}) {}", rank, pid,
+                          tracer.empty() ? fmt::format("is in the state {}", process_state(pid).state) : "is held by " + tracer + ": end that one");
+    }
+    return text;
+  }
   /// "; it runs on node n2 (process 17 on vm)": of a rank on another host.
   std::string place_of(int rank) const {
     const auto r = static_cast<std::size_t>(rank);
@@ -77,8 +91,13 @@ RunEnds EndedRun::facts() const { return {spec.start.run, spec.start.dir, spec.s
 
 std::vector<std::string> flight_record(const EndedRun& run) {
   const std::string& dir = run.spec.start.dir;
-  if (flight::write_records(dir, run.spec.start.world_size, run.spec.backend) == 0) return {};
-  return flight::in_words(flight::judge(flight::read_records(dir + "/flight")));
+  try {
+    if (flight::write_records(dir, run.spec.start.world_size, run.spec.backend) == 0) return {};
+    return flight::in_words(flight::judge(flight::read_records(dir + "/flight")));
+  } catch (const std::runtime_error& error) {
+    // What a failing run left does not hide why it failed.
+    return {std::string("cannot be read or written: ") + error.what()};
+  }
 }
 
 Supervisor::Supervisor(std::unique_ptr<Launcher> launcher, std::string program)
@@ -195,7 +214,7 @@ void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector
 void Supervisor::look_after(Going& run, double now) {
   if (now >= run.dead_by) {
     throw MachineError(
-        fmt::format("{}: its ranks did not die within {} s of SIGKILL", run.spec.start.run, kDeathDeadline_s));
+        fmt::format("{}: its ranks did not die within {} s of SIGKILL{}", run.spec.start.run, kDeathDeadline_s, run.those_left()));
   }
   if (!run.started() || run.killed) return;
   if (run.hooks.on_look && run.hooks.on_look(run.view(now))) return signal(run, SIGKILL);

@@ -105,7 +105,29 @@ ExternalLauncher::~ExternalLauncher() {
   if (!going_.empty()) shut_down(kKillAfter_s);
 }
 
+/// Of an attempt whose ranks have all ended, so that the run is started again: its launcher may not have noticed yet.
+void ExternalLauncher::end_earlier_attempt(const std::string& run) {
+  const auto found = going_.find(run);
+  if (found == going_.end()) return;
+  Going& earlier = found->second;
+  LOCKSTEP_CHECK(all_ended(earlier), "a run that is going cannot be started: " + run);
+  for (const double until = monotonic_s() + kEndAfter_s; earlier.launcher >= 0 && monotonic_s() < until; ::poll(nullptr, 0, kExitsEvery_ms))
+    look_at_launcher(earlier, monotonic_s());
+  kill_launcher(earlier);
+  desk_.forget(run);
+  going_.erase(found);
+}
+
+void ExternalLauncher::kill_launcher(Going& going) {
+  if (going.launcher < 0) return;
+  ::killpg(going.launcher, SIGKILL);
+  while (::waitpid(going.launcher, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  going.launcher = -1;
+}
+
 void ExternalLauncher::start(const RankStart& what) {
+  end_earlier_attempt(what.run);
   std::vector<std::string> words;
   const std::string attempt = desk_.expect(what);
   for (const std::string& word : command_) {
@@ -344,13 +366,7 @@ void ExternalLauncher::shut_down(double deadline_s) {
     told = told || now >= term_at;
     if (any_left()) ::poll(nullptr, 0, kExitsEvery_ms);
   }
-  for (auto& [run, going] : going_) {
-    if (going.launcher < 0) continue;
-    ::killpg(going.launcher, SIGKILL);
-    while (::waitpid(going.launcher, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    going.launcher = -1;
-  }
+  for (auto& [run, going] : going_) kill_launcher(going);
   for (const auto& [run, going] : going_) desk_.forget(run);
   going_.clear();
 }
