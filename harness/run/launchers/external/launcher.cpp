@@ -256,7 +256,9 @@ void ExternalLauncher::count_the_lost(Going& going) {
     return arrival(going, rank).nonce.empty() &&
            ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) != 0;
   };
-  bool nobody = !going.killed && !WIFSIGNALED(going.launcher_status);
+  // A shell's, or a launcher's own, status of what a signal has ended.
+  const bool by_signal = WIFSIGNALED(going.launcher_status) || WEXITSTATUS(going.launcher_status) > 128;
+  bool nobody = !going.killed && !by_signal;
   for (int rank = 0; rank < going.what.processes; ++rank) nobody = nobody && silent(rank);
   if (nobody) {
     // It would be the same with the next run.

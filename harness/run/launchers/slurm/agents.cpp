@@ -66,15 +66,16 @@ void AgentLauncher::begin() {
   launcher_ = start_command(command_, log_);
 }
 
-/// Their step was killed, as by the end of its srun: its runs are lost, and start again on new agents.
+/// Their step was killed, as by the end of its srun, or an agent before it could come: runs are lost, and start again on new agents.
 void AgentLauncher::begin_again() {
   if (begun_ == kMostBegun) {
-    std::string text = fmt::format("the agent of every node is gone, {} times", begun_);
+    std::string text = fmt::format("agents were started {} times, and are gone or did not all come", begun_);
     for (const std::string& line : last_lines(log_, kLogLines)) text += "; " + line;
     throw MachineError(text + "; see " + log_);
   }
   end_launcher(0);
   agents_.clear();
+  unknown_.clear();
   told_ready_ = false;
   begin();
 }
@@ -292,6 +293,7 @@ void AgentLauncher::look_at_launcher() {
   if (launcher_ < 0 || ::waitpid(launcher_, &status, WNOHANG) != launcher_) return;
   launcher_ = -1;
   if (complete()) return;  // its agents say themselves when they are gone
+  if ((WIFSIGNALED(status) || WEXITSTATUS(status) > 128) && begun_ < kMostBegun) return begin_again();
   std::string text = fmt::format("{} of {} agents have come, and what should start them has ended (status {})", agents_.size(), wanted_,
                                  WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
   for (const std::string& line : last_lines(log_, kLogLines)) text += "; " + line;
@@ -302,8 +304,9 @@ std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
   const double until = monotonic_s() + std::max(wait_s, 0.0);
   do {
     look_at_launcher();
+    if (!told_ready_ && !agents_.empty() && monotonic_s() - begun_at_ > kLoadDeadline_s / kMostBegun) begin_again();
     if (!told_ready_ && begun_ > 1 && monotonic_s() - begun_at_ > kLoadDeadline_s)
-      throw MachineError(fmt::format("{} of {} agents have come within {} s of the new start; see {}", agents_.size(), wanted_, kLoadDeadline_s, log_));
+      throw MachineError(fmt::format("no agent has come within {} s of the new start; see {}", kLoadDeadline_s, log_));
     std::vector<pollfd> wait = {{listening_, POLLIN, 0}};
     for (const auto& each : unknown_) wait.push_back({each->descriptor(), POLLIN, 0});
     const std::size_t first_agent = wait.size();
