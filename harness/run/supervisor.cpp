@@ -50,6 +50,7 @@ struct Supervisor::Going {
   std::unique_ptr<StackTaker> stacks;  ///< of that rank, while they are taken
   std::string to_tell;                 ///< the ranks, when the tool holds it
   double tell_at = kNever;
+  HangWatch::Unheard silent;           ///< the longest silence of another host when a rank ended
   int awaited = -1;                    ///< by the first rank that left, if it lost its peers alone
   int64_t shown_step = -1;
 
@@ -186,6 +187,7 @@ void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector
   run.facts.ends.push_back({event.rank, event.code, event.signal, (run.signalled || event.told) && event.signal != 0,
                             event.lost ? event.message : ""});
   run.ended_at[static_cast<std::size_t>(std::max(event.rank, 0))] = now;
+  note_silence(run, now);  // a rank behind a cut link may leave, and say so in a file
   if (event.rank >= 0) run.watch.ended(event.rank);
   if (static_cast<int>(run.facts.ends.size()) == run.spec.start.processes) {
     ended.push_back(conclude(run));
@@ -263,9 +265,15 @@ void Supervisor::blame_awaited_rank(Going& run) {
                                 fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
 }
 
+void Supervisor::note_silence(Going& run, double now) {
+  const HangWatch::Unheard silent = run.watch.unheard(now);
+  if (silent.seconds > run.silent.seconds) run.silent = silent;
+}
+
 /// Ranks say that they lost their peers, and nothing is heard of another host any more: that is the evidence, against no rank of this one.
 bool Supervisor::blame_silent_link(Going& run) {
-  const HangWatch::Unheard silent = run.watch.unheard(monotonic_s());
+  note_silence(run, monotonic_s());
+  const HangWatch::Unheard& silent = run.silent;
   if (run.stalled || run.stopped || run.places.empty() || silent.seconds < kSilentLink_s || !all_lost_their_peers(run.facts)) return false;
   const auto accusation = name_failure(run.facts);
   const std::string& place = run.places[std::min(static_cast<std::size_t>(silent.rank), run.places.size() - 1)];

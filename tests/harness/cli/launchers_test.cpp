@@ -203,7 +203,7 @@ TEST_F(Launchers, ACableThatIsCutForEverIsNamedAndTheRunStartsAgain) {
   if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   const Container container;
   if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
-  std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ntimeout_s: 8\nwatch: {step_s: 3}\ncheckpoint: {every: 20}");
+  std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ntimeout_s: 20\ncheckpoint: {every: 20}");
   std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container), "out");
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
