@@ -26,6 +26,7 @@ int wait_command(const WaitOptions& options, const Console& console) {
     console.out << clean_text(session_text(options.dir));  // what it printed was for whoever started it
   else if (const FileText said = read_file(options.dir + "/run.out"))
     console.out << clean_text(said.text);
+  if (code == kExitMachine) console.err << clean_text(last_words(options.dir));
   if (code) return *code;
   if (!session.foreground) console.err << clean_text(session_text(options.dir));
   return kExitMachine;

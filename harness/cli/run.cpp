@@ -239,7 +239,6 @@ int run_as_job(Prepared& prepared, const RunOptions& options, const LauncherChoi
   MatrixSelection inside = options.selection;
   inside.config = std::filesystem::absolute(inside.config).string();
   inside.out = out;
-  inside.launcher = "slurm";
   // "lockstep" of the command is the program that this process is.
   std::string command = shell_quoted(program_path()) + command_text(inside).substr(std::string("lockstep").size());
   const ArrayWish wish = array_wish(choice.words);
@@ -280,8 +279,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
   }
   require_surroundings();
   const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
-  // Of ranks on other hosts each says it itself.
-  if (choice.kind == LauncherChoice::Kind::local) require_transports(prepared.plan, prepared.rank_program, options.fresh);
+  require_transports(prepared.plan, prepared.rank_program, options.fresh, choice.kind == LauncherChoice::Kind::local);
   if (!options.part.empty()) return run_part(prepared, options, console, command_started);
   if (choice.kind == LauncherChoice::Kind::slurm && batch_job(current_environment()).empty())
     return run_as_job(prepared, options, choice, console);

@@ -39,8 +39,10 @@ void HangWatch::started(const std::vector<int>& pids, double now) {
   watch_ = RunWatch(static_cast<int>(processes_.size()), now);
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const int rank = static_cast<int>(r);
-    processes_[r].view = pid_of(rank) > 0 ? viewer_(pid_of(rank)) : nullptr;
-    processes_[r].told = nullptr;
+    if (pid_of(rank) > 0 || processes_[r].told == nullptr) {
+      processes_[r].view = pid_of(rank) > 0 ? viewer_(pid_of(rank)) : nullptr;
+      processes_[r].told = nullptr;
+    }
     processes_[r].heard_at = now;
     mark(rank, now);
   }
@@ -219,7 +221,8 @@ Stalled HangWatch::described(const Standstill& found, double now) const {
   const ProcessView::Since since = process.view->since(now);
   const double watched_s = now - process.marked_at;
   if (state.stopped()) {
-    stalled.message += "; its process is stopped by a signal";
+    const std::string tracer = pid_of(found.rank) > 0 ? tracer_of(pid_of(found.rank)) : "";
+    stalled.message += tracer.empty() ? "; its process is stopped by a signal" : "; its process is held by " + tracer;
   } else if (computes(found.rank, now)) {
     stalled.slow = true;
     stalled.message += fmt::format("; its process computes (it had a core for {:.2f} of the last {:.2f} s): slow, or in a loop",

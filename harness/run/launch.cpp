@@ -225,13 +225,13 @@ void Launch::conclude(const EndedRun& ended) {
   const bool stops = options_.stop_requested != nullptr && *options_.stop_requested != 0;
   if (stops && failure->kind == FailureKind::died) failure = interrupted_failure(ended.facts());
   const bool interrupted = failure->kind == FailureKind::interrupted;
-  if (!interrupted) {
-    for (const std::string& line : flight_record(ended)) failure->last_lines.push_back("flight record: " + line);
-  }
   if (disk_was_full(*failure) || (!interrupted && disk_is_full(dir))) {
     throw MachineError(
         fmt::format("{}: rank {} found the disk full: {}; free some space and run again to resume",
                     dir, failure->rank, failure->message));
+  }
+  if (!interrupted) {
+    for (const std::string& line : flight_record(ended)) failure->last_lines.push_back("flight record: " + line);
   }
   // Somebody else has told its ranks to stop: it is not finished, and it did not fail.
   if (interrupted) report_.interrupted = true;

@@ -2,6 +2,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 namespace lockstep {
 namespace {
@@ -14,6 +15,17 @@ std::string first_line(const std::string& path) {
 }
 
 }  // namespace
+
+std::string tracer_of(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+  constexpr std::string_view kKey = "TracerPid:\t";
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(kKey)) continue;
+    const std::string tracer = line.substr(kKey.size());
+    return tracer == "0" ? "" : "process " + tracer + " (" + first_line("/proc/" + tracer + "/comm") + ")";
+  }
+  return "";
+}
 
 ProcessState process_state(int pid) {
   ProcessState found;

@@ -15,4 +15,7 @@ struct ProcessState {
 /// Of a process that is gone: '?'.
 ProcessState process_state(int pid);
 
+/// "process 17 (gdb)", which holds the process as its tracer; empty: none does.
+std::string tracer_of(int pid);
+
 }  // namespace lockstep

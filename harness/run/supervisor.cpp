@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <stdexcept>
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/clock.h"
@@ -11,6 +12,7 @@
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/run/priority.h"
+#include "harness/run/process_state.h"
 #include "harness/run/stacks.h"
 
 namespace lockstep {
@@ -48,6 +50,7 @@ struct Supervisor::Going {
   std::unique_ptr<StackTaker> stacks;  ///< of that rank, while they are taken
   std::string to_tell;                 ///< the ranks, when the tool holds it
   double tell_at = kNever;
+  HangWatch::Unheard silent;           ///< the longest silence of another host when a rank ended
   int awaited = -1;                    ///< by the first rank that left, if it lost its peers alone
   int64_t shown_step = -1;
 
@@ -66,6 +69,18 @@ struct Supervisor::Going {
   double seconds(double now) const { return started() ? now - started_at : 0; }
   OngoingRun view(double now) const { return {spec, heartbeats, pids, facts.ends, seconds(now)}; }
   bool all_but_one_ended() const { return static_cast<int>(facts.ends.size()) == spec.start.processes - 1; }
+  /// "; rank 1 (process 17) is held by process 4711 (gdb): end that one": of ranks on this host that have not ended.
+  std::string those_left() const {
+    std::string text;
+    for (int rank = 0; rank < spec.start.processes; ++rank) {
+      const int pid = watch.pid_of(rank);
+      if (pid <= 0 || !watch.ranks().alive(rank)) continue;
+      const std::string tracer = tracer_of(pid);
+      text += fmt::format("; rank {} (process {}) {}", rank, pid,
+                          tracer.empty() ? fmt::format("is in the state {}", process_state(pid).state) : "is held by " + tracer + ": end that one");
+    }
+    return text;
+  }
   /// "; it runs on node n2 (process 17 on vm)": of a rank on another host.
   std::string place_of(int rank) const {
     const auto r = static_cast<std::size_t>(rank);
@@ -77,8 +92,13 @@ RunEnds EndedRun::facts() const { return {spec.start.run, spec.start.dir, spec.s
 
 std::vector<std::string> flight_record(const EndedRun& run) {
   const std::string& dir = run.spec.start.dir;
-  if (flight::write_records(dir, run.spec.start.world_size, run.spec.backend) == 0) return {};
-  return flight::in_words(flight::judge(flight::read_records(dir + "/flight")));
+  try {
+    if (flight::write_records(dir, run.spec.start.world_size, run.spec.backend) == 0) return {};
+    return flight::in_words(flight::judge(flight::read_records(dir + "/flight")));
+  } catch (const std::runtime_error& error) {
+    // What a failing run left does not hide why it failed.
+    return {std::string("cannot be read or written: ") + error.what()};
+  }
 }
 
 Supervisor::Supervisor(std::unique_ptr<Launcher> launcher, std::string program)
@@ -167,6 +187,7 @@ void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector
   run.facts.ends.push_back({event.rank, event.code, event.signal, (run.signalled || event.told) && event.signal != 0,
                             event.lost ? event.message : ""});
   run.ended_at[static_cast<std::size_t>(std::max(event.rank, 0))] = now;
+  note_silence(run, now);  // a rank behind a cut link may leave, and say so in a file
   if (event.rank >= 0) run.watch.ended(event.rank);
   if (static_cast<int>(run.facts.ends.size()) == run.spec.start.processes) {
     ended.push_back(conclude(run));
@@ -195,7 +216,7 @@ void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector
 void Supervisor::look_after(Going& run, double now) {
   if (now >= run.dead_by) {
     throw MachineError(
-        fmt::format("{}: its ranks did not die within {} s of SIGKILL", run.spec.start.run, kDeathDeadline_s));
+        fmt::format("{}: its ranks did not die within {} s of SIGKILL{}", run.spec.start.run, kDeathDeadline_s, run.those_left()));
   }
   if (!run.started() || run.killed) return;
   if (run.hooks.on_look && run.hooks.on_look(run.view(now))) return signal(run, SIGKILL);
@@ -244,9 +265,15 @@ void Supervisor::blame_awaited_rank(Going& run) {
                                 fmt::format("silent while its peers failed; rank {}: {}", first->rank, first->message));
 }
 
+void Supervisor::note_silence(Going& run, double now) {
+  const HangWatch::Unheard silent = run.watch.unheard(now);
+  if (silent.seconds > run.silent.seconds) run.silent = silent;
+}
+
 /// Ranks say that they lost their peers, and nothing is heard of another host any more: that is the evidence, against no rank of this one.
 bool Supervisor::blame_silent_link(Going& run) {
-  const HangWatch::Unheard silent = run.watch.unheard(monotonic_s());
+  note_silence(run, monotonic_s());
+  const HangWatch::Unheard& silent = run.silent;
   if (run.stalled || run.stopped || run.places.empty() || silent.seconds < kSilentLink_s || !all_lost_their_peers(run.facts)) return false;
   const auto accusation = name_failure(run.facts);
   const std::string& place = run.places[std::min(static_cast<std::size_t>(silent.rank), run.places.size() - 1)];

@@ -95,6 +95,7 @@ class Supervisor {
   void handle(const LauncherEvent& event, std::vector<EndedRun>& ended);
   void handle_exit(Going& run, const LauncherEvent& event, std::vector<EndedRun>& ended);
   void look_after(Going& run, double now);
+  void note_silence(Going& run, double now);
   bool blame_silent_link(Going& run);
   void blame_silent_rank(Going& run);
   void blame_awaited_rank(Going& run);

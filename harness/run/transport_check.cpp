@@ -26,7 +26,7 @@ std::string transport_problem(const std::string& rank_program, Transport transpo
                       : said;
 }
 
-void require_transports(const Plan& plan, const std::string& rank_program, bool all) {
+void require_transports(const Plan& plan, const std::string& rank_program, bool all, bool here) {
   std::vector<ConfigProblem> problems;
   for (const Transport transport : {Transport::nccl, Transport::gloo_cuda}) {
     int most = 1;
@@ -35,7 +35,7 @@ void require_transports(const Plan& plan, const std::string& rank_program, bool 
     }
     // A program that is not there, or cannot be loaded, is told by whoever starts it.
     if (most == 1 || ::access(rank_program.c_str(), X_OK) != 0 || !library_problem(rank_program).empty()) continue;
-    const std::string problem = transport_problem(rank_program, transport, most);
+    const std::string problem = transport_problem(rank_program, transport, here ? most : 0);
     if (!problem.empty()) problems.push_back({plan.matrix.file, 0, 0, "backend " + std::string(word_of(transport)) + ": " + problem, ""});
   }
   if (!problems.empty()) throw ConfigError(std::move(problems));

@@ -37,7 +37,7 @@ using nlohmann::json;
 /// A scheduler is asked less and less often; a file costs nothing to ask.
 constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
-constexpr std::size_t kLossesShown = 10, kStacksShown = 5;
+constexpr std::size_t kLossesShown = 10, kStacksShown = 5, kLastWords = 3;
 
 std::string own_host() {
   std::array<char, 256> name{};
@@ -315,6 +315,12 @@ std::optional<int> wait_for(const std::string& out_dir, const std::function<bool
     waited_ms += kFileLook_ms;
   }
   return std::nullopt;
+}
+
+std::string last_words(const std::string& out_dir) {
+  std::string text;
+  for (const std::string& line : last_lines(out_dir + (read_session(out_dir).job.empty() ? "/run.err" : "/job.log"), kLastWords)) text += line + "\n";
+  return text;
 }
 
 std::string session_text(const std::string& out_dir) {

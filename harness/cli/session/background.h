@@ -60,6 +60,9 @@ std::string state_of(const std::string& out_dir, const Session& session);
 /// Waits for its end; returns its exit status, or nothing if it was lost. `give_up`: asked now and then.
 std::optional<int> wait_for(const std::string& out_dir, const std::function<bool()>& give_up);
 
+/// The last lines that a session whose run could not go on has written: why. They stand in OUT/job.log or OUT/run.err.
+std::string last_words(const std::string& out_dir);
+
 /// "running: process 17 on vm; 3 of 24 runs have finished".
 std::string session_text(const std::string& out_dir);
 

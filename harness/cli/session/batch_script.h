@@ -6,7 +6,8 @@
 
 namespace lockstep {
 
-/// Job name, output, requeuing, each of `options`, and the change into this folder. Output is appended to OUT/job.log.
+/// Job name, output, requeuing, each of `options`, and the change into this folder. Output is appended to OUT/job.log. Throws ConfigError
+/// where Slurm has no way to write what a name or path holds.
 std::string batch_head(const std::string& out_dir, const std::string& name, const std::vector<std::string>& options);
 
 /// Runs `command`, hands SIGTERM and SIGUSR1 on to it, waits for its end; then `$status` is its exit status.

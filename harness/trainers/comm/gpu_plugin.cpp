@@ -84,7 +84,8 @@ std::string gpu_plugin_path() {
 std::string gpu_problem(Transport transport, int ranks, const std::string& plugin) {
   try {
     std::string problem;
-    entry_of(plugin).problem(transport, ranks, problem);
+    const Entry entry = entry_of(plugin);
+    if (ranks > 0) entry.problem(transport, ranks, problem);
     return problem;
   } catch (const std::runtime_error& error) {
     return error.what();

@@ -27,7 +27,7 @@ CertifiedBy certified_here_by(Transport transport);
 std::string gpu_plugin_path();
 
 /// Why `ranks` of this host cannot meet over the transport (not gloo), and what to do: no plugin, one of another LibTorch, no GPU, too
-/// few of them; empty: they can. To be asked by a process that ends soon: what CUDA began survives no fork.
+/// few of them; empty: they can. 0 ranks: the plugin is looked at alone. To be asked by a process that ends soon: what CUDA began survives no fork.
 std::string gpu_problem(Transport transport, int ranks, const std::string& plugin = gpu_plugin_path());
 
 /// Meets the other ranks over nccl or gloo_cuda. Their tensors stay in the memory of the host and are copied to a GPU and back around

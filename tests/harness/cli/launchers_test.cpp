@@ -182,24 +182,51 @@ class Container {
   bool there_ = true;
 };
 
+/// One name, two hosts: mpirun with two ranks here and rank 2 in the container.
+std::string on_two_hosts(const Container& container) {
+  return "external:mpirun.openmpi --oversubscribe -n 2 env LOCKSTEP_ROOM={ranks} {rank_program} run {run} --prepared : -n 1 " + container.within() +
+         " {rank_program} run {run} --prepared";
+}
+
+/// The matrix with those lines in the place of its steps.
+std::string ladder_with(const std::string& lines) {
+  std::string config = kLadder;
+  return config.replace(config.find("steps: 4"), 8, lines);
+}
+
+bool rank_2_reaches(const HeartbeatFile& heartbeats, int64_t step) {
+  for (const double until = monotonic_s() + 60; heartbeats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+  return heartbeats.step(2) >= step;
+}
+
+TEST_F(Launchers, ACableThatIsCutForEverIsNamedAndTheRunStartsAgain) {
+  if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
+  const Container container;
+  if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 300\ntimeout_s: 20\ncheckpoint: {every: 20}");
+  std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container), "out");
+  const std::string run = wait_for_rank_process(2);
+  ASSERT_FALSE(run.empty());
+  ASSERT_TRUE(rank_2_reaches(HeartbeatFile::open(run + "/heartbeat", 3), 3)) << read_text(run + "/rank-2.log") << read_text(run + "/launcher.log");
+  container.cable(false);
+  const std::string losses = folder_ / "out/losses";
+  for (const double until = monotonic_s() + 60; !std::filesystem::exists(losses) && monotonic_s() < until;) ::poll(nullptr, 0, 20);
+  container.cable(true);
+  const ProgramEnd end = matrix->end();
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_THAT(read_text(losses), testing::AllOf(HasSubstr("nothing was heard from host "), HasSubstr("the link to host "), HasSubstr("is started again")));
+}
+
 TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindItIsNamed) {
   if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   const Container container;
   if (!container.there()) GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
-  std::string config = kLadder;
-  config.replace(config.find("steps: 4"), 8, "steps: 1500\nwatch: {step_s: 1.5}");
-  std::ofstream(folder_ / "long.yaml") << config;
-  // One name, two hosts.
-  const std::string launcher = "external:mpirun.openmpi --oversubscribe -n 2 env LOCKSTEP_ROOM={ranks} {rank_program} run {run} --prepared : -n 1 " +
-                               container.within() + " {rank_program} run {run} --prepared";
-  std::unique_ptr<Program> matrix = begun("long", launcher, "out");
+  std::ofstream(folder_ / "long.yaml") << ladder_with("steps: 1500\nwatch: {step_s: 1.5}");
+  std::unique_ptr<Program> matrix = begun("long", on_two_hosts(container), "out");
   const std::string run = wait_for_rank_process(2);
   ASSERT_FALSE(run.empty());
   HeartbeatFile heartbeats = HeartbeatFile::open(run + "/heartbeat", 3);
-  const auto reaches = [&heartbeats](int64_t step) {
-    for (const double until = monotonic_s() + 60; heartbeats.step(2) < step && monotonic_s() < until;) ::poll(nullptr, 0, 20);
-    return heartbeats.step(2) >= step;
-  };
+  const auto reaches = [&heartbeats](int64_t step) { return rank_2_reaches(heartbeats, step); };
   ASSERT_TRUE(reaches(3));
   container.cable(false);
   ::poll(nullptr, 0, 4000);  // more than twice what a step may take

@@ -122,6 +122,8 @@ TEST_F(Carried, AreRefusedBeforeAnythingStartsWhereTheyCannotBe) {
   };
   refused("missing", {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}},
           "backend nccl: collectives on GPUs need the plugin /nowhere/lockstep-gpu.so, which is not there: build it with");
+  refused("elsewhere", {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}}, "which is not there: build it with",
+          {"launcher=external:sh {rank_program} run {run}"});
   refused("other", {{"LOCKSTEP_GPU_PLUGIN", OTHER_PLUGIN}}, "is lockstep-gpu 0, LibTorch 1.0.0, and this program wants lockstep-gpu 2");
   refused("few", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), "3 ranks of this one see 2 GPUs");
   refused("none", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "0"}}), "backend gloo_cuda: CUDA sees no GPU here", {"backend=gloo_cuda"});

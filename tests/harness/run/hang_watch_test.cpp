@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -377,6 +378,20 @@ TEST(LiveView, SaysNothingOfAProcessThatIsGone) {
   view->mark(1);
   EXPECT_EQ(view->since(2).all_without_core_s, 0);
   EXPECT_EQ(view->state().state, '?');
+}
+
+TEST(Tracer, OfAProcessIsNamed) {
+  EXPECT_EQ(tracer_of(::getpid()), "");
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr);
+    ::raise(SIGSTOP);
+    ::_exit(0);
+  }
+  ::waitpid(pid, nullptr, 0);
+  EXPECT_THAT(tracer_of(pid), HasSubstr("process " + std::to_string(::getpid()) + " ("));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
 }
 
 TEST(Urgent, GivesItsPriorityBackAndItsChildrenToo) {

@@ -174,7 +174,7 @@ TEST_F(ExternalLaunchers, LoseARankAndItsRunIsQueuedAgain) {
 std::vector<std::string> disturbed_once(std::vector<std::string> command, const std::string& ranks, int seen, const std::string& how) {
   const std::string log = "{run}/rank-" + std::to_string(seen) + ".log";
   command[2] = "if [ ! -e {run}/../disturbed ]; then touch {run}/../disturbed; export FAKE_RANKS='" + ranks + "'; (while [ ! -e " + log +
-               " ] || ! grep -q about " + log + "; do sleep 0.01; done; " + how + ") & fi; " + command[2];
+               " ] || ! grep -q about " + log + " || grep -q '\"process\": 0,' {run}/rank-" + std::to_string(seen) + ".start.json; do sleep 0.01; done; " + how + ") & fi; " + command[2];
   return command;
 }
 
@@ -195,7 +195,10 @@ TEST_F(ExternalLaunchers, ThatAreKilledLoseTheirRunWhichIsQueuedAgain) {
 
 TEST_F(ExternalLaunchers, LoseARankWhoseProcessesAreGoneThoughTheLauncherStays) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
-  const LaunchReport report = launch_by(disturbed_once(by_shell(), "0:lose all:wait", 2, "kill -9 " + parent_of(2)));
+  std::vector<std::string> command = by_shell();
+  command[2] += "; [ $first ] && sleep 1.5";  // it notices later than lockstep that its ranks are gone
+  command[2] = "[ -e {run}/../disturbed ] || first=1; " + command[2];
+  const LaunchReport report = launch_by(disturbed_once(command, "0:lose all:wait", 2, "kill -9 " + parent_of(2)));
   EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
   EXPECT_EQ(report.requeued, 1);
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("there is no such process any more")));
@@ -365,6 +368,19 @@ TEST_F(ExternalLaunchers, OfAgentsLoseANodeAndGoOnWithTheOthers) {
   EXPECT_THAT(said_, Contains(AllOf(HasSubstr("node n2"), HasSubstr("is gone"), HasSubstr("it held ranks 2 to 3 of this run"))));
   EXPECT_THAT(events_, Contains(RunEvent::Kind::node_lost));
   EXPECT_THAT(said_, Contains(HasSubstr("it held ranks 2 to 3 of a")));
+  expect_no_orphan();
+}
+
+TEST_F(ExternalLaunchers, OfAgentsThatAreAllGoneAreStartedAgain) {
+  plan_.runs = {a_run("a", 2, Backend::gloo)};
+  const std::string once = folder_ / "once", agent = "SLURMD_NODENAME=n1 SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & ";
+  const LaunchReport report = launch_by_agents(
+      {"sh", "-c", "if [ -e " + once + " ]; then " + agent + "wait; exit; fi; touch " + once + "; export FAKE_RANKS=all:wait; " + agent + "while ! grep -q about " +
+                       in_run("rank-0.log") + "; do sleep 0.01; done; kill -9 $!; wait"},
+      1);
+  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
+  EXPECT_EQ(report.requeued, 1);
+  EXPECT_THAT(events_, Contains(RunEvent::Kind::node_lost));
   expect_no_orphan();
 }
 

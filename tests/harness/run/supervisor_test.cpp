@@ -13,6 +13,7 @@
 #include "harness/base/errors.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/trace/rank_result.h"
+#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -104,6 +105,13 @@ TEST_F(Supervised, EndsWhenAllRanksHaveInTheOrderInWhichTheyDid) {
   EXPECT_FALSE(ended.late);
   EXPECT_THAT(signals, testing::IsEmpty());
   EXPECT_THAT(others, ElementsAre("earlier"));
+}
+
+TEST_F(Supervised, KeepsItsFailureWhereTheFlightRecordIsDamaged) {
+  support::write_file(folder.path() + "/flight-0.ring", "");
+  all_finished();
+  script({{started()}, {exit_of(2), exit_of(0), exit_of(1)}});
+  EXPECT_THAT(flight_record(run(within(60))), ElementsAre(testing::HasSubstr("cannot be read or written: ")));
 }
 
 TEST_F(Supervised, ShowsWhatGoesOn) {

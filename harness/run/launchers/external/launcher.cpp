@@ -105,7 +105,29 @@ ExternalLauncher::~ExternalLauncher() {
   if (!going_.empty()) shut_down(kKillAfter_s);
 }
 
+/// Of an attempt whose ranks have all ended, so that the run is started again: its launcher may not have noticed yet.
+void ExternalLauncher::end_earlier_attempt(const std::string& run) {
+  const auto found = going_.find(run);
+  if (found == going_.end()) return;
+  Going& earlier = found->second;
+  LOCKSTEP_CHECK(all_ended(earlier), "a run that is going cannot be started: " + run);
+  for (const double until = monotonic_s() + kEndAfter_s; earlier.launcher >= 0 && monotonic_s() < until; ::poll(nullptr, 0, kExitsEvery_ms))
+    look_at_launcher(earlier, monotonic_s());
+  kill_launcher(earlier);
+  desk_.forget(run);
+  going_.erase(found);
+}
+
+void ExternalLauncher::kill_launcher(Going& going) {
+  if (going.launcher < 0) return;
+  ::killpg(going.launcher, SIGKILL);
+  while (::waitpid(going.launcher, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  going.launcher = -1;
+}
+
 void ExternalLauncher::start(const RankStart& what) {
+  end_earlier_attempt(what.run);
   std::vector<std::string> words;
   const std::string attempt = desk_.expect(what);
   for (const std::string& word : command_) {
@@ -234,7 +256,9 @@ void ExternalLauncher::count_the_lost(Going& going) {
     return arrival(going, rank).nonce.empty() &&
            ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) != 0;
   };
-  bool nobody = !going.killed && !WIFSIGNALED(going.launcher_status);
+  // A shell's, or a launcher's own, status of what a signal has ended.
+  const bool by_signal = WIFSIGNALED(going.launcher_status) || WEXITSTATUS(going.launcher_status) > 128;
+  bool nobody = !going.killed && !by_signal;
   for (int rank = 0; rank < going.what.processes; ++rank) nobody = nobody && silent(rank);
   if (nobody) {
     // It would be the same with the next run.
@@ -344,13 +368,7 @@ void ExternalLauncher::shut_down(double deadline_s) {
     told = told || now >= term_at;
     if (any_left()) ::poll(nullptr, 0, kExitsEvery_ms);
   }
-  for (auto& [run, going] : going_) {
-    if (going.launcher < 0) continue;
-    ::killpg(going.launcher, SIGKILL);
-    while (::waitpid(going.launcher, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    going.launcher = -1;
-  }
+  for (auto& [run, going] : going_) kill_launcher(going);
   for (const auto& [run, going] : going_) desk_.forget(run);
   going_.clear();
 }

@@ -48,6 +48,8 @@ class ExternalLauncher : public Launcher {
     bool killed = false;          ///< at lockstep's wish
     double end_launcher_at = 0, kill_launcher_at = 0;  ///< 0: not
   };
+  void end_earlier_attempt(const std::string& run);
+  static void kill_launcher(Going& going);
   void look(Going& going);
   void look_at_arrivals(Going& going, double now);
   void look_at_exits(Going& going);

@@ -28,6 +28,7 @@ namespace {
 
 constexpr int kAgentsEvery_ms = 50;
 constexpr std::size_t kLogLines = 3;
+constexpr int kMostBegun = 3;
 
 std::string who(const AgentHello& agent) {
   return fmt::format("node {} (process {} on {})", agent.node, agent.pid, agent.host);
@@ -55,7 +56,28 @@ AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::s
   const std::string program = find_program(command.front());
   if (program.empty()) throw MachineError("there is no program " + command.front() + ", which starts the agents");
   command.front() = program;
-  launcher_ = start_command(std::move(command), log_);
+  command_ = std::move(command);
+  begin();
+}
+
+void AgentLauncher::begin() {
+  ++begun_;
+  begun_at_ = monotonic_s();
+  launcher_ = start_command(command_, log_);
+}
+
+/// Their step was killed, as by the end of its srun, or an agent before it could come: runs are lost, and start again on new agents.
+void AgentLauncher::begin_again() {
+  if (begun_ == kMostBegun) {
+    std::string text = fmt::format("agents were started {} times, and are gone or did not all come", begun_);
+    for (const std::string& line : last_lines(log_, kLogLines)) text += "; " + line;
+    throw MachineError(text + "; see " + log_);
+  }
+  end_launcher(0);
+  agents_.clear();
+  unknown_.clear();
+  told_ready_ = false;
+  begin();
 }
 
 AgentLauncher::~AgentLauncher() {
@@ -88,13 +110,13 @@ std::vector<AgentLauncher::Part> AgentLauncher::placed(int processes) const {
 }
 
 void AgentLauncher::start(const RankStart& what) {
-  if (!told_ready_) {
+  // Where all agents are gone, new ones are about to be started.
+  if (!told_ready_ || std::ranges::none_of(agents_, &Agent::here)) {
     waiting_.push_back(what);
     return;
   }
   const auto count = static_cast<std::size_t>(what.processes);
   Going going{what, placed(what.processes), std::vector<int>(count, -1), std::vector<std::string>(count)};
-  if (going.parts.empty()) throw MachineError("the agent of every node is gone; see " + log_);
   const auto host_of = [this](const Part& part) -> const HostIdentity& { return agents_[part.agent].hello; };
   const bool one_host = std::all_of(going.parts.begin(), going.parts.end(),
                                     [&](const Part& part) { return same_host(host_of(part), host_of(going.parts.front())); });
@@ -258,8 +280,6 @@ void AgentLauncher::lose(std::size_t index) {
     }
   }
   for (LauncherEvent& event : lost) take(index, std::move(event));
-  if (std::none_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.here; }))
-    throw MachineError("the agent of every node is gone; see " + log_);
 }
 
 void AgentLauncher::hear(std::size_t index) {
@@ -273,6 +293,7 @@ void AgentLauncher::look_at_launcher() {
   if (launcher_ < 0 || ::waitpid(launcher_, &status, WNOHANG) != launcher_) return;
   launcher_ = -1;
   if (complete()) return;  // its agents say themselves when they are gone
+  if ((WIFSIGNALED(status) || WEXITSTATUS(status) > 128) && begun_ < kMostBegun) return begin_again();
   std::string text = fmt::format("{} of {} agents have come, and what should start them has ended (status {})", agents_.size(), wanted_,
                                  WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
   for (const std::string& line : last_lines(log_, kLogLines)) text += "; " + line;
@@ -283,6 +304,9 @@ std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
   const double until = monotonic_s() + std::max(wait_s, 0.0);
   do {
     look_at_launcher();
+    if (!told_ready_ && !agents_.empty() && monotonic_s() - begun_at_ > kLoadDeadline_s / kMostBegun) begin_again();
+    if (!told_ready_ && begun_ > 1 && monotonic_s() - begun_at_ > kLoadDeadline_s)
+      throw MachineError(fmt::format("no agent has come within {} s of the new start; see {}", kLoadDeadline_s, log_));
     std::vector<pollfd> wait = {{listening_, POLLIN, 0}};
     for (const auto& each : unknown_) wait.push_back({each->descriptor(), POLLIN, 0});
     const std::size_t first_agent = wait.size();
@@ -306,6 +330,7 @@ std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
     }
     std::erase(unknown_, nullptr);
     if (wait[0].revents != 0) accept_one();
+    if (told_ready_ && std::ranges::none_of(agents_, &Agent::here)) begin_again();
   } while (events_.empty() && monotonic_s() < until);
   std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
   events_.clear();

@@ -29,7 +29,8 @@ class AgentLauncher : public Launcher {
   void start(const RankStart& what) override;
   void stop(const std::string& run, int signal) override;
   void tell(const std::string& run, const std::string& why) override;
-  /// A node whose agent is gone is told as the loss of its ranks; others go on. Throws MachineError when none is left.
+  /// A node whose agent is gone is told as the loss of its ranks; others go on. When none is left all are started again, twice at most; then
+  /// throws MachineError.
   std::vector<LauncherEvent> poll(double wait_s) override;
   void shut_down(double deadline_s) override;
 
@@ -67,7 +68,13 @@ class AgentLauncher : public Launcher {
   bool complete() const { return agents_.size() == wanted_; }
   void end_launcher(double deadline_s);
 
+  void begin();
+  void begin_again();
+
   std::string key_, log_;
+  std::vector<std::string> command_;
+  int begun_ = 0;         ///< times that the command was started
+  double begun_at_ = 0;
   HostIdentity host_;  ///< that this process is on
   std::size_t wanted_;
   int listening_ = -1;

@@ -167,6 +167,22 @@ TEST(JobScript, NotesTheStatusOfWhatItRan) {
   EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "noted by the script alone";
 }
 
+TEST(JobScript, WritesPathsAndOptionsAsSlurmReadsThem) {
+  const std::string script = job_script("true", "/a b/50%#1", "two words", {"--comment=it's \"so\"", "-N4"});
+  for (const char* line : {"#SBATCH --job-name=\"lockstep-two words\"\n", "#SBATCH --output=\"/a b/50%%#1/job.log\" --open-mode=append\n",
+                           "#SBATCH \"--comment=it's \\\"so\\\"\"\n", "#SBATCH -N4\n"})
+    EXPECT_THAT(script, HasSubstr(line));
+  EXPECT_THROW(job_script("true", "/a\nb", "a", {}), ConfigError);
+  EXPECT_THROW(job_script("true", "/a\\b", "a", {}), ConfigError);
+}
+
+TEST(Session, ThatCouldNotGoOnSaysWhy) {
+  const TemporaryFolder folder;
+  write_session(folder.path(), {"x", "vm", 0, "17", {}, 1, 7});
+  std::ofstream(folder / "job.log") << "started\nlockstep: the disk is full\n";
+  EXPECT_EQ(last_words(folder.path()), "started\nlockstep: the disk is full\n");
+}
+
 /// Programs of Slurm's in PATH that note what they are asked, and answer as told.
 class FakeSlurm {
  public:
