@@ -384,6 +384,16 @@ TEST_F(ExternalLaunchers, OfAgentsThatAreAllGoneAreStartedAgain) {
   expect_no_orphan();
 }
 
+TEST_F(ExternalLaunchers, OfAgentsThatHaveNotComeStopARunThatWaitsForThem) {
+  AgentLauncher launcher(kFakeRank, agents_by_shell(1, "wait"), 2, folder_ / "agents.log");
+  launcher.start({"a", folder_.path(), 2, 2});
+  launcher.stop("a", SIGTERM);
+  std::vector<int> ended;
+  for (const LauncherEvent& event : launcher.poll(0))
+    if (event.kind == LauncherEvent::Kind::exit && event.signal == SIGTERM && event.told) ended.push_back(event.rank);
+  EXPECT_THAT(ended, testing::ElementsAre(0, 1));
+}
+
 // Hosts of other names, each with an address of its own: ranks there write their heartbeats into memory that lockstep does not see.
 
 std::vector<std::string> agents_on_hosts(const std::vector<std::string>& hosts) {

@@ -144,7 +144,20 @@ ParentCommand AgentLauncher::command_for(const RankStart& what, const Part& part
 }
 
 void AgentLauncher::stop(const std::string& run, int signal) {
-  std::erase_if(waiting_, [&](const RankStart& each) { return each.run == run; });
+  std::erase_if(waiting_, [&](const RankStart& each) {
+    if (each.run != run) return false;
+    // Its ranks are not started any more: without a word on each the run would be waited for.
+    for (int rank = 0; rank < each.processes; ++rank) {
+      LauncherEvent event;
+      event.kind = LauncherEvent::Kind::exit;
+      event.run = run;
+      event.rank = each.processes == 1 ? -1 : rank;
+      event.signal = signal;
+      event.told = true;
+      events_.push_back(std::move(event));
+    }
+    return true;
+  });
   ParentCommand command;
   command.op = ParentCommand::Op::kill;
   command.run = run;
