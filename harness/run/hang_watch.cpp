@@ -43,7 +43,7 @@ void HangWatch::started(const std::vector<int>& pids, double now) {
       processes_[r].view = pid_of(rank) > 0 ? viewer_(pid_of(rank)) : nullptr;
       processes_[r].told = nullptr;
     }
-    processes_[r].heard_at = now;
+    processes_[r].heard_at = processes_[r].told_at = now;
     mark(rank, now);
   }
 }
@@ -76,7 +76,8 @@ int HangWatch::behind() const {
 HangWatch::Unheard HangWatch::unheard(double now) const {
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const Process& process = processes_[r];
-    if (process.told == nullptr || !watch_.alive(static_cast<int>(r))) continue;
+    const bool elsewhere = process.told != nullptr || (!pids_.empty() && process.view == nullptr);
+    if (!elsewhere || !watch_.alive(static_cast<int>(r))) continue;
     if (const double silent_s = now - process.told_at; silent_s > kUnheard_s) return {static_cast<int>(r), silent_s};
   }
   return {};

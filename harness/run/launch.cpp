@@ -235,8 +235,12 @@ void Launch::conclude(const EndedRun& ended) {
   }
   // Somebody else has told its ranks to stop: it is not finished, and it did not fail.
   if (interrupted) report_.interrupted = true;
-  if (interrupted && report_.told_by == 0 && std::ranges::any_of(ended.ends, [](const RankEnd& end) { return end.code == 128 + SIGUSR1; }))
-    report_.told_by = SIGUSR1;
+  if (interrupted && !ended.stopped && !stops && told_signal_ == 0) {
+    // Whoever tells the ranks of one run means the job: the others stop too.
+    const bool warned = std::ranges::any_of(ended.ends, [](const RankEnd& end) { return end.code == 128 + SIGUSR1; });
+    told_signal_ = warned ? SIGUSR1 : SIGTERM;
+    if (report_.told_by == 0) report_.told_by = told_signal_;
+  }
   const std::vector<std::size_t> given_up = queue_->failed(job);
   fail(std::move(*failure), ended.seconds);
   if (report_.interrupted) return;

@@ -114,18 +114,22 @@ TEST(RunFolder, IsEmptiedBeforeItsRunIsDescribed) {
   const TemporaryFolder folder;
   support::FakeFiles files;
   prepare_run_folder(folder / "runs/a", a_run(), {}, "", files);
-  files.operations.resize(3);
-  EXPECT_THAT(files.operations, ElementsAre("remove all a", "make a", "create run.json.tmp"));
+  files.operations.resize(9);
+  // Each new folder's name is durable before anything is put into it.
+  EXPECT_THAT(files.operations, ElementsAre("remove all a", "make a", "open folder", "sync folder", "close folder", "open folder", "sync folder",
+                                            "close folder", "create run.json.tmp"));
 }
 
 TEST(RunFolder, SaysWhatCannotBeRemovedMadeOrWritten) {
   const TemporaryFolder folder;
   const std::string dir = folder / "runs/a";
+  std::filesystem::create_directories(dir);  // its folder is made anew each time
   const std::pair<std::size_t, std::string> wanted[] = {
       {0, dir + ": cannot remove what an earlier attempt left: Input/output error"},
       {1, dir + ": cannot be created: Input/output error"},
-      {2, dir + "/run.json: cannot create: Input/output error"},
-      {4, dir + "/run.json: cannot sync: Input/output error"}};
+      {3, folder / "runs/" + ": cannot sync: Input/output error"},
+      {5, dir + "/run.json: cannot create: Input/output error"},
+      {7, dir + "/run.json: cannot sync: Input/output error"}};
   for (const auto& [at, said] : wanted) {
     support::FakeFiles files;
     files.fail(at, EIO);

@@ -250,7 +250,7 @@ TEST_F(Loader, SaysWhatIsWrongWithTheCheckpointThatAPointerNames) {
   put("epoch_1_step_11/commit.json", "{}");
   LoadOptions options = load_options();
   options.name = "latest";
-  EXPECT_THAT(load_all(options).problem, HasSubstr("epoch_1_step_11: commit.json: is damaged"));
+  EXPECT_THAT(load_all(options).problem, HasSubstr("epoch_1_step_11: commit.json: has no checksum"));
 }
 
 TEST_F(Loader, RefusesANewerFormatInsteadOfAnOlderCheckpoint) {

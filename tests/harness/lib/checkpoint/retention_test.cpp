@@ -37,18 +37,21 @@ TEST(Retention, KeepsOneMoreAtMostThoughEverySaveEndsBeforeItsDeletions) {
   prepare(disk);
   SaveOptions options = save_options();
   options.keep_last = 2;
-  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+  int64_t newest = 0;
+  for (const int64_t step : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     // The first operation after the commit is on the pointer: from there on nothing is done, as if the process had ended.
     FaultHook ends;
     ends.dead_at = ".latest-";
     Seam seam(ends);
     HookedStorage hooked(disk, seam);
-    ASSERT_TRUE(save_on(hooked, step, 1, options)[0]);
+    // Before its own commit it may come to the pointer that the one before left behind.
+    if (save_on(hooked, step, 1, options)[0]) newest = step;
     int whole = 0;
     for (const Entry& entry : survey(disk, kRoot, true).entries) whole += entry.standing == Standing::whole ? 1 : 0;
     EXPECT_LE(whole, 3) << step;
-    EXPECT_EQ(wrong_with(load_on(disk, 1), step), "");
+    EXPECT_EQ(wrong_with(load_on(disk, 1), newest), "");
   }
+  EXPECT_GE(newest, 3);
 }
 
 TEST(Retention, CountsTheBestAmongThem) {
@@ -107,7 +110,7 @@ TEST(Retention, KeepsTheBestWhereItsPointerCouldNotBeAdvanced) {
   HookedStorage failing(disk, seam);
   const SaveOutcome outcome = save_on(failing, 2, 1, options, true)[0];
   EXPECT_TRUE(outcome);
-  EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr("best_model: cannot create: Input/output error")));
+  EXPECT_THAT(outcome.remarks, ElementsAre(HasSubstr(".best_model-")));
   for (const int64_t step : {3, 4}) EXPECT_TRUE(save_on(failing, step, 1, options)[0]);
   // What the pointer names stays, and what it should name.
   EXPECT_THAT(names_in(disk),

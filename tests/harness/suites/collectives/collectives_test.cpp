@@ -22,14 +22,16 @@ TEST(Collectives, GiveEveryElementRight) {
   const SuiteResult result = run("most_ranks: 3, least_bytes: 4, most_bytes: 4096, factor: 32, most_calls: 3, planted: false");
   support::expect_silent(result);
   // Ten of two and of three ranks; a barrier has one size.
-  EXPECT_EQ(result.trials, 20);
-  EXPECT_EQ(result.cases, 2 * (9 * 3 + 1));
+  // And all-reduce with other threads, on two ranks: two sizes, each both ways in five rounds.
+  EXPECT_EQ(result.trials, 20 + 1);
+  EXPECT_EQ(result.cases, 2 * (9 * 3 + 1) + 2 * 2 * 5);
   EXPECT_EQ(support::fact(result, "wrong elements"), "0 in 56 measurements");
   // A line for each collective, then each with every size; bandwidth and time by size of all but the barrier.
-  ASSERT_EQ(result.tables.size(), 11U);
+  ASSERT_EQ(result.tables.size(), 12U);
   EXPECT_EQ(result.tables[0].rows.size(), 10U);
-  EXPECT_EQ(result.tables[1].rows.size(), 6U);
-  EXPECT_THAT(result.tables[1].rows[3].cells, testing::Contains("12"));
+  EXPECT_EQ(result.tables[1].rows.size(), 2U) << "threads";
+  EXPECT_EQ(result.tables[2].rows.size(), 6U);
+  EXPECT_THAT(result.tables[2].rows[3].cells, testing::Contains("12"));
   ASSERT_EQ(result.charts.size(), 2U);
   EXPECT_EQ(result.charts[0].panels.size(), 9U);
 }

@@ -229,6 +229,7 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   const auto fields = config_fields(config);
   ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch.") - 2);
   config.checkpoint.every = 10;
+  config.checkpoint.required = true;
   config.transport = Transport::gloo_cuda;
   config.watch.comm_check = true;
   config.forced.chosen_by = "twin";

@@ -51,7 +51,7 @@ TEST(TrainerSuite, IsSilentOnKillsWithinSaves) {
 
 TEST(TrainerSuite, FindsASaverWhoseRanksWriteOneFile) {
   const SuiteResult result = run_config(
-      config_of("  tries: [kill]\n  points: " + std::to_string(support::whole_or(2, 3)) + "\n  mistake: one_file_name\n"));
+      config_of("  tries: [kill]\n  points: " + std::to_string(support::whole_or(4, 5)) + "\n  mistake: one_file_name\n"));
   EXPECT_GT(result.faults, 0);
   for (const SuiteFinding& finding : result.findings) {
     if (finding.verdict != CaseVerdict::fault) continue;
