@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/survey.h"
 
 namespace lockstep::saver {
@@ -79,9 +78,6 @@ Judgement judge_next(checkpoint::Storage& disk, const Scene& scene, int ranks, C
 Judgement judge_best(checkpoint::Storage& disk, const Scene& scene, const std::vector<KnownSave>& known, int newest,
                      Contents& contents, std::string_view root) {
   if (!scene.best || newest < 0) return {};
-  checkpoint::AloneGroup alone;
-  const std::vector<std::string> left = checkpoint::Saver(options_of(scene, kNextWriter, {}, root), disk, alone).finish_earlier();
-  if (!left.empty()) return {"not cleaned", true, fmt::format("what the save left undone is not finished: {}", left.front())};
   KnownSave best = newest == 0 ? known.front() : known.back();
   best.may = true;
   return in_turn(judge_load(contents, {best}, false, load_scheduled(disk, 1, std::string(checkpoint::kBest), root)),

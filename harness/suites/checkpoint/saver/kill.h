@@ -41,7 +41,7 @@ std::vector<KnownSave> allowed_after(const Scene& scene, int ranks, const std::v
 /// The next save must succeed, and stand there with no more than keep_last in all.
 Judgement judge_next(checkpoint::Storage& disk, const Scene& scene, int ranks, Contents& contents,
                      std::string_view root = kRoot);
-/// When a process has finished what the save left undone: `best_model` names the scene's best save, of those that count.
+/// When a later save or resumption has finished what the save left undone: `best_model` names the scene's best save, of those that count.
 /// `newest`: which of the known saves a load found.
 Judgement judge_best(checkpoint::Storage& disk, const Scene& scene, const std::vector<KnownSave>& known, int newest,
                      Contents& contents, std::string_view root = kRoot);

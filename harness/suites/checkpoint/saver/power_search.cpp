@@ -8,6 +8,7 @@
 #include <set>
 
 #include "harness/base/counted.h"
+#include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/survey.h"
 #include "harness/suites/checkpoint/saver/kill.h"
 #include "harness/suites/checkpoint/saver/search.h"
@@ -25,6 +26,7 @@ using power::Remains;
 
 /// So that a shard has several writes, and a write several sectors.
 constexpr int64_t kDiskFloats = 1500;
+constexpr int kResumingWriter = 5;
 constexpr std::size_t kDiskBlock_bytes = 2048;
 /// Ways at one moment; beyond it, all of one loss and all of one thing left, and a draw.
 constexpr std::size_t kMostWays = 1000;
@@ -242,6 +244,9 @@ class PowerSearch final : public Suite {
     for (KnownSave& save : known) save.may = true;
     const Judgement pointed = judge_load(contents_, known, false, load_scheduled(disk, 1, "latest"));
     if (pointed.fault) return {pointed.outcome, true, "a load of latest: " + pointed.found};
+    checkpoint::AloneGroup alone;
+    const std::vector<std::string> left = checkpoint::Saver(options_of(*recorded.scene, kResumingWriter), disk, alone).finish_earlier();
+    if (!left.empty()) return {"not cleaned", true, "what the save left undone is not finished: " + left.front()};
     const Judgement best = judge_best(disk, *recorded.scene, known, judged.save, contents_);
     return best.fault ? best : judged;
   }
