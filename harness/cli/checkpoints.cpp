@@ -21,7 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Listed {
-  std::string name, state, problem;  ///< state: "whole", "damaged", "unfinished", "newer format", "unreadable"
+  std::string name, problem;
+  checkpoint::Standing standing = checkpoint::Standing::unfinished;
   int64_t step = 0;
   int ranks = 0;
   uint64_t bytes = 0;
@@ -55,9 +56,8 @@ const char* word_of(checkpoint::Standing standing) {
 std::string damage_in(const std::string& root, const checkpoint::Entry& entry) {
   const checkpoint::Manifest& m = entry.manifest;
   for (int rank = 0; rank < m.world_size; ++rank) {
-    const checkpoint::ShardIdentity identity{m.save_id, m.epoch, m.step, rank, m.world_size, m.config_hash};
     const checkpoint::ReadShard shard = checkpoint::read_shard(checkpoint::posix_storage(), root + "/" + entry.name,
-                                                               m.files[static_cast<std::size_t>(rank)], identity, {});
+                                                               m.files[static_cast<std::size_t>(rank)], checkpoint::identity_of(m, rank), {});
     if (!shard.problem.empty()) return shard.problem;
   }
   return "";
@@ -73,17 +73,16 @@ Root look_into(const std::string& path) {
     entry.problem = damage_in(path, entry);
     if (!entry.problem.empty()) entry.standing = checkpoint::Standing::damaged;
   }
-  const checkpoint::ReadPointer best_pointer = checkpoint::read_pointer(disk, path, checkpoint::kBest);
-  const checkpoint::Entry* const newest = checkpoint::newest_of(found);
-  const checkpoint::Entry* const best = checkpoint::best_of(found, best_pointer);
+  const checkpoint::ReadPointer latest_pointer = checkpoint::read_pointer(disk, path, checkpoint::kLatest),
+                                best_pointer = checkpoint::read_pointer(disk, path, checkpoint::kBest);
+  const checkpoint::Entry *const newest = checkpoint::newest_of(found), *const best = checkpoint::best_of(found, best_pointer);
   for (const checkpoint::Entry& entry : found.entries) {
-    Listed listed{entry.name, word_of(entry.standing), entry.problem, entry.commit.save_id.empty() ? entry.parsed.step : entry.commit.step,
+    Listed listed{entry.name, entry.problem, entry.standing, entry.commit.save_id.empty() ? entry.parsed.step : entry.commit.step,
                   entry.commit.save_id.empty() ? 0 : entry.commit.world_size, 0, &entry == newest, &entry == best};
     for (const checkpoint::FileEntry& file : entry.manifest.files) listed.bytes += file.length;
     root.checkpoints.push_back(std::move(listed));
   }
-  const auto pointer_problem = [&](std::string_view name, const checkpoint::Entry* expected) {
-    const checkpoint::ReadPointer read = checkpoint::read_pointer(disk, path, name);
+  const auto pointer_problem = [&](std::string_view name, const checkpoint::ReadPointer& read, const checkpoint::Entry* expected) {
     if (expected == nullptr && read.missing) return;
     if (!read.problem.empty())
       root.problems.push_back(read.problem);
@@ -92,8 +91,8 @@ Root look_into(const std::string& path) {
                                           expected == nullptr ? "no checkpoint is whole"
                                                               : fmt::format("{} is the one: the next save or resumption mends it", expected->name)));
   };
-  pointer_problem(checkpoint::kLatest, newest);
-  pointer_problem(checkpoint::kBest, best);
+  pointer_problem(checkpoint::kLatest, latest_pointer, newest);
+  pointer_problem(checkpoint::kBest, best_pointer, best);
   return root;
 }
 
@@ -115,12 +114,12 @@ std::vector<std::string> roots_at(const std::string& path) {
 }
 
 std::string text_of(const Root& root) {
-  const auto whole = std::ranges::count(root.checkpoints, "whole", &Listed::state);
+  const auto whole = std::ranges::count(root.checkpoints, checkpoint::Standing::whole, &Listed::standing);
   std::string text = fmt::format("{}: {}\n", root.path, whole == 0 ? std::string("no checkpoint counts") : counted(whole, "checkpoint") + (whole == 1 ? " counts" : " count"));
   std::size_t name_width = 0;
   for (const Listed& one : root.checkpoints) name_width = std::max(name_width, one.name.size());
   for (const Listed& one : root.checkpoints) {
-    std::string state = one.state;
+    std::string state = word_of(one.standing);
     if (one.newest) state += ", newest";
     if (one.best) state += ", best";
     if (!one.problem.empty()) state += ": " + one.problem;
@@ -135,7 +134,7 @@ nlohmann::json json_of(const Root& root) {
   nlohmann::json checkpoints = nlohmann::json::array();
   for (const Listed& one : root.checkpoints) {
     checkpoints.push_back({{"name", one.name}, {"step", one.step}, {"ranks", one.ranks}, {"bytes", one.bytes},
-                           {"state", one.state}, {"newest", one.newest}, {"best", one.best}, {"problem", one.problem}});
+                           {"state", word_of(one.standing)}, {"newest", one.newest}, {"best", one.best}, {"problem", one.problem}});
   }
   return {{"folder", root.path}, {"checkpoints", checkpoints}, {"problems", root.problems}};
 }
@@ -157,7 +156,9 @@ int checkpoints_command(const CheckpointsOptions& options, const Console& consol
   }
   if (roots.empty()) return kExitNothing;
   const auto sound = [](const Root& root) {
-    return root.problems.empty() && std::ranges::all_of(root.checkpoints, [](const Listed& one) { return one.state == "whole" || one.state == "unfinished"; });
+    return root.problems.empty() && std::ranges::all_of(root.checkpoints, [](const Listed& one) {
+      return one.standing == checkpoint::Standing::whole || one.standing == checkpoint::Standing::unfinished;
+    });
   };
   return std::ranges::all_of(roots, sound) ? kExitAsExpected : kExitUnexpected;
 }

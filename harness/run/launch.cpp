@@ -71,7 +71,6 @@ class Launch {
   std::optional<JobQueue> queue_;
   std::optional<Supervisor> supervisor_;
   int stop_heeded_ = 0;
-  int told_signal_ = 0;  ///< by which a scheduler has told the ranks, not us, to end
   std::map<std::size_t, int> requeues_;  ///< by job
 };
 
@@ -153,12 +152,12 @@ RunHooks Launch::hooks_of(const PlannedRun& run) const {
 
 void Launch::heed_stop() {
   const int own = options_.stop_requested == nullptr ? 0 : *options_.stop_requested;
-  const int wish = std::max(own, told_signal_ != 0 ? 1 : 0);
+  const int wish = std::max(own, report_.told_by != 0 ? 1 : 0);
   if (wish <= stop_heeded_) return;
   stop_heeded_ = wish;
   report_.interrupted = true;
   queue_->stop();
-  const bool warned = told_signal_ == SIGUSR1 || (options_.stop_signal != nullptr && *options_.stop_signal == SIGUSR1);
+  const bool warned = report_.told_by == SIGUSR1 || (options_.stop_signal != nullptr && *options_.stop_signal == SIGUSR1);
   supervisor_->stop_all([&](const RunSpec& spec) {
     const bool saves = runs_[jobs_.at(spec.start.run)]->config.checkpoint.on();
     return wish > 1 ? SIGKILL : warned && saves ? SIGUSR1 : SIGTERM;
@@ -167,7 +166,6 @@ void Launch::heed_stop() {
 
 void Launch::heed_other(const LauncherEvent& event) {
   if (event.kind == LauncherEvent::Kind::told_to_stop) {
-    if (told_signal_ == 0) told_signal_ = event.signal;
     if (report_.told_by == 0) report_.told_by = event.signal;
   } else if (event.kind == LauncherEvent::Kind::node_lost) {
     RankFailure failure;
@@ -235,11 +233,10 @@ void Launch::conclude(const EndedRun& ended) {
   }
   // Somebody else has told its ranks to stop: it is not finished, and it did not fail.
   if (interrupted) report_.interrupted = true;
-  if (interrupted && !ended.stopped && !stops && told_signal_ == 0) {
+  if (interrupted && !ended.stopped && !stops && report_.told_by == 0) {
     // Whoever tells the ranks of one run means the job: the others stop too.
     const bool warned = std::ranges::any_of(ended.ends, [](const RankEnd& end) { return end.code == 128 + SIGUSR1; });
-    told_signal_ = warned ? SIGUSR1 : SIGTERM;
-    if (report_.told_by == 0) report_.told_by = told_signal_;
+    report_.told_by = warned ? SIGUSR1 : SIGTERM;
   }
   const std::vector<std::size_t> given_up = queue_->failed(job);
   fail(std::move(*failure), ended.seconds);

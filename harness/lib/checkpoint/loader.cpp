@@ -226,11 +226,9 @@ class Loading {
     std::map<int, ReadShard> shards;
     for (int rank = 0; rank < manifest.world_size; ++rank) {
       if (!needed.contains(rank) && rank % group_.size() != group_.rank()) continue;
-      const ShardIdentity identity = {manifest.save_id,    manifest.epoch,      manifest.step, rank,
-                                      manifest.world_size, manifest.config_hash};
       ReadShard shard = read_shard(
           storage_, options_.root + "/" + entry.name, manifest.files[static_cast<std::size_t>(rank)],
-          identity, {.block_bytes = options_.block_bytes, .progress = [this] { group_.progress(); }});
+          identity_of(manifest, rank), {.block_bytes = options_.block_bytes, .progress = [this] { group_.progress(); }});
       hard = shard.refusing;
       if (!shard.problem.empty()) return shard.problem;
       if (needed.contains(rank)) shards[rank] = std::move(shard);

@@ -71,6 +71,13 @@ std::vector<std::string> names_to_keep(const Survey& survey, int keep_last, cons
   return kept;
 }
 
+std::string lock_root(Storage& storage, const std::string& root, int& file) {
+  const std::string path = fmt::format("{}/{}", root, kLock);
+  const auto error = uninterrupted([&] { return storage.lock(path, file); });
+  if (error == std::errc::operation_would_block) return path + ": another process saves into this folder now";
+  return failure_of(path, "lock", error).text;
+}
+
 Failure take_away(Storage& storage, const std::string& folder, Durability durability) {
   std::vector<std::string> names;
   if (const auto error = uninterrupted([&] { return storage.list(folder, names); })) {

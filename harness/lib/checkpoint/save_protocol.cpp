@@ -65,7 +65,7 @@ SaveProtocol::SaveProtocol(const SaveOptions& options, Storage& storage, Group& 
       name_(checkpoint_name(request.epoch, request.step)) {}
 
 Durability SaveProtocol::durability() const {
-  return {!options_.planted.no_data_sync, !options_.planted.no_folder_sync};
+  return durability_of(options_);
 }
 
 ShardOptions SaveProtocol::shard_options() const {
@@ -138,11 +138,7 @@ std::string SaveProtocol::make_root() {
 std::string SaveProtocol::prepare() {
   if (std::string problem = make_root(); !problem.empty()) return problem;
   if (!options_.planted.no_lock) {
-    const std::string path = fmt::format("{}/{}", options_.root, kLock);
-    const auto error = uninterrupted([&] { return storage_.lock(path, lock_); });
-    if (error == std::errc::operation_would_block)
-      return path + ": another process saves into this folder now";
-    if (error) return failure_of(path, "lock", error).text;
+    if (std::string problem = lock_root(storage_, options_.root, lock_); !problem.empty()) return problem;
   }
   const Survey found = survey(storage_, options_.root, false, &seen_);
   if (found.failure) return found.failure.text;

@@ -73,13 +73,11 @@ std::optional<SaveOutcome> Saver::wait() {
 std::vector<std::string> Saver::finish_earlier() {
   PathStatus status;
   if (group_.rank() != 0 || storage_.stat(options_.root, status) || !status.folder) return {};
-  const std::string path = options_.root + "/" + std::string(kLock);
   int lock = -1;
-  if (const auto error = uninterrupted([&] { return storage_.lock(path, lock); })) return {failure_of(path, "lock", error).text};
+  if (std::string problem = lock_root(storage_, options_.root, lock); !problem.empty()) return {std::move(problem)};
   const Writer writer{options_.process > 0 ? options_.process : static_cast<int64_t>(::getpid()), options_.nonce()};
-  const Durability durability{!options_.planted.no_data_sync, !options_.planted.no_folder_sync};
   std::vector<std::string> left =
-      settle(storage_, options_.root, {options_.keep_last, durability, writer, [this] { group_.progress(); }, &seen_});
+      settle(storage_, options_.root, {options_.keep_last, durability_of(options_), writer, [this] { group_.progress(); }, &seen_});
   close_fully(storage_, lock);
   return left;
 }

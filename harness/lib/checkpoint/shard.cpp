@@ -144,6 +144,10 @@ std::error_code add_all(Blocks& blocks, const ShardIdentity& identity, const Sta
 
 }  // namespace
 
+ShardIdentity identity_of(const Manifest& manifest, int rank) {
+  return {manifest.save_id, manifest.epoch, manifest.step, rank, manifest.world_size, manifest.config_hash};
+}
+
 std::string state_problem(const State& state) {
   for (const auto& [kind, section] : state.sections) {
     for (std::size_t at = 0; at < section.tensors.size(); ++at) {

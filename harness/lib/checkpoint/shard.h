@@ -30,6 +30,9 @@ struct ShardIdentity {
   std::string config_hash;
 };
 
+/// Of a checkpoint's file that this rank wrote.
+ShardIdentity identity_of(const Manifest& manifest, int rank);
+
 struct ShardOptions {
   std::size_t block_bytes = std::size_t{1} << 20;
   Durability durability = {};

@@ -289,9 +289,14 @@ LeftDisks PowerLoss::disks(std::size_t most) const {
   return left;
 }
 
-std::vector<FolderEntry> PowerLoss::files(const LeftDisk& disk) const {
+PowerLoss::Replay PowerLoss::replay_to(const LeftDisk& disk) const {
   Replay replay(recording_, disk.model);
   for (std::size_t i = 0; i < disk.moment; ++i) replay.apply(recording_.run.operations[i]);
+  return replay;
+}
+
+std::vector<FolderEntry> PowerLoss::files(const LeftDisk& disk) const {
+  const Replay replay = replay_to(disk);
   std::vector<FolderEntry> entries{{"", NodeType::folder, "", 0, 0}};
   for (power::Standing& each : replay.disk().standing(disk.remains)) {
     const int64_t changed_ns = each.changed > 0 ? recording_.began_ns + each.changed * kBetween_ns : replay.changed_ns(each.node);
@@ -302,8 +307,7 @@ std::vector<FolderEntry> PowerLoss::files(const LeftDisk& disk) const {
 
 std::string PowerLoss::words(const LeftDisk& disk) const {
   const std::vector<Operation>& operations = recording_.run.operations;
-  Replay replay(recording_, disk.model);
-  for (std::size_t i = 0; i < disk.moment; ++i) replay.apply(operations[i]);
+  const Replay replay = replay_to(disk);
   const std::map<int, std::string> lost = replay.disk().lost(disk.remains);
   const std::string when = disk.told ? "The power goes after the save reported success"
                                      : fmt::format("The power goes before operation {}, {}", operations[disk.moment].number,
@@ -317,7 +321,7 @@ std::string PowerLoss::words(const LeftDisk& disk) const {
     kept = kept_after(operations[static_cast<std::size_t>(each->first) - 1], lost, disk.moment);
     if (kept != nullptr) gone = &operations[static_cast<std::size_t>(each->first) - 1];
   }
-    const std::string torn = lost.at(static_cast<int>(gone->number)).starts_with("torn") ? "torn" : "lost";
+  const std::string torn = lost.at(static_cast<int>(gone->number)).starts_with("torn") ? "torn" : "lost";
   const std::string name = gone->to.empty() ? gone->path : gone->to;
   const std::size_t slash = name.rfind('/');
   const std::string sync = is_name(*gone) ? fmt::format("an fsync of the folder {}", slash == std::string::npos ? "." : name.substr(0, slash))

@@ -60,6 +60,8 @@ class PowerLoss {
 
  private:
   class Replay;
+  /// The recorded operations before the power goes.
+  Replay replay_to(const LeftDisk& disk) const;
   std::vector<std::size_t> moments() const;
   /// What was kept of what came after the operation, and is not the rest of the same file: best of all what names the new state. Null: nothing.
   const Operation* kept_after(const Operation& gone, const std::map<int, std::string>& lost, std::size_t moment) const;

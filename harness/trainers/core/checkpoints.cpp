@@ -55,13 +55,13 @@ Checkpoints::Checkpoints(const RankContext& context, const CheckpointSetup& setu
 
 Checkpoints::~Checkpoints() = default;
 
-TrainingParts Checkpoints::parts() {
-  return {context_, update_, setup_.sampler, counters_, best_, metric_, result_};
+TrainingParts Checkpoints::parts(BestEvaluation& best) {
+  return {context_, update_, setup_.sampler, counters_, best, metric_, result_};
 }
 
 int64_t Checkpoints::find() {
   context_.heartbeat(0, "load");
-  const checkpoint::State expected = training_state(parts(), false);
+  const checkpoint::State expected = training_state(parts(best_), false);
   checkpoint::LoadOptions options;
   options.root = setup_.root;
   options.config_hash = setup_.config_hash;
@@ -80,7 +80,7 @@ int64_t Checkpoints::find() {
 }
 
 void Checkpoints::restore() {
-  lockstep::restore(parts(), loaded_, {setup_.not_restored, setup_.unchecked});
+  lockstep::restore(parts(best_), loaded_, {setup_.not_restored, setup_.unchecked});
   loaded_.state = {};
   loaded_.of_ranks.clear();
   last_saved_ = result_.checkpoints.resumed_at;
@@ -178,12 +178,9 @@ void Checkpoints::save(int64_t done) {
   // Only what was saved can be the best that is saved.
   note(saver_.wait());
   const bool is_best = is_best_now(done);
-  candidate_ = is_best ? evaluated_ : BestEvaluation{};
-  const BestEvaluation before = best_;
-  if (is_best) best_ = evaluated_;  // as the saved state has it
-  checkpoint::State state = training_state(parts(), config_.sharded);
+  candidate_ = is_best ? evaluated_ : best_;
+  checkpoint::State state = training_state(parts(candidate_), config_.sharded);
   if (!setup_.not_saved.empty()) state.sections.erase(setup_.not_saved);
-  best_ = before;
   const checkpoint::SaveRequest request{setup_.sampler.position_at(counters_.samples).epoch, done, is_best};
   if (config_.async && preemption_.agreed() == 0)
     saver_.save_async(request, state);
@@ -199,7 +196,7 @@ void Checkpoints::note(const std::optional<checkpoint::SaveOutcome>& outcome) {
     result_.checkpoints.problems.push_back(outcome->problem);
     return;
   }
-  if (candidate_.step >= 0) best_ = candidate_;
+  best_ = candidate_;
   last_saved_ = checkpoint::parse_entry_name(outcome->name).step;
   result_.checkpoints.saved.push_back(last_saved_);
   for (const std::string& remark : outcome->remarks)

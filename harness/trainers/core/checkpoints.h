@@ -62,7 +62,7 @@ class Checkpoints {
   void save(int64_t done);
   void note(const std::optional<checkpoint::SaveOutcome>& outcome);
   void stop(int64_t done);
-  TrainingParts parts();
+  TrainingParts parts(BestEvaluation& best);
 
   const RankContext& context_;
   const CheckpointSetup& setup_;
@@ -73,7 +73,7 @@ class Checkpoints {
   StepCounters counters_;
   BestEvaluation best_;       ///< of those whose state was saved
   BestEvaluation evaluated_;  ///< the newest
-  BestEvaluation candidate_;  ///< that of the save whose outcome is not known yet, if it is better than `best_`
+  BestEvaluation candidate_;  ///< what `best_` is when the save whose outcome is not known yet has committed
   std::string metric_;
   bool higher_is_better_ = true;
   checkpoint::LoadOutcome loaded_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 
 #include "harness/base/counted.h"
@@ -155,12 +156,9 @@ std::string best_model_text(const Plan& plan) {
   for (const PlannedRun& run : plan.runs) {
     const RunConfig& config = run.config;
     if (!config.checkpoint.on() || (run.role != RunRole::cell && run.role != RunRole::reference)) continue;
-    int64_t evaluated = 0, saved = 0;
-    for (int64_t step = 1; step <= steps_to_run(config); ++step) {
-      if (!config.eval_every.due(step, steps_to_run(config))) continue;
-      ++evaluated;
-      if (step % config.checkpoint.every == 0) ++saved;
-    }
+    const int64_t all = steps_to_run(config), every = config.checkpoint.every, evaluated = config.eval_every.evaluations(all);
+    const int64_t period = config.eval_every.steps() > 0 ? config.eval_every.steps() : all;  // the last step is always evaluated
+    const int64_t saved = all / std::lcm(period, every) + (all % period != 0 && all % every == 0 ? 1 : 0);
     if (evaluated == 0 || saved == evaluated) continue;
     return fmt::format("checkpoints: {} of {} of a run {} at a step that is saved (eval_every {}, checkpoint.every {}): {}; let checkpoint.every divide eval_every and steps\n",
                        saved == 0 ? std::string("none") : std::to_string(saved), counted(evaluated, "evaluation"),
