@@ -85,6 +85,14 @@ bool is_of_a_generator(std::string_view stream) {
          std::ranges::any_of(kScopes, [&](std::string_view scope) { return stream.starts_with(scope); });
 }
 
+void remember_generators(GeneratorHistory& history, const StepOfRun& step) {
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    for (const Record* record : records_of(step.ranks[rank], Phase::random)) {
+      if (is_of_a_generator(record->name)) history[step.step][record->name][static_cast<int>(rank)] = record->stats.hash;
+    }
+  }
+}
+
 std::string_view name_of_generator(std::string_view stream) { return stream.substr(stream.find('/') + 1); }
 
 std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b) {
