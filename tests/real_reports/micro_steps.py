@@ -36,8 +36,8 @@ def micro_steps(run, probe, model, ids, micro, after):
     return loss
 
 
-def trained(run, rows, micro, reduced_of, optimizer_of=None):
-    """`reduced_of(run, k, gradients, state)` returns the reduced gradients after the last micro-step."""
+def trained(run, rows, micro, reduced_of):
+    """`reduced_of(k, last, gradients, state)` returns the reduced gradients after the last micro-step."""
     model = Mlp()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     micro = micro if run.world > 1 else 1
@@ -55,7 +55,7 @@ def trained(run, rows, micro, reduced_of, optimizer_of=None):
         for p, gradient in zip(model.parameters(), state["reduced"]):
             p.grad = gradient.clone()
         probe.loss(loss)
-        probe.local()
+        probe.local(held_by=by_name(model, state["main_grad"]) if "main_grad" in state else None)
         probe.reduced()
         optimizer.step()
         probe.end()

@@ -12,7 +12,7 @@ from case import Case
 from models import CLASS, CLASSES, FEATURES, WIDTH, Mlp, step_ids
 from probe import Probe, held
 
-STEPS, RATE, ROWS, LIMIT = 4, 0.2, 8, 0.2
+STEPS, RATE, ROWS, LIMIT = 4, 0.2, 12, 0.2
 
 
 def train_clipped(run, model, norm_of, rows_of, listen=(), **declared):

@@ -63,7 +63,7 @@ class Probe:
         self.parts, self._seen, self._listening = [], None, True
         self.updates = 0
         for name, p in self.params.items():
-            if p.requires_grad and not isinstance(p, DTensor):
+            if p.requires_grad:
                 self._listen(name, p)
 
     def _optimizer(self):
@@ -78,7 +78,7 @@ class Probe:
     def _listen(self, name, parameter):
         def hook(gradient):
             if self._listening and self._seen is not None:
-                found = gradient.detach().clone()
+                found = held(gradient).clone()
                 self._seen[name] = self._seen[name] + found if name in self._seen else found
 
         parameter.register_hook(hook)
@@ -101,9 +101,11 @@ class Probe:
 
     # The step, in the order of its phases.
 
-    def initial(self):
+    def initial(self, averages=None):
         self.writer.begin(-1)
         self.parameters()
+        if averages is not None:
+            self.averages(averages)
         self.writer.end()
 
     def begin(self, step, ids, inputs=None, labels=None, label_placement=None, rate=None):
@@ -121,7 +123,7 @@ class Probe:
             self.writer.scalar("control", "learning_rate", rate, alike=True)
 
     def stream(self, name, before, after):
-        self.writer.random(name, tensor_hash(before), draws_between(before, after))
+        self.writer.random(name, tensor_hash(before.view(torch.int64)), draws_between(before, after))
 
     @contextlib.contextmanager
     def micro_step(self):
@@ -158,8 +160,11 @@ class Probe:
                 w.tensor("loss", "micro_counts", torch.tensor([m[1] for m in self.micro]))
                 w.tensor("loss", "micro_rows", torch.tensor([m[2] for m in self.micro]))
 
-    def local(self, named=None):
-        """Sums of what each micro-step added; parts of them if there are several. `named`: gradients by named loss."""
+    def local(self, named=None, held_by=None):
+        """Sums of what each micro-step added; parts of them if there are several. `named`: gradients by named loss.
+
+        `held_by`: the rank's gradients before the reduction, if the program adds them up itself.
+        """
         whole = {}
         for part in self.parts:
             for name, gradient in part.items():
@@ -172,11 +177,10 @@ class Probe:
                 part = torch.zeros_like(gradient) if part is None else held(part)
                 dot = float((part.double() * gradient.double()).sum())
                 self.writer.tensor("gradient parts", f"{label}/{name}", part, dot=dot)
-        for name, gradient in whole.items():
+        for name, gradient in (held_by or whole).items():
             placement = None if isinstance(self.params[name], DTensor) and gradient.shape == self.params[name].shape else \
                 placement_of(self.params[name])  # fmt: skip
             self.writer.tensor("local gradients", name, gradient, placement=placement)
-        self.whole = whole
 
     def _by_name(self, phase, tensors, prefix=""):
         for name, tensor in tensors.items():

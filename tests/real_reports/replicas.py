@@ -143,6 +143,7 @@ def replicas_of_tensor_ranks(run):
                 p.grad = p.grad.redistribute(placements=p.placements)
         probe.losses(ids, rows, (labels >= 0).sum(1), POSITIONS)
         probe.loss(loss)
+        probe.local()
         probe.reduced()
         optimizer.step()
         probe.end()

@@ -19,7 +19,7 @@ STEPS, ROWS = 4, 8
 
 def classify(run, probe, forward, update, ids_of=None, listen=(), averages=None):
     """`update()` makes the update from the parameters' gradients; `averages`: of the weights, by name, updated by it too."""
-    probe.initial()
+    probe.initial(averages)
     for step in range(STEPS):
         ids = step_ids(step, ROWS)
         ids = ids_of(ids) if ids_of else ids[run.rank :: run.world]
