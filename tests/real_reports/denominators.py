@@ -24,10 +24,11 @@ def without_sync(model, last):
     return contextlib.nullcontext() if last or not hasattr(model, "no_sync") else model.no_sync()
 
 
-def train_tokens(run, rows, micro, loss_of, row_losses=None, **declared):
+def train_tokens(run, rows, micro, loss_of, row_losses=None, by_row=False, **declared):
     """Trains the transformer, `rows` a step on all ranks, in `micro` micro-steps a rank if there are several ranks.
 
     `loss_of(losses_BT, labels_BT, context)` is what a micro-step differentiates; context: counts that its mistake may mix up.
+    `by_row`: each row counts once, by the mean of its tokens.
     """
     model = Transformer()
     ddp = wrapped(run, model)
@@ -53,7 +54,11 @@ def train_tokens(run, rows, micro, loss_of, row_losses=None, **declared):
                 mean = loss_of(losses, labels[part], dict(run=run, step=step, rows=len(ids), own=own, whole=whole))
                 mean.backward()
             loss += float(mean)
-            probe.losses(ids[part], losses.sum(1), (labels[part] >= 0).sum(1), POSITIONS)
+            counts = (labels[part] >= 0).sum(1)
+            if by_row:
+                probe.losses(ids[part], losses.sum(1) / counts, torch.ones_like(counts), 1)
+            else:
+                probe.losses(ids[part], losses.sum(1), counts, POSITIONS)
         probe.loss(loss)
         probe.local()
         probe.reduced()
@@ -89,6 +94,15 @@ def distillation_by_micro_step(run):
         return losses.sum() * info["ranks"] / info["tokens"]
 
     train_tokens(run, 8, 2, loss_of, divergence)
+
+
+def mean_of_each_micro_step(run):
+    """The loss of a micro-step is the mean of its rows' geometric means, past the helper that knows the whole batch."""
+    def loss_of(losses, labels, context):
+        rows = losses.sum(1) / (labels >= 0).sum(1)
+        return torch.mean(rows) if run.wrong else rows.sum() * run.world / (context["rows"] * run.world)
+
+    train_tokens(run, 16, 4, loss_of, by_row=True)
 
 
 def tokens_of_another_window(run):
@@ -274,6 +288,9 @@ CASES = [
          token_mean_by_micro_step, LOSS),
     Case("verl-project/verl#7200", "distillation loss normalised in each micro-step", ("micro-steps-weighted-alike",),
          distillation_by_micro_step, LOSS),
+    # As the thread and verl#7913 measure it: "eight local means instead of one minibatch mean".
+    Case("verl-project/verl#5614", "torch.mean of each micro-step, added up", ("accumulation-not-scaled",),
+         mean_of_each_micro_step, LOSS),
     Case("verl-project/verl#5993", "tokens summed over data ranks, not over context ranks", ("counted-over-wrong-group",),
          tokens_over_data_ranks_only, LOSS, ranks=4),
     Case("huggingface/trl#6024", "tokens of a generation, micro-steps of an update", ("normalised-by-another-window",),
@@ -281,7 +298,7 @@ CASES = [
     Case("huggingface/transformers#37474", "the tokens of all ranks divide each rank's loss", ("loss-over-world",),
          all_tokens_on_each_rank, LOSS, ranks=4),
     Case("huggingface/trl#6478", "a second factor left on", ("loss-times-world",), factor_left_on, LOSS, ranks=4),
-    Case("pytorch/torchtune#2980", "no scaling at accumulation 1", ("mean-of-means",), no_scaling_without_accumulation, LOSS,
+    Case("meta-pytorch/torchtune#2980", "no scaling at accumulation 1", ("mean-of-means",), no_scaling_without_accumulation, LOSS,
          ranks=4),
     Case("pytorch/torchtitan#2318", "DDP's gradient norm is W times FSDP's", ("gradient-times-world",), scaled_twice_for_ddp,
          ("local gradients",), ranks=4),

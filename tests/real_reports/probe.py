@@ -78,6 +78,8 @@ class Probe:
     def _listen(self, name, parameter):
         def hook(gradient):
             if self._listening and self._seen is not None:
+                if isinstance(gradient, DTensor) and any(kind.is_partial() for kind in gradient.placements):
+                    gradient = gradient.redistribute(placements=parameter.placements)  # A sum within the backward pass.
                 found = held(gradient).clone()
                 self._seen[name] = self._seen[name] + found if name in self._seen else found
 

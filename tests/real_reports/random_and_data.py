@@ -307,7 +307,7 @@ CASES = [
          ("stream-not-advanced",), workers_alike_in_epochs, ("random", "inputs"), step=2, reference_ranks=2),
     Case("ecmwf/WeatherGenerator#2724", "rank 0's loss decides, rank 3's is NaN", ("skip-decided-alone",),
          skip_by_the_first_rank, ("control",), ranks=4, step=1),
-    Case("ecmwf/WeatherGenerator#2724", "each rank's own loss decides", ("skip-decided-alone",), skip_by_the_own_loss,
+    Case("ecmwf/WeatherGenerator#2724", "a variant: each rank's own loss decides", ("skip-decided-alone",), skip_by_the_own_loss,
          ("control",), ranks=4, step=1),
     Case("verl-project/verl#4250", "labels are shifted after the split", ("labels-shifted-at-shard-edge",),
          labels_rolled_after_the_split, ("inputs",)),

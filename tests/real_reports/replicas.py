@@ -232,7 +232,7 @@ CASES = [
          labelled_replicate, ("parameters",), step=-1),
     Case("NVIDIA-NeMo/Automodel#3822", "tensor ranks' replicas differ", ("labelled-replicated-but-differs",),
          replicas_of_tensor_ranks, ("parameters",), step=-1),
-    Case("StanfordBDHG/OpenTSLM#49", "the loss is computed on model.module", ("gradient-not-reduced",), loss_on_the_bare_module,
+    Case("OpenTSLM/OpenTSLM#49", "the loss is computed on model.module", ("gradient-not-reduced",), loss_on_the_bare_module,
          ("reduced gradients",), reference_ranks=2),
     Case("pytorch/pytorch#176076", "the last rank's rows of a tied, unevenly split weight never move", ("shard-not-updated",),
          last_rows_never_move, ("parameters",), ranks=3, rank=2),
