@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.distributed as dist
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -94,3 +95,31 @@ class PositionWise(nn.Module):
 def token_losses(logits, labels):
     """[B, T]: 0 where the label does not count."""
     return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=-100)
+
+
+class Copied(torch.autograd.Function):
+    """Into tensor ranks: the gradients of their parts add up."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.clone()
+        dist.all_reduce(gradient)
+        return gradient
+
+
+class Summed(torch.autograd.Function):
+    """Out of tensor ranks."""
+
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.all_reduce(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient

@@ -9,8 +9,8 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from case import Case
-from models import CLASS, CLASSES, FEATURES, WIDTH, Mlp, step_ids
-from probe import Probe, held
+from models import CLASS, CLASSES, FEATURES, WIDTH, Copied, Mlp, Summed, step_ids
+from probe import Placement, Probe, held
 
 STEPS, RATE, ROWS, LIMIT = 4, 0.2, 12, 0.2
 
@@ -76,6 +76,41 @@ def replicated_counted_on_each_tensor_rank(run):
     train_clipped(run, model, norm_of, lambda ids: ids, **(tensor if run.world > 1 else {}))
 
 
+class OwnParts(nn.Module):
+    """The same with parts made by hand: a column-parallel and a row-parallel layer between two autograd functions."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+        up, down, self.head = nn.Linear(WIDTH, 12), nn.Linear(12, WIDTH), nn.Linear(WIDTH, CLASSES)
+        size = 12 // run.world
+        part = slice(run.rank * size, (run.rank + 1) * size)
+        self.up_weight = nn.Parameter(up.weight.detach()[part].clone())
+        self.up_bias = nn.Parameter(up.bias.detach()[part].clone())
+        self.down_weight = nn.Parameter(down.weight.detach()[:, part].clone())
+        if run.world > 1:
+            self.up_weight.placement = Placement((12, WIDTH), (part.start, 0))
+            self.up_bias.placement = Placement((12,), (part.start,))
+            self.down_weight.placement = Placement((WIDTH, 12), (0, part.start))
+
+    def forward(self, x):
+        inner = F.linear(Copied.apply(self.norm(x)), self.up_weight, self.up_bias)
+        return self.head(x + Summed.apply(F.linear(torch.tanh(inner), self.down_weight)))
+
+
+def replicated_counted_by_hand(run):
+    model = OwnParts(run)
+
+    def norm_of(params):
+        if run.world == 1 or run.wrong:
+            return run.sum(squares(params)).sqrt()
+        parts = [p for p in params if hasattr(p, "placement")]
+        return (run.sum(squares(parts)) + squares([p for p in params if not hasattr(p, "placement")])).sqrt()
+
+    tensor = dict(groups={"tensor": list(range(run.world))}, replicas=[[r] for r in range(run.world)])
+    train_clipped(run, model, norm_of, lambda ids: ids, **(tensor if run.world > 1 else {}))
+
+
 def norm_over_replicas_too(run):
     """HSDP: squares are summed over all ranks, where the two ranks of a shard group hold the whole gradient."""
     model, shards = Mlp(), None
@@ -101,6 +136,8 @@ NORM = ("gradient norm",)
 CASES = [
     Case("NVIDIA-NeMo/RL#3788", "replicated parameters counted on each tensor rank", ("replicated-counted-in-norm",),
          replicated_counted_on_each_tensor_rank, NORM),
+    Case("ROCm/TransformerEngine#715", "the same, with parts made by hand", ("replicated-counted-in-norm",),
+         replicated_counted_by_hand, NORM, ranks=3),
     Case("ByteDance-Seed/VeOmni#184", "HSDP: the norm is summed over replicas too", ("clip-twice",), norm_over_replicas_too,
          NORM, ranks=4),
     Case("pytorch/pytorch#170862", "FSDP2: the norm of the local value", ("norm-of-own-shard",), norm_of_the_local_value, NORM,

@@ -146,6 +146,40 @@ def workers_alike_in_epochs(run):
     train_augmented(run, lambda epoch, worker: 1000 * (0 if run.wrong else epoch) + 10 * run.rank + worker)
 
 
+def padded_at_the_end_of_an_epoch(run):
+    """DistributedSampler fills the last batch of an epoch up with samples of its beginning."""
+    model = Mlp()
+    ddp = DistributedDataParallel(model) if run.world > 1 else model
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    data = range(14)
+    sampler = DistributedSampler(data, run.world, run.rank, seed=4)
+    probe = Probe(run, model, optimizer, global_batch=ROWS)
+    probe.initial()
+    size, step = ROWS // run.world, 0
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        own = list(sampler)
+        if not run.wrong:
+            own = own[: len(range(run.rank, len(data), run.world))]
+        for begin in range(0, -(-len(data) // run.world), size):
+            ids = own[begin : begin + size]
+            probe.begin(step, ids, FEATURES[ids])
+            whole = run.sum(torch.tensor(len(ids)))
+            optimizer.zero_grad()
+            with probe.micro_step():
+                rows = F.cross_entropy(ddp(FEATURES[ids]), CLASS[ids], reduction="none")
+                loss = rows.sum() * run.world / whole
+                loss.backward()
+            probe.losses(ids, rows)
+            probe.loss(loss)
+            probe.local()
+            probe.reduced()
+            optimizer.step()
+            probe.end()
+            step += 1
+    probe.finish()
+
+
 def train_skipping(run, decide):
     """`decide(loss)`: whether this rank leaves out the update. Sample 11, of step 1 and of the last rank, has a NaN."""
     data = FEATURES.clone()
@@ -305,6 +339,8 @@ CASES = [
          workers_alike_on_ranks, ("random", "inputs"), rank=1, reference_ranks=2),
     Case("Lightning-AI/pytorch-lightning#20412", "loader workers begin each epoch with the same seeds",
          ("stream-not-advanced",), workers_alike_in_epochs, ("random", "inputs"), step=2, reference_ranks=2),
+    Case("huggingface/transformers#11254", "the last batch of an epoch is filled up", ("padding-at-epoch-end",),
+         padded_at_the_end_of_an_epoch, ("samples",), ranks=4, step=1),
     Case("ecmwf/WeatherGenerator#2724", "rank 0's loss decides, rank 3's is NaN", ("skip-decided-alone",),
          skip_by_the_first_rank, ("control",), ranks=4, step=1),
     Case("ecmwf/WeatherGenerator#2724", "a variant: each rank's own loss decides", ("skip-decided-alone",), skip_by_the_own_loss,
@@ -313,6 +349,6 @@ CASES = [
          labels_rolled_after_the_split, ("inputs",)),
     Case("galilai-group/stable-pretraining#409", "the gather's result is dropped", ("local-negatives", "label-offset"),
          gather_without_its_result, ("energies",)),
-    Case("huggingface/sentence-transformers#3453", "PNPN for candidates that are taken for PPNN", ("candidates-misordered",),
+    Case("huggingface/sentence-transformers#3453", "PNPN where the targets are those of PPNN", ("candidates-misordered",),
          hard_negatives_between, ("energies",)),
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from case import Case
 from launch import dist
-from models import CLASS, CLASSES, FEATURES, WIDTH, Mlp, step_ids
+from models import CLASS, CLASSES, FEATURES, WIDTH, Copied, Mlp, Summed, step_ids
 from probe import Placement, Probe
 
 STEPS, ROWS = 4, 8
@@ -102,34 +102,6 @@ def average_of_the_wrong_sign(run):
             averages[name] += difference if run.wrong else -difference
 
     classify(run, Probe(run, model, optimizer, global_batch=ROWS, average_decay=decay), ddp, update, averages=averages)
-
-
-class Copied(torch.autograd.Function):
-    """Into tensor ranks: the gradients of their parts add up."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        gradient = gradient.clone()
-        dist.all_reduce(gradient)
-        return gradient
-
-
-class Summed(torch.autograd.Function):
-    """Out of tensor ranks."""
-
-    @staticmethod
-    def forward(ctx, x):
-        x = x.clone()
-        dist.all_reduce(x)
-        return x
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
 
 
 class RowParallelLora(nn.Module):
