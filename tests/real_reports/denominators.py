@@ -107,7 +107,7 @@ def mean_of_each_micro_step(run):
 
 def tokens_of_another_window(run):
     """Steps_per_generation is 4 micro-steps, the accumulation 2: the tokens are those of the whole generation."""
-    rows, accumulation, generation = 8, 2, 4
+    rows, accumulation, generation = 16, 2, 4
 
     def loss_of(losses, labels, context):
         tokens = context["whole"]
@@ -294,7 +294,7 @@ CASES = [
     Case("verl-project/verl#5993", "tokens summed over data ranks, not over context ranks", ("counted-over-wrong-group",),
          tokens_over_data_ranks_only, LOSS, ranks=4),
     Case("huggingface/trl#6024", "tokens of a generation, micro-steps of an update", ("normalised-by-another-window",),
-         tokens_of_another_window, LOSS),
+         tokens_of_another_window, LOSS, ranks=4),
     Case("huggingface/transformers#37474", "the tokens of all ranks divide each rank's loss", ("loss-over-world",),
          all_tokens_on_each_rank, LOSS, ranks=4),
     Case("huggingface/trl#6478", "a second factor left on", ("loss-times-world",), factor_left_on, LOSS, ranks=4),

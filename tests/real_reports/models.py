@@ -13,8 +13,8 @@ FEATURES = torch.randn((SAMPLES, WIDTH), generator=_generator)
 CLASS = torch.randint(0, CLASSES, (SAMPLES,), generator=_generator)
 SERIES = torch.randn((SAMPLES, 3, 10), generator=_generator)
 TOKENS = torch.randint(0, WORDS, (SAMPLES, POSITIONS + 2), generator=_generator)
-# Rows of unequal length: any four samples in a row have 20 tokens together.
-LENGTHS = torch.tensor([2 + 2 * (i % 4) for i in range(SAMPLES)])
+# Rows of unequal length, whatever the ranks and micro-steps; any eight samples in a row have 36 tokens together.
+LENGTHS = torch.tensor([(2, 4, 8, 6, 5, 3, 7, 1)[i % 8] for i in range(SAMPLES)])
 
 
 def step_ids(step, rows):
