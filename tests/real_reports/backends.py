@@ -16,7 +16,8 @@ from probe import Probe
 STEPS, RATE, ROWS = 4, 0.2, 8
 
 
-def classify(run, model, forward, data=FEATURES, listen=(), average=None, probe=None):
+def classify(run, model, forward, data=FEATURES, listen=(), average=None):
+    """Trains on the classes of `data`. `average(model, probe)`: reduces gradients by hand. `listen`: FSDP2's modules."""
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=ROWS)
     model.probe = probe

@@ -11,13 +11,13 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from case import Case
-from models import CLASS, CLASSES, FEATURES, POSITIONS, TOKENS, WIDTH, Mlp, PositionWise, step_ids, token_losses
+from models import CLASS, FEATURES, POSITIONS, TOKENS, WIDTH, Mlp, PositionWise, step_ids, token_losses
 from probe import Placement, Probe, signed, tensor_hash
 
 STEPS, RATE, ROWS = 4, 0.2, 8
 
 
-def train_with_dropout(run, model, forward, **declared):
+def train_with_dropout(run, model):
     """Each rank's generator has its own seed."""
     ddp = DistributedDataParallel(model)
     torch.manual_seed(40 + run.rank)
@@ -30,7 +30,7 @@ def train_with_dropout(run, model, forward, **declared):
         state = torch.get_rng_state()
         optimizer.zero_grad()
         with probe.micro_step():
-            rows = F.cross_entropy(forward(ddp, FEATURES[ids]), CLASS[ids], reduction="none")
+            rows = F.cross_entropy(ddp(FEATURES[ids]), CLASS[ids], reduction="none")
             rows.mean().backward()
         probe.stream("process/torch", state, torch.get_rng_state())
         probe.losses(ids, rows)
@@ -54,11 +54,11 @@ class Checkpointed(Mlp):
 
 
 def without_checkpoints(run):
-    train_with_dropout(run, Mlp(dropout=0.3), lambda model, x: model(x))
+    train_with_dropout(run, Mlp(dropout=0.3))
 
 
 def masks_of_checkpoints(run):
-    train_with_dropout(run, Checkpointed(preserve=not run.wrong), lambda model, x: model(x))
+    train_with_dropout(run, Checkpointed(preserve=not run.wrong))
 
 
 class Recomputed(torch.autograd.Function):
@@ -89,7 +89,7 @@ class Budgeted(Mlp):
 
 
 def masks_under_a_memory_budget(run):
-    train_with_dropout(run, Budgeted(again=run.wrong), lambda model, x: model(x))
+    train_with_dropout(run, Budgeted(again=run.wrong))
 
 
 class Augmented(Dataset):

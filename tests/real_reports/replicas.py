@@ -11,7 +11,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from case import Case
 from launch import dist
-from models import CLASS, CLASSES, FEATURES, POSITIONS, TOKENS, WIDTH, WORDS, Conv, Mlp, SERIES, labels_of, step_ids, token_losses
+from models import (CLASS, FEATURES, POSITIONS, SERIES, TOKENS, WIDTH, WORDS, Conv, Mlp, labels_of, step_ids,
+                    token_losses)  # fmt: skip
 from probe import Probe
 
 STEPS, RATE, ROWS = 4, 0.2, 8

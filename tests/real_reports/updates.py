@@ -34,6 +34,11 @@ def classify(run, probe, forward, update, ids_of=None, listen=(), averages=None)
         probe.local()
         probe.reduced()
         update()
+        if ids_of is None:  # Each rank evaluates its part of the held-out samples.
+            ids = list(range(48 + run.rank, 64, run.world))
+            with torch.no_grad():
+                probe.writer.tensor("evaluation", "held_out_loss", F.cross_entropy(forward(FEATURES[ids]), CLASS[ids],
+                                                                                   reduction="none"), ids=ids)  # fmt: skip
         probe.end(averages)
     probe.finish()
 
