@@ -23,8 +23,8 @@ def classify(run, probe, forward, update, ids_of=None, listen=(), averages=None)
     for step in range(STEPS):
         ids = step_ids(step, ROWS)
         ids = ids_of(ids) if ids_of else ids[run.rank :: run.world]
-        probe.begin(step, ids, FEATURES[ids], rate=0.1 if probe.optimizer is None else None)
-        probe.model.zero_grad()
+        probe.begin(step, ids, FEATURES[ids])
+        probe.optimizer.zero_grad()
         with probe.micro_step():
             rows = F.cross_entropy(forward(FEATURES[ids]), CLASS[ids], reduction="none")
             probe.listen_to_unsharded(*listen)
