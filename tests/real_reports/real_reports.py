@@ -90,6 +90,8 @@ class Judge:
     def verdict(self, whole):
         if whole and self.named < LEAST_NAMED:
             self.problems.append(f"only {self.named} of {self.cases} reports are named rightly")
+        if not self.cases:
+            self.problems.append("no report has this text")
         for note in self.notes:
             print("note:", note)
         for problem in self.problems:
