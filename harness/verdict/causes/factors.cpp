@@ -42,7 +42,7 @@ bool is_factor(double factor, double value) { return std::abs(factor - value) <=
 /// Does a factor have a name of its own: the world size, the number of micro-steps, a sign?
 bool has_a_name(const CauseInputs& inputs, double factor) {
   const double world = world_size_of(inputs), steps = static_cast<double>(inputs.cell_facts.accumulation);
-  return is_factor(factor, world) || is_factor(factor, 1 / world) || is_factor(factor, -1) || (steps > 1 && (is_factor(factor, steps) || is_factor(factor, 1 / steps)));
+  return is_factor(factor, world) || is_factor(factor, 1 / world) || is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps));
 }
 
 /// The declared group of that many ranks; empty if there is none.

@@ -2,6 +2,7 @@
 // that are evaluated twice or not at all.
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -23,17 +24,17 @@ struct LabelRow {
   std::vector<double> expected, actual;
 };
 
-std::map<int64_t, std::vector<double>> labels_by_sample(const StepOfRun& step) {
+/// Values of a record of rows by sample id, in that phase.
+std::map<int64_t, std::vector<double>> rows_by_sample(const StepOfRun& step, Phase phase, const std::string& name) {
   std::map<int64_t, std::vector<double>> rows;
   for (const StepRecords& rank : step.ranks) {
-    for (const Record* record : records_of(rank, Phase::inputs)) {
-      const auto values = values_of(*record);
-      if (record->name != "labels" || !values || record->ids.empty()) continue;
-      const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
-      for (std::size_t i = 0; i < record->ids.size(); ++i) {
-        const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
-        rows.try_emplace(record->ids[i], begin, begin + width);
-      }
+    const Record* record = find_record(rank, phase, name);
+    const auto values = record ? values_of(*record) : std::nullopt;
+    if (!values || record->ids.empty()) continue;
+    const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
+    for (std::size_t i = 0; i < record->ids.size(); ++i) {
+      const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
+      rows.try_emplace(record->ids[i], begin, begin + width);
     }
   }
   return rows;
@@ -42,7 +43,7 @@ std::map<int64_t, std::vector<double>> labels_by_sample(const StepOfRun& step) {
 std::vector<LabelRow> label_rows(const CauseInputs& inputs) {
   std::vector<LabelRow> rows;
   if (inputs.difference.phase != Phase::inputs || inputs.difference.divergence.where != "labels" || !inputs.reference || !inputs.cell) return rows;
-  const auto expected = labels_by_sample(*inputs.reference);
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, "labels");
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
     for (const Record* record : records_of(inputs.cell->ranks[rank], Phase::inputs)) {
       const auto values = values_of(*record);
@@ -121,36 +122,43 @@ std::optional<Cause> labels_without_offset(const CauseInputs& inputs) {
 
 /// How many of the step's rows hold something else of that name, and how many there are.
 std::pair<std::size_t, std::size_t> rows_that_differ(const CauseInputs& inputs) {
-  std::map<int64_t, std::vector<double>> expected;
+  const std::string& where = inputs.difference.divergence.where;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
   std::size_t wrong = 0, all = 0;
-  for (const std::optional<StepOfRun>* run : {&inputs.reference, &inputs.cell}) {
-    if (!*run) return {0, 0};
-    for (const StepRecords& rank : (*run)->ranks) {
-      const Record* record = find_record(rank, Phase::inputs, inputs.difference.divergence.where);
-      const auto values = record ? values_of(*record) : std::nullopt;
-      if (!values || record->ids.empty()) continue;
-      const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
-      for (std::size_t i = 0; i < record->ids.size(); ++i) {
-        const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
-        const std::vector<double> row(begin, begin + width);
-        if (run == &inputs.reference) {
-          expected.try_emplace(record->ids[i], row);
-        } else if (const auto found = expected.find(record->ids[i]); found != expected.end()) {
-          ++all;
-          wrong += found->second != row;
-        }
-      }
-    }
+  for (const auto& [id, row] : rows_by_sample(*inputs.cell, Phase::inputs, where)) {
+    const auto found = expected.find(id);
+    if (found == expected.end()) continue;
+    ++all;
+    wrong += found->second != row;
   }
   return {wrong, all};
 }
 
+/// Do rows that hold the same differ in their losses? Then it is not what a few rows hold that makes the difference.
+bool others_differ(const CauseInputs& inputs) {
+  constexpr double kBeyondRounding = 1e-3;
+  const std::string& where = inputs.difference.divergence.where;
+  const auto held_a = rows_by_sample(*inputs.reference, Phase::inputs, where), held_b = rows_by_sample(*inputs.cell, Phase::inputs, where);
+  for (const auto& [phase, name] : {std::pair(Phase::loss, "row_losses"), {Phase::scores, "energies"}}) {
+    const auto made_a = rows_by_sample(*inputs.reference, phase, name), made_b = rows_by_sample(*inputs.cell, phase, name);
+    for (const auto& [id, row] : made_b) {
+      const auto expected = made_a.find(id), same_a = held_a.find(id), same_b = held_b.find(id);
+      if (expected == made_a.end() || same_a == held_a.end() || same_b == held_b.end() || same_a->second != same_b->second) continue;
+      if (expected->second.size() != row.size()) continue;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        if (std::abs(row[i] - expected->second[i]) > kBeyondRounding * std::max(1.0, std::abs(expected->second[i]))) return true;
+      }
+    }
+  }
+  return false;
+}
+
 /// A few rows beside many that are right: more of them have another reason than the samples.
 std::optional<Cause> row_content(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::inputs) return std::nullopt;
+  if (inputs.difference.phase != Phase::inputs || !inputs.reference || !inputs.cell) return std::nullopt;
   const Divergence& told = inputs.difference.divergence;
   const auto [wrong, all] = rows_that_differ(inputs);
-  if (wrong == 0 || 3 * wrong > all) return std::nullopt;
+  if (wrong == 0 || 3 * wrong > all || others_differ(inputs)) return std::nullopt;
   return made("sample-content", kFits,
               fmt::format("{} of sample {} are not the reference's: {}", told.where, told.sample.value_or(-1), expected_found(told.expected, told.actual)));
 }

@@ -9,6 +9,7 @@
 
 #include "harness/verdict/causes/config_keys.h"
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/causes/score_evidence.h"
 #include "harness/verdict/causes/trainer_rules.h"
 #include "harness/verdict/compare/exact_runs.h"
 #include "harness/verdict/config/trainer_spec.h"
@@ -182,6 +183,10 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   ask(causes::rules_for(phase));
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
+  if (causes::scores_candidates(inputs)) {
+    if (phase == Phase::scores) ask(causes::candidate_rules());
+    if (phase == Phase::loss) ask(causes::contrast_rules());
+  }
   ask(causes::initial_rules());
   if (inputs.difference.divergence.kind == DivergenceKind::replica) ask(causes::replica_rules());
   if (!is_exact(phase)) ask(causes::finite_rules());

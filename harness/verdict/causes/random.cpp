@@ -254,8 +254,9 @@ std::optional<Cause> same_generator_on_all_ranks(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::random || !is_of_a_generator(told.where)) return std::nullopt;
   const auto now = inputs.cell_generators.find(told.step);
   const auto states = now == inputs.cell_generators.end() ? nullptr : &now->second;
-  const auto found = states ? states->find(told.where) : decltype(states->find(told.where)){};
-  if (!states || found == states->end() || found->second.size() < 2) return std::nullopt;
+  if (!states || !states->contains(told.where)) return std::nullopt;
+  const auto found = states->find(told.where);
+  if (found->second.size() < 2) return std::nullopt;
   const uint64_t first = found->second.begin()->second;
   if (!std::ranges::all_of(found->second, [&](const auto& each) { return each.second == first; })) return std::nullopt;
   const auto distinct_in_reference = [&] {
@@ -263,10 +264,7 @@ std::optional<Cause> same_generator_on_all_ranks(const CauseInputs& inputs) {
     for (const Use& use : uses_of(inputs.reference, told.where)) hashes.insert(use.hash);
     return hashes.size() > 1;
   };
-  const std::string declared = inputs.cell && inputs.cell->declared && inputs.cell->declared->streams.contains(name_of_generator(told.where))
-                                   ? inputs.cell->declared->streams.find(name_of_generator(told.where))->second
-                                   : "";
-  if (declared != "rank" && !distinct_in_reference()) return std::nullopt;
+  if (!(inputs.cell && declared_state(*inputs.cell, told.where) == "rank") && !distinct_in_reference()) return std::nullopt;
   return made("same-stream-on-all-ranks", kExact, fmt::format("{}: all {} ranks are in the state {}", told.where, found->second.size(), hex16(first)));
 }
 

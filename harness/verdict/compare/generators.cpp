@@ -38,11 +38,18 @@ std::map<std::string, Generators> generators_of(const StepOfRun& step) {
   return all;
 }
 
+}  // namespace
+
 std::string declared_state(const StepOfRun& step, const std::string& stream) {
   if (!step.declared) return "";
-  const auto found = step.declared->streams.find(name_of_generator(stream));
-  return found == step.declared->streams.end() ? "" : found->second;
+  // By its whole name, or by that without its scope.
+  for (const std::string_view name : {std::string_view(stream), name_of_generator(stream)}) {
+    if (const auto found = step.declared->streams.find(name); found != step.declared->streams.end()) return found->second;
+  }
+  return "";
 }
+
+namespace {
 
 /// Workers of one rank and of several, in one state.
 std::optional<Difference> same_state(const StepOfRun& a, const StepOfRun& b, const std::string& stream, const Generators& own,

@@ -18,6 +18,9 @@ bool is_of_a_generator(std::string_view stream);
 /// "dropout" of these.
 std::string_view name_of_generator(std::string_view stream);
 
+/// "rank", "same" or "sample": what the header declares of the stream, by its whole name or without its scope; empty: nothing.
+std::string declared_state(const StepOfRun& step, const std::string& stream);
+
 /// States of generators by step, stream and rank.
 using GeneratorHistory = std::map<int64_t, std::map<std::string, std::map<int, uint64_t>>>;
 void remember_generators(GeneratorHistory& history, const StepOfRun& step);

@@ -162,12 +162,14 @@ bool shard_stood_still(const StepOfRun& step, const StepOfRun& before, std::size
 }
 
 std::optional<UnlikeUpdate> unlike_update(const ForcedEvidence& evidence) {
-  constexpr double kTelling = 1e-3, kShare = 0.05, kRoundings = 16;
+  constexpr double kTelling = 1e-3, kBands = 64, kShare = 0.05, kRoundings = 16;
   std::optional<UnlikeUpdate> worst;
   for (const NamedTensor& gradient : evidence.cell.gradients) {
     const auto it = moved(evidence, gradient.name);
     if (!it) continue;
-    const double least = kTelling * largest_of(it->gradient.values);
+    const auto use = std::ranges::find(evidence.reduced.tensors, gradient.name, &TensorUse::name);
+    if (use == evidence.reduced.tensors.end()) continue;
+    const double least = std::max(kTelling * largest_of(it->gradient.values), kBands * use->use.band);
     const NamedTensor* before = find_tensor(evidence.state->tensors, gradient.name);
     UnlikeUpdate found{gradient.name};
     double size = 0;

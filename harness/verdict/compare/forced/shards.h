@@ -20,7 +20,7 @@ struct UnlikeUpdate {
 };
 
 /// The one whose changes lie furthest apart, of an optimizer that cannot be recomputed. Elements count whose gradient is more than a
-/// thousandth of the largest: what an adaptive optimizer makes of a gradient of rounding alone means nothing. Nothing where changes lie no
+/// thousandth of the largest, and far beyond rounding: what an adaptive optimizer makes of a gradient of rounding alone means nothing. Nothing where changes lie no
 /// further apart than a twentieth of the reference's.
 std::optional<UnlikeUpdate> unlike_update(const ForcedEvidence& evidence);
 
