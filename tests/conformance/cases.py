@@ -330,11 +330,11 @@ def locals_():
     yield Case("conv: a buffer 1 % too large", CONV, CONV.but(world=4, fault=buffer), 3, [], True, "buffer/bn.running_var")
     drift = Fault(once=True, buffers=lambda b, s: b[:-1] + [{**b[-1], "bn.running_mean": b[-1]["bn.running_mean"] + 0.1}])
     yield Case("conv: a buffer on one rank", CONV, CONV.but(world=4, fault=drift), 3, ["buffers-not-synchronised"], True)
-    yield Case("conv: statistics of each rank's rows", CONV, CONV.but(world=4, model=Conv(sync=False)), 0, [], True)
+    yield Case("conv: statistics of each rank's rows", CONV, CONV.but(world=4, model=Conv(sync=False)), 0, ["batch-norm-local"], True)
     yield Case("mlp: a loss 1 % too large, free", MLP,
                MLP.but(world=4, fault=Fault(local=every(scaled(1.01)))), verdict="inconclusive")  # fmt: skip
     yield Case("mlp: a loss 1 % too large", MLP, MLP.but(world=4, fault=Fault(local=every(scaled(1.01)))), 3, [], True)
-    for wrong, causes in (("detached", ["gather-without-gradient", "candidates-detached"]), ("own", []),
+    for wrong, causes in (("detached", ["gather-without-gradient", "candidates-detached"]), ("own", ["gather-backward-sliced"]),
                           ("scale", ["temperature-detached"])):  # fmt: skip
         yield Case(f"pairs: gather {wrong}", PAIRS, PAIRS.but(world=4, model=Clip(wrong)), 0, causes, True)
     silent = PAIRS.but(roles=None)
@@ -378,7 +378,7 @@ def updates():
         yield Case(f"{label} in shards: signs", base, base.but(world=2, shards=True, fault=Fault(local=every(scaled(-1.0)))), 3,
                    ["sign-flipped"], True)  # fmt: skip
         again = Fault(step=4, batch=lambda ids, step, s: batch_of(s, step - 1))
-        yield Case(f"{label} resumed: a batch again", base, base.but(world=4, resume=4, fault=again), 4, [], False, "samples")
+        yield Case(f"{label} resumed: a batch again", base, base.but(world=4, resume=4, fault=again), 4, ["position-lost"], False, "samples")
         summed = Fault(step=4, reduced=every(scaled(4.0)))
         yield Case(f"{label} resumed: sum", base.but(resume=3), base.but(world=4, resume=3, fault=summed), 4,
                    ["gradient-sum-not-mean"], True, "reduced gradients")  # fmt: skip

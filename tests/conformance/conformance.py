@@ -22,6 +22,8 @@ from cases import QUIET, all_cases  # noqa: E402
 from foreign import Run  # noqa: E402
 
 LEAST_PLACED, LEAST_NAMED = 0.95, 0.60
+# Names of what is seen rather than of why: no answer, and no wrong one.
+GENERAL = {"", "unexplained", "constant-factor", "update-differs"}
 
 
 def trained(settings, folder):
@@ -62,7 +64,7 @@ class Score:
             elif answer["verdict"] == "divergent" and code not in ("", "unexplained"):
                 self.problems.append(f"wrong name of {case.name}: {said}")
             return said
-        if code not in case.causes and code not in ("", "unexplained"):
+        if code not in case.causes and code not in GENERAL:
             self.problems.append(f"wrong name of {case.name}: {said}")
         if case.silent:
             self.undeclared += 1

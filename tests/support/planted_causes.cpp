@@ -205,7 +205,7 @@ static std::vector<Planted> gradient_faults() {
   };
   faults.push_back(group_factors("accumulation-not-scaled", 2, 2, 2, 2));
   faults.back().config = [](RunConfig& c) { c.accumulation = 2; };
-  faults.push_back(group_factors("unexplained", 3.7F, 3.7F, 3.7F, 3.7F));
+  faults.push_back(group_factors("constant-factor", 3.7F, 3.7F, 3.7F, 3.7F));
   faults.back().name = "a factor that is no closed form";
   faults.push_back(group_factors("unexplained", 3, 3, 3, 3));
   faults.back().name = "two closed forms of one number";

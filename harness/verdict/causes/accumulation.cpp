@@ -279,7 +279,7 @@ std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
 
 std::optional<Cause> one_use_not_reduced(const CauseInputs& inputs) {
   const std::vector<std::string> names = partly_own(inputs);
-  if (names.empty() || names.size() == inputs.forced->cell.local[0].size()) return std::nullopt;
+  if (names.empty() || names.size() == inputs.forced->cell.local[0].size() || last_micro_step_not_reduced(inputs)) return std::nullopt;
   return made("one-use-not-reduced", kExact,
               fmt::format("{} of {} tensors ({}) are the mean of the local gradients but for a part that is each rank's own, and the mean of them over ranks is "
                           "right: a part of their gradient did not enter the reduction",

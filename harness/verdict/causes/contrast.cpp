@@ -126,20 +126,23 @@ Rest rest_beside(const ForcedValues& values, const Formula& formula) {
   return rest;
 }
 
-/// Do all recorded row losses follow the formula, with the rest of their samples? A row that does not count may have a loss of 0.
-bool follows(const ForcedValues& values, const Formula& formula, const Rest& rest = {}) {
+bool rank_follows(const ForcedValues& values, const CandidateRows& rank, const Formula& formula, const Rest& rest) {
   bool any = false;
-  for (const CandidateRows& rank : rank_rows(values)) {
-    for (std::size_t row = 0; row < rank.rows.size(); ++row) {
-      const double recorded = rank.loss->row_losses[row];
-      if (recorded == 0) continue;
-      any = true;
-      const auto beside = rest.find(rank.rows[row]->row_id);
-      const double gap = std::abs(row_loss(rank, row, formula) + (beside == rest.end() ? 0 : beside->second) - recorded);
-      if (!(gap <= tolerance_of(values, temperature_of(*rank.loss)))) return false;
-    }
+  for (std::size_t row = 0; row < rank.rows.size(); ++row) {
+    const double recorded = rank.loss->row_losses[row];
+    if (recorded == 0) continue;
+    any = true;
+    const auto beside = rest.find(rank.rows[row]->row_id);
+    const double gap = std::abs(row_loss(rank, row, formula) + (beside == rest.end() ? 0 : beside->second) - recorded);
+    if (!(gap <= tolerance_of(values, temperature_of(*rank.loss)))) return false;
   }
   return any;
+}
+
+/// Do all recorded row losses follow the formula, with the rest of their samples? A row that does not count may have a loss of 0.
+bool follows(const ForcedValues& values, const Formula& formula, const Rest& rest = {}) {
+  const std::vector<CandidateRows> ranks = rank_rows(values);
+  return !ranks.empty() && std::ranges::all_of(ranks, [&](const CandidateRows& rank) { return rank_follows(values, rank, formula, rest); });
 }
 
 /// How the reference makes row losses of its scores.
@@ -166,13 +169,20 @@ std::optional<Plain> plain(const CauseInputs& inputs) {
   return finite && !rest.empty() ? std::optional(Plain{formula, std::move(rest)}) : std::nullopt;
 }
 
-/// The formula changed so that the cell follows it where it does not follow the plain one.
+/// The formula changed so that ranks of the cell follow it where they do not follow the plain one; the others follow that.
 bool follows_instead(const CauseInputs& inputs, const std::function<void(Formula&)>& change) {
   const auto as_is = plain(inputs);
-  if (!as_is || follows(inputs.forced->cell, as_is->formula, as_is->rest)) return false;
+  if (!as_is) return false;
   Formula changed = as_is->formula;
   change(changed);
-  return follows(inputs.forced->cell, changed, as_is->rest);
+  const ForcedValues& cell = inputs.forced->cell;
+  bool any = false;
+  for (const CandidateRows& rank : rank_rows(cell)) {
+    if (rank_follows(cell, rank, as_is->formula, as_is->rest)) continue;
+    if (!rank_follows(cell, rank, changed, as_is->rest)) return false;
+    any = true;
+  }
+  return any;
 }
 
 std::optional<Cause> label_offset(const CauseInputs& inputs) {

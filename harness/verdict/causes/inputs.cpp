@@ -10,6 +10,7 @@
 
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/compare/averages.h"
+#include "harness/verdict/compare/compared.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/trace/record_values.h"
 
@@ -134,10 +135,11 @@ std::pair<std::size_t, std::size_t> rows_that_differ(const CauseInputs& inputs) 
   return {wrong, all};
 }
 
-/// Do rows that hold the same differ in their losses? Then it is not what a few rows hold that makes the difference.
-bool others_differ(const CauseInputs& inputs) {
+/// Do rows that hold the same agree in their scores and losses? Else it is not what some rows hold that makes the difference. Nothing where no row tells.
+std::optional<bool> others_agree(const CauseInputs& inputs) {
   constexpr double kBeyondRounding = 1e-3;
   const std::string& where = inputs.difference.divergence.where;
+  bool told = false;
   const auto held_a = rows_by_sample(*inputs.reference, Phase::inputs, where), held_b = rows_by_sample(*inputs.cell, Phase::inputs, where);
   for (const auto& [phase, name] : {std::pair(Phase::loss, "row_losses"), {Phase::scores, "energies"}}) {
     const auto made_a = rows_by_sample(*inputs.reference, phase, name), made_b = rows_by_sample(*inputs.cell, phase, name);
@@ -146,19 +148,20 @@ bool others_differ(const CauseInputs& inputs) {
       if (expected == made_a.end() || same_a == held_a.end() || same_b == held_b.end() || same_a->second != same_b->second) continue;
       if (expected->second.size() != row.size()) continue;
       for (std::size_t i = 0; i < row.size(); ++i) {
-        if (std::abs(row[i] - expected->second[i]) > kBeyondRounding * std::max(1.0, std::abs(expected->second[i]))) return true;
+        if (std::abs(row[i] - expected->second[i]) > kBeyondRounding * std::max(1.0, std::abs(expected->second[i]))) return false;
+        told = true;
       }
     }
   }
-  return false;
+  return told ? std::optional(true) : std::nullopt;
 }
 
-/// A few rows beside many that are right: more of them have another reason than the samples.
+/// Some rows beside others that are right, in themselves and in what was made of them.
 std::optional<Cause> row_content(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::inputs || !inputs.reference || !inputs.cell) return std::nullopt;
   const Divergence& told = inputs.difference.divergence;
   const auto [wrong, all] = rows_that_differ(inputs);
-  if (wrong == 0 || 3 * wrong > all || others_differ(inputs)) return std::nullopt;
+  if (wrong == 0 || wrong == all || others_agree(inputs) != std::optional(true)) return std::nullopt;
   return made("sample-content", kFits,
               fmt::format("{} of sample {} are not the reference's: {}", told.where, told.sample.value_or(-1), expected_found(told.expected, told.actual)));
 }
@@ -181,9 +184,10 @@ std::optional<Cause> average_of_weights_differs(const CauseInputs& inputs) {
 constexpr Rule kAverageRules[] = {average_of_weights_differs};
 
 std::optional<Cause> evaluated_samples_differ(const CauseInputs& inputs) {
-  const Divergence& told = inputs.difference.divergence;
-  if (inputs.difference.phase != Phase::evaluation || told.kind != DivergenceKind::missing) return std::nullopt;
-  return made("evaluated-samples-differ", kExact, fmt::format("{}: {}", told.where, expected_found(told.expected, told.actual)));
+  if (inputs.difference.phase != Phase::evaluation || !inputs.reference || !inputs.cell) return std::nullopt;
+  const auto rows = evaluated_rows_differ(*inputs.reference, *inputs.cell, false, 0);
+  if (!rows || rows->divergence.kind != DivergenceKind::missing) return std::nullopt;
+  return made("evaluated-samples-differ", kExact, fmt::format("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where, rows->divergence.expected, rows->divergence.actual));
 }
 
 constexpr Rule kEvaluationRules[] = {evaluated_samples_differ};

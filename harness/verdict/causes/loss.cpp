@@ -4,12 +4,16 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/verdict/causes/loss_evidence.h"
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep::causes {
 namespace {
@@ -160,7 +164,83 @@ std::optional<Cause> loss_in_other_precision(const CauseInputs& inputs) {
                           expected, actual, units));
 }
 
-constexpr Rule kLossRules[] = {mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
+/// Rows with padding lose something else, and rows without it what the reference's lose.
+std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced) return std::nullopt;
+  constexpr double kSame = 1e-5;
+  struct Expected {
+    double loss = 0;
+    bool padded = false;
+  };
+  std::map<int64_t, Expected> expected;
+  for (const RankLoss& rank : inputs.forced->reference.losses) {
+    const std::size_t rows = rank.row_ids.size();
+    if (rows == 0 || rank.row_losses.size() != rows || rank.row_counts.size() != rows || rank.row_widths.size() != rows) return std::nullopt;
+    for (std::size_t i = 0; i < rows; ++i) expected[rank.row_ids[i]] = {rank.row_losses[i], rank.row_counts[i] < rank.row_widths[i]};
+  }
+  std::size_t wrong = 0, right = 0, whole = 0;
+  std::set<std::size_t> ranks;
+  for (std::size_t r = 0; r < inputs.forced->cell.losses.size(); ++r) {
+    const RankLoss& rank = inputs.forced->cell.losses[r];
+    if (rank.row_ids.size() != rank.row_losses.size()) return std::nullopt;
+    for (std::size_t i = 0; i < rank.row_ids.size(); ++i) {
+      const auto found = expected.find(rank.row_ids[i]);
+      if (found == expected.end()) return std::nullopt;
+      const bool same = std::abs(rank.row_losses[i] - found->second.loss) <= kSame * std::max(1.0, std::abs(found->second.loss));
+      if (!same && !found->second.padded) return std::nullopt;
+      wrong += !same;
+      right += same;
+      whole += !found->second.padded;
+      if (!same) ranks.insert(r);
+    }
+  }
+  if (wrong < 2 || whole == 0) return std::nullopt;
+  return made("mask-ignored", 0.9,
+              fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and all {} rows without padding have the same", wrong, fmt::join(ranks, ", "), whole));
+}
+
+/// Buffers of one name and rank, and the rows of that rank.
+struct RankBuffer {
+  std::vector<double> values;
+  double rows = 0;
+};
+
+/// A buffer that differs between ranks, and whose mean over ranks by their rows is the reference's: a mean that each rank took of its own rows.
+std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
+  const Phase phase = inputs.difference.phase;
+  if ((phase != Phase::loss && phase != Phase::local_gradients && phase != Phase::scores) || !inputs.reference || !inputs.cell || inputs.cell->ranks.size() < 2) return std::nullopt;
+  constexpr double kSame = 1e-4, kApart = 1e-3;
+  for (const Record& record : inputs.reference->ranks[0].records) {
+    const auto expected = record.phase == Phase::parameters && record.name.starts_with("buffer/") ? values_of(record) : std::nullopt;
+    if (!expected) continue;
+    std::vector<RankBuffer> ranks;
+    double rows = 0;
+    for (const StepRecords& rank : inputs.cell->ranks) {
+      RankBuffer own;
+      for (const Record& each : rank.records) {
+        if (each.phase == Phase::samples) own.rows = static_cast<double>(each.ids.size());
+        if (each.phase == Phase::parameters && each.name == record.name) own.values = values_of(each).value_or(std::vector<double>{});
+      }
+      rows += own.rows;
+      ranks.push_back(std::move(own));
+    }
+    std::vector<double> mean(expected->size(), 0);
+    bool known = rows > 0, apart = false;
+    for (const RankBuffer& own : ranks) {
+      known = known && own.values.size() == mean.size();
+      for (std::size_t i = 0; known && i < mean.size(); ++i) mean[i] += own.values[i] * own.rows / rows;
+    }
+    if (!known) continue;
+    const double size = norm(*expected);
+    for (const RankBuffer& own : ranks) apart = apart || distance(own.values, *expected) > kApart * size;
+    if (!apart || !(distance(mean, *expected) <= kSame * size)) continue;
+    return made("batch-norm-local", 0.9, fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean of its own rows; {}",
+                                                     record.name, losses_text(inputs)));
+  }
+  return std::nullopt;
+}
+
+constexpr Rule kLossRules[] = {mask_ignored_in_rows, batch_norm_local, mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
                            loss_over_world,  loss_not_scaled_by_accumulation, loss_in_other_precision};
 
 }  // namespace

@@ -185,9 +185,16 @@ std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
   if (expected == actual || (actual > expected) != extra) return std::nullopt;
   // A stream that the reference never draws from is another method, not a draw too many.
   if (expected == 0) return std::nullopt;
+  // Draws for its rows: of ranks that do not take the reference's number a row.
+  double rows = 0;
+  for (const Use& use : streams->reference) rows += static_cast<double>(use.ids.size());
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < streams->cell.size(); ++rank) {
+    if (rows > 0 && streams->cell[rank].draws != expected / rows * static_cast<double>(streams->cell[rank].ids.size())) ranks.push_back(rank);
+  }
   return made(extra ? "extra-draws" : "draws-missing", kExact,
-              fmt::format("{}: {} draws on all ranks together, but {} in the reference", streams->name,
-                          exact_number(actual), exact_number(expected)));
+              fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams->name, exact_number(actual), exact_number(expected),
+                          ranks.empty() ? "" : fmt::format("; rank {} does not take the reference's number for its rows", fmt::join(ranks, ", "))));
 }
 
 std::optional<Cause> extra_draws(const CauseInputs& inputs) { return draws_differ(inputs, true); }

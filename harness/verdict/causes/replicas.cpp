@@ -77,11 +77,17 @@ bool all_labelled_replicated(const CauseInputs& inputs, const Drift& drift) {
   });
 }
 
+/// Of the rule above those below that tell more.
+std::optional<Cause> rank_behind(const CauseInputs& inputs);
+std::vector<int> still_ranks(const CauseInputs& inputs, const Drift& drift);
+
 std::optional<Cause> labelled_replicated_but_differs(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
   if (!drift || !all_labelled_replicated(inputs, *drift)) return std::nullopt;
   const bool initial = inputs.difference.divergence.step < 0;
-  return made("labelled-replicated-but-differs", initial ? kExact : 0.7,
+  // A rank that stood still, or was clipped by another norm, is told by other rules.
+  if (!initial && (!still_ranks(inputs, *drift).empty() || inputs.cell_facts.clip_norm > 0)) return std::nullopt;
+  return made("labelled-replicated-but-differs", initial ? kExact : 0.96,
               fmt::format("{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}", drift->held.size(), drift->names, drift->held.begin()->first,
                           initial && drift->held.size() < drift->names ? " before the first step, and the others do not: they were made after the wrapper that would have made them alike"
                                                                        : "",

@@ -53,6 +53,9 @@ int world_size_of(const CauseInputs& inputs);
 /// or the trainer is not known.
 bool rows_may_not_count(const CauseInputs& inputs);
 
+/// Did the optimizer take gradients that were clipped by that norm: as they were recorded, or as the update shows?
+bool clipped_by(const CauseInputs& inputs, double norm);
+
 /// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".
 std::string signature_text(const GradientJudgement& judgement, int world_size);
 

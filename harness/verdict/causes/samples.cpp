@@ -175,17 +175,20 @@ int64_t epoch_start(const SampleHistory& history, int64_t step) {
 std::optional<Cause> set_epoch_forgotten_on_some(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   const int64_t step = inputs.difference.divergence.step;
-  if (!samples || samples->differing.empty() || samples->differing.size() == samples->now.size()) return std::nullopt;
-  if (epoch_start(inputs.reference_samples, step) != step) return std::nullopt;
-  for (const auto& [old, batch] : inputs.reference_samples) {
+  if (!samples || epoch_start(inputs.reference_samples, step) != step) return std::nullopt;
+  std::vector<std::size_t> wrong;  // that hold samples of another batch, however rows are dealt out
+  for (std::size_t rank = 0; rank < samples->now.size(); ++rank) {
+    if (std::ranges::any_of(samples->now[rank], [&](int64_t id) { return !in_batch(*samples, id); })) wrong.push_back(rank);
+  }
+  if (wrong.empty() || wrong.size() == samples->now.size()) return std::nullopt;
+  for (const auto& [old, then] : inputs.cell_samples) {
     if (old + 1 >= step) break;
     if (epoch_start(inputs.reference_samples, old) != old) continue;
-    const ByRank then = partitioned(batch, samples->now.size());
     const auto repeats = [&](std::size_t rank) { return rank < then.size() && samples->now[rank] == then[rank]; };
-    if (then.empty() || !std::ranges::all_of(samples->differing, repeats)) continue;
+    if (then.empty() || !std::ranges::all_of(wrong, repeats)) continue;
     return made("set-epoch-forgotten", kExact,
                 fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new permutation and the other ranks do, too", step,
-                            fmt::join(samples->differing, ", "), old));
+                            fmt::join(wrong, ", "), old));
   }
   return std::nullopt;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "harness/verdict/compare/trainer_of.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep::causes {
 
@@ -53,13 +55,17 @@ bool misses_scores(const CauseInputs& inputs) {
 
 bool scores_candidates(const CauseInputs& inputs) {
   if (inputs.trainer) return scores_of(inputs.trainer).own_columns > 0;
-  if (!inputs.forced || !inputs.forced->reference.scores) return false;
-  const Scores& scores = *inputs.forced->reference.scores;
-  const auto among_columns = std::ranges::count_if(scores.rows, [&](const ScoreRow& row) {
-    const std::vector<int64_t>& columns = scores.columns[static_cast<std::size_t>(row.rank)];
-    return std::ranges::find(columns, row.row_id) != columns.end();
-  });
-  return 2 * among_columns > std::ssize(scores.rows);
+  if (!inputs.reference) return false;
+  std::size_t rows = 0, among_columns = 0;
+  for (const StepRecords& rank : inputs.reference->ranks) {
+    const Record *scores = find_record(rank, Phase::scores, "energies"), *ids = find_record(rank, Phase::scores, "columns");
+    const auto columns = ids ? values_of(*ids) : std::nullopt;
+    if (!scores || !columns) return false;
+    rows += scores->ids.size();
+    among_columns += static_cast<std::size_t>(std::ranges::count_if(
+        scores->ids, [&](int64_t id) { return std::ranges::find(*columns, static_cast<double>(id)) != columns->end(); }));
+  }
+  return 2 * among_columns > rows;
 }
 
 std::string_view score_name(const CauseInputs& inputs) { return scores_of(inputs.trainer).record; }

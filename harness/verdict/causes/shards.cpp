@@ -32,7 +32,7 @@ struct Squares {
 };
 
 std::optional<Squares> squares_of(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::gradient_norm || !inputs.forced || !inputs.cell) return std::nullopt;
+  if (!inputs.forced || !inputs.cell) return std::nullopt;
   Squares squares;
   squares.own.resize(inputs.cell->ranks.size(), 0);
   std::set<std::vector<int64_t>> places;
@@ -66,6 +66,7 @@ std::vector<double> recorded_norms(const StepOfRun& step) {
 bool close_to(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 std::optional<Cause> replicated_counted_in_norm(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::gradient_norm) return std::nullopt;
   const auto squares = squares_of(inputs);
   const auto norms = inputs.cell ? recorded_norms(*inputs.cell) : std::vector<double>{};
   if (!squares || norms.empty() || squares->holders < 2 || squares->replicated == 0) return std::nullopt;
@@ -79,6 +80,7 @@ std::optional<Cause> replicated_counted_in_norm(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> norm_of_own_shard(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::gradient_norm) return std::nullopt;
   const auto squares = squares_of(inputs);
   const auto norms = inputs.cell ? recorded_norms(*inputs.cell) : std::vector<double>{};
   if (!squares || norms.empty() || squares->holders < 2) return std::nullopt;
@@ -119,6 +121,24 @@ std::optional<Cause> norm_by_ranks(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
+/// Gradients clipped by a norm of parts, where the norm itself was not recorded or is right.
+std::optional<Cause> clipped_by_norm_of_parts(const CauseInputs& inputs) {
+  const Phase phase = inputs.difference.phase;
+  if ((phase != Phase::applied_gradients && phase != Phase::parameters) || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
+  const auto squares = squares_of(inputs);
+  if (!squares || squares->holders < 2) return std::nullopt;
+  const double all = static_cast<double>(squares->holders) * squares->replicated;
+  const std::pair<const char*, double> norms[] = {{"replicated-counted-in-norm", std::sqrt(squares->sharded + all)},
+                                                  {"norm-of-own-shard", std::sqrt(squares->own[0] + squares->replicated)},
+                                                  {"norm-of-own-shard", std::sqrt(squares->own[0])}};
+  const double right = std::sqrt(squares->sharded + squares->replicated);
+  for (const auto& [code, norm] : norms) {
+    if (close_to(norm, right) || !clipped_by(inputs, norm)) continue;
+    return made(code, 0.95, fmt::format("gradients were clipped to {} by the norm {}, where the whole gradient's is {}", inputs.cell_facts.clip_norm, short_number(norm), short_number(right)));
+  }
+  return std::nullopt;
+}
+
 constexpr Rule kShardNormRules[] = {replicated_counted_in_norm, norm_of_own_shard, norm_by_ranks};
 
 // --- update ---
@@ -149,7 +169,8 @@ std::optional<Cause> update_of_a_shard(const CauseInputs& inputs) {
               fmt::format("{} moved as an optimizer of whole matrices would move each rank's part by itself: {}", fmt::join(found.tensors, ", "), found.how));
 }
 
-constexpr Rule kShardUpdateRules[] = {shard_not_updated, update_of_a_shard};
+constexpr Rule kShardUpdateRules[] = {shard_not_updated, update_of_a_shard, clipped_by_norm_of_parts};
+constexpr Rule kShardClipRules[] = {clipped_by_norm_of_parts};
 
 // --- before the first step ---
 
@@ -209,6 +230,7 @@ constexpr Rule kInitialRules[] = {initial_scale_by_shard};
 std::span<const Rule> shard_rules(Phase phase) {
   if (phase == Phase::gradient_norm) return kShardNormRules;
   if (phase == Phase::parameters) return kShardUpdateRules;
+  if (phase == Phase::applied_gradients) return kShardClipRules;
   return {};
 }
 

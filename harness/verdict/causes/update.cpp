@@ -289,7 +289,30 @@ std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
                   fmt::join(norms, ", "), short_number(whole_norm(inputs.forced->cell.gradients))));
 }
 
-constexpr Rule kNormRules[] = {norm_of_local};
+/// Some ranks report the norm of their own gradients, and the others that of the reduced ones; from statistics.
+std::optional<Cause> norm_of_local_on_some(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::gradient_norm || !inputs.cell || inputs.cell->ranks.size() < 2 || norm_of_local(inputs)) return std::nullopt;
+  std::vector<std::size_t> own_alone;
+  std::size_t right = 0;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    double local = 0, reduced = 0;
+    std::optional<double> norm;
+    for (const Record& record : inputs.cell->ranks[rank].records) {
+      if (record.phase == Phase::gradient_norm && record.is_scalar) norm = record.value;
+      if (!record.has_stats) continue;
+      if (record.phase == Phase::local_gradients) local = std::hypot(local, record.stats.norm);
+      if (record.phase == Phase::reduced_gradients) reduced = std::hypot(reduced, record.stats.norm);
+    }
+    if (!norm || local == 0 || reduced == 0) return std::nullopt;
+    if (std::abs(*norm - reduced) <= 1e-5 * reduced) ++right;
+    else if (std::abs(*norm - local) <= 1e-5 * local) own_alone.push_back(rank);
+    else return std::nullopt;
+  }
+  if (own_alone.empty() || right == 0) return std::nullopt;
+  return made("clip-on-local-norm", kExact, fmt::format("the norm of rank {} is that of its own local gradients, where the other ranks' is that of the reduced one", fmt::join(own_alone, ", ")));
+}
+
+constexpr Rule kNormRules[] = {norm_of_local, norm_of_local_on_some};
 
 /// The one factor that every gradient was multiplied by before the optimizer took it; nothing if they have several.
 std::optional<double> applied_factor(const ForcedValues& cell) {
@@ -332,6 +355,16 @@ std::optional<Cause> clip_fault(const CauseInputs& inputs) {
 constexpr Rule kClipRules[] = {clip_fault};
 
 }  // namespace
+
+bool clipped_by(const CauseInputs& inputs, double norm) {
+  const double factor = clip_factor(inputs.cell_facts.clip_norm, norm);
+  if (inputs.difference.phase == Phase::applied_gradients) {
+    const auto applied = inputs.forced ? applied_factor(inputs.forced->cell) : std::nullopt;
+    return applied && std::abs(*applied - factor) <= 1e-5 * factor;
+  }
+  const auto update = update_of(inputs);
+  return update && update->inputs.clip_norm > 0 && explains(*update, {.clip = factor});
+}
 
 std::span<const Rule> update_rules() { return kUpdateRules; }
 std::span<const Rule> state_rules() { return kStateRules; }

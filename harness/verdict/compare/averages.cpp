@@ -27,8 +27,10 @@ std::optional<std::vector<double>> values_in(const StepOfRun& step, Phase phase,
 std::vector<Average> averages_of(const StepOfRun& before, const StepOfRun& step, bool parameters_before) {
   std::vector<Average> all;
   for (const Record* record : records_of(step.ranks[0], Phase::averaged_weights)) {
-    const auto now = values_of(*record), old = values_in(before, Phase::averaged_weights, record->name),
-               parameter = values_in(parameters_before ? before : step, Phase::parameters, record->name);
+    auto old = values_in(before, Phase::averaged_weights, record->name);
+    // Before the first step an average that nobody recorded is the parameter's copy.
+    if (!old && before.step < 0) old = values_in(before, Phase::parameters, record->name);
+    const auto now = values_of(*record), parameter = values_in(parameters_before ? before : step, Phase::parameters, record->name);
     if (now && old && parameter && now->size() == old->size() && now->size() == parameter->size()) all.push_back({record->name, epsilon_of(record->dtype), *old, *now, *parameter});
   }
   return all;

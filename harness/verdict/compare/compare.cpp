@@ -82,6 +82,14 @@ void note_shards(std::set<std::string>& names, const StepOfRun& a, const StepOfR
   }
 }
 
+/// A rule of the ledger that run B breaks by itself, and run A does not.
+std::optional<LedgerFinding> broken_ledger(StepPairs& pairs) {
+  const auto before = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
+  auto found = audit_ledger(pairs.step_b(), {before(pairs.before_b()), &pairs.step_a(), false});
+  if (!found || audit_ledger(pairs.step_a(), {before(pairs.before_a()), nullptr, false})) return std::nullopt;
+  return found;
+}
+
 /// `ours`: both are runs of a trainer of ours, which promises equal bits.
 Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, bool ours) {
   std::optional<Difference> passed;  // the first difference in bits that of_any_trainer makes none
@@ -103,6 +111,9 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       note_shards(shards, pairs.step_a(), pairs.step_b());
       difference = first_difference(pairs.step_a(), pairs.step_b(), {.of_any_trainer = true});
     }
+    std::optional<LedgerFinding> of_ledger;
+    if (!difference && !ours) of_ledger = broken_ledger(pairs);
+    if (of_ledger) difference = ledger_difference(*of_ledger, pairs.step_b().step, pairs.b().world_size());
     if (difference) {
       if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
       result.first_divergence = difference->divergence;
@@ -114,8 +125,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       }
       result.compared_steps = pairs.compared();
       inputs = inputs_at(pairs, *difference);
-      inputs->ledger =
-          audit_ledger(pairs.step_b(), {pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a(), ours});
+      inputs->ledger = of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a(), ours});
       break;
     }
     compared.add_bits(pairs.step_a(), pairs.step_b());

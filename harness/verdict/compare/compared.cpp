@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
@@ -13,6 +14,7 @@
 #include "harness/verdict/compare/forced/values.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
 namespace {
@@ -133,9 +135,67 @@ void EqualParameters::after(const StepOfRun& a, const StepOfRun& b) {
   lost_ = false;
 }
 
+namespace {
+
+/// Values of one metric by sample, of all ranks.
+std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, const std::string& name) {
+  std::map<int64_t, std::vector<double>> rows;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record* record : records_of(rank, Phase::evaluation)) {
+      const auto values = record->name == name ? values_of(*record) : std::nullopt;
+      if (!values || record->ids.size() != values->size()) continue;
+      for (std::size_t i = 0; i < values->size(); ++i) rows[record->ids[i]].push_back((*values)[i]);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
+namespace {
+
+/// Do both runs have a metric by samples?
+bool evaluated_rows_of_both(const StepOfRun& a, const StepOfRun& b) {
+  return std::ranges::any_of(records_of(a.ranks[0], Phase::evaluation), [&](const Record* record) {
+    return !record->is_scalar && !evaluated_rows(a, record->name).empty() && !evaluated_rows(b, record->name).empty();
+  });
+}
+
+}  // namespace
+
+std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
+  std::set<std::string> names;
+  for (const Record* record : records_of(a.ranks[0], Phase::evaluation)) {
+    if (!record->is_scalar && !record->ids.empty()) names.insert(record->name);
+  }
+  for (const std::string& name : names) {
+    const auto expected = evaluated_rows(a, name), actual = evaluated_rows(b, name);
+    if (expected.empty() || actual.empty()) continue;
+    const int world_size = static_cast<int>(b.ranks.size());
+    std::set<int64_t> ids;
+    for (const auto* rows : {&expected, &actual}) {
+      for (const auto& each : *rows) ids.insert(each.first);
+    }
+    for (const int64_t id : ids) {
+      const auto of_a = expected.find(id), of_b = actual.find(id);
+      const std::size_t times_a = of_a == expected.end() ? 0 : of_a->second.size(), times_b = of_b == actual.end() ? 0 : of_b->second.size();
+      if (times_a != times_b) {
+        return difference_at(b.step, Phase::evaluation, kRankUnknown, name, DivergenceKind::missing, fmt::format("sample {} {}", id, counted(static_cast<int64_t>(times_a), "time")),
+                             counted(static_cast<int64_t>(times_b), "time"), world_size);
+      }
+      const double gap = distance(of_a->second.front(), of_b->second.front());
+      if (!equal || gap <= rounding_bound(0, epsilon) * std::max(1.0, std::abs(of_a->second.front()))) continue;
+      return difference_at(b.step, Phase::evaluation, kRankUnknown, fmt::format("{}, sample {}", name, id), DivergenceKind::value, exact_number(of_a->second.front()),
+                           exact_number(of_b->second.front()), world_size);
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
+  if (auto rows = evaluated_rows_differ(a, b, equal, epsilon)) return rows;
   std::optional<Difference> first;
-  bool judged = false, apart = false, both = false;
+  bool judged = false, apart = false, both = evaluated_rows_of_both(a, b);
   const std::vector<const Record*> of_a = records_of(a.ranks[0], Phase::evaluation),
                                    of_b = records_of(b.ranks[0], Phase::evaluation);
   for (const Record* expected : of_a) {

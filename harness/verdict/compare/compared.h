@@ -84,6 +84,10 @@ class EqualParameters {
   bool equal_ = true, assumed_ = true, lost_ = false;
 };
 
+/// Held-out samples that ranks evaluated, by id, over all ranks: the first that run B has more or less often than run A, or with another value, where
+/// `equal` says that parameters are the same. Nothing where a run recorded no such rows.
+std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon);
+
 /// Metrics that both runs evaluated. Where their parameters are the same bits they must agree; elsewhere nobody knows what
 /// training has made of rounding, and both values are told.
 class Evaluations {

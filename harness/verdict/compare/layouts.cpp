@@ -256,7 +256,7 @@ class FreeLayouts {
 
   EqualStep values_at(const StepOfRun& a, const StepOfRun& b, Compared& compared) const {
     return {a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), kNoRepeats, state_before(a, pairs_.before_a()),
-            state_before(b, pairs_.before_b()), true, true, nullptr, nullptr, &compared};
+            state_before(b, pairs_.before_b()), true, true, nullptr, nullptr, &compared, pairs_.before_a() ? &*pairs_.before_a() : nullptr};
   }
 
   std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {

@@ -168,7 +168,8 @@ class Audit {
     return found;
   }
 
-  /// The member whose calls most make; of two that differ the one that calls as it did before.
+  /// The member whose calls the reference's ranks make, where they all make the same; else that whose calls most make; of two that differ the one that
+  /// calls as it did before.
   std::size_t model_member() const {
     std::map<std::vector<std::string>, int> votes;
     for (const Ledger& ledger : ledgers_) ++votes[calls_of(ledger)];
@@ -181,11 +182,22 @@ class Audit {
           calls_of(ledger_of(before_->ranks[rank], members_.groups)) == calls_of(ledgers_[k])) {
         ++count;
       }
+      if (reference_makes(calls_of(ledgers_[k]))) count += 2 * static_cast<int>(ledgers_.size()) + 2;
       if (count <= most) continue;
       most = count;
       best = k;
     }
     return best;
+  }
+
+  /// Do all ranks of a reference of the same layout make these calls?
+  bool reference_makes(const std::vector<std::string>& calls) const {
+    if (!reference_ || reference_->ranks.size() != step_.ranks.size()) return false;
+    return std::ranges::all_of(members_.ranks, [&](std::size_t rank) {
+      Ledger theirs = ledger_of(reference_->ranks[rank], members_.groups);
+      std::erase_if(theirs, [](const Record* each) { return is_between_two(each->collective); });
+      return calls_of(theirs) == calls;
+    });
   }
 
   bool all_alike() const {

@@ -129,7 +129,7 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
                   energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text()));
 }
 
-// Those in closed forms first: they need nothing but roles.
+// Those first that need nothing but roles.
 constexpr Rule kEnergyGradientRules[] = {gather_without_gradient,
                            gather_own_slice,
                            own_slice_times_world_in_gradient,
@@ -142,11 +142,11 @@ constexpr Rule kEnergyGradientRules[] = {gather_without_gradient,
                            gather_backward_sliced,
                            candidates_not_detached,
                            dropout_not_replayed};
-constexpr std::size_t kInClosedForm = 9;
+constexpr std::size_t kByRolesAlone = 10;
 
 }  // namespace
 
 std::span<const Rule> energy_gradient_rules() { return kEnergyGradientRules; }
-std::span<const Rule> energy_role_rules() { return std::span(kEnergyGradientRules).first(kInClosedForm); }
+std::span<const Rule> energy_role_rules() { return std::span(kEnergyGradientRules).first(kByRolesAlone); }
 
 }  // namespace lockstep::causes

@@ -49,6 +49,7 @@ std::optional<Role> role_named(std::string_view name) {
 }
 
 std::span<const Rule> rules_of_roles(Phase phase) {
+  if (phase == Phase::loss) return energy_loss_rules();
   return phase == Phase::local_gradients ? energy_role_rules() : std::span<const Rule>();
 }
 

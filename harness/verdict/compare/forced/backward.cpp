@@ -13,6 +13,7 @@
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/forced/update.h"
 #include "harness/verdict/compare/rounding_bound.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/evidence/replicas.h"
 
@@ -204,6 +205,45 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   if (rank < 0) return found;
   found->divergence.rank = rank;
   return forced_difference(context, Phase::local_gradients, found->divergence);
+}
+
+namespace {
+
+/// Has the rank what it had at the step before, in all its local gradients?
+bool repeats_local(const StepRecords& now, const StepRecords& before) {
+  bool any = false;
+  for (const Record& record : now.records) {
+    if (record.phase != Phase::local_gradients || record.is_scalar) continue;
+    const Record* old = find_record(before, record.phase, record.name);
+    if (!old || old->stats.hash != record.stats.hash) return false;
+    any = any || (record.has_stats && record.stats.norm > 0);
+  }
+  return any;
+}
+
+bool has_other_rows(const StepRecords& now, const StepRecords& before) {
+  const auto ids_of = [](const StepRecords& rank) {
+    const auto found = std::ranges::find(rank.records, Phase::samples, &Record::phase);
+    return found == rank.records.end() ? std::vector<int64_t>{} : found->ids;
+  };
+  return ids_of(now) != ids_of(before);
+}
+
+}  // namespace
+
+std::optional<Difference> judge_stale_local(const ForcedContext& context) {
+  if (!context.before || !context.before_a || context.before->ranks.size() != context.b.ranks.size()) return std::nullopt;
+  // Gradients that the reference repeats, too, are constant.
+  for (const Record& record : context.a.ranks[0].records) {
+    const Record* old = record.phase == Phase::reduced_gradients ? find_record(context.before_a->ranks[0], record.phase, record.name) : nullptr;
+    if (old && old->stats.hash == record.stats.hash && record.stats.norm > 0) return std::nullopt;
+  }
+  for (std::size_t rank = 0; rank < context.b.ranks.size(); ++rank) {
+    if (!repeats_local(context.b.ranks[rank], context.before->ranks[rank]) || !has_other_rows(context.b.ranks[rank], context.before->ranks[rank])) continue;
+    return forced_difference(context, Phase::local_gradients, static_cast<int>(rank), "all", DivergenceKind::bits, "gradients of this step's rows",
+                             fmt::format("those of step {}, bit for bit", context.before->step));
+  }
+  return std::nullopt;
 }
 
 std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
@@ -440,12 +480,12 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.reference_facts);
   const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.cell_facts);
   // The recomputation must give the reference's own update; otherwise it is too uncertain to blame the cell.
-  bool known = of_reference && of_cell;
-  if (known) {
-    const std::vector<UpdateUse> uses = judge_update(*of_reference, evidence.reference.parameters);
-    known = !uses.empty() && std::ranges::all_of(uses, [](const UpdateUse& use) { return use.used <= 1; });
+  const std::vector<UpdateUse> own = of_reference ? judge_update(*of_reference, evidence.reference.parameters) : std::vector<UpdateUse>{};
+  const bool certain = of_reference && of_cell && std::ranges::all_of(own, [](const UpdateUse& use) { return use.used <= 1; });
+  if (!certain || own.empty()) {
+    auto unlike = update_beside_reference(context);
+    if (unlike || !certain) return unlike;
   }
-  if (!known) return update_beside_reference(context);
   std::optional<UpdateUse> worst;
   const std::vector<UpdateUse> recomputed = judge_update(*of_cell, evidence.cell.parameters);
   for (const UpdateUse& use : recomputed) {

@@ -29,6 +29,7 @@ struct EqualStep {
   const TwinBounds* twins = nullptr;  ///< or none: see ForcedContext
   const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is compared with, if not `a`'s
   Compared* compared = nullptr;          ///< takes what was compared, or none
+  const StepOfRun* before_a = nullptr;   ///< the reference's step before, or none
 };
 
 /// What all steps of a comparison share.

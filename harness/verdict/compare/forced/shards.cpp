@@ -169,7 +169,7 @@ std::optional<UnlikeUpdate> unlike_update(const ForcedEvidence& evidence) {
     if (!it) continue;
     const auto use = std::ranges::find(evidence.reduced.tensors, gradient.name, &TensorUse::name);
     if (use == evidence.reduced.tensors.end()) continue;
-    const double least = std::max(kTelling * largest_of(it->gradient.values), kBands * use->use.band);
+    const double least = std::max(kTelling * largest_of(it->gradient.values), kBands * std::max(use->use.band, use->use.difference));
     const NamedTensor* before = find_tensor(evidence.state->tensors, gradient.name);
     UnlikeUpdate found{gradient.name};
     double size = 0;

@@ -29,7 +29,8 @@ struct ForcedContext {
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
   Compared* compared = nullptr;  ///< takes what was compared, or none
-  const StepOfRun* before = nullptr;  ///< the cell's step before, or none
+  const StepOfRun* before = nullptr;    ///< the cell's step before, or none
+  const StepOfRun* before_a = nullptr;  ///< the reference's, or none
   bool begins_equal = false;          ///< both runs begin the step with the same parameters and optimizer
 
   int world_size() const { return static_cast<int>(b.ranks.size()); }
@@ -79,6 +80,8 @@ std::optional<Difference> judge_parameters(ForcedContext& context);
 /// Moments after the update against the reference's, by what the gradients' bands make of them.
 std::optional<Difference> judge_moments(ForcedContext& context);
 
+/// A rank whose local gradients have, in every tensor, the bits that they had at the step before, although its rows are other ones.
+std::optional<Difference> judge_stale_local(const ForcedContext& context);
 /// Reduced gradients against the mean (or sum) of the same run's local ones: the one that is furthest from it.
 std::optional<Difference> judge_own_reduction(const ForcedContext& context);
 /// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.

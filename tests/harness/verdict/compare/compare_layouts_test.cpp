@@ -282,7 +282,7 @@ TEST_P(CompareLayouts, MissingNegativesAreCounted) {
   ASSERT_TRUE(result.cause.has_value());
   EXPECT_EQ(result.cause->code, "local-negatives");
   EXPECT_EQ(result.cause->evidence,
-            "a row has " + std::to_string(own) + " negatives instead of 23, those of its own rank alone");
+            "a row of rank 0 has " + std::to_string(own) + " negatives instead of 23: of the batch those of its own rank alone");
 }
 
 TEST_P(CompareLayouts, ColumnsOfAnUnknownTrainerAreNobodysNegatives) {

@@ -80,7 +80,7 @@ TEST(TraceReader, RefusesWhatIsNoTrace) {
 TEST(TraceReader, RefusesAVersionThatItDoesNotKnow) {
   std::string bytes = small_trace(1);
   bytes[8] = 9;
-  EXPECT_THAT(error_of(bytes), HasSubstr("version 9; this build reads version 1"));
+  EXPECT_THAT(error_of(bytes), HasSubstr("version 9; this build reads versions 1 to 2"));
 }
 
 TEST(TraceReader, EveryDamagedByteIsNoticed) {
