@@ -63,7 +63,8 @@ bool is_observation(Phase phase) {
 
 /// A run that lacks it may only have been told to write less: levels above hash keep the columns' ids.
 bool may_be_missing(const Record& record) {
-  const bool of_optimizer = record.phase == Phase::optimizer_state || record.phase == Phase::applied_gradients;
+  const bool of_optimizer = record.phase == Phase::optimizer_state || record.phase == Phase::applied_gradients ||
+                            record.phase == Phase::averaged_weights || record.phase == Phase::inputs;
   return is_observation(record.phase) || of_optimizer ||
          (record.phase == Phase::scores && record.name.starts_with("columns"));
 }
@@ -189,6 +190,8 @@ std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepReco
   if (all_equal(a, b)) return std::nullopt;
   for (const Phase phase : phases_in_order()) {
     if (compared.exact_phases_only && !is_exact(phase)) continue;
+    // What a gradient is made of shows why it differs, and is no difference of its own.
+    if (phase == Phase::gradient_parts) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
     const RecordList whole_a = list_a, whole_b = list_b;
     const auto only_in = [&](const RecordList& other) {
@@ -316,9 +319,10 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
 
 bool is_in_shards(const Record& a, const Record& b) {
   constexpr Phase kOfParameters[] = {Phase::snapshot,          Phase::local_gradients, Phase::reduced_gradients,
-                                     Phase::applied_gradients, Phase::parameters,      Phase::optimizer_state};
-  return std::ranges::find(kOfParameters, a.phase) != std::end(kOfParameters) && !a.is_scalar && a.shape != b.shape &&
-         !(a.replicated && b.replicated);
+                                     Phase::applied_gradients, Phase::parameters,      Phase::optimizer_state,
+                                     Phase::averaged_weights};
+  if (std::ranges::find(kOfParameters, a.phase) == std::end(kOfParameters) || a.is_scalar) return false;
+  return a.hashed != b.hashed || (a.shape != b.shape && !(a.replicated && b.replicated));
 }
 
 namespace {

@@ -9,8 +9,11 @@
 #include "harness/base/hex.h"
 #include "harness/base/same_bits.h"
 #include "harness/verdict/compare/bits.h"
+#include "harness/verdict/compare/exact_inputs.h"
+#include "harness/verdict/compare/generators.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/evidence/replicas.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
 
@@ -80,6 +83,7 @@ std::map<std::string, StreamSum> stream_sums(const StepOfRun& step) {
   std::map<std::string, StreamSum> sums;
   for (const StepRecords& rank : step.ranks) {
     for (const Record* record : records_of(rank, Phase::random)) {
+      if (is_of_a_generator(record->name)) continue;
       StreamSum& sum = sums[record->name];
       sum.hash += record->stats.hash;
       sum.draws += record->value;
@@ -140,7 +144,21 @@ bool same_control(double a, double b) {
   return rounded(a) == rounded(b) && (rounded(a) == a || rounded(b) == b);
 }
 
-std::string control_text(const Record* record) { return record ? exact_number(record->value) : "nothing"; }
+/// Of a schedule its points.
+std::string control_text(const Record* record) {
+  if (!record) return "nothing";
+  if (record->is_scalar) return exact_number(record->value);
+  std::string text = fmt::format("{} [{}]", name_of(record->dtype), fmt::join(record->shape, ", "));
+  if (const auto values = values_of(*record); values && !values->empty()) {
+    text += fmt::format(" from {} to {}", short_number(values->front()), short_number(values->back()));
+  }
+  return text;
+}
+
+bool same_control(const Record& a, const Record& b) {
+  if (a.is_scalar && b.is_scalar) return same_control(a.value, b.value);
+  return a.is_scalar == b.is_scalar && a.dtype == b.dtype && a.shape == b.shape && a.stats.hash == b.stats.hash;
+}
 
 std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b) {
   const int world_size = static_cast<int>(b.ranks.size());
@@ -155,7 +173,7 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
     std::vector<int> wrong;
     for (int rank = 0; rank < world_size; ++rank) {
       const Record* actual = find_record(b.ranks[static_cast<std::size_t>(rank)], Phase::control, name);
-      const bool same = expected && actual && same_control(expected->value, actual->value);
+      const bool same = expected && actual && same_control(*expected, *actual);
       if (!same) wrong.push_back(rank);
     }
     if (wrong.empty()) continue;
@@ -183,7 +201,9 @@ bool rows_reordered(const StepOfRun& a, const StepOfRun& b) {
 
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
   if (auto found = samples_difference(a, b)) return found;
+  if (auto found = inputs_difference(a, b)) return found;
   if (auto found = random_difference(a, b)) return found;
+  if (auto found = generators_difference(a, b)) return found;
   return control_difference(a, b);
 }
 

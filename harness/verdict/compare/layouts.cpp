@@ -10,6 +10,7 @@
 
 #include "harness/base/special_values.h"
 #include "harness/base/word_list.h"
+#include "harness/verdict/compare/averages.h"
 #include "harness/verdict/compare/bits.h"
 #include "harness/verdict/compare/compared.h"
 #include "harness/verdict/compare/exact_phases.h"
@@ -197,6 +198,7 @@ class FreeLayouts {
       if (reordered_ < 0 && rows_reordered(pairs_.step_a(), pairs_.step_b())) reordered_ = pairs_.step_a().step;
       around = first_at_step();
       parameters_.after(pairs_.step_a(), pairs_.step_b());
+      if (!around) around = averages_at_step();
       if (!around) around = evaluation_at_step();
     }
     result.band_used = used_;
@@ -265,9 +267,16 @@ class FreeLayouts {
     return std::move(step.first);
   }
 
+  std::optional<CauseInputs> averages_at_step() const {
+    return found_at_step(averages_difference(pairs_.before_a(), pairs_.step_a(), pairs_.before_b(), pairs_.step_b()));
+  }
+
   /// Metrics of the step whose parameters have just been compared.
   std::optional<CauseInputs> evaluation_at_step() {
-    const auto found = evaluations_.differ(pairs_.step_a(), pairs_.step_b(), parameters_.hold(), epsilon_);
+    return found_at_step(evaluations_.differ(pairs_.step_a(), pairs_.step_b(), parameters_.hold(), epsilon_));
+  }
+
+  std::optional<CauseInputs> found_at_step(const std::optional<Difference>& found) const {
     if (!found) return std::nullopt;
     CauseInputs inputs;
     inputs.difference = *found;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "harness/verdict/evidence/parts.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {
@@ -76,6 +77,8 @@ bool names_a_parameter(const Record& record) {
     case Phase::applied_gradients:
     case Phase::parameters:
     case Phase::term_sums:
+    case Phase::gradient_parts:
+    case Phase::averaged_weights:
       return true;
     case Phase::snapshot:
     case Phase::optimizer_state:
@@ -86,6 +89,7 @@ bool names_a_parameter(const Record& record) {
 }
 
 std::size_t name_begins(const Record& record) {
+  if (record.phase == Phase::gradient_parts) return record.name.find('/') + 1;
   for (const std::string_view kind : kKinds) {
     if (record.name.starts_with(kind)) return kind.size();
   }
@@ -153,6 +157,7 @@ std::optional<StepOfRun> RunReader::next() {
                        step.ranks[rank].step, step.step);
     return std::nullopt;
   }
+  put_together(step);
   return step;
 }
 

@@ -16,6 +16,11 @@ struct StepOfRun {
   int64_t step = 0;
   std::vector<StepRecords> ranks;
   std::shared_ptr<const Declared> declared = {};  ///< of the run; null: nothing
+  /// By rank: records of tensors of which it holds a part. `ranks` has the whole ones in their place.
+  std::vector<std::vector<Record>> parts = {};
+  /// Where ranks hold parts of their local gradients: of those that together hold one, the first; it has the whole. Empty:
+  /// none do.
+  std::vector<int> bearers = {};
 };
 
 /// Reads rank-<r>.trace of every rank of a run folder side by side. How many ranks there are stands in rank

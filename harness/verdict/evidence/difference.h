@@ -31,10 +31,10 @@ int place_of(const Difference& difference);
 /// By step, then by place in the step.
 bool earlier(const Difference& x, const Difference& y);
 
-/// The phases whose values are compared exactly whatever the layouts: sample ids, random streams, control
-/// values.
+/// The phases whose values are compared exactly whatever the layouts: sample ids and what their rows hold, random streams,
+/// control values.
 inline bool is_exact(Phase phase) {
-  return phase == Phase::samples || phase == Phase::random || phase == Phase::control;
+  return phase == Phase::samples || phase == Phase::inputs || phase == Phase::random || phase == Phase::control;
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
+#include "harness/verdict/evidence/ledger_messages.h"
 
 namespace lockstep {
 namespace {
@@ -25,12 +26,6 @@ Ledger ledger_of(const StepRecords& rank, const Groups& groups) {
     if (record.phase == Phase::collective && groups.contains(record.collective.group)) ledger.push_back(&record);
   }
   return ledger;
-}
-
-/// Messages between two ranks: the one sends, the other receives, and neither call nor result is alike.
-bool is_between_two(const CollectiveRecord& it) {
-  return it.op.starts_with("send") || it.op.starts_with("recv") || it.op.starts_with("isend") ||
-         it.op.starts_with("irecv");
 }
 
 /// Ranks that talk to each other, and the groups that they do it in.
@@ -501,6 +496,7 @@ std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBe
     if (auto found = Audit(step, beside, members).first(); found && (!first || found->place < first->place))
       first = std::move(found);
   }
+  if (auto found = audit_messages(step); found && (!first || found->place < first->place)) first = std::move(found);
   return first;
 }
 

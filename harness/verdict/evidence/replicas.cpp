@@ -64,6 +64,19 @@ bool have_whole_gradients_of_shards(const StepOfRun& step) {
   return holds_parts;
 }
 
+/// Does the rank hold the parts of parameters that rank 0 holds?
+bool holds_same_parts(const StepOfRun& step, std::size_t rank) {
+  if (step.parts.empty()) return true;
+  for (const Record& first : step.parts[0]) {
+    if (first.phase != Phase::parameters) continue;
+    const auto same = [&](const Record& each) {
+      return each.phase == first.phase && each.name == first.name && *each.placement == *first.placement;
+    };
+    if (std::ranges::none_of(step.parts[rank], same)) return false;
+  }
+  return true;
+}
+
 /// The declared group of rank 0; nothing if none is declared.
 std::optional<std::vector<int>> declared_replicas(const StepOfRun& step) {
   if (!step.declared || step.declared->replicas.empty()) return std::nullopt;
@@ -80,6 +93,7 @@ std::string form_of(const Record& record) {
 }  // namespace
 
 std::vector<int> ranks_reduced_together(const StepOfRun& step) {
+  if (!step.bearers.empty()) return step.bearers;
   if (const auto declared = declared_replicas(step)) return *declared;
   std::vector<int> all(step.ranks.size());
   std::iota(all.begin(), all.end(), 0);
@@ -98,7 +112,7 @@ std::vector<int> ranks_with_rows(const StepOfRun& step) {
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     const bool same_rows = rank > 0 && !first.empty() && ids_of(step.ranks[rank]) == first;
-    if (!same_rows || is_replica(step.ranks[0], step.ranks[rank])) ranks.push_back(static_cast<int>(rank));
+    if (!same_rows || (is_replica(step.ranks[0], step.ranks[rank]) && holds_same_parts(step, rank))) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }

@@ -123,7 +123,7 @@ void require_partition(const std::vector<std::vector<int>>& groups, int world_si
 Declared read(const Json& json, int world_size) {
   constexpr std::string_view kKeys[] = {"strip_prefixes", "parameters", "optimizer",          "clip_norm", "accumulation",
                                         "global_batch",   "base_rate",  "precision",          "gradient_reduction",
-                                        "groups",         "replicas"};
+                                        "groups",         "replicas",        "streams",            "average_decay"};
   Declared declared;
   if (!json.is_object()) refuse("declared", "an object");
   require_known(json, kKeys);
@@ -154,6 +154,13 @@ Declared read(const Json& json, int world_size) {
     for (const Json& ranks : *found) declared.replicas.push_back(ranks_of(ranks, "replicas", world_size));
     require_partition(declared.replicas, world_size);
   }
+  if (const auto found = json.find("streams"); found != json.end()) {
+    if (!found->is_object()) refuse("streams", "an object of texts");
+    for (const auto& [name, state] : found->items()) {
+      take_one_of(*found, name.c_str(), declared.streams[name], {"rank", "same", "sample"}, "rank, same or sample");
+    }
+  }
+  take(json, "average_decay", declared.average_decay);
   return declared;
 }
 
@@ -200,6 +207,8 @@ Json to_json(const Declared& declared) {
   if (!declared.gradient_reduction.empty()) json["gradient_reduction"] = declared.gradient_reduction;
   if (!declared.groups.empty()) json["groups"] = declared.groups;
   if (!declared.replicas.empty()) json["replicas"] = declared.replicas;
+  if (!declared.streams.empty()) json["streams"] = declared.streams;
+  if (declared.average_decay > 0) json["average_decay"] = declared.average_decay;
   return json;
 }
 

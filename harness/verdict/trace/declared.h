@@ -42,6 +42,9 @@ struct Declared {
   std::map<std::string, std::vector<int>, std::less<>> groups;
   /// Groups of ranks whose local gradients are reduced together; empty: all ranks are one.
   std::vector<std::vector<int>> replicas;
+  /// Random streams by name: "rank" (another state on each), "same" (one state on all), "sample" (keyed by sample).
+  std::map<std::string, std::string, std::less<>> streams;
+  double average_decay = 0;  ///< of averaged weights: average = d * average + (1 - d) * parameter; 0: not known
 };
 
 /// Of the entries whose prefix the name begins with that of the longest, or null.

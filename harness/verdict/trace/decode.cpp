@@ -3,6 +3,22 @@
 #include <array>
 
 namespace lockstep {
+namespace {
+
+constexpr uint8_t kAllFlags = 63;
+
+/// -1 of an impossible shape.
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  constexpr int64_t kMostElements = int64_t{1} << 48;
+  int64_t elements = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0 || extent > kMostElements || (extent > 0 && elements > kMostElements / extent)) return -1;
+    elements *= extent;
+  }
+  return elements;
+}
+
+}  // namespace
 
 void ByteCursor::fail(const std::string& reason) const { throw TraceError(place_ + ": " + reason); }
 
@@ -43,6 +59,22 @@ void ByteCursor::skip_ids() {
   for (uint64_t i = 0; i < count; ++i) varint();
 }
 
+std::shared_ptr<const Placement> StepDecoder::decode_placement(ByteCursor& in, const std::vector<int64_t>& shape) {
+  auto placement = std::make_shared<Placement>();
+  const auto kind = in.raw<uint8_t>();
+  if (kind > 1) in.fail("a placement of an unknown kind");
+  placement->shard = kind == 1;
+  for (const int64_t extent : shape) {
+    const int64_t whole = unzigzag(in.varint()), offset = unzigzag(in.varint());
+    const bool inside = offset >= 0 && offset <= whole && extent <= whole - offset;
+    if (!inside || (!placement->shard && extent != whole)) in.fail("a part that does not lie inside its tensor");
+    placement->whole.push_back(whole);
+    placement->offset.push_back(offset);
+  }
+  if (elements_of(placement->whole) < 0) in.fail("a tensor of an impossible shape");
+  return placement;
+}
+
 StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
   Known known;
   Record& record = known.prototype;
@@ -51,7 +83,7 @@ StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
   const auto flags = in.raw<uint8_t>();
   const auto dtype = in.raw<uint8_t>();
   if (kind > static_cast<uint8_t>(RecordKind::collective) || phase > static_cast<uint8_t>(kLastPhase) ||
-      flags > 15 || dtype > static_cast<uint8_t>(kLastDType)) {
+      flags > kAllFlags || dtype > static_cast<uint8_t>(kLastDType)) {
     in.fail("a definition of an unknown kind");
   }
   known.kind = static_cast<RecordKind>(kind);
@@ -61,22 +93,19 @@ StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
   record.has_stats = flags & 2;
   known.has_ids = flags & 4;
   known.has_payload = flags & 8;
+  known.has_dot = flags & 16;
+  if (known.has_dot && !record.has_stats) in.fail("a dot product without statistics");
   record.is_scalar = known.kind == RecordKind::scalar;
   const int64_t root = unzigzag(in.varint());
   const uint64_t dimensions = in.varint();
   if (dimensions > kMaxDimensions) in.fail("a tensor of more than 16 dimensions");
-  constexpr int64_t kMostElements = int64_t{1} << 48;
-  int64_t elements = 1;
-  for (uint64_t i = 0; i < dimensions; ++i) {
-    const int64_t extent = unzigzag(in.varint());
-    if (extent < 0 || extent > kMostElements || (extent > 0 && elements > kMostElements / extent)) {
-      in.fail("a tensor of an impossible shape");
-    }
-    elements *= extent;
-    record.shape.push_back(extent);
-  }
+  for (uint64_t i = 0; i < dimensions; ++i) record.shape.push_back(unzigzag(in.varint()));
+  const int64_t elements = elements_of(record.shape);
+  if (elements < 0) in.fail("a tensor of an impossible shape");
   known.payload_bytes = known.has_payload ? static_cast<std::size_t>(elements) * size_of(record.dtype) : 0;
   record.name = in.text();
+  if (flags & 32) record.placement = decode_placement(in, record.shape);
+  if (record.placement && !record.shape.empty()) record.hashed = Hashed::rows;
   if (known.kind != RecordKind::collective) return known;
 
   CollectiveRecord& collective = record.collective;
@@ -149,6 +178,7 @@ Record StepDecoder::decode_record(ByteCursor& in, const Known& known) const {
         record.stats.max = small ? in.raw<float>() : in.raw<double>();
         record.stats.nonfinite = in.varint();
       }
+      if (known.has_dot) record.dot = in.raw<double>();
       if (known.has_ids) record.ids = in.ids();
       const std::string_view payload = in.take(known.payload_bytes);
       const auto* bytes = reinterpret_cast<const std::byte*>(payload.data());
@@ -213,6 +243,7 @@ void StepDecoder::add_record(ByteCursor& in, const Known& known, GradientNorms& 
       to.nonfinite += nonfinite;
     }
   }
+  if (known.has_dot) in.take(sizeof record.dot);
   if (known.has_ids) in.skip_ids();
   in.take(known.payload_bytes);
 }

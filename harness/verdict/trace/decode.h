@@ -1,6 +1,7 @@
 #pragma once
 // From the payload of a step's frame to records; every length is checked before it is believed.
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,11 +46,12 @@ class StepDecoder {
  private:
   struct Known {
     RecordKind kind;
-    bool has_ids = false, has_payload = false;
+    bool has_ids = false, has_payload = false, has_dot = false;
     std::size_t payload_bytes = 0;
     Record prototype;  ///< what all its records have in common
   };
   static Known decode_definition(ByteCursor& in);
+  static std::shared_ptr<const Placement> decode_placement(ByteCursor& in, const std::vector<int64_t>& shape);
   std::vector<uint32_t> decode_sequence(ByteCursor& in);
   /// The definitions of the step's records, in their order; they may be new in this frame.
   const std::vector<uint32_t>& sequence_of(ByteCursor& in);

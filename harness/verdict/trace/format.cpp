@@ -45,6 +45,12 @@ const char* name_of(Phase phase) {
       return "applied gradients";
     case Phase::optimizer_state:
       return "optimizer state";
+    case Phase::inputs:
+      return "inputs";
+    case Phase::gradient_parts:
+      return "gradient parts";
+    case Phase::averaged_weights:
+      return "averaged weights";
   }
   return "unknown";
 }
@@ -52,6 +58,9 @@ const char* name_of(Phase phase) {
 int place_of(Phase phase) {
   if (phase == Phase::applied_gradients) return 10 * static_cast<int>(Phase::gradient_norm) + 3;
   if (phase == Phase::optimizer_state) return 10 * static_cast<int>(Phase::parameters) + 3;
+  if (phase == Phase::inputs) return 10 * static_cast<int>(Phase::samples) + 3;
+  if (phase == Phase::gradient_parts) return 10 * static_cast<int>(Phase::loss) + 3;
+  if (phase == Phase::averaged_weights) return 10 * static_cast<int>(Phase::parameters) + 6;
   return 10 * static_cast<int>(phase);
 }
 
@@ -129,13 +138,21 @@ uint64_t frame_head(uint32_t payload_bytes, FrameType type) {
 void append_definition(ByteSink& out, const Definition& definition) {
   out.raw(static_cast<uint8_t>(definition.kind));
   out.raw(static_cast<uint8_t>(definition.phase));
+  const bool placed = definition.placement != nullptr;
   out.raw(static_cast<uint8_t>(definition.replicated | definition.has_stats << 1 | definition.has_ids << 2 |
-                               definition.has_payload << 3));
+                               definition.has_payload << 3 | definition.has_dot << 4 | placed << 5));
   out.raw(static_cast<uint8_t>(definition.dtype));
   out.varint(zigzag(definition.root));
   out.varint(definition.shape.size());
   for (int64_t extent : definition.shape) out.varint(zigzag(extent));
   out.text(definition.name);
+  if (placed) {
+    out.raw(static_cast<uint8_t>(definition.placement->shard));
+    for (std::size_t i = 0; i < definition.shape.size(); ++i) {
+      out.varint(zigzag(definition.placement->whole[i]));
+      out.varint(zigzag(definition.placement->offset[i]));
+    }
+  }
   if (definition.kind != RecordKind::collective) return;
   out.text(definition.reduction);
   out.text(definition.group);

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 inline constexpr char kTraceMagic[8] = {'L', 'S', 'T', 'R', 'A', 'C', 'E', '\n'};
-inline constexpr uint32_t kTraceVersion = 1;
+inline constexpr uint32_t kTraceVersion = 2, kOldestTraceVersion = 1;  ///< written; read: all from the oldest on
 inline constexpr std::size_t kFilePrefixBytes = sizeof kTraceMagic + sizeof kTraceVersion;
 
 inline constexpr std::size_t kMaxTextBytes = 1024;  ///< of a name, tag or group
@@ -35,7 +35,8 @@ struct Definition {
   RecordKind kind = RecordKind::samples;
   Phase phase = Phase::samples;
   bool replicated = false;
-  bool has_stats = false, has_ids = false, has_payload = false;  ///< of tensors
+  bool has_stats = false, has_ids = false, has_payload = false, has_dot = false;  ///< of tensors
+  const Placement* placement = nullptr;                                           ///< of tensors; null: none
   DType dtype = DType::float32;
   int64_t root = -1;  ///< of collectives
   std::span<const int64_t> shape;

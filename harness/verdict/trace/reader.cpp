@@ -135,9 +135,9 @@ struct TraceReader::Impl {
     if (there < sizeof prefix) throw TraceError(path + ": a trace cut short in its first 12 bytes");
     uint32_t version = 0;
     std::memcpy(&version, prefix + sizeof kTraceMagic, sizeof version);
-    if (version != kTraceVersion) {
-      throw TraceError(fmt::format("{}: a trace of version {}; this build reads version {}", path, version,
-                                   kTraceVersion));
+    if (version < kOldestTraceVersion || version > kTraceVersion) {
+      throw TraceError(fmt::format("{}: a trace of version {}; this build reads versions {} to {}{}", path, version, kOldestTraceVersion,
+                                   kTraceVersion, version > kTraceVersion ? ": a newer lockstep wrote it" : ""));
     }
     offset = sizeof prefix;
     std::string_view payload;

@@ -3,6 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,8 +28,11 @@ enum class Phase : uint8_t {
   term_sums,  ///< size of the terms that make each gradient, by element; forced references alone
   applied_gradients,  ///< what the optimizer took: after clipping, before parameters
   optimizer_state,    ///< after the update, as are parameters
+  inputs,             ///< what the rows hold, by sample id; after samples
+  gradient_parts,     ///< of a rank's own gradient, by micro-step or named loss; before local gradients
+  averaged_weights,   ///< an average of the parameters; after the update
 };
-inline constexpr Phase kLastPhase = Phase::optimizer_state;
+inline constexpr Phase kLastPhase = Phase::averaged_weights;
 const char* name_of(Phase phase);
 /// Where in a step a phase happens, tenfold, so that something can stand between two. Numbers of phases are those of
 /// the file, where new ones can only be added at the end.
@@ -52,6 +57,13 @@ struct TensorStats {
   bool operator==(const TensorStats&) const = default;
 };
 
+/// Which part of a tensor a rank holds.
+struct Placement {
+  bool shard = false;  ///< else the whole: every rank holds the same
+  std::vector<int64_t> whole, offset;  ///< by dimension: the extent of the whole, and where the part begins in it
+  bool operator==(const Placement&) const = default;
+};
+
 /// A dense tensor as the tracer sees it.
 struct TensorView {
   const void* data = nullptr;  ///< contiguous, row-major
@@ -60,6 +72,10 @@ struct TensorView {
   /// Global position of each row (dimension 0) of a row-sharded tensor, so that shards' hashes add up to the
   /// whole's (hashed with positions 0, 1, 2, …); empty: the tensor is hashed as one piece, which is faster.
   std::span<const int64_t> row_positions;
+  /// Of a part of a gradient: the rank's local gradient of the same parameter, of the same form; null: none is known.
+  const void* dot_with = nullptr;
+  /// Null: nothing is said of it. Rows then have positions from offset[0] on, and `row_positions` is not looked at.
+  const Placement* placement = nullptr;
   int64_t elements() const;
 };
 
@@ -82,6 +98,10 @@ struct CollectiveRecord {
   bool operator==(const CollectiveRecord&) const = default;
 };
 
+/// What a record's hash is of: the tensor in one piece, its rows one by one, or the parts that ranks hold of it. Two hashes
+/// can be compared if they are of one kind.
+enum class Hashed : uint8_t { whole, rows, parts };
+
 /// One record as the reader gives it.
 struct Record {
   int64_t step = 0;
@@ -94,10 +114,13 @@ struct Record {
       false;          ///< false: only the hash was kept (a value that is equal on all ranks, not on rank 0)
   TensorStats stats;  ///< of tensors; stats.hash also of samples and random streams
   bool is_scalar = false;
+  double dot = std::numeric_limits<double>::quiet_NaN();  ///< of parts of a gradient with statistics: with the local gradient; NaN: not kept
   double value = 0;                ///< of scalars; of random streams the count of numbers drawn
   std::vector<int64_t> ids;        ///< sample ids (samples; rows of energies)
   std::vector<std::byte> payload;  ///< raw values, if the level kept them
   CollectiveRecord collective;     ///< phase == collective alone
+  Hashed hashed = Hashed::whole;
+  std::shared_ptr<const Placement> placement = {};  ///< null: the tracer says nothing of it
 };
 
 struct StepRecords {

@@ -1,6 +1,8 @@
 #include "harness/verdict/trace/writer.h"
 
+#include <cmath>
 #include <limits>
+#include <numeric>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
@@ -113,13 +115,15 @@ struct TraceWriter::Impl {
       what.kind = RecordKind::tensor;
       what.has_ids = !record.ids.empty();
       what.has_payload = header.level == TraceLevel::full || !record.payload.empty();
+      what.has_dot = record.has_stats && !std::isnan(record.dot);
+      what.placement = record.placement.get();
       add(what);
-      add_tensor(what, record.stats, record.ids);
+      add_tensor(what, record.stats, record.ids, record.dot);
       sink.bytes(record.payload.data(), record.payload.size());
     }
   }
 
-  void add_tensor(const Definition& what, const TensorStats& stats, std::span<const int64_t> ids) {
+  void add_tensor(const Definition& what, const TensorStats& stats, std::span<const int64_t> ids, double dot = 0) {
     ByteSink sink(data);
     sink.raw(stats.hash);
     if (what.has_stats) {
@@ -134,6 +138,7 @@ struct TraceWriter::Impl {
       }
       sink.varint(stats.nonfinite);
     }
+    if (what.has_dot) sink.raw(dot);
     if (what.has_ids) sink.ids(ids);
   }
 
@@ -269,10 +274,44 @@ void TraceWriter::scalar(Phase phase, std::string_view name, double value, Shari
   ByteSink(impl_->data).raw(value);
 }
 
+namespace {
+
+template <typename Number>
+double sum_of_products(const TensorView& tensor) {
+  const auto* x = static_cast<const Number*>(tensor.data);
+  const auto* y = static_cast<const Number*>(tensor.dot_with);
+  double sum = 0;
+  for (int64_t i = 0; i < tensor.elements(); ++i) sum += static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  return sum;
+}
+
+/// NaN of a type that no gradient has.
+double dot_product(const TensorView& tensor) {
+  if (tensor.dtype == DType::float32) return sum_of_products<float>(tensor);
+  if (tensor.dtype == DType::float64) return sum_of_products<double>(tensor);
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+/// As docs/trace.md has it: a tensor with a placement is hashed by its rows.
+TensorStats stats_of(TensorView tensor) {
+  std::vector<int64_t> positions;
+  if (tensor.placement && !tensor.shape.empty()) {
+    positions.resize(static_cast<std::size_t>(tensor.shape[0]));
+    std::iota(positions.begin(), positions.end(), tensor.placement->offset[0]);
+    tensor.row_positions = positions;
+  }
+  return tensor_stats(tensor);
+}
+
+}  // namespace
+
 TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const TensorView& tensor, Sharing sharing,
                                 std::span<const int64_t> ids, Keep keep) {
   if (!impl_) return {};
-  const TensorStats stats = tensor_stats(tensor);
+  LOCKSTEP_CHECK(!tensor.placement || (tensor.placement->whole.size() == tensor.shape.size() &&
+                                       tensor.placement->offset.size() == tensor.shape.size()),
+                 "a placement of other dimensions than its tensor: " + impl_->path);
+  const TensorStats stats = stats_of(tensor);
   const TraceLevel level = impl_->header.level;
   // Rank 0 writes out for all what all hold alike; the others leave the hash that shows whether they do.
   const bool spoken_for = sharing == Sharing::replicated && impl_->header.rank != 0;
@@ -286,8 +325,10 @@ TensorStats TraceWriter::tensor(Phase phase, std::string_view name, const Tensor
   what.has_stats = !spoken_for || level == TraceLevel::stats || level == TraceLevel::full;
   what.has_payload = level == TraceLevel::full || (keep == Keep::whole && !spoken_for);
   what.has_ids = !ids.empty();
+  what.has_dot = what.has_stats && tensor.dot_with != nullptr;
+  what.placement = tensor.placement;
   impl_->add(what);
-  impl_->add_tensor(what, stats, ids);
+  impl_->add_tensor(what, stats, ids, what.has_dot ? dot_product(tensor) : 0);
   if (what.has_payload)
     ByteSink(impl_->data).bytes(tensor.data, static_cast<std::size_t>(tensor.elements()) * size_of(tensor.dtype));
   return stats;

@@ -42,7 +42,7 @@ class TraceWriter {
   /// taken.
   void random(std::string_view stream, uint64_t hash, uint64_t draws);
   void scalar(Phase phase, std::string_view name, double value, Sharing sharing);
-  /// `ids`: sample ids of the rows of a row-sharded tensor, or empty.
+  /// `ids`: sample ids of the rows of a row-sharded tensor, or empty. A tensor with a placement is a rank's own part of it.
   TensorStats tensor(Phase phase, std::string_view name, const TensorView& tensor, Sharing sharing,
                      std::span<const int64_t> ids = {}, Keep keep = Keep::by_level);
   void collective(const CollectiveRecord& record);

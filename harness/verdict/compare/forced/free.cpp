@@ -8,6 +8,7 @@
 #include "harness/base/counted.h"
 #include "harness/base/hex.h"
 #include "harness/base/special_values.h"
+#include "harness/verdict/compare/averages.h"
 #include "harness/verdict/compare/exact_phases.h"
 #include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/compare/step_records.h"
@@ -136,8 +137,7 @@ namespace {
 std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
     const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
-    if (!other || other->stats.hash == record->stats.hash) continue;
-    if (is_in_shards(*record, *other)) continue;
+    if (!other || is_in_shards(*record, *other) || other->stats.hash == record->stats.hash) continue;
     const auto text = [](const Record& each) {
       return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
     };
@@ -212,6 +212,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       parameters.after(a, b);
       own.keep_earlier(free.evaluations.differ(a, b, parameters.hold(), epsilon));
       own.keep_earlier(number_of_one_run(a, b));
+      own.keep_earlier(averages_difference(pairs.before_a(), a, pairs.before_b(), b));
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;

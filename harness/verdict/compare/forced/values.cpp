@@ -263,6 +263,24 @@ std::optional<double> loss_scalar(const StepOfRun& step, std::size_t rank, const
   return record ? std::optional(record->value) : std::nullopt;
 }
 
+/// What stands in phase loss beside the loss itself.
+void take_of_loss(const Record& record, RankLoss& to) {
+  constexpr std::string_view kTerm = "loss/", kWeight = "weight/";
+  if (record.is_scalar) {
+    if (record.name.starts_with(kTerm)) to.terms[record.name.substr(kTerm.size())] = record.value;
+    if (record.name.starts_with(kWeight)) to.weights[record.name.substr(kWeight.size())] = record.value;
+    return;
+  }
+  const std::pair<std::string_view, std::vector<double> RankLoss::*> lists[] = {
+      {"row_losses", &RankLoss::row_losses},     {"row_counts", &RankLoss::row_counts},     {"row_widths", &RankLoss::row_widths},
+      {"micro_losses", &RankLoss::micro_losses}, {"micro_counts", &RankLoss::micro_counts}, {"micro_rows", &RankLoss::micro_rows}};
+  for (const auto& [name, list] : lists) {
+    if (record.name != name) continue;
+    if (auto values = values_of(record)) to.*list = std::move(*values);
+    if (name == "row_losses") to.row_ids = record.ids;
+  }
+}
+
 RankLoss rank_loss(const StepOfRun& step, std::size_t rank) {
   RankLoss found;
   for (const auto& [member, name] : {std::pair(&RankLoss::loss, "loss"), {&RankLoss::row_weight, "row_weight"},
@@ -272,9 +290,7 @@ RankLoss rank_loss(const StepOfRun& step, std::size_t rank) {
   std::vector<int64_t> samples;
   for (const Record& record : step.ranks[rank].records) {
     if (record.phase == Phase::samples) samples = record.ids;
-    if (record.phase != Phase::loss || record.name != "row_losses") continue;
-    if (auto tensor = whole_tensor(record)) found.row_losses = std::move(tensor->values);
-    found.row_ids = record.ids;
+    if (record.phase == Phase::loss) take_of_loss(record, found);
   }
   // A tracer that names no rows has them in the order of its samples.
   if (found.row_ids.empty()) found.row_ids = std::move(samples);
@@ -297,6 +313,26 @@ std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step, con
   const bool any =
       std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) { return !each.empty(); });
   return any ? by_rank : std::vector<std::vector<NamedTensor>>{};
+}
+
+/// By rank; empty if one recorded none.
+std::vector<std::vector<GradientPart>> gradient_parts(const StepOfRun& step, const std::vector<int>& ranks) {
+  std::vector<std::vector<GradientPart>> by_rank;
+  for (const int rank : ranks) {
+    by_rank.emplace_back();
+    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
+      const std::size_t slash = record.name.find('/');
+      if (record.phase != Phase::gradient_parts || slash == std::string::npos) continue;
+      GradientPart part;
+      part.part = record.name.substr(0, slash);
+      part.parameter = record.name.substr(slash + 1);
+      if (record.has_stats) part.norm = record.stats.norm, part.dot = record.dot;
+      if (auto tensor = whole_tensor(record)) part.values = std::move(*tensor), part.values.name = part.parameter;
+      by_rank.back().push_back(std::move(part));
+    }
+    if (by_rank.back().empty()) return {};
+  }
+  return by_rank;
 }
 
 /// Gradients of parameters that rank 0 does not hold: those of another pipeline stage.
@@ -350,6 +386,7 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
   add_of_other_stages(step, values);
   values.local_ranks = ranks_reduced_together(step);
   values.local = local_gradients(step, values.local_ranks);
+  values.parts = gradient_parts(step, values.local_ranks);
   values.reduced_by_sum = step.declared && step.declared->gradient_reduction == "sum";
   double sum = 0;
   bool on_all = true;

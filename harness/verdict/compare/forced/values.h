@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,18 @@ struct RankLoss {
   double temperature = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> row_losses;  ///< [b] nats
   std::vector<int64_t> row_ids;    ///< [b] sample ids of those; empty if they are not known
+  std::vector<double> row_counts, row_widths;  ///< [b] what each row counts (tokens), without and with padding
+  std::vector<double> micro_losses, micro_counts, micro_rows;  ///< by micro-step, see docs/trace.md
+  std::map<std::string, double> terms, weights;                ///< of the loss's named parts
+};
+
+/// What one micro-step, or one named loss, added to a rank's gradient.
+struct GradientPart {
+  std::string part;       ///< "micro 0", "loss balance"
+  std::string parameter;
+  double norm = std::numeric_limits<double>::quiet_NaN();
+  double dot = std::numeric_limits<double>::quiet_NaN();  ///< with the rank's local gradient
+  NamedTensor values;     ///< empty: not kept
 };
 
 /// The scores of one row, one for each column: energies of candidates, logits of classes.
@@ -66,6 +79,7 @@ struct ForcedValues {
   /// whole and each once; else empty.
   std::vector<std::vector<NamedTensor>> local;
   std::vector<int> local_ranks;     ///< which ranks those are
+  std::vector<std::vector<GradientPart>> parts;  ///< of their local gradients, in the same order; empty: none were recorded
   bool other_stages = false;        ///< some gradients are of parameters that rank 0 does not hold
   bool reduced_by_sum = false;      ///< gradients of ranks are added up: each rank's loss is its share of the whole
   std::vector<NamedTensor> applied; ///< gradients that the optimizer took, if recorded

@@ -1,0 +1,91 @@
+#include "harness/verdict/compare/averages.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/trace/record_values.h"
+
+namespace lockstep {
+namespace {
+
+/// One average with what it is made of: old average, new average, parameter.
+struct Average {
+  std::string name;
+  double epsilon = 0;
+  std::vector<double> old, now, parameter;
+};
+
+std::optional<std::vector<double>> values_in(const StepOfRun& step, Phase phase, const std::string& name) {
+  const Record* record = find_record(step.ranks[0], phase, name);
+  return record && is_floating(record->dtype) ? values_of(*record) : std::nullopt;
+}
+
+std::vector<Average> averages_of(const StepOfRun& before, const StepOfRun& step, bool parameters_before) {
+  std::vector<Average> all;
+  for (const Record* record : records_of(step.ranks[0], Phase::averaged_weights)) {
+    const auto now = values_of(*record), old = values_in(before, Phase::averaged_weights, record->name),
+               parameter = values_in(parameters_before ? before : step, Phase::parameters, record->name);
+    if (now && old && parameter && now->size() == old->size() && now->size() == parameter->size()) all.push_back({record->name, epsilon_of(record->dtype), *old, *now, *parameter});
+  }
+  return all;
+}
+
+std::optional<AverageStep> fitted(const std::vector<Average>& averages, bool before, std::optional<double> decay) {
+  double dot = 0, squares = 0;
+  for (const Average& each : averages) {
+    for (std::size_t i = 0; i < each.now.size(); ++i) {
+      const double apart = each.old[i] - each.parameter[i];
+      dot += (each.now[i] - each.parameter[i]) * apart;
+      squares += apart * apart;
+    }
+  }
+  if (!(squares > 0)) return std::nullopt;
+  constexpr double kRoundings = 8;
+  AverageStep step{"", decay.value_or(dot / squares), 0, before};
+  for (const Average& each : averages) {
+    double rest = 0, size = 0;
+    for (std::size_t i = 0; i < each.now.size(); ++i) {
+      const double gap = each.now[i] - each.parameter[i] - step.decay * (each.old[i] - each.parameter[i]);
+      rest += gap * gap;
+      size += each.old[i] * each.old[i] + each.parameter[i] * each.parameter[i] + each.now[i] * each.now[i];
+    }
+    const double residual = size > 0 ? std::sqrt(rest / size) / (kRoundings * each.epsilon) : 0;
+    if (!(residual <= step.residual)) step.residual = residual, step.worst = each.name;
+  }
+  return step;
+}
+
+}  // namespace
+
+std::optional<AverageStep> average_step(const StepOfRun& before, const StepOfRun& step, std::optional<double> decay) {
+  auto after_update = fitted(averages_of(before, step, false), false, decay);
+  auto before_update = fitted(averages_of(before, step, true), true, decay);
+  if (!before_update || (after_update && after_update->residual <= before_update->residual)) return after_update;
+  return before_update;
+}
+
+std::optional<Difference> averages_difference(const std::optional<StepOfRun>& before_a, const StepOfRun& a, const std::optional<StepOfRun>& before_b,
+                                              const StepOfRun& b) {
+  if (!before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1) return std::nullopt;
+  const auto reference = average_step(*before_a, a);
+  if (!reference || reference->residual > 1 || !(std::abs(reference->decay) <= 1)) return std::nullopt;
+  const auto same = fitted(averages_of(*before_b, b, reference->before), reference->before, reference->decay);
+  // Where parameters hardly move, a decay is told by rounding alone.
+  if (!same || same->residual <= 4) return std::nullopt;
+  const auto own = average_step(*before_b, b);
+  std::string found = fmt::format("{} times as far from that as rounding goes", short_number(same->residual));
+  if (own && own->residual <= 1) {
+    found = own->before == reference->before
+                ? fmt::format("{} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay))
+                : fmt::format("made of the parameters {} the update", own->before ? "before" : "after");
+  }
+  return difference_at(b.step, Phase::averaged_weights, kAllRanks, same->worst, DivergenceKind::update,
+                       fmt::format("{} times the old average and {} times the parameter", short_number(reference->decay), short_number(1 - reference->decay)),
+                       found, static_cast<int>(b.ranks.size()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+#pragma once
+// States of random generators of processes, data-loader workers and devices.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/difference.h"
+
+namespace lockstep {
+
+/// "process/dropout", "worker 3/augment", "device 0/dropout": where a generator lives, and its name. Streams without a scope are
+/// keyed by sample, and their hashes add up over ranks.
+bool is_of_a_generator(std::string_view stream);
+/// "dropout" of these.
+std::string_view name_of_generator(std::string_view stream);
+
+/// What run B's generators show: two ranks in one state, where the header declares another on each, or where the reference, of as many
+/// ranks, has another on each; ranks in several states that are declared the same; and other numbers of draws than the
+/// reference's where the declaration tells how many they must be.
+std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b);
+
+}  // namespace lockstep
