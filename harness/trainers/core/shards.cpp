@@ -79,4 +79,9 @@ SquaredNorms Shards::squared_norms(Comm& comm, const std::vector<at::Tensor>& pa
   return norms;
 }
 
+std::optional<Shards> shards_of(const RunConfig& config, const ParameterList& parameters, const Comm& comm) {
+  if (config.update != UpdatePartition::sharded || comm.world_size() == 1) return std::nullopt;
+  return Shards(parameters, comm.rank(), comm.world_size());
+}
+
 }  // namespace lockstep

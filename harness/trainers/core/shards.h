@@ -6,11 +6,13 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/core/parameters.h"
+#include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/record.h"
 
 namespace lockstep {
@@ -49,5 +51,8 @@ class Shards {
   std::vector<Placement> placements_;
   std::vector<int64_t> rows_;  ///< that this rank owns, by parameter
 };
+
+/// Nothing where every rank makes the whole update, or is alone.
+std::optional<Shards> shards_of(const RunConfig& config, const ParameterList& parameters, const Comm& comm);
 
 }  // namespace lockstep

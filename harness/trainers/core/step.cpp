@@ -43,10 +43,9 @@ TracedStep::TracedStep(const RankContext& context) : context_(context) {
     rows_->hash_rows(context.trace->enabled());
     return;
   }
-  const bool shares = context.config->update == UpdatePartition::sharded && context.comm->world_size() > 1;
-  if (shares) shards_.emplace(parameters, context.rank, context.comm->world_size());
+  shards_ = shards_of(*context.config, parameters, *context.comm);
   const ReducerOptions options{context.config->bucket_cap_bytes, context.config->gradient_as_bucket_view,
-                               context.config->find_unused_parameters, shares};
+                               context.config->find_unused_parameters, shards_.has_value()};
   reducer_ = context.comm->reduce_gradients(parameters.tensors, parameters.names, options);
   local_hashes_.resize(parameters.tensors.size());
   // A parameter's hook runs before the Reducer's, which hangs behind the accumulation.

@@ -32,21 +32,19 @@ bool copy_into(const Snapshot& snapshot, const std::string& name, at::Tensor val
 
 }  // namespace
 
-void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
+void trace_parameters(const RankContext& context, Phase phase, Keep keep, const Shards* shards) {
   const ParameterList& parameters = context.task->parameters();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i]), Sharing::replicated, {},
-                          keep);
+    const at::Tensor& whole = parameters.tensors[i];
+    const at::Tensor part = shards == nullptr ? whole : shards->own(i, whole.detach());
+    TensorView view = view_of(part);
+    if (shards != nullptr) view.placement = &shards->placement(i);
+    const bool own = shards != nullptr && shards->is_sharded(i);
+    context.trace->tensor(phase, parameters.names[i], view, own ? Sharing::own : Sharing::replicated, {}, keep);
   }
 }
 
 namespace {
-
-std::optional<Shards> shards_of(const RankContext& context) {
-  const int world = context.comm->world_size();
-  if (context.config->update != UpdatePartition::sharded || world == 1) return std::nullopt;
-  return Shards(context.task->parameters(), context.rank, world);
-}
 
 /// The parameters themselves, or leaves that are views of this rank's part of each.
 ParameterList parts_of(const ParameterList& parameters, const std::optional<Shards>& shards) {
@@ -63,7 +61,7 @@ ParameterList parts_of(const ParameterList& parameters, const std::optional<Shar
 
 Update::Update(const RankContext& context)
     : context_(context),
-      shards_(shards_of(context)),
+      shards_(shards_of(*context.config, context.task->parameters(), *context.comm)),
       parts_(parts_of(context.task->parameters(), shards_)),
       optimizer_(*context.config, parts_) {
   if (context.config->average_decay <= 0) return;
@@ -161,7 +159,7 @@ void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate
     update(step, outcome, rate);
   }
   trace_buffers(Phase::parameters, keep);
-  trace_parameters(context_, Phase::parameters, keep);
+  trace_parameters(context_, Phase::parameters, keep, shards_ ? &*shards_ : nullptr);
   trace_averages(Phase::averaged_weights, "", keep);
   // What an update does to the moments alone shows in parameters one update later, and a forced run makes none. Whoever keeps
   // everything keeps what the next update is made from.

@@ -59,7 +59,7 @@ class Update {
   std::map<std::string, at::Tensor> first_buffers_;  ///< before the first load
 };
 
-/// Writes all parameters, equal on all ranks, into the open step.
-void trace_parameters(const RankContext& context, Phase phase, Keep keep);
+/// Writes all parameters, equal on all ranks, into the open step; with `shards` this rank's part of each.
+void trace_parameters(const RankContext& context, Phase phase, Keep keep, const Shards* shards = nullptr);
 
 }  // namespace lockstep
