@@ -308,7 +308,7 @@ constexpr MutantRow kExchangeRows[] = {
      }
      at::Tensor own_;)},
   {{.name = "replicated_not_reduced",
-    .help = "what is too small to be sharded is taken for reduced already: every rank keeps its own gradient",
+    .help = "gradients of what is too small to be sharded are not reduced: every rank keeps its own",
     .report = "hao-ai-lab/FastVideo#1666", .settings = "update=sharded",
     // With few ranks every parameter of a small model has rows enough.
     .min_world = 5, .phase = "reduced gradients", .causes = "labelled-replicated-but-differs",
@@ -336,7 +336,7 @@ constexpr MutantRow kExchangeRows[] = {
   {{.name = "norm_of_own_shard",
     .help = "each rank takes the norm of its own shards for that of the whole gradient",
     .report = "pytorch/pytorch#170862", .settings = "update=sharded clip_norm=0.05 optimizer=sgd",
-    .phase = "gradient norm", .causes = "norm-of-own-shard", .beyond_exact = kSharded},
+    .phase = "collective|gradient norm", .causes = "norm-of-own-shard", .beyond_exact = kSharded},
    LOCKSTEP_BUG(Planted,
      double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
        return acts(step) ? std::sqrt(squares.own_shards + squares.replicated) : norm;
@@ -344,7 +344,7 @@ constexpr MutantRow kExchangeRows[] = {
   {{.name = "replicated_counted_in_norm",
     .help = "what every rank holds whole is summed over the ranks in the norm",
     .report = "NVIDIA-NeMo/RL#3788", .settings = "update=sharded clip_norm=0.05 optimizer=sgd", .min_world = 5,
-    .phase = "gradient norm", .causes = "replicated-counted-in-norm", .beyond_exact = kSharded},
+    .phase = "collective|gradient norm", .causes = "replicated-counted-in-norm", .beyond_exact = kSharded},
    LOCKSTEP_BUG(Planted,
      double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
        return acts(step) ? std::sqrt(squares.all_shards + world() * squares.replicated) : norm;

@@ -132,7 +132,7 @@ constexpr MutantRow kUpdateRows[] = {
   {{.name = "shard_not_updated",
     .help = "a rank leaves its shard of a parameter out of the update",
     .report = "pytorch/pytorch#176076", .settings = "update=sharded", .draws = {.rank = true},
-    .phase = "parameters", .causes = "shard-not-updated",
+    .phase = "collective|parameters", .causes = "shard-not-updated",
     .beyond_exact = "exact arithmetic sums every gradient on every rank, and nothing is sharded"},
    LOCKSTEP_BUG(Planted,
      void before_update(int64_t step, const TrainingState& state) override {
@@ -163,7 +163,7 @@ constexpr MutantRow kUpdateRows[] = {
   // Replicas.
   {{.name = "initial_scale_by_shard",
     .help = "initial weights are drawn as wide as a shard of them would have to be: the root of the world size too wide",
-    .report = "NVIDIA-NeMo/Megatron-Bridge#5840", .phase = "parameters", .causes = "initial-scale-by-shard",
+    .report = "NVIDIA-NeMo/Megatron-Bridge#5840", .phase = "collective|parameters", .causes = "initial-scale-by-shard",
     .last_step = 0, .step_offset = -1},
    // Their fan-in was taken from the shard.
    LOCKSTEP_BUG(Planted,

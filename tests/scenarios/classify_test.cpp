@@ -453,7 +453,8 @@ TEST(ClassifyFields, EverySettingGoesThroughJson) {
       {"model.width", "17"},           {"model.hidden", "33"},
       {"denominator.over", "\"rows\""}, {"denominator.scope", "\"micro\""},
       {"denominator.constant", "12.5"}, {"norm", "\"sync_batch\""},
-      {"label_smoothing", "0.25"},     {"dropout", "0.5"}};
+      {"label_smoothing", "0.25"},     {"dropout", "0.5"},
+      {"auxiliary.weight", "1.5"},      {"activation_checkpointing", "true"}};
   EXPECT_EQ(classify_fields().size(), others.size());
   std::string json = R"({"trainer":"classify")";
   for (const auto& [key, value] : others) {
@@ -470,6 +471,8 @@ TEST(ClassifyFields, EverySettingGoesThroughJson) {
   EXPECT_EQ(own.denominator.scope, DenominatorScope::micro);
   EXPECT_EQ(own.norm, NormKind::sync_batch);
   EXPECT_EQ(own.denominator.constant + own.label_smoothing + own.dropout, 12.5 + 0.25 + 0.5);
+  EXPECT_EQ(own.auxiliary.weight, 1.5);
+  EXPECT_TRUE(own.activation_checkpointing);
 }
 
 TEST(ClassifyProblems, AreFoundWhereTheyStand) {

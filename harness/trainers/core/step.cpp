@@ -480,7 +480,7 @@ void TracedStep::trace_reduced(const Options& options, const Outcome& outcome) {
     const at::Tensor own = (shards_ ? shards_->own(i, whole) : whole).contiguous();
     TensorView view = view_of(own);
     if (shards_) view.placement = &shards_->placement(i);
-    const Sharing sharing = shards_ && shards_->is_sharded(i) ? Sharing::own : Sharing::replicated;
+    const Sharing sharing = shards_ ? Sharing::own : Sharing::replicated;  // every rank writes what it holds
     reduced_hashes_.push_back(
         trace.tensor(Phase::reduced_gradients, parameters.names[i], view, sharing, {}, options.keep).hash);
   }

@@ -39,8 +39,7 @@ void trace_parameters(const RankContext& context, Phase phase, Keep keep, const 
     const at::Tensor part = shards == nullptr ? whole : shards->own(i, whole.detach());
     TensorView view = view_of(part);
     if (shards != nullptr) view.placement = &shards->placement(i);
-    const bool own = shards != nullptr && shards->is_sharded(i);
-    context.trace->tensor(phase, parameters.names[i], view, own ? Sharing::own : Sharing::replicated, {}, keep);
+    context.trace->tensor(phase, parameters.names[i], view, shards != nullptr ? Sharing::own : Sharing::replicated, {}, keep);
   }
 }
 
@@ -190,8 +189,7 @@ void Update::trace_optimizer(Phase phase, Keep keep, const OfOptimizer& moments,
       if (!tensors[i].defined()) continue;
       TensorView view = view_of(tensors[i]);
       if (shards_ && of_parts) view.placement = &shards_->placement(i);
-      const bool own = shards_ && of_parts && shards_->is_sharded(i);
-      context_.trace->tensor(phase, prefix + names[i], view, own ? Sharing::own : Sharing::replicated, {}, keep);
+      context_.trace->tensor(phase, prefix + names[i], view, shards_ && of_parts ? Sharing::own : Sharing::replicated, {}, keep);
     }
   };
   trace_moments(kTracedFirstMoment, moments.first_moments);
