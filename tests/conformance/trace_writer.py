@@ -15,14 +15,16 @@ import torch
 PHASES = {
     "snapshot": 0, "samples": 1, "random": 2, "control": 3, "energies": 4, "loss": 5, "local gradients": 6,
     "collective": 7, "reduced gradients": 8, "gradient norm": 9, "parameters": 10, "evaluation": 11, "term sums": 12,
-    "applied gradients": 13, "optimizer state": 14,
+    "applied gradients": 13, "optimizer state": 14, "inputs": 15, "gradient parts": 16, "averaged weights": 17,
 }  # fmt: skip
 DTYPES = {
     torch.float32: 0, torch.float64: 1, torch.int64: 2, torch.bfloat16: 3, torch.bool: 4, torch.float16: 5,
     torch.int32: 6,
 }  # fmt: skip
 SAMPLES, RANDOM, SCALAR, TENSOR, COLLECTIVE = range(5)
-ALIKE, STATISTICS, IDS, VALUES = 1, 2, 4, 8
+ALIKE, STATISTICS, IDS, VALUES, DOT, PLACEMENT = 1, 2, 4, 8, 16, 32
+REPLICATED, SHARD = 0, 1
+VERSION = 2
 WORD = (1 << 64) - 1
 
 _xxhash = ctypes.CDLL(ctypes.util.find_library("xxhash") or "libxxhash.so.0")
@@ -66,7 +68,7 @@ def raw_bytes(tensor):
     tensor = tensor.detach().contiguous()
     if tensor.numel() == 0:
         return b""
-    return bytes(tensor.reshape(-1).view(torch.uint8).tolist())
+    return ctypes.string_at(tensor.data_ptr(), tensor.numel() * tensor.element_size())
 
 
 def _words(tensor):
@@ -101,10 +103,9 @@ def tensor_hash(tensor, positions=None):
         key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
     if positions is None:
         return _row_hash(_words(tensor), mix(key))
-    total = 0
-    for row, position in zip(tensor, positions):
-        total += _row_hash(_words(row), mix((key + position * 0xD1B54A32D192ED03) & WORD))
-    return total & WORD
+    rows = tensor.reshape(shape[0], math.prod(shape[1:]))
+    keys = [mix((key + position * 0xD1B54A32D192ED03) & WORD) for position in positions]
+    return sum(_row_hash(_words(row), row_key) for row, row_key in zip(rows, keys)) & WORD
 
 
 def varint(value):
@@ -129,13 +130,28 @@ def ids_field(ids):
     return varint(len(ids)) + b"".join(signed_varint(i) for i in ids)
 
 
+class Placement:
+    """Where a rank's part lies in the whole tensor; `replicated`: every rank holds the whole."""
+
+    def __init__(self, whole, offset=None, replicated=False):
+        self.whole, self.replicated = tuple(whole), replicated
+        self.offset = tuple(offset) if offset is not None else (0,) * len(self.whole)
+
+    def positions(self, tensor):
+        return range(self.offset[0], self.offset[0] + tensor.shape[0])
+
+    def field(self):
+        extents = b"".join(signed_varint(w) + signed_varint(o) for w, o in zip(self.whole, self.offset))
+        return bytes([REPLICATED if self.replicated else SHARD]) + extents
+
+
 class TraceWriter:
     """One rank's trace at level `full`; records belong to the step that was begun last."""
 
     def __init__(self, folder, rank, world_size, run, declared=None, trainer="foreign"):
         os.makedirs(folder, exist_ok=True)
         self._file = open(os.path.join(folder, f"rank-{rank}.trace"), "wb")
-        self._file.write(b"LSTRACE\n" + struct.pack("<I", 1))
+        self._file.write(b"LSTRACE\n" + struct.pack("<I", VERSION))
         header = {
             "config_hash": run, "rank": rank, "world_size": world_size, "trainer": trainer, "level": "full",
             "started_by": "conformance",
@@ -166,23 +182,37 @@ class TraceWriter:
     def random(self, stream, hash_, draws):
         self._add(RANDOM, "random", stream, struct.pack("<Q", hash_) + varint(draws))
 
+    def skipped(self, value):
+        """Whether this rank leaves out the update of the step."""
+        self.scalar("control", "skipped", float(value))
+
     def scalar(self, phase, name, value, alike=False):
         self._add(SCALAR, phase, name, struct.pack("<d", value), ALIKE if alike else 0, dtype=1)
 
-    def tensor(self, phase, name, tensor, alike=False, ids=None):
+    def tensor(self, phase, name, tensor, alike=False, ids=None, dot=None, placement=None):
+        """`dot`: with the rank's local gradient of the same parameter. `placement`: of a part of a tensor."""
         tensor = tensor.detach()
         values = tensor.to(torch.float64).reshape(-1)
         finite = values[torch.isfinite(values)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
         norm = math.sqrt(float((finite * finite).sum()))
         wide = tensor.dtype in (torch.float64, torch.int64, torch.int32)
-        data = struct.pack("<Q", tensor_hash(tensor)) + struct.pack("<3d" if wide else "<3f", norm, low, high)
+        positions = placement.positions(tensor) if placement is not None and tensor.dim() else None
+        data = struct.pack("<Q", tensor_hash(tensor, positions)) + struct.pack("<3d" if wide else "<3f", norm, low, high)
         data += varint(len(values) - len(finite))
-        flags = STATISTICS | VALUES | (ALIKE if alike else 0) | (IDS if ids is not None else 0)
+        flags = STATISTICS | VALUES | (ALIKE if alike else 0)
+        if dot is not None:
+            flags |= DOT
+            data += struct.pack("<d", dot)
         if ids is not None:
+            flags |= IDS
             data += ids_field(ids)
         data += raw_bytes(tensor)
-        self._add(TENSOR, phase, name, data, flags, DTYPES[tensor.dtype], shape=tuple(tensor.shape))
+        more = b""
+        if placement is not None:
+            flags |= PLACEMENT
+            more = placement.field()
+        self._add(TENSOR, phase, name, data, flags, DTYPES[tensor.dtype], shape=tuple(tensor.shape), more=more)
 
     def collective(self, op, group, tag, hash_in, hash_out, shape, reduction="", dtype=torch.float32, root=-1):
         more = text(reduction) + text(group) + text(tag)

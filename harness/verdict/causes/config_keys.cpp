@@ -87,8 +87,10 @@ constexpr auto kConsequences = std::to_array<Consequence>({
 std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
   std::vector<ConfigDifference> fitting;
   for (const ConfigDifference& it : inputs.config_differences) {
-    // Another precision explains little of what has a name of its own.
-    const bool explains = it.key != "precision" || named.confidence <= kGeneral;
+    // Another precision explains little of what has a name of its own, and micro-steps are a way of computing the same step.
+    const bool is_a_way = it.key == "precision" || it.key == "accumulation";
+    const bool of_any_trainer = !inputs.reference_config && !inputs.cell_config;
+    const bool explains = !is_a_way || (named.confidence <= kGeneral && !(of_any_trainer && it.key == "accumulation"));
     if (explains && fits(it.key, inputs.difference.phase)) fitting.push_back(it);
   }
   if (fitting.empty()) return std::nullopt;

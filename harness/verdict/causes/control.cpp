@@ -7,8 +7,10 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/config/learning_rate.h"
 
 namespace lockstep::causes {
@@ -183,7 +185,38 @@ std::optional<Cause> rate_differs(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
 }
 
-constexpr Rule kRules[] = {scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
+std::optional<Cause> schedules_differ(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::control || !told.where.starts_with("schedule/")) return std::nullopt;
+  return made("schedules-differ", kExact, fmt::format("{}: {}", told.where, expected_found(told.expected, told.actual)));
+}
+
+std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != "skipped" || !inputs.cell) return std::nullopt;
+  std::vector<std::size_t> skipping, others;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const Record* record = find_record(inputs.cell->ranks[rank], Phase::control, "skipped");
+    if (!record) return std::nullopt;
+    (record->value != 0 ? skipping : others).push_back(rank);
+  }
+  if (skipping.empty()) {
+    // Nobody leaves it out, although the reference does, and a rank's own loss is no number: another's was asked.
+    std::vector<std::size_t> without;
+    for (const std::size_t rank : others) {
+      const Record* loss = find_record(inputs.cell->ranks[rank], Phase::loss, "loss");
+      if (loss && !std::isfinite(loss->value)) without.push_back(rank);
+    }
+    if (without.empty() || without.size() == others.size()) return std::nullopt;
+    return made("skip-decided-alone", 0.9,
+                fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, and the decision followed other ranks' losses",
+                            inputs.difference.divergence.step, fmt::join(without, ", ")));
+  }
+  if (others.empty()) return std::nullopt;
+  return made("skip-decided-alone", kExact,
+              fmt::format("rank {} leaves out the update of step {}, and rank {} makes it", fmt::join(skipping, ", "), inputs.difference.divergence.step, fmt::join(others, ", ")));
+}
+
+constexpr Rule kRules[] = {schedules_differ, skip_decided_alone, scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
                            stepped_per_rank_by_history, shifted_by_history, rate_differs};
 
 }  // namespace

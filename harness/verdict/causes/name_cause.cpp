@@ -9,6 +9,7 @@
 
 #include "harness/verdict/causes/config_keys.h"
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/causes/score_evidence.h"
 #include "harness/verdict/causes/trainer_rules.h"
 #include "harness/verdict/compare/exact_runs.h"
 #include "harness/verdict/config/trainer_spec.h"
@@ -93,6 +94,14 @@ std::span<const Rule> rules_for(Phase phase) {
       return clip_rules();
     case Phase::parameters:
       return update_rules();
+    case Phase::inputs:
+      return input_rules();
+    case Phase::averaged_weights:
+      return average_rules();
+    case Phase::evaluation:
+      return evaluation_rules();
+    case Phase::optimizer_state:
+      return state_rules();
     default:
       return {};
   }
@@ -172,6 +181,13 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   const bool is_ours = inputs.trainer || inputs.rules;
   if (const auto rules = is_ours ? own.rules : own.rules_of_roles) ask(rules(phase));
   ask(causes::rules_for(phase));
+  for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
+  ask(causes::factor_rules());
+  if (causes::scores_candidates(inputs)) {
+    if (phase == Phase::scores) ask(causes::candidate_rules());
+    if (phase == Phase::loss) ask(causes::contrast_rules());
+  }
+  ask(causes::initial_rules());
   if (inputs.difference.divergence.kind == DivergenceKind::replica) ask(causes::replica_rules());
   if (!is_exact(phase)) ask(causes::finite_rules());
   Cause cause = causes::weighed(std::move(answers), inputs);

@@ -7,6 +7,7 @@
 
 #include "harness/base/hex.h"
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/config/stream_keys.h"
 
 namespace lockstep::causes {
@@ -119,7 +120,7 @@ std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& s
 
 std::optional<Cause> same_stream_on_all_ranks(const CauseInputs& inputs) {
   const auto streams = streams_of(inputs);
-  if (!streams || streams->cell.size() < 2) return std::nullopt;
+  if (is_of_a_generator(inputs.difference.divergence.where) || !streams || streams->cell.size() < 2) return std::nullopt;
   for (const Use& use : streams->cell) {
     if (use.hash != streams->cell[0].hash || use.ids.empty() || use.draws == 0) return std::nullopt;
   }
@@ -146,9 +147,40 @@ std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
                   streams->name, inputs.cell_config->seed));
 }
 
+/// The size of a run's gradients at a step, over rank 0's reduced ones; nothing where statistics were not kept.
+std::optional<double> gradient_size(const StepOfRun& step) {
+  double squares = 0;
+  bool any = false;
+  for (const Record& record : step.ranks[0].records) {
+    if (record.phase != Phase::reduced_gradients || record.is_scalar) continue;
+    if (!record.has_stats) return std::nullopt;
+    squares += record.stats.norm * record.stats.norm;
+    any = true;
+  }
+  return any ? std::optional(std::sqrt(squares)) : std::nullopt;
+}
+
+/// A stream from which a second pass drew: the forward pass was right, and the loss with it, and the gradients are not.
+std::optional<Cause> masks_drawn_again(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::random || !inputs.reference || !inputs.cell) return std::nullopt;
+  constexpr double kSameLoss = 1e-5, kOtherGradient = 1e-4;
+  const std::string& stream = inputs.difference.divergence.where;
+  const std::vector<Use> expected = uses_of(inputs.reference, stream), actual = uses_of(inputs.cell, stream);
+  const double before = draws_of(expected), now = draws_of(actual);
+  if (!(before > 0) || !(now > before) || now > 2 * before) return std::nullopt;
+  const auto loss_a = mean_loss(*inputs.reference), loss_b = mean_loss(*inputs.cell);
+  const auto size_a = gradient_size(*inputs.reference), size_b = gradient_size(*inputs.cell);
+  if (!loss_a || !loss_b || !size_a || !size_b) return std::nullopt;
+  if (std::abs(*loss_a - *loss_b) > kSameLoss * std::max(1.0, std::abs(*loss_a)) || std::abs(*size_a - *size_b) <= kOtherGradient * *size_a) return std::nullopt;
+  return made("masks-drawn-again", kExact,
+              fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not (norm {} and {}): numbers were drawn again behind the "
+                          "forward pass",
+                          stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(*size_b), short_number(*size_a)));
+}
+
 std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
   const auto streams = streams_of(inputs);
-  if (!streams) return std::nullopt;
+  if (!streams || masks_drawn_again(inputs)) return std::nullopt;
   const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
   if (expected == actual || (actual > expected) != extra) return std::nullopt;
   // A stream that the reference never draws from is another method, not a draw too many.
@@ -176,7 +208,7 @@ int64_t old_step_of(const CauseInputs& inputs, const Streams& streams, std::size
 
 std::optional<Cause> stream_not_advanced(const CauseInputs& inputs) {
   const auto streams = streams_of(inputs);
-  if (!streams) return std::nullopt;
+  if (is_of_a_generator(inputs.difference.divergence.where) || !streams) return std::nullopt;
   const std::vector<std::size_t> wrong = wrong_ranks(inputs, *streams);
   int64_t old = -1;
   std::vector<std::size_t> stuck;
@@ -191,6 +223,49 @@ std::optional<Cause> stream_not_advanced(const CauseInputs& inputs) {
   return made(
       "stream-not-advanced", kExact,
       fmt::format("{}: rank {} drew from the stream of step {}", streams->name, fmt::join(stuck, ", "), old));
+}
+
+/// A generator that begins a step as it began an earlier one, on every rank that the reference differs from.
+std::optional<Cause> generator_not_advanced(const CauseInputs& inputs) {
+  const std::string& stream = inputs.difference.divergence.where;
+  const int64_t step = inputs.difference.divergence.step;
+  const auto now = inputs.cell_generators.find(step);
+  if (inputs.difference.phase != Phase::random || !is_of_a_generator(stream) || now == inputs.cell_generators.end()) return std::nullopt;
+  const auto states = now->second.find(stream);
+  if (states == now->second.end()) return std::nullopt;
+  for (auto earlier = std::make_reverse_iterator(now); earlier != inputs.cell_generators.rend(); ++earlier) {
+    const auto then = earlier->second.find(stream);
+    if (earlier->first < 0 || then == earlier->second.end()) continue;
+    std::vector<int> stuck;
+    for (const auto& [rank, state] : states->second) {
+      const auto old = then->second.find(rank);
+      if (old != then->second.end() && old->second == state) stuck.push_back(rank);
+    }
+    const bool of_all = stuck.size() == states->second.size(), of_told = std::ranges::find(stuck, inputs.difference.divergence.rank) != stuck.end();
+    if (!of_all && !of_told) continue;
+    return made("stream-not-advanced", kExact, fmt::format("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step, earlier->first));
+  }
+  return std::nullopt;
+}
+
+/// Ranks whose generators are in one state, where each should have its own.
+std::optional<Cause> same_generator_on_all_ranks(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::random || !is_of_a_generator(told.where)) return std::nullopt;
+  const auto now = inputs.cell_generators.find(told.step);
+  const auto states = now == inputs.cell_generators.end() ? nullptr : &now->second;
+  if (!states || !states->contains(told.where)) return std::nullopt;
+  const auto found = states->find(told.where);
+  if (found->second.size() < 2) return std::nullopt;
+  const uint64_t first = found->second.begin()->second;
+  if (!std::ranges::all_of(found->second, [&](const auto& each) { return each.second == first; })) return std::nullopt;
+  const auto distinct_in_reference = [&] {
+    std::set<uint64_t> hashes;
+    for (const Use& use : uses_of(inputs.reference, told.where)) hashes.insert(use.hash);
+    return hashes.size() > 1;
+  };
+  if (!(inputs.cell && declared_state(*inputs.cell, told.where) == "rank") && !distinct_in_reference()) return std::nullopt;
+  return made("same-stream-on-all-ranks", kExact, fmt::format("{}: all {} ranks are in the state {}", told.where, found->second.size(), hex16(first)));
 }
 
 std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
@@ -218,8 +293,8 @@ std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
 }
 
 constexpr Rule kRandomRules[] = {
-    same_stream_on_all_ranks, stream_keyed_by_rank, extra_draws,          draws_missing,
-    stream_not_advanced,      dropout_not_replayed, random_stream_differs};
+    same_stream_on_all_ranks, stream_keyed_by_rank, masks_drawn_again,    extra_draws,          draws_missing,
+    stream_not_advanced,      generator_not_advanced, same_generator_on_all_ranks, dropout_not_replayed, random_stream_differs};
 
 }  // namespace
 

@@ -132,6 +132,21 @@ std::optional<Cause> mean_taken_twice(const CauseInputs& inputs) {
   return by_factor(inputs, "mean-taken-twice", kExact, 1.0 / world_size_of(inputs));
 }
 
+/// The sum was divided by a count of elements: of the tensor, or of all tensors together.
+std::optional<Cause> divided_by_elements(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  const auto world = static_cast<double>(reduction->world);
+  double all = 0;
+  for (const Reduced& tensor : reduction->tensors) all += static_cast<double>(tensor.mean.values.size());
+  const Hypothesis by_own = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / static_cast<double>(t.mean.values.size()); };
+  const Hypothesis by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
+  const bool own = explains(*reduction, by_own, true);
+  if (!own && !explains(*reduction, by_all, true)) return std::nullopt;
+  return made("divided-by-wrong-world", kExact,
+              fmt::format("the sum over {} ranks was divided by the number of elements of {}", world, own ? "each tensor" : fmt::format("all tensors, {}", all)));
+}
+
 std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
   const double world = world_size_of(inputs);
   std::set<double> divisors = {world - 1, world + 1, 2 * world, world / 2};
@@ -146,7 +161,7 @@ std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
     cause->evidence += fmt::format(": the sum over {} ranks was divided by {}", world, divisor);
     return cause;
   }
-  return std::nullopt;
+  return divided_by_elements(inputs);
 }
 
 /// Do the ranks' records say that each kept its own local gradient of that tensor?

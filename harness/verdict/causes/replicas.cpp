@@ -9,6 +9,7 @@
 
 #include "harness/base/word_list.h"
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/compare/holders.h"
 
 namespace lockstep::causes {
@@ -68,12 +69,32 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
   return drift.held.empty() ? std::nullopt : std::optional(drift);
 }
 
+/// Do ranks differ only in tensors whose placement says that every rank holds the same?
+bool all_labelled_replicated(const CauseInputs& inputs, const Drift& drift) {
+  return std::ranges::all_of(drift.held, [&](const auto& each) {
+    const Record* record = find_record(inputs.cell->ranks[0], Phase::parameters, each.first);
+    return record && record->placement && !record->placement->shard;
+  });
+}
+
+std::optional<Cause> labelled_replicated_but_differs(const CauseInputs& inputs) {
+  const auto drift = drift_of(inputs);
+  if (!drift || !all_labelled_replicated(inputs, *drift)) return std::nullopt;
+  const bool initial = inputs.difference.divergence.step < 0;
+  return made("labelled-replicated-but-differs", initial ? kExact : 0.7,
+              fmt::format("{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}", drift->held.size(), drift->names, drift->held.begin()->first,
+                          initial && drift->held.size() < drift->names ? " before the first step, and the others do not: they were made after the wrapper that would have made them alike"
+                                                                       : "",
+                          drift->who()));
+}
+
 std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
-  if (!drift || inputs.difference.divergence.step >= 0) return std::nullopt;
+  if (!drift || inputs.difference.divergence.step >= 0 || all_labelled_replicated(inputs, *drift)) return std::nullopt;
   return made("initial-weights-differ", kExact,
-              fmt::format("before the first step ranks differ in {} of {} tensors, {} first: {}", drift->held.size(), drift->names,
-                          drift->held.begin()->first, drift->who()));
+              fmt::format("before the first step ranks differ in {} of {} tensors, {} first: {}{}", drift->held.size(), drift->names,
+                          drift->held.begin()->first, drift->who(),
+                          drift->held.size() < drift->names ? "; the others agree: these were made after the wrapper that broadcasts" : ""));
 }
 
 std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
@@ -164,12 +185,12 @@ std::optional<Cause> replicas_drift(const CauseInputs& inputs) {
               fmt::format("{} of {} tensors differ between ranks: {}", drift->held.size(), drift->names, drift->who()));
 }
 
-constexpr Rule kReplicaRules[] = {initial_weights_differ, buffers_not_synchronised, rank_behind,
+constexpr Rule kReplicaRules[] = {labelled_replicated_but_differs, initial_weights_differ, buffers_not_synchronised, rank_behind,
                                   replica_corrupted,      clip_by_own_norms,        replicas_drift};
 
 /// The ledger's audit has named the broken rule already.
 std::optional<Cause> by_audit(const CauseInputs& inputs) {
-  if (!inputs.ledger || inputs.difference.phase != Phase::collective) return std::nullopt;
+  if (!inputs.ledger || inputs.difference.phase != Phase::collective || inputs.ledger->code == "unexplained") return std::nullopt;
   return made(inputs.ledger->code.c_str(), kExact, inputs.ledger->evidence);
 }
 

@@ -22,10 +22,21 @@ std::span<const Rule> sample_rules();
 std::span<const Rule> random_rules();
 std::span<const Rule> control_rules();
 std::span<const Rule> score_rules();
+std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
+std::span<const Rule> contrast_rules();   ///< of a loss over such scores
 std::span<const Rule> loss_rules();
 std::span<const Rule> gradient_rules();  ///< before the reduction
 std::span<const Rule> finite_rules();    ///< of values that are no numbers, in any phase
 std::span<const Rule> reduction_rules();
+std::span<const Rule> accumulation_rules(Phase phase);  ///< of micro-steps: in loss, local and reduced gradients
+std::span<const Rule> named_loss_rules(Phase phase);    ///< of one named part of the loss: there, too
+std::span<const Rule> factor_rules();                   ///< one factor on loss and gradients
+std::span<const Rule> shard_rules(Phase phase);         ///< of tensors in parts: in the gradient norm and parameters
+std::span<const Rule> initial_rules();                  ///< of parameters before the first step
+std::span<const Rule> input_rules();                    ///< of what rows hold
+std::span<const Rule> average_rules();                  ///< of averaged weights
+std::span<const Rule> evaluation_rules();
+std::span<const Rule> state_rules();  ///< of the optimizer's state
 std::span<const Rule> norm_rules();  ///< of the gradient norm
 std::span<const Rule> clip_rules();  ///< of what the optimizer took
 std::span<const Rule> update_rules();

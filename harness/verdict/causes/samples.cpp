@@ -155,6 +155,87 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
+/// The first step of the epoch in which the reference is at `step`: the last at which a sample came back that its pass had had.
+int64_t epoch_start(const SampleHistory& history, int64_t step) {
+  std::set<int64_t> seen;
+  int64_t start = history.empty() ? step : history.begin()->first;
+  for (const auto& [at_step, batch] : history) {
+    if (at_step > step) break;
+    const Ids ids = sorted(batch);
+    if (std::ranges::any_of(ids, [&](int64_t id) { return seen.contains(id); })) {
+      seen.clear();
+      start = at_step;
+    }
+    seen.insert(ids.begin(), ids.end());
+  }
+  return start;
+}
+
+/// Some ranks go on as in an epoch before, where the reference begins a new permutation.
+std::optional<Cause> set_epoch_forgotten_on_some(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  const int64_t step = inputs.difference.divergence.step;
+  if (!samples || samples->differing.empty() || samples->differing.size() == samples->now.size()) return std::nullopt;
+  if (epoch_start(inputs.reference_samples, step) != step) return std::nullopt;
+  for (const auto& [old, batch] : inputs.reference_samples) {
+    if (old + 1 >= step) break;
+    if (epoch_start(inputs.reference_samples, old) != old) continue;
+    const ByRank then = partitioned(batch, samples->now.size());
+    const auto repeats = [&](std::size_t rank) { return rank < then.size() && samples->now[rank] == then[rank]; };
+    if (then.empty() || !std::ranges::all_of(samples->differing, repeats)) continue;
+    return made("set-epoch-forgotten", kExact,
+                fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new permutation and the other ranks do, too", step,
+                            fmt::join(samples->differing, ", "), old));
+  }
+  return std::nullopt;
+}
+
+/// The whole batch is the epoch's first, or, where the cell's samples begin here, that of another step.
+std::optional<Cause> position_lost(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  const int64_t step = inputs.difference.divergence.step;
+  if (!samples || samples->extra.empty() || set_epoch_forgotten(inputs)) return std::nullopt;
+  const int64_t start = epoch_start(inputs.reference_samples, step);
+  const bool resumed = !at(inputs.cell_samples, step - 1);
+  const Ids now = sorted(samples->now);
+  for (const auto& [other, batch] : inputs.reference_samples) {
+    if (other == step || sorted(batch) != now || (other != start && !resumed)) continue;
+    if (other == start && step == start) continue;
+    return made("position-lost", other == start ? kExact : 0.95,
+                fmt::format("at step {} the ranks have the samples of step {}{}", step, other, other == start ? ", the first of the epoch" : ", and their trace begins here"));
+  }
+  return std::nullopt;
+}
+
+/// Rows beyond the reference's are samples that the epoch has had before.
+std::optional<Cause> padding_at_epoch_end(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  const int64_t step = inputs.difference.divergence.step;
+  if (!samples || samples->extra.empty() || !samples->missing.empty()) return std::nullopt;
+  std::set<int64_t> had;
+  const int64_t start = epoch_start(inputs.reference_samples, step);
+  for (const auto& [other, batch] : inputs.cell_samples) {
+    if (other < start || other >= step) continue;
+    for (const int64_t id : sorted(batch)) had.insert(id);
+  }
+  if (had.empty() || !std::ranges::all_of(samples->extra, [&](int64_t id) { return had.contains(id); })) return std::nullopt;
+  return made("padding-at-epoch-end", kExact,
+              fmt::format("{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: sample {} first", samples->extra.size(),
+                          samples->batch.size(), start, samples->extra.front()));
+}
+
+/// As many rows on each rank as the reference has on all of them.
+std::optional<Cause> global_batch_times_world(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  const int64_t step = inputs.difference.divergence.step;
+  if (!samples || samples->now.size() < 2 || samples->extra.empty()) return std::nullopt;
+  const std::size_t world = samples->now.size(), rows = sorted(samples->now).size();
+  if (rows != world * samples->batch.size()) return std::nullopt;
+  if (std::ranges::all_of(samples->now, [&](const Ids& rank) { return rank == samples->now.front(); })) return std::nullopt;
+  return made("global-batch-times-world", kExact,
+              fmt::format("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows, world, samples->batch.size(), world));
+}
+
 std::optional<Cause> rank_behind_data(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   if (!samples || samples->differing.empty() || samples->before.size() != samples->now.size()) {
@@ -188,7 +269,7 @@ std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
 
 std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
-  if (!samples || dropped_by(*samples) || samples->extra.size() != 1 || samples->missing.size() > 1) {
+  if (!samples || dropped_by(*samples) || samples->extra.size() != 1 || samples->missing.size() > 1 || padding_at_epoch_end(inputs)) {
     return std::nullopt;
   }
   if (!in_batch(*samples, samples->extra.front())) return std::nullopt;
@@ -305,7 +386,8 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
                   samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
 }
 
-constexpr Rule kSamplesRules[] = {shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
+constexpr Rule kSamplesRules[] = {global_batch_times_world, padding_at_epoch_end, position_lost, set_epoch_forgotten_on_some,
+                           shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
                            sample_duplicated, sample_replaced,     shards_overlap,   shuffle_differs,
                            sampler_seed_differs};
 

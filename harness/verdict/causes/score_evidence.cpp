@@ -51,6 +51,17 @@ bool misses_scores(const CauseInputs& inputs) {
   return inputs.difference.phase == Phase::scores && inputs.difference.divergence.kind == DivergenceKind::missing;
 }
 
+bool scores_candidates(const CauseInputs& inputs) {
+  if (inputs.trainer) return scores_of(inputs.trainer).own_columns > 0;
+  if (!inputs.forced || !inputs.forced->reference.scores) return false;
+  const Scores& scores = *inputs.forced->reference.scores;
+  const auto among_columns = std::ranges::count_if(scores.rows, [&](const ScoreRow& row) {
+    const std::vector<int64_t>& columns = scores.columns[static_cast<std::size_t>(row.rank)];
+    return std::ranges::find(columns, row.row_id) != columns.end();
+  });
+  return 2 * among_columns > std::ssize(scores.rows);
+}
+
 std::string_view score_name(const CauseInputs& inputs) { return scores_of(inputs.trainer).record; }
 
 }  // namespace lockstep::causes

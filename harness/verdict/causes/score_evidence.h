@@ -34,6 +34,9 @@ WrongScores wrong_in(const std::vector<AlignedRow>& rows, double band);
 /// Does the cell lack columns or rows, so that nothing can be said of the values?
 bool misses_scores(const CauseInputs& inputs);
 
+/// Do rows have candidates as columns, their own among them? Where it is not known of the trainer, most rows' ids must stand among the columns.
+bool scores_candidates(const CauseInputs& inputs);
+
 /// What the trainer's scores are called: "energies".
 std::string_view score_name(const CauseInputs& inputs);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include <fmt/format.h>
 
@@ -106,6 +107,54 @@ std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
       fmt::format("with the bias correction of update 1 instead of {}", *update->state->updates + 1));
 }
 
+std::optional<Cause> optimizer_counter_ahead(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->optimizer().optimizer == OptimizerKind::sgd || !update->state->updates) return std::nullopt;
+  constexpr int kMostAhead = 16;
+  const auto count = static_cast<int64_t>(*update->state->updates) + 1;
+  const double world = world_size_of(inputs);
+  for (int ahead = 1; ahead <= kMostAhead; ++ahead) {
+    if (!explains(*update, {.count_ahead = ahead})) continue;
+    const AdamNumbers& adam = update->optimizer().adam;
+    const auto correction = [&](double n) { return std::sqrt(1 - std::pow(adam.beta2, n)) / (1 - std::pow(adam.beta1, n)); };
+    const double ratio = correction(static_cast<double>(count)) / correction(static_cast<double>(count + ahead));
+    return made("optimizer-counter-ahead", kExact,
+                fmt::format("every parameter follows from an update with the bias correction of update {} instead of {}{}: {} times smaller steps", count + ahead, count,
+                            count + ahead == static_cast<int64_t>(world) * count && world > 1 ? ", as if each rank counted it" : "", short_number(ratio)));
+  }
+  return std::nullopt;
+}
+
+/// Parameters that move as another declared group of them would.
+std::optional<Cause> wrong_parameter_group(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update || update->optimizer().parameters.empty()) return std::nullopt;
+  const UpdateFacts& facts = update->optimizer();
+  struct Group {
+    std::string name;
+    double rate_factor = 1, weight_decay = 0;
+    auto operator<=>(const Group&) const = default;
+  };
+  std::vector<Group> groups = {{"those of no group", 1, facts.weight_decay}};
+  for (const DeclaredParameters& each : facts.parameters)
+    groups.push_back({fmt::format("\"{}\"", each.prefix), each.rate_factor, each.weight_decay.value_or(facts.weight_decay)});
+  std::vector<std::string> wrong;
+  for (const UpdateUse& use : update->judged({})) {
+    if (use.used > 1) wrong.push_back(use.name);
+  }
+  for (const Group& group : groups) {
+    const std::vector<UpdateUse> uses = update->judged({.rate_factor = group.rate_factor, .weight_decay = group.weight_decay});
+    const bool fits = std::ranges::all_of(wrong, [&](const std::string& name) {
+      const auto use = std::ranges::find(uses, name, &UpdateUse::name);
+      return use != uses.end() && use->used <= 1;
+    });
+    if (!fits) continue;
+    return made("wrong-parameter-group", 0.9,
+                fmt::format("{} moved with the rate factor {} and the weight decay {} of {}", fmt::join(wrong, ", "), group.rate_factor, group.weight_decay, group.name));
+  }
+  return std::nullopt;
+}
+
 std::optional<Cause> clip_missing(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
   if (!update || clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm) == 1) return std::nullopt;
@@ -183,7 +232,12 @@ std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
 
 std::optional<Cause> update_differs(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
-  if (!update) return std::nullopt;
+  if (!update) {
+    // Of an optimizer that cannot be recomputed, by what the reference's made of the same gradients.
+    if (!is_of_update(inputs) || inputs.difference.divergence.kind != DivergenceKind::update) return std::nullopt;
+    return made("update-differs", kGeneral, fmt::format("{}: {}", inputs.difference.divergence.where,
+                                                        expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual)));
+  }
   std::size_t wrong = 0, judged = 0;
   UpdateUse worst;
   for (const UpdateUse& use : update->judged({})) {
@@ -199,9 +253,20 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
 }
 
 constexpr Rule kUpdateRules[] = {
-    weight_decay_missing,   weight_decay_twice,    decay_coupled, optimizer_state_lost,
-    optimizer_counter_lost, clip_missing,          clip_twice,    clip_on_local_norm,
-    rate_not_applied,       parameter_not_updated, update_differs};
+    weight_decay_missing,    weight_decay_twice,    decay_coupled, optimizer_state_lost, optimizer_counter_lost,
+    optimizer_counter_ahead, wrong_parameter_group, clip_missing,  clip_twice,           clip_on_local_norm,
+    rate_not_applied,        parameter_not_updated, update_differs};
+
+/// Of what the optimizer counted, where that is what differs.
+std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::optimizer_state || told.where != "updates") return std::nullopt;
+  const double expected = std::strtod(told.expected.c_str(), nullptr), actual = std::strtod(told.actual.c_str(), nullptr);
+  return made(actual > expected ? "optimizer-counter-ahead" : "optimizer-counter-lost", 0.9,
+              fmt::format("the optimizer has counted {} updates, the reference's {}", told.actual, told.expected));
+}
+
+constexpr Rule kStateRules[] = {counted_otherwise};
 
 /// Ranks that report the norm of their own gradients where all should report that of the reduced ones.
 std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
@@ -269,6 +334,7 @@ constexpr Rule kClipRules[] = {clip_fault};
 }  // namespace
 
 std::span<const Rule> update_rules() { return kUpdateRules; }
+std::span<const Rule> state_rules() { return kStateRules; }
 std::span<const Rule> norm_rules() { return kNormRules; }
 std::span<const Rule> clip_rules() { return kClipRules; }
 

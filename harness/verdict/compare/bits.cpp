@@ -12,6 +12,7 @@
 #include "harness/base/hex.h"
 #include "harness/base/same_bits.h"
 #include "harness/base/special_values.h"
+#include "harness/verdict/compare/generators.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/evidence/ledger_audit.h"
@@ -65,7 +66,8 @@ bool is_observation(Phase phase) {
 bool may_be_missing(const Record& record) {
   const bool of_optimizer = record.phase == Phase::optimizer_state || record.phase == Phase::applied_gradients ||
                             record.phase == Phase::averaged_weights || record.phase == Phase::inputs;
-  return is_observation(record.phase) || of_optimizer ||
+  const bool of_loss = record.phase == Phase::loss && record.name != "loss";
+  return is_observation(record.phase) || of_optimizer || of_loss || (record.phase == Phase::random && is_of_a_generator(record.name)) ||
          (record.phase == Phase::scores && record.name.starts_with("columns"));
 }
 

@@ -41,6 +41,7 @@ struct CauseInputs {
   std::optional<StepOfRun> reference, cell;                ///< the runs in which it was found, at that step
   std::optional<StepOfRun> reference_before, cell_before;  ///< their last step before it
   SampleHistory reference_samples, cell_samples;           ///< up to one step beyond the divergence
+  GeneratorHistory cell_generators;                        ///< likewise
   /// Rank 0's learning rates from the divergence on, if that lies in them.
   std::map<int64_t, double> reference_rates, cell_rates;
   std::optional<ForcedEvidence> forced;

@@ -201,9 +201,9 @@ bool rows_reordered(const StepOfRun& a, const StepOfRun& b) {
 
 std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
   if (auto found = samples_difference(a, b)) return found;
-  if (auto found = inputs_difference(a, b)) return found;
   if (auto found = random_difference(a, b)) return found;
   if (auto found = generators_difference(a, b)) return found;
+  if (auto found = inputs_difference(a, b)) return found;
   return control_difference(a, b);
 }
 

@@ -38,11 +38,18 @@ std::map<std::string, Generators> generators_of(const StepOfRun& step) {
   return all;
 }
 
+}  // namespace
+
 std::string declared_state(const StepOfRun& step, const std::string& stream) {
   if (!step.declared) return "";
-  const auto found = step.declared->streams.find(name_of_generator(stream));
-  return found == step.declared->streams.end() ? "" : found->second;
+  // By its whole name, or by that without its scope.
+  for (const std::string_view name : {std::string_view(stream), name_of_generator(stream)}) {
+    if (const auto found = step.declared->streams.find(name); found != step.declared->streams.end()) return found->second;
+  }
+  return "";
 }
+
+namespace {
 
 /// Workers of one rank and of several, in one state.
 std::optional<Difference> same_state(const StepOfRun& a, const StepOfRun& b, const std::string& stream, const Generators& own,
@@ -83,6 +90,14 @@ std::optional<Difference> other_draws(const StepOfRun& a, const StepOfRun& b, co
 bool is_of_a_generator(std::string_view stream) {
   return stream.find('/') != std::string_view::npos &&
          std::ranges::any_of(kScopes, [&](std::string_view scope) { return stream.starts_with(scope); });
+}
+
+void remember_generators(GeneratorHistory& history, const StepOfRun& step) {
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    for (const Record* record : records_of(step.ranks[rank], Phase::random)) {
+      if (is_of_a_generator(record->name)) history[step.step][record->name][static_cast<int>(rank)] = record->stats.hash;
+    }
+  }
 }
 
 std::string_view name_of_generator(std::string_view stream) { return stream.substr(stream.find('/') + 1); }

@@ -1,6 +1,8 @@
 #pragma once
 // States of random generators of processes, data-loader workers and devices.
 
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,6 +17,13 @@ namespace lockstep {
 bool is_of_a_generator(std::string_view stream);
 /// "dropout" of these.
 std::string_view name_of_generator(std::string_view stream);
+
+/// "rank", "same" or "sample": what the header declares of the stream, by its whole name or without its scope; empty: nothing.
+std::string declared_state(const StepOfRun& step, const std::string& stream);
+
+/// States of generators by step, stream and rank.
+using GeneratorHistory = std::map<int64_t, std::map<std::string, std::map<int, uint64_t>>>;
+void remember_generators(GeneratorHistory& history, const StepOfRun& step);
 
 /// What run B's generators show: two ranks in one state, where the header declares another on each, or where the reference, of as many
 /// ranks, has another on each; ranks in several states that are declared the same; and other numbers of draws than the

@@ -314,6 +314,7 @@ class FreeLayouts {
     inputs.trainer = trainer_;
     inputs.reference_samples = pairs_.samples_a();
     inputs.cell_samples = pairs_.samples_b();
+    inputs.cell_generators = pairs_.generators_b();
     read_on(inputs, pairs_);
   }
 

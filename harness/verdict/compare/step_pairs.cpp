@@ -38,7 +38,9 @@ void StepPairs::read(bool of_a) {
   std::optional<StepOfRun>&step = of_a ? step_a_ : step_b_, &before = of_a ? before_a_ : before_b_;
   before = std::move(step);
   step = (of_a ? a_ : b_).next();
-  if (step) remember_samples(of_a ? samples_a_ : samples_b_, *step);
+  if (!step) return;
+  remember_samples(of_a ? samples_a_ : samples_b_, *step);
+  if (!of_a) remember_generators(generators_b_, *step);
 }
 
 void StepPairs::pass_by(bool of_a) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/verdict/compare/contradictions.h"
+#include "harness/verdict/compare/generators.h"
 #include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
@@ -41,6 +42,7 @@ class StepPairs {
   /// Of all steps that have been read, those without a partner too.
   const SampleHistory& samples_a() const { return samples_a_; }
   const SampleHistory& samples_b() const { return samples_b_; }
+  const GeneratorHistory& generators_b() const { return generators_b_; }
 
   /// Do steps without a partner lie just before these?
   bool after_gap() const { return after_gap_; }
@@ -78,6 +80,7 @@ class StepPairs {
   bool begun_ = false, asked_reached_ = false, after_gap_ = false, open_gap_ = false;
   std::optional<StepOfRun> step_a_, step_b_, before_a_, before_b_;
   SampleHistory samples_a_, samples_b_;
+  GeneratorHistory generators_b_;
   std::vector<Alone> alone_;
   int64_t compared_ = 0, last_ = -1;
 };

@@ -43,8 +43,9 @@ std::optional<LedgerFinding> fault_of(const Way& way, const Traffic& traffic) {
     const CollectiveRecord &sent = traffic.sent[k]->collective, &got = traffic.received[k]->collective;
     const bool same_form = sent.dtype == got.dtype && sent.shape == got.shape;
     if (same_form && sent.hash_in == got.hash_out) continue;
-    LedgerFinding found = same_form ? found_in("message-corrupted", way.to, *traffic.received[k], "in " + hex16(sent.hash_in), "out " + hex16(got.hash_out))
-                                    : found_in("wrong-dtype", way.to, *traffic.received[k], form_of(sent), form_of(got));
+    const char* code = same_form ? "message-corrupted" : sent.dtype != got.dtype ? "wrong-dtype" : "unexplained";
+    LedgerFinding found = found_in(code, way.to, *traffic.received[k], same_form ? "in " + hex16(sent.hash_in) : form_of(sent),
+                                   same_form ? "out " + hex16(got.hash_out) : form_of(got));
     found.evidence = fmt::format("message {} of rank {} to rank {}, \"{}\": sent {}, received {}", k + 1, way.from, way.to, way.tag,
                                  found.expected, found.actual);
     return found;

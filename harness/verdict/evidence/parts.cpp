@@ -155,7 +155,10 @@ void put_together(StepOfRun& step) {
   std::vector<std::pair<Subject, Places>> subjects;  // in the order in which ranks recorded them
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     for (Record& record : step.ranks[rank].records) {
-      if (record.placement && !record.placement->shard && !record.payload.empty()) hash_whole(record);
+      if (record.placement && !record.placement->shard) {
+        record.replicated = record.replicated || !is_own(record.phase);
+        if (!record.payload.empty()) hash_whole(record);
+      }
       if (!is_part(record)) continue;
       const Subject subject{record.phase, record.name};
       auto known = std::ranges::find(subjects, subject, &std::pair<Subject, Places>::first);

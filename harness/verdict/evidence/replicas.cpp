@@ -1,8 +1,11 @@
 #include "harness/verdict/evidence/replicas.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
+#include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +13,10 @@
 namespace lockstep {
 namespace {
 
-bool is_parameter(const Record& record) { return record.phase == Phase::parameters && !record.is_scalar; }
+/// Buffers may be a rank's own, as statistics of its rows are.
+bool is_parameter(const Record& record) {
+  return record.phase == Phase::parameters && !record.is_scalar && !record.name.starts_with("buffer/");
+}
 
 std::vector<const Record*> parameters_of(const StepRecords& rank) {
   std::vector<const Record*> all;
@@ -102,6 +108,24 @@ std::vector<int> ranks_reduced_together(const StepOfRun& step) {
   return replicas || have_whole_gradients_of_shards(step) ? all : std::vector<int>{};
 }
 
+namespace {
+
+/// Ranks that hold other parts of the same rows, or of the model, than the first rank of their declared group.
+std::set<int> ranks_of_split_rows(const StepOfRun& step, const std::function<std::vector<int64_t>(int)>& ids_of) {
+  constexpr std::string_view kSplitting[] = {"context", "sequence", "tensor", "pipeline", "expert"};
+  std::set<int> ranks;
+  if (!step.declared) return ranks;
+  for (const auto& [name, members] : step.declared->groups) {
+    if (std::ranges::none_of(kSplitting, [&](std::string_view word) { return name.starts_with(word); })) continue;
+    for (const int rank : members) {
+      if (rank != members.front() && ids_of(rank) == ids_of(members.front())) ranks.insert(rank);
+    }
+  }
+  return ranks;
+}
+
+}  // namespace
+
 std::vector<int> ranks_with_rows(const StepOfRun& step) {
   if (const auto declared = declared_replicas(step)) return *declared;
   const auto ids_of = [](const StepRecords& rank) {
@@ -109,8 +133,10 @@ std::vector<int> ranks_with_rows(const StepOfRun& step) {
     return found == rank.records.end() ? std::vector<int64_t>{} : found->ids;
   };
   const std::vector<int64_t> first = ids_of(step.ranks[0]);
+  const std::set<int> split = ranks_of_split_rows(step, [&](int rank) { return ids_of(step.ranks[static_cast<std::size_t>(rank)]); });
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    if (split.contains(static_cast<int>(rank))) continue;
     const bool same_rows = rank > 0 && !first.empty() && ids_of(step.ranks[rank]) == first;
     if (!same_rows || (is_replica(step.ranks[0], step.ranks[rank]) && holds_same_parts(step, rank))) ranks.push_back(static_cast<int>(rank));
   }

@@ -58,7 +58,7 @@ const char* name_of(Phase phase) {
 int place_of(Phase phase) {
   if (phase == Phase::applied_gradients) return 10 * static_cast<int>(Phase::gradient_norm) + 3;
   if (phase == Phase::optimizer_state) return 10 * static_cast<int>(Phase::parameters) + 3;
-  if (phase == Phase::inputs) return 10 * static_cast<int>(Phase::samples) + 3;
+  if (phase == Phase::inputs) return 10 * static_cast<int>(Phase::random) + 3;
   if (phase == Phase::gradient_parts) return 10 * static_cast<int>(Phase::loss) + 3;
   if (phase == Phase::averaged_weights) return 10 * static_cast<int>(Phase::parameters) + 6;
   return 10 * static_cast<int>(phase);

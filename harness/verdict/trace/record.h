@@ -28,7 +28,7 @@ enum class Phase : uint8_t {
   term_sums,  ///< size of the terms that make each gradient, by element; forced references alone
   applied_gradients,  ///< what the optimizer took: after clipping, before parameters
   optimizer_state,    ///< after the update, as are parameters
-  inputs,             ///< what the rows hold, by sample id; after samples
+  inputs,             ///< what the rows hold, by sample id; after random streams
   gradient_parts,     ///< of a rank's own gradient, by micro-step or named loss; before local gradients
   averaged_weights,   ///< an average of the parameters; after the update
 };

@@ -8,6 +8,7 @@
 #include "harness/base/hex.h"
 #include "harness/verdict/compare/forced/flipped_bit.h"
 #include "harness/verdict/compare/forced/reduction.h"
+#include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/forced/update.h"
@@ -406,16 +407,45 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::ve
 
 }  // namespace
 
+namespace {
+
+/// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
+std::optional<Difference> still_shard(const ForcedContext& context) {
+  if (!context.before || context.before->step != context.b.step - 1) return std::nullopt;
+  for (std::size_t rank = 0; rank < context.b.parts.size(); ++rank) {
+    for (const Record& part : context.b.parts[rank]) {
+      if (part.phase != Phase::parameters || !shard_stood_still(context.b, *context.before, rank, part.name)) continue;
+      return forced_difference(context, Phase::parameters, static_cast<int>(rank), part.name, DivergenceKind::update, "a change of the rank's part",
+                               "a change of norm 0: it did not move, although its gradient is not 0");
+    }
+  }
+  return std::nullopt;
+}
+
+/// Updates of an optimizer that cannot be recomputed, by what the reference's made of the same gradients.
+std::optional<Difference> update_beside_reference(const ForcedContext& context) {
+  const auto unlike = context.begins_equal ? unlike_update(context.evidence) : std::nullopt;
+  if (!unlike) return std::nullopt;
+  return forced_difference(context, Phase::parameters, kAllRanks, unlike->name, DivergenceKind::update, "a change of norm " + exact_number(unlike->expected),
+                           fmt::format("a change of norm {}; the two differ by {} where the gradients are not small, from equal parameters and gradients",
+                                       exact_number(unlike->actual), short_number(unlike->gap)));
+}
+
+}  // namespace
+
 std::optional<Difference> judge_parameters(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
+  if (auto still = still_shard(context)) return still;
   if (!evidence.state || !evidence.reference_state) return std::nullopt;
   const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.reference_facts);
   const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.cell_facts);
-  if (!of_reference || !of_cell) return std::nullopt;
   // The recomputation must give the reference's own update; otherwise it is too uncertain to blame the cell.
-  for (const UpdateUse& use : judge_update(*of_reference, evidence.reference.parameters)) {
-    if (use.used > 1) return std::nullopt;
+  bool known = of_reference && of_cell;
+  if (known) {
+    const std::vector<UpdateUse> uses = judge_update(*of_reference, evidence.reference.parameters);
+    known = !uses.empty() && std::ranges::all_of(uses, [](const UpdateUse& use) { return use.used <= 1; });
   }
+  if (!known) return update_beside_reference(context);
   std::optional<UpdateUse> worst;
   const std::vector<UpdateUse> recomputed = judge_update(*of_cell, evidence.cell.parameters);
   for (const UpdateUse& use : recomputed) {

@@ -67,6 +67,8 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
                         rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
   context.at.step = step.a.step;
+  context.before = step.before_b ? &*step.before_b : nullptr;
+  context.begins_equal = !step.twins;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
@@ -137,6 +139,7 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
   evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
   evidence.reference_state = step.state;
   evidence.state = step.cell_state;
+  context.before = step.before_b ? &*step.before_b : nullptr;
   std::optional<Difference> first = judge_local_forms(context);
   if (!first) first = judge_own_reduction(context);
   if (!first) first = judge_own_norm(context);

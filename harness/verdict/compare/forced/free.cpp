@@ -41,6 +41,7 @@ CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
   inputs.cell_before = pairs.before_b();
   inputs.reference_samples = pairs.samples_a();
   inputs.cell_samples = pairs.samples_b();
+  inputs.cell_generators = pairs.generators_b();
   return inputs;
 }
 

@@ -29,6 +29,8 @@ struct ForcedContext {
   ForcedEvidence evidence;
   ForcedStep at;  ///< how much of the band is used
   Compared* compared = nullptr;  ///< takes what was compared, or none
+  const StepOfRun* before = nullptr;  ///< the cell's step before, or none
+  bool begins_equal = false;          ///< both runs begin the step with the same parameters and optimizer
 
   int world_size() const { return static_cast<int>(b.ranks.size()); }
   bool same_layout() const { return a.ranks.size() == b.ranks.size(); }

@@ -23,13 +23,13 @@ UpdateArithmetic arithmetic_of(const UpdateInputs& inputs, const std::string& na
                          double epsilon) {
   const UpdateFacts& facts = inputs.facts;
   UpdateArithmetic a{inputs, variant};
-  a.rate = variant.rate.value_or(inputs.learning_rate) * facts.rate_factor_of(name);
+  a.rate = variant.rate.value_or(inputs.learning_rate) * variant.rate_factor.value_or(facts.rate_factor_of(name));
   a.factor = variant.clip.value_or(clip_factor(inputs.clip_norm, inputs.gradient_norm));
-  a.decay = facts.decay_of(name) * variant.decay;
+  a.decay = variant.weight_decay.value_or(facts.decay_of(name)) * variant.decay;
   a.adam = facts.adam;
   a.adaptive = facts.optimizer != OptimizerKind::sgd;
   a.decoupled = (facts.optimizer == OptimizerKind::adamw) != variant.other_coupling;
-  a.count = (variant.zero_count ? 0 : inputs.state.updates.value_or(0)) + 1;
+  a.count = (variant.zero_count ? 0 : inputs.state.updates.value_or(0)) + 1 + variant.count_ahead;
   a.epsilon = epsilon;
   return a;
 }

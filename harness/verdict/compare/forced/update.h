@@ -35,8 +35,10 @@ struct UpdateVariant {
   double decay = 1;             ///< times the configured weight decay
   bool other_coupling = false;  ///< AdamW's decay in the gradient, or Adam's beside it
   bool zero_moments = false, zero_count = false;
+  int count_ahead = 0;  ///< updates that the optimizer counts beyond those that it made
   std::optional<double> clip = {};  ///< factor on the gradients instead of the configured one
   std::optional<double> rate = {};  ///< instead of the recorded one
+  std::optional<double> rate_factor = {}, weight_decay = {};  ///< instead of the parameter's own
 };
 
 /// The factor that clipping to clip_norm puts on gradients of that norm; 1 without clipping (0).

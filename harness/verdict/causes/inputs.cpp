@@ -1,0 +1,197 @@
+// Causes of rows that hold something else than the reference's rows of the same samples, of averages of the weights, and of held-out samples
+// that are evaluated twice or not at all.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/averages.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/trace/record_values.h"
+
+namespace lockstep::causes {
+namespace {
+
+/// One sample's labels in both runs.
+struct LabelRow {
+  int64_t id = 0;
+  int rank = 0;
+  std::size_t place = 0;  ///< among its rank's rows
+  std::vector<double> expected, actual;
+};
+
+/// Values of a record of rows by sample id, in that phase.
+std::map<int64_t, std::vector<double>> rows_by_sample(const StepOfRun& step, Phase phase, const std::string& name) {
+  std::map<int64_t, std::vector<double>> rows;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* record = find_record(rank, phase, name);
+    const auto values = record ? values_of(*record) : std::nullopt;
+    if (!values || record->ids.empty()) continue;
+    const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
+    for (std::size_t i = 0; i < record->ids.size(); ++i) {
+      const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
+      rows.try_emplace(record->ids[i], begin, begin + width);
+    }
+  }
+  return rows;
+}
+
+std::vector<LabelRow> label_rows(const CauseInputs& inputs) {
+  std::vector<LabelRow> rows;
+  if (inputs.difference.phase != Phase::inputs || inputs.difference.divergence.where != "labels" || !inputs.reference || !inputs.cell) return rows;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, "labels");
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    for (const Record* record : records_of(inputs.cell->ranks[rank], Phase::inputs)) {
+      const auto values = values_of(*record);
+      if (record->name != "labels" || !values || record->ids.empty()) continue;
+      const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
+      for (std::size_t i = 0; i < record->ids.size(); ++i) {
+        const auto found = expected.find(record->ids[i]);
+        const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
+        if (found != expected.end() && std::ssize(found->second) == width)
+          rows.push_back({record->ids[i], static_cast<int>(rank), i, found->second, {begin, begin + width}});
+      }
+    }
+  }
+  return rows;
+}
+
+/// Places behind which a rank's part of the sequences ends, but for the last: as placements tell, or else as equal parts would.
+std::vector<std::set<std::size_t>> edges_of(const CauseInputs& inputs, std::size_t width) {
+  std::set<std::size_t> placed;
+  for (const auto& rank : inputs.cell->parts) {
+    for (const Record& part : rank) {
+      if (part.phase == Phase::inputs && part.name == "labels" && part.shape.size() > 1)
+        placed.insert(static_cast<std::size_t>(part.placement->offset[1] + part.shape[1]) - 1);
+    }
+  }
+  if (!placed.empty()) return {placed};
+  std::vector<std::set<std::size_t>> guesses;
+  for (std::size_t parts = 2; parts <= std::min(width / 2, inputs.cell->ranks.size()); ++parts) {
+    if (width % parts != 0) continue;
+    guesses.emplace_back();
+    for (std::size_t part = 1; part <= parts; ++part) guesses.back().insert(part * (width / parts) - 1);
+  }
+  return guesses;
+}
+
+std::optional<Cause> labels_shifted_at_shard_edge(const CauseInputs& inputs) {
+  const std::vector<LabelRow> rows = label_rows(inputs);
+  if (rows.empty() || rows[0].expected.size() < 2) return std::nullopt;
+  std::set<std::size_t> wrong;
+  for (const LabelRow& row : rows) {
+    for (std::size_t i = 0; i < row.expected.size(); ++i) {
+      if (row.expected[i] != row.actual[i]) wrong.insert(i);
+    }
+  }
+  for (const std::set<std::size_t>& edges : edges_of(inputs, rows[0].expected.size())) {
+    std::set<std::size_t> inner = edges;
+    inner.erase(rows[0].expected.size() - 1);
+    if (!std::ranges::includes(edges, wrong) || !std::ranges::includes(wrong, inner) || inner.empty()) continue;
+    return made("labels-shifted-at-shard-edge", kExact,
+                fmt::format("labels differ at places {} alone, the last of each rank's part of the sequence of {}", fmt::join(wrong, ", "), rows[0].expected.size()));
+  }
+  return std::nullopt;
+}
+
+/// Of scores over gathered columns: the label of rank 0's row of the same place.
+std::optional<Cause> labels_without_offset(const CauseInputs& inputs) {
+  const std::vector<LabelRow> rows = label_rows(inputs);
+  std::map<std::size_t, double> of_rank_0;
+  for (const LabelRow& row : rows) {
+    if (row.expected.size() != 1) return std::nullopt;
+    if (row.rank == 0) of_rank_0[row.place] = row.expected[0];
+  }
+  std::size_t wrong = 0;
+  for (const LabelRow& row : rows) {
+    const auto found = of_rank_0.find(row.place);
+    if (row.rank == 0 ? row.actual[0] != row.expected[0] : found == of_rank_0.end() || row.actual[0] != found->second) return std::nullopt;
+    wrong += row.actual[0] != row.expected[0];
+  }
+  if (rows.empty() || wrong < 2) return std::nullopt;
+  // Labels that repeat, as classes do, are those of rank 0 by chance.
+  std::set<double> values;
+  for (const LabelRow& row : rows) values.insert(row.expected[0]);
+  if (values.size() != rows.size()) return std::nullopt;
+  return made("label-offset", kExact, fmt::format("on every rank but 0 the labels are those of rank 0's rows, {} in all", wrong));
+}
+
+/// How many of the step's rows hold something else of that name, and how many there are.
+std::pair<std::size_t, std::size_t> rows_that_differ(const CauseInputs& inputs) {
+  const std::string& where = inputs.difference.divergence.where;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
+  std::size_t wrong = 0, all = 0;
+  for (const auto& [id, row] : rows_by_sample(*inputs.cell, Phase::inputs, where)) {
+    const auto found = expected.find(id);
+    if (found == expected.end()) continue;
+    ++all;
+    wrong += found->second != row;
+  }
+  return {wrong, all};
+}
+
+/// Do rows that hold the same differ in their losses? Then it is not what a few rows hold that makes the difference.
+bool others_differ(const CauseInputs& inputs) {
+  constexpr double kBeyondRounding = 1e-3;
+  const std::string& where = inputs.difference.divergence.where;
+  const auto held_a = rows_by_sample(*inputs.reference, Phase::inputs, where), held_b = rows_by_sample(*inputs.cell, Phase::inputs, where);
+  for (const auto& [phase, name] : {std::pair(Phase::loss, "row_losses"), {Phase::scores, "energies"}}) {
+    const auto made_a = rows_by_sample(*inputs.reference, phase, name), made_b = rows_by_sample(*inputs.cell, phase, name);
+    for (const auto& [id, row] : made_b) {
+      const auto expected = made_a.find(id), same_a = held_a.find(id), same_b = held_b.find(id);
+      if (expected == made_a.end() || same_a == held_a.end() || same_b == held_b.end() || same_a->second != same_b->second) continue;
+      if (expected->second.size() != row.size()) continue;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        if (std::abs(row[i] - expected->second[i]) > kBeyondRounding * std::max(1.0, std::abs(expected->second[i]))) return true;
+      }
+    }
+  }
+  return false;
+}
+
+/// A few rows beside many that are right: more of them have another reason than the samples.
+std::optional<Cause> row_content(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::inputs || !inputs.reference || !inputs.cell) return std::nullopt;
+  const Divergence& told = inputs.difference.divergence;
+  const auto [wrong, all] = rows_that_differ(inputs);
+  if (wrong == 0 || 3 * wrong > all || others_differ(inputs)) return std::nullopt;
+  return made("sample-content", kFits,
+              fmt::format("{} of sample {} are not the reference's: {}", told.where, told.sample.value_or(-1), expected_found(told.expected, told.actual)));
+}
+
+constexpr Rule kInputRules[] = {labels_shifted_at_shard_edge, labels_without_offset, row_content};
+
+std::optional<Cause> average_of_weights_differs(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::averaged_weights) return std::nullopt;
+  const Divergence& told = inputs.difference.divergence;
+  std::string how;
+  if (inputs.cell && inputs.cell_before && inputs.cell_before->step == inputs.cell->step - 1) {
+    const auto own = average_step(*inputs.cell_before, *inputs.cell);
+    if (own && own->residual <= 1) how = fmt::format("; it is {} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay));
+  }
+  return made("average-of-weights-differs", kExact,
+              fmt::format("the average of {} does not follow the parameters as the reference's does: {}{}; the parameters themselves do not differ before it", told.where,
+                          expected_found(told.expected, told.actual), how));
+}
+
+constexpr Rule kAverageRules[] = {average_of_weights_differs};
+
+std::optional<Cause> evaluated_samples_differ(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::evaluation || told.kind != DivergenceKind::missing) return std::nullopt;
+  return made("evaluated-samples-differ", kExact, fmt::format("{}: {}", told.where, expected_found(told.expected, told.actual)));
+}
+
+constexpr Rule kEvaluationRules[] = {evaluated_samples_differ};
+
+}  // namespace
+
+std::span<const Rule> input_rules() { return kInputRules; }
+std::span<const Rule> average_rules() { return kAverageRules; }
+std::span<const Rule> evaluation_rules() { return kEvaluationRules; }
+
+}  // namespace lockstep::causes

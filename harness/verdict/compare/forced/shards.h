@@ -1,0 +1,35 @@
+#pragma once
+// Updates of tensors of which ranks hold parts, and updates that nobody can recompute.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/verdict/compare/cause_inputs.h"
+
+namespace lockstep {
+
+/// Did the part of that parameter that the rank holds keep every bit, although its reduced gradient is not 0 and other ranks'
+/// parts of it moved?
+bool shard_stood_still(const StepOfRun& step, const StepOfRun& before, std::size_t rank, const std::string& name);
+
+/// A parameter that both runs moved from equal values by equal gradients, and not alike.
+struct UnlikeUpdate {
+  std::string name;
+  double expected = 0, actual = 0, gap = 0;  ///< norms of both changes and of their difference, over elements whose gradient is not small
+};
+
+/// The one whose changes lie furthest apart, of an optimizer that cannot be recomputed. Elements count whose gradient is more than a
+/// thousandth of the largest, and far beyond rounding: what an adaptive optimizer makes of a gradient of rounding alone means nothing. Nothing where changes lie no
+/// further apart than a twentieth of the reference's.
+std::optional<UnlikeUpdate> unlike_update(const ForcedEvidence& evidence);
+
+/// Parameters that moved as if each rank's part were a matrix by itself.
+struct ShardUpdates {
+  std::vector<std::string> tensors;  ///< empty: none did
+  std::string how;
+  bool exact = false;  ///< by a factor for each part, or by the polar factor of each part's gradient
+};
+ShardUpdates updates_by_shard(const ForcedEvidence& evidence, const StepOfRun& cell);
+
+}  // namespace lockstep
