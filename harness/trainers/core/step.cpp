@@ -341,7 +341,7 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
   for (const auto& [name, value] : outputs.front().controls) {
     trace.scalar(Phase::control, name, value, Sharing::replicated);
   }
-  if (keeps_numbers()) trace_schedules(outputs.front());
+  trace_schedules(outputs.front());
   trace_records(options, passes, outputs);
   const Sharing sharing = exact() ? Sharing::replicated : Sharing::own;
   trace.scalar(Phase::loss, "loss", outcome.loss, sharing);
@@ -383,10 +383,11 @@ void TracedStep::trace_inputs(const Options& options, const std::vector<StepOutp
   if (labels.size() == options.ids.size() && !labels.empty()) trace_int64(Phase::inputs, "labels", labels, options.ids);
 }
 
+/// Whole at any level: they are few numbers, by which a trainer is steered.
 void TracedStep::trace_schedules(const StepOutput& output) {
   for (const auto& [name, points] : output.schedules) {
     const std::vector<int64_t> shape{static_cast<int64_t>(points.size())};
-    context_.trace->tensor(Phase::control, "schedule/" + name, {points.data(), DType::float64, shape, {}}, Sharing::replicated, {}, keep_);
+    context_.trace->tensor(Phase::control, "schedule/" + name, {points.data(), DType::float64, shape, {}}, Sharing::replicated, {}, Keep::whole);
   }
 }
 
