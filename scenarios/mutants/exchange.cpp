@@ -307,32 +307,6 @@ constexpr MutantRow kExchangeRows[] = {
        }
      }
      at::Tensor own_;)},
-  {{.name = "replicated_not_reduced",
-    .help = "gradients of what is too small to be sharded are not reduced: every rank keeps its own",
-    .report = "hao-ai-lab/FastVideo#1666", .settings = "update=sharded",
-    // With few ranks every parameter of a small model has rows enough.
-    .min_world = 5, .phase = "reduced gradients", .causes = "labelled-replicated-but-differs",
-    .beyond_exact = kSharded},
-   LOCKSTEP_BUG(Planted,
-     at::Tensor sent_gradient(int64_t step, const std::string& parameter,
-                              const at::Tensor& gradient) override {
-       if (acts(step)) {
-         local_[parameter] = gradient.clone();
-       }
-       return gradient;
-     }
-     void reduced_gradients(int64_t step, ParameterList& parameters, Comm& comm) override {
-       if (!acts(step)) {
-         return;
-       }
-       const Shards shards(parameters, comm.rank(), comm.world_size());
-       for (std::size_t i = 0; i < shards.size(); ++i) {
-         if (!shards.is_sharded(i)) {
-           parameters.tensors[i].mutable_grad().copy_(local_.at(parameters.names[i]));
-         }
-       }
-     }
-     std::map<std::string, at::Tensor> local_;)},
   {{.name = "norm_of_own_shard",
     .help = "each rank takes the norm of its own shards for that of the whole gradient",
     .report = "pytorch/pytorch#170862", .settings = "update=sharded clip_norm=0.05 optimizer=sgd",

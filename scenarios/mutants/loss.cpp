@@ -212,7 +212,7 @@ constexpr MutantRow kLossRows[] = {
   {{.name = "micro_steps_weighted_alike", .trainer = "classify",
     .help = "each micro-step's mean over its own time steps counts by its rows",
     .report = "verl-project/verl#5625", .settings = "accumulation=2", .phase = "loss",
-    .causes = "micro-steps-weighted-alike mean-of-means",
+    .causes = "micro-steps-weighted-alike",
     .beyond_exact = "rows have no micro-step there whose time steps could divide them"},
    LOCKSTEP_BUG(PlantedInClassify,
      double loss_weight(int64_t step, double weight, const DenominatorCounts& counts) override {

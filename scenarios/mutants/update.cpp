@@ -188,6 +188,23 @@ constexpr MutantRow kUpdateRows[] = {
        }
        return false;
      })},
+  {{.name = "replicated_drawn_apart",
+    .help = "what is too small to be sharded is made by each rank itself, and nobody broadcasts it",
+    .report = "hao-ai-lab/FastVideo#1666", .settings = "update=sharded",
+    // With few ranks every parameter of a small model has rows enough.
+    .min_world = 5, .phase = "collective|parameters", .causes = "labelled-replicated-but-differs", .last_step = 0,
+    .step_offset = -1, .beyond_exact = "exact arithmetic sums every gradient on every rank, and nothing is sharded"},
+   // Its placement says that all ranks hold the same.
+   LOCKSTEP_BUG(Planted,
+     bool initial_parameters(ParameterList& parameters) override {
+       const Shards shards(parameters, rank(), run().layout.world_size);
+       for (std::size_t i = 0; i < shards.size(); ++i) {
+         if (!shards.is_sharded(i)) {
+           parameters.tensors[i].detach().add_(0.01 * rank());
+         }
+       }
+       return false;
+     })},
   {{.name = "weight_flip",
     .help = "flips bit `bit` of the first element of a parameter on a rank after the update of `step`",
     .draws = {.rank = true, .tensor = true, .bit = true}, .tensor = MutantTensor::one,
