@@ -243,12 +243,14 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch.") - 2);
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch.") - 4);
   config.checkpoint.every = 10;
   config.checkpoint.required = true;
   config.transport = Transport::gloo_cuda;
   config.watch.comm_check = true;
   config.forced.chosen_by = "twin";
+  config.update = UpdatePartition::sharded;
+  config.average_decay = 0.9;
   EXPECT_EQ(config_fields(config).size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());
   EXPECT_EQ(by_key.at("layout"), "8x3");
