@@ -101,6 +101,9 @@ std::pair<double, double> counted_between(const Ranks& ranks, const Denominator&
   return {fewest, most};
 }
 
+/// Where micro-steps are recorded, the cause of any trainer (micro-steps-weighted-alike) says the same and more.
+constexpr double kOfMicroSteps = kExact - 0.06;
+
 /// Row losses are the reference's, and every rank's loss is their mean over its own step, or over its own
 /// micro-steps, although these have unequal counts.
 std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
@@ -119,7 +122,7 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
       if (fewest == most || !follows(inputs, ranks, own) || follows(inputs, ranks, whole)) continue;
       const char* what = over == DenominatorOver::rows ? "rows" : "valid time steps";
       const bool local = scope == DenominatorScope::local;
-      return made("mean-of-means", kExact,
+      return made("mean-of-means", local ? kExact : kOfMicroSteps,
                   fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {} "
                               "({} to {}): {}",
                               local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)));

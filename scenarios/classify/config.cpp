@@ -28,10 +28,16 @@ const RunField kFields[] = {
     CLASSIFY(denominator.scope, kAny, "",
              "where it is counted: over all ranks and micro-steps; this rank's step; each micro-step"),
     CLASSIFY(denominator.constant, Range{0, 1e12}, "", "the divisor of denominator.over constant"),
+    CLASSIFY(auxiliary.weight, kNotNegative, "",
+             "weight of a second loss, the squared error of each time step's values as a head of its own reconstructs them from "
+             "the hidden layer, divided as the cross-entropy is; 0: no second loss"),
     CLASSIFY(norm, kAny, "", "features are normalised by the statistics of this rank's rows, or of all ranks' rows"),
     CLASSIFY(label_smoothing, kFraction, "", "share of each target that is spread over all classes"),
     CLASSIFY(dropout, kFraction, "",
              "dropout probability in the hidden layer, for all time steps of a row at once"),
+    CLASSIFY(activation_checkpointing, kAny, "",
+             "the hidden layer keeps only its inputs and is computed again in the backward pass, with the same dropout: the "
+             "same bits with less memory"),
 };
 #undef CLASSIFY
 

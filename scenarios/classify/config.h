@@ -34,13 +34,20 @@ struct ClassifierConfig {
   int hidden = 64;                   ///< W, of the hidden layer
 };
 
+/// A second loss beside the cross-entropy: the same hidden layer reconstructs each time step's values, by a head of its own.
+struct AuxiliaryConfig {
+  double weight = 0;  ///< of the squared error, divided as the cross-entropy is; 0: there is no second loss and no head
+};
+
 struct ClassifyConfig {
   CropConfig data;
   ClassifierConfig model;
   Denominator denominator;
+  AuxiliaryConfig auxiliary;
   NormKind norm = NormKind::none;
   double label_smoothing = 0.0;
   double dropout = 0.1;  ///< of the hidden layer; one mask for all time steps of a row
+  bool activation_checkpointing = false;  ///< the hidden layer is computed again in the backward pass, not kept
 };
 
 /// Of a run of this trainer.

@@ -30,7 +30,7 @@ at::Tensor log_probabilities(const Classifier& model, const BatchNorm* norm, con
     if (norm != nullptr) {
       features = norm->evaluate(model, features);
     }
-    parts.push_back(at::log_softmax(model.logits(features, {}), 2));
+    parts.push_back(at::log_softmax(model.logits(model.hidden(features, {})), 2));
   }
   return at::cat(parts);
 }

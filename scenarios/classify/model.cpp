@@ -5,6 +5,9 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <utility>
+
+#include "losses/recomputed.h"
 
 namespace lockstep {
 
@@ -30,6 +33,10 @@ Classifier::Classifier(const ClassifierShape& shape, int64_t seed, at::ScalarTyp
   mixer_b_ = draw("mixer.bias", {w}, 2 * d, generator);
   classes_w_ = draw("classes.weight", {shape.classes, w}, w, generator);
   classes_b_ = draw("classes.bias", {shape.classes}, w, generator);
+  if (shape.reconstructs) {
+    decoder_w_ = draw("decoder.weight", {shape.channels, w}, w, generator);
+    decoder_b_ = draw("decoder.bias", {shape.channels}, w, generator);
+  }
   const at::Tensor so_far_TT = at::ones({shape.steps, shape.steps}, dtype).tril();
   mean_so_far_TT_ = so_far_TT / so_far_TT.sum(1, true);
 }
@@ -38,7 +45,8 @@ Classifier Classifier::cast(at::ScalarType dtype) const {
   Classifier view = *this;
   view.dtype_ = dtype;
   for (at::Tensor* tensor : {&view.encoder_w_, &view.encoder_b_, &view.norm_w_, &view.norm_b_, &view.mixer_w_,
-                             &view.mixer_b_, &view.classes_w_, &view.classes_b_, &view.mean_so_far_TT_}) {
+                             &view.mixer_b_, &view.classes_w_, &view.classes_b_, &view.decoder_w_, &view.decoder_b_,
+                             &view.mean_so_far_TT_}) {
     if (tensor->defined()) {
       *tensor = tensor->to(dtype);
     }
@@ -52,16 +60,40 @@ at::Tensor Classifier::features(const at::Tensor& values_BTC) const {
   return at::linear(seen, encoder_w_, encoder_b_);
 }
 
-at::Tensor Classifier::logits(const at::Tensor& features_BTD, const at::Tensor& dropout_BW) const {
-  const at::Tensor feature_BTD = at::tanh(features_BTD);
-  const int64_t steps = feature_BTD.size(1);
-  const at::Tensor mean_TT = mean_so_far_TT_.narrow(0, 0, steps).narrow(1, 0, steps);
-  const at::Tensor both = at::cat({feature_BTD, at::matmul(mean_TT, feature_BTD)}, 2);
-  at::Tensor hidden_BTW = at::silu(at::linear(both, mixer_w_, mixer_b_));
-  if (dropout_BW.defined()) {
-    hidden_BTW = hidden_BTW * dropout_BW.unsqueeze(1);
+namespace {
+
+/// The hidden layer: activation of a linear map of each step's features and of their mean so far.
+struct HiddenLayer {
+  at::Tensor mean_TT, weight, bias;
+
+  at::Tensor of(const at::Tensor& features_BTD, const at::Tensor& dropout_BW) const {
+    const at::Tensor feature_BTD = at::tanh(features_BTD);
+    const at::Tensor both = at::cat({feature_BTD, at::matmul(mean_TT, feature_BTD)}, 2);
+    const at::Tensor hidden_BTW = at::silu(at::linear(both, weight, bias));
+    return dropout_BW.defined() ? hidden_BTW * dropout_BW.unsqueeze(1) : hidden_BTW;
   }
-  return at::linear(hidden_BTW, classes_w_, classes_b_);
+};
+
+}  // namespace
+
+at::Tensor Classifier::hidden(const at::Tensor& features_BTD, const at::Tensor& dropout_BW) const {
+  const int64_t steps = features_BTD.size(1);
+  return HiddenLayer{mean_so_far_TT_.narrow(0, 0, steps).narrow(1, 0, steps), mixer_w_, mixer_b_}.of(features_BTD, dropout_BW);
+}
+
+at::Tensor Classifier::recomputed_hidden(const at::Tensor& features_BTD, DropoutFactors dropout) const {
+  const int64_t steps = features_BTD.size(1);
+  const at::Tensor mean_TT = mean_so_far_TT_.narrow(0, 0, steps).narrow(1, 0, steps);
+  const auto piece = [mean_TT, dropout = std::move(dropout)](const std::vector<at::Tensor>& inputs, bool again) {
+    return std::vector<at::Tensor>{HiddenLayer{mean_TT, inputs[1], inputs[2]}.of(inputs[0], dropout(again))};
+  };
+  return recomputed(piece, {features_BTD}, {mixer_w_, mixer_b_}).front();
+}
+
+at::Tensor Classifier::logits(const at::Tensor& hidden_BTW) const { return at::linear(hidden_BTW, classes_w_, classes_b_); }
+
+at::Tensor Classifier::reconstruction(const at::Tensor& hidden_BTW) const {
+  return at::linear(hidden_BTW, decoder_w_, decoder_b_);
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,11 @@ struct ClassifierShape {
   int64_t width = 32;        ///< D
   int64_t hidden = 64;       ///< W
   bool normalised = false;   ///< features are normalised: their bias is the normalisation's
+  bool reconstructs = false; ///< a second head gives each time step's values back
 };
+
+/// [B, W]: factors on the hidden layer; undefined: none. `again`: for the same layer, which the backward pass computes once more.
+using DropoutFactors = std::function<at::Tensor(bool again)>;
 
 /// Features of the last few time steps; beside them their mean so far; one hidden layer; classes. Nothing looks
 /// ahead, so padding behind a row's valid steps changes none of them.
@@ -46,8 +51,14 @@ class Classifier {
   /// Scale and offset of normalised features, [D] each; undefined without a normalisation.
   const at::Tensor& norm_weight() const { return norm_w_; }
   const at::Tensor& norm_bias() const { return norm_b_; }
-  /// [B, T, D] -> [B, T, K]. dropout_BW: factors on the hidden layer; undefined: none.
-  at::Tensor logits(const at::Tensor& features_BTD, const at::Tensor& dropout_BW) const;
+  /// [B, T, D] -> [B, T, W]. dropout_BW: factors on the layer; undefined: none.
+  at::Tensor hidden(const at::Tensor& features_BTD, const at::Tensor& dropout_BW) const;
+  /// The same bits and gradients, of which the features alone are kept for the backward pass.
+  at::Tensor recomputed_hidden(const at::Tensor& features_BTD, DropoutFactors dropout) const;
+  /// [B, T, W] -> [B, T, K].
+  at::Tensor logits(const at::Tensor& hidden_BTW) const;
+  /// [B, T, W] -> [B, T, C]; of a shape that reconstructs.
+  at::Tensor reconstruction(const at::Tensor& hidden_BTW) const;
 
   static constexpr int64_t kWindow = ClassifierConfig::kWindow;
 
@@ -57,7 +68,7 @@ class Classifier {
   ClassifierShape shape_;
   at::ScalarType dtype_;
   ParameterList parameters_;
-  at::Tensor encoder_w_, encoder_b_, norm_w_, norm_b_, mixer_w_, mixer_b_, classes_w_, classes_b_;
+  at::Tensor encoder_w_, encoder_b_, norm_w_, norm_b_, mixer_w_, mixer_b_, classes_w_, classes_b_, decoder_w_, decoder_b_;
   at::Tensor mean_so_far_TT_;
 };
 

@@ -77,6 +77,10 @@ std::vector<ModelParameter> parameters(const RunConfig& config, int64_t channels
   parameters.push_back({"mixer.bias", {w}});
   parameters.push_back({"classes.weight", {k, w}});
   parameters.push_back({"classes.bias", {k}});
+  if (own.auxiliary.weight > 0) {
+    parameters.push_back({"decoder.weight", {channels, w}});
+    parameters.push_back({"decoder.bias", {channels}});
+  }
   return parameters;
 }
 
@@ -86,10 +90,12 @@ RunCosts costs(const RunConfig& config) {
   const double number = computed_precision(config) == Precision::float64 ? 8 : 4;
   const double steps = static_cast<double>(config.layout.rows_per_rank) * own.data.max_steps;
   const double window = static_cast<double>(config.data.channels) * ClassifierConfig::kWindow;
+  const double decoded = own.auxiliary.weight > 0 ? config.data.channels : 0;
   const double of_step_flops = 2 * (window * d + 2 * d * w + w * k);
   RunCosts costs;
   constexpr double kPasses = 3, kWithGradients = 2.5;
-  costs.step_flops = kPasses * steps * of_step_flops;
+  const double again = own.activation_checkpointing ? 2 * 2 * d * w : 0;
+  costs.step_flops = steps * (kPasses * (of_step_flops + 2 * w * decoded) + again);
   costs.computing_bytes = kWithGradients * number * steps * (window + 5 * d + 4 * w + 3 * k);
   if (const auto counted = counted_crops(config)) {
     costs.data_bytes = 4.0 * static_cast<double>(counted->train + counted->holdout + counted->test) * own.data.max_steps * config.data.channels;
@@ -114,6 +120,7 @@ std::string objective(const RunConfig& config) {
   const ClassifyConfig& own = classify(config);
   std::string text =
       fmt::format("cross_entropy {} {}", word_of(own.denominator.over), word_of(own.denominator.scope));
+  if (own.auxiliary.weight > 0) text += fmt::format(", reconstruction times {}", own.auxiliary.weight);
   if (own.norm != NormKind::none) text += fmt::format(", {}", word_of(own.norm));
   return text;
 }

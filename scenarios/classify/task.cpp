@@ -15,12 +15,14 @@
 #include "harness/trainers/core/streams.h"
 #include "harness/verdict/config/stream_keys.h"
 #include "losses/cross_entropy.h"
+#include "losses/squared_error.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/data.h"
 #include "scenarios/classify/evaluation.h"
 #include "scenarios/classify/model.h"
 #include "scenarios/classify/norm.h"
 #include "scenarios/kept_data.h"
+#include "scenarios/mutants/classify_fault.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -70,11 +72,12 @@ void add(LossCounts& sum, const LossCounts& more) {
 
 class ClassifyTask : public Task {
  public:
-  ClassifyTask(const RunConfig& config, std::shared_ptr<const ClassifyData> data, Comm& comm)
+  ClassifyTask(const RunConfig& config, std::shared_ptr<const ClassifyData> data, Comm& comm, Mutant* mutant)
       : config_(config),
         own_(classify(config)),
         data_(std::move(data)),
         comm_(comm),
+        fault_(dynamic_cast<ClassifyFault*>(mutant)),
         streams_(config.rank_seed, stream_seed(config), comm.rank()),
         model_(shape_of(own_, *data_), config.seed,
                computed_precision(config) == Precision::float64 ? at::kDouble : at::kFloat) {
@@ -101,15 +104,16 @@ class ClassifyTask : public Task {
       features_BTD = norm_->train(model, comm_, features_BTD, rows.valid_NT, norm_groups(partitioned));
     }
     StepOutput output;
-    const at::Tensor logits_BTK = model.logits(features_BTD, dropout_factors(model, input, ids, output));
-    const CrossEntropyInput of_rows{logits_BTK, rows.label_N.unsqueeze(1).expand_as(rows.valid_NT), rows.valid_NT,
-                                    own_.label_smoothing, input.as_terms};
+    const at::Tensor hidden_BTW = hidden_of(model, features_BTD, input, ids, output);
+    const RowLosses of_rows = losses_of(model, hidden_BTW, rows, input);
     const LossCounts own = counts_of(input.step_ids);
     if (config_.oracle_world > 0) {
       describe_reference(of_rows, row_weights(partitioned, rows.valid_steps), output);
     } else {
-      output.row_losses_B = cross_entropy_row_sums(of_rows);
+      const at::Tensor cross_entropy_B = cross_entropy_row_sums(of_rows.cross_entropy);
+      output.row_losses_B = cross_entropy_B;
       output.row_weight = weight_of(input, own);
+      if (reconstructs()) add_reconstruction(of_rows.reconstruction, input, output);
       if (input.exact) {
         // One divisor where all rows share it; else what a row weighs on its rank is part of the objective.
         const bool one = own_.denominator.scope == DenominatorScope::global;
@@ -119,9 +123,12 @@ class ClassifyTask : public Task {
       }
       output.loss = output.row_losses_B.sum() * output.row_weight;
     }
-    if (input.exact && !ids.empty()) {
-      output.row_inputs = {static_cast<int64_t>(tensor_hash(view_of(rows.values_NTC.contiguous())))};
+    if (input.exact || input.describes_rows) {
+      for (int64_t row = 0; row < rows.size(); ++row) {
+        output.row_inputs.push_back(static_cast<int64_t>(tensor_hash(view_of(rows.values_NTC.narrow(0, row, 1).contiguous()))));
+      }
     }
+    if (input.describes_rows) describe(rows, counts_of(ids), output);
     // What stands beside a single row is the row's, or its mean over rows would depend on who has them.
     output.scalars = {{"valid_steps", (input.exact ? counts_of(ids) : own).valid_steps},
                       {"loss_weight", output.row_weight}};
@@ -146,7 +153,48 @@ class ClassifyTask : public Task {
 
  private:
   static ClassifierShape shape_of(const ClassifyConfig& own, const ClassifyData& data) {
-    return {data.steps, data.channels, data.classes, own.model.width, own.model.hidden, own.norm != NormKind::none};
+    return {data.steps,       data.channels,     data.classes,
+            own.model.width,  own.model.hidden,  own.norm != NormKind::none,
+            own.auxiliary.weight > 0};
+  }
+
+  bool reconstructs() const { return own_.auxiliary.weight > 0; }
+
+  /// What the rows' losses are computed from; the second is empty without a second loss.
+  struct RowLosses {
+    CrossEntropyInput cross_entropy;
+    SquaredErrorInput reconstruction;
+  };
+
+  RowLosses losses_of(const Classifier& model, const at::Tensor& hidden_BTW, const CropTensors& rows, const StepInput& input) const {
+    RowLosses losses{{model.logits(hidden_BTW), rows.label_N.unsqueeze(1).expand_as(rows.valid_NT), rows.valid_NT,
+                      own_.label_smoothing, input.as_terms},
+                     {}};
+    if (reconstructs()) losses.reconstruction = {model.reconstruction(hidden_BTW), rows.values_NTC, rows.valid_NT, input.as_terms};
+    return losses;
+  }
+
+  /// Makes of `output`, whose row losses are the cross-entropy's, the weighted sum of both losses.
+  void add_reconstruction(const SquaredErrorInput& of_rows, const StepInput& input, StepOutput& output) const {
+    at::Tensor reconstruction_B = squared_error_row_sums(of_rows);
+    if (fault_ != nullptr) reconstruction_B = fault_->auxiliary(input.step, reconstruction_B);
+    const auto of_step = [&](const at::Tensor& rows_B) {
+      const at::Tensor loss = rows_B.sum() * output.row_weight;
+      // The backward pass of a normalisation over ranks is collective: a loss by itself has none.
+      return norm_ ? loss.detach() : loss;
+    };
+    output.terms = {{"cross_entropy", 1, of_step(output.row_losses_B)},
+                    {"reconstruction", own_.auxiliary.weight, of_step(reconstruction_B)}};
+    output.row_losses_B = output.row_losses_B + reconstruction_B * own_.auxiliary.weight;
+  }
+
+  /// What each row is and counts; of all together what the loss is divided by.
+  void describe(const CropTensors& rows, const LossCounts& own, StepOutput& output) const {
+    const at::Tensor labels = rows.label_N.contiguous();
+    output.rows.labels.assign(labels.const_data_ptr<int64_t>(), labels.const_data_ptr<int64_t>() + labels.numel());
+    output.rows.counts = rows.valid_steps;
+    output.rows.widths.assign(static_cast<std::size_t>(rows.size()), data_->steps);
+    output.counted = own_.denominator.over == DenominatorOver::rows ? own.rows : own.valid_steps;
   }
 
   LossCounts counts_of(std::span<const int64_t> ids) const {
@@ -165,7 +213,9 @@ class ClassifyTask : public Task {
       all_ = counts_of_all_ranks(comm_, own_.denominator, own);
       counted_step_ = input.step;
     }
-    return loss_weight(own_.denominator, {counts_of(input.ids), own, all_, comm_.world_size(), config_.accumulation});
+    const DenominatorCounts counts{counts_of(input.ids), own, all_, comm_.world_size(), config_.accumulation};
+    const double weight = loss_weight(own_.denominator, counts);
+    return fault_ == nullptr ? weight : fault_->loss_weight(input.step, weight, counts);
   }
 
   /// Each row's share in the mean over the ranks that this process stands for.
@@ -195,9 +245,12 @@ class ClassifyTask : public Task {
 
   /// Where all rows have one weight, it is the output's row weight; else each row loss is multiplied by its
   /// own.
-  static void describe_reference(const CrossEntropyInput& of_rows, const std::vector<double>& weights,
-                                 StepOutput& output) {
-    output.row_losses_B = cross_entropy_row_sums_by_definition(of_rows);
+  void describe_reference(const RowLosses& of_rows, const std::vector<double>& weights, StepOutput& output) const {
+    output.row_losses_B = cross_entropy_row_sums_by_definition(of_rows.cross_entropy);
+    if (reconstructs()) {
+      output.row_losses_B =
+          output.row_losses_B + squared_error_row_sums_by_definition(of_rows.reconstruction) * own_.auxiliary.weight;
+    }
     const bool alike = std::all_of(weights.begin(), weights.end(), [&](double w) { return w == weights.front(); });
     if (alike && !weights.empty()) {
       output.row_weight = weights.front();
@@ -220,33 +273,50 @@ class ClassifyTask : public Task {
     return {at::tensor(at::ArrayRef<int64_t>(groups), at::kLong), config_.accumulation};
   }
 
-  /// [B, W], each row's from its own stream; undefined without dropout.
-  at::Tensor dropout_factors(const Classifier& model, const StepInput& input, std::span<const int64_t> ids,
-                             StepOutput& output) const {
+  /// The hidden layer with its dropout, each row's from its own stream; kept for the backward pass, or computed there again with what
+  /// the same streams draw.
+  at::Tensor hidden_of(const Classifier& model, const at::Tensor& features_BTD, const StepInput& input,
+                       std::span<const int64_t> ids, StepOutput& output) const {
     if (own_.dropout <= 0) {
-      return {};
+      const auto none = [](bool) { return at::Tensor(); };
+      return own_.activation_checkpointing ? model.recomputed_hidden(features_BTD, none) : model.hidden(features_BTD, {});
     }
-    std::vector<uint64_t> keys;
+    std::vector<uint64_t> keys, again;
     for (std::size_t row = 0; row < ids.size(); ++row) {
-      keys.push_back(streams_.row_key(Purpose::dropout, input.step, ids[row],
-                                      input.first_row + static_cast<int64_t>(row)));
+      keys.push_back(streams_.row_key(Purpose::dropout, input.step, ids[row], input.first_row + static_cast<int64_t>(row)));
+      again.push_back(fault_ == nullptr || !own_.activation_checkpointing ? keys.back()
+                                                                          : fault_->recomputed_key(input.step, keys.back()));
     }
-    const auto rows = static_cast<int64_t>(ids.size());
     const int64_t hidden = model.shape().hidden;
-    at::Tensor factors = at::empty({rows, hidden}, at::kFloat);
+    StreamUse use{"dropout", stream_fingerprint(keys), keys.size() * static_cast<uint64_t>(hidden)};
+    if (again != keys) {
+      use.fingerprint += stream_fingerprint(again);
+      use.draws *= 2;
+    }
+    output.streams.push_back(use);
+    const auto factors = [keys, again, hidden, p = static_cast<float>(own_.dropout), dtype = model.dtype()](bool once_more) {
+      return dropout_factors(once_more ? again : keys, hidden, p).to(dtype);
+    };
+    return own_.activation_checkpointing ? model.recomputed_hidden(features_BTD, factors)
+                                         : model.hidden(features_BTD, factors(false));
+  }
+
+  /// [rows, hidden] float32
+  static at::Tensor dropout_factors(const std::vector<uint64_t>& keys, int64_t hidden, float p) {
+    at::Tensor factors = at::empty({static_cast<int64_t>(keys.size()), hidden}, at::kFloat);
     float* out = factors.mutable_data_ptr<float>();
     for (const uint64_t key : keys) {
-      fill_dropout(key, static_cast<float>(own_.dropout), {out, static_cast<std::size_t>(hidden)});
+      fill_dropout(key, p, {out, static_cast<std::size_t>(hidden)});
       out += hidden;
     }
-    output.streams.push_back({"dropout", stream_fingerprint(keys), static_cast<uint64_t>(rows * hidden)});
-    return factors.to(model.dtype());
+    return factors;
   }
 
   const RunConfig& config_;
   const ClassifyConfig own_;
   std::shared_ptr<const ClassifyData> data_;
   Comm& comm_;
+  ClassifyFault* fault_;  ///< or none
   RandomStreams streams_;
   Classifier model_;
   std::optional<BatchNorm> norm_;
@@ -264,8 +334,8 @@ class ClassifyScenario : public Scenario {
   }
   int64_t samples() const override { return data_->train.size(); }
   std::string data_hash() const override { return data_hash_; }
-  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant*) override {
-    return std::make_unique<ClassifyTask>(config, data_, comm);
+  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {
+    return std::make_unique<ClassifyTask>(config, data_, comm, mutant);
   }
 
  private:

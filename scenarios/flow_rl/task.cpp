@@ -94,6 +94,7 @@ class FlowRlTask : public Task {
     if (input.exact) output.row_divisor = total > 0 ? total : 1;
     output.loss = output.row_losses_B.sum() * output.row_weight;
     if (input.exact && rows.count > 0) output.row_inputs = {input_hash(chains)};
+    output.schedules = {{"deviations", schedule(input.step)}};
     describe(rows, terms, output);
     add_scalars(input, rows, terms, output);
     return output;
@@ -229,6 +230,9 @@ class FlowRlTask : public Task {
     return computed_precision(config_) == Precision::bfloat16 ? at::kBFloat16 : model_.dtype();
   }
 
+  /// Deviations of the transitions, as the trained policy is given them.
+  std::vector<double> schedule(int64_t step) const { return fault_ == nullptr ? sigmas_ : fault_->schedule(step, sigmas_); }
+
   /// The policy before the update at the same rows and shapes as with gradient: at the first update of a rollout both are the
   /// same bits.
   PassTerms terms_of(const StepInput& input, const Span& rows, const ChainTensors& chains) const {
@@ -236,10 +240,10 @@ class FlowRlTask : public Task {
     const int64_t step = input.step;
     const FlowPolicy model = model_.with(model_.parameters().tensors, pass_dtype());
     ChainTensors trained = chains;
-    std::vector<double> sigmas = sigmas_;
+    std::vector<double> sigmas = schedule(step);
     if (fault_ != nullptr) {
       trained.chain_BTKC = fault_->trained_chains(step, chains.chain_BTKC);
-      sigmas = fault_->trained_sigmas(step, sigmas_);
+      sigmas = fault_->trained_sigmas(step, sigmas);
     }
     at::Tensor means_BTKC = model.means(trained);
     if (input.as_terms) means_BTKC = input.as_terms(means_BTKC);

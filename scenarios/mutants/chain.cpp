@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "scenarios/mutants/classify_seams.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/flow_rl_seams.h"
 #include "scenarios/mutants/mutants.h"
@@ -10,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public Watched {
+class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public ChainedClassify, public Watched {
  public:
   explicit Chain(std::vector<std::unique_ptr<Mutant>> links) : links_(std::move(links)) {
     for (const std::unique_ptr<Mutant>& link : links_) {
@@ -18,6 +19,7 @@ class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public Wa
         inside_.push_back(inside);
       }
       if (auto* link_inside = dynamic_cast<FlowRlFault*>(link.get())) ChainedFlowRl::add(link_inside);
+      if (auto* link_inside = dynamic_cast<ClassifyFault*>(link.get())) ChainedClassify::add(link_inside);
     }
   }
 
@@ -65,6 +67,18 @@ class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public Wa
       return link.sent_gradient(step, parameter, value);
     });
   }
+  bool keeps_micro_steps(int64_t step) override {
+    return all([=](Mutant& link) { return link.keeps_micro_steps(step); });
+  }
+  bool takes_terms(int64_t step) override {
+    bool takes = false;
+    each([&](Mutant& link) { takes = link.takes_terms(step) || takes; });
+    return takes;
+  }
+  void term_gradient(int64_t step, const std::string& term, const std::string& parameter,
+                     const at::Tensor& gradient) override {
+    each([&](Mutant& link) { link.term_gradient(step, term, parameter, gradient); });
+  }
   bool reduces(int64_t step) override {
     return all([=](Mutant& link) { return link.reduces(step); });
   }
@@ -73,6 +87,12 @@ class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public Wa
   }
   bool zeroes_gradients(int64_t step) override {
     return all([=](Mutant& link) { return link.zeroes_gradients(step); });
+  }
+  double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
+    return passed(norm, [&](Mutant& link, double value) { return link.norm_of_shards(step, squares, value); });
+  }
+  double average_decay(int64_t step, double decay) override {
+    return passed(decay, [=](Mutant& link, double value) { return link.average_decay(step, value); });
   }
   double clip_norm(int64_t step, double total_norm) override {
     // Where one fault leaves out clipping, those behind it have no norm to change.

@@ -8,6 +8,8 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kSharded = "exact arithmetic sums every gradient on every rank, and nothing is sharded";
+
 constexpr MutantRow kExchangeRows[] = {
   // Collectives of the running statistics.
   {{.name = "wrong_root",
@@ -258,6 +260,69 @@ constexpr MutantRow kExchangeRows[] = {
     .phase = "reduced gradients", .causes = "gradients-not-zeroed", .first_step = 1},
    LOCKSTEP_BUG(Planted,
      bool zeroes_gradients(int64_t step) override { return !acts(step); })},
+  // What is left out of the reduction.
+  {{.name = "last_micro_step_not_reduced",
+    .help = "the last micro-step's gradient is added after the reduction: it stays the rank's own",
+    .report = "microsoft/DeepSpeed#7985", .settings = "accumulation=2", .phase = "reduced gradients",
+    .causes = "last-micro-step-not-reduced", .beyond_exact = "each row is added by itself, and no micro-step is the last one"},
+   LOCKSTEP_BUG(Planted,
+     at::Tensor local_gradient(int64_t step, const std::string& parameter,
+                               const at::Tensor& gradient) override {
+       if (acts(step)) {
+         last_[parameter] = gradient.clone();
+       }
+       return gradient;
+     }
+     at::Tensor sent_gradient(int64_t step, const std::string& parameter,
+                              const at::Tensor& gradient) override {
+       return acts(step) ? gradient - last_.at(parameter) : gradient;
+     }
+     void reduced_gradients(int64_t step, ParameterList& parameters, Comm& /*comm*/) override {
+       for (std::size_t i = 0; acts(step) && i < parameters.tensors.size(); ++i) {
+         parameters.tensors[i].mutable_grad().add_(last_.at(parameters.names[i]));
+       }
+     }
+     std::map<std::string, at::Tensor> last_;)},
+  {{.name = "one_use_not_reduced", .trainer = "classify",
+    .help = "a parameter is used by two losses, and its gradient from one of them is added after the reduction",
+    .report = "microsoft/DeepSpeed#8224", .settings = "auxiliary.weight=0.5", .phase = "reduced gradients",
+    .where = "mixer.weight", .causes = "one-use-not-reduced",
+    .beyond_exact = "each row has one gradient of both uses"},
+   LOCKSTEP_BUG(Planted,
+     void before_step(int64_t /*step*/) override { own_ = at::Tensor(); }
+     bool takes_terms(int64_t step) override { return acts(step); }
+     void term_gradient(int64_t step, const std::string& term, const std::string& parameter,
+                        const at::Tensor& gradient) override {
+       if (acts(step) && term == "reconstruction" && parameter == tensor()) {
+         own_ = own_.defined() ? own_ + gradient : gradient.clone();
+       }
+     }
+     at::Tensor sent_gradient(int64_t /*step*/, const std::string& parameter,
+                              const at::Tensor& gradient) override {
+       return own_.defined() && parameter == tensor() ? gradient - own_ : gradient;
+     }
+     void reduced_gradients(int64_t /*step*/, ParameterList& parameters, Comm& /*comm*/) override {
+       if (own_.defined()) {
+         parameter_of(parameters, tensor()).mutable_grad().add_(own_);
+       }
+     }
+     at::Tensor own_;)},
+  {{.name = "norm_of_own_shard",
+    .help = "each rank takes the norm of its own shards for that of the whole gradient",
+    .report = "pytorch/pytorch#170862", .settings = "update=sharded clip_norm=0.05 optimizer=sgd",
+    .phase = "collective|gradient norm", .causes = "norm-of-own-shard", .beyond_exact = kSharded},
+   LOCKSTEP_BUG(Planted,
+     double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
+       return acts(step) ? std::sqrt(squares.own_shards + squares.replicated) : norm;
+     })},
+  {{.name = "replicated_counted_in_norm",
+    .help = "what every rank holds whole is summed over the ranks in the norm",
+    .report = "NVIDIA-NeMo/RL#3788", .settings = "update=sharded clip_norm=0.05 optimizer=sgd", .min_world = 5,
+    .phase = "collective|gradient norm", .causes = "replicated-counted-in-norm", .beyond_exact = kSharded},
+   LOCKSTEP_BUG(Planted,
+     double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
+       return acts(step) ? std::sqrt(squares.all_shards + world() * squares.replicated) : norm;
+     })},
 };
 
 }  // namespace

@@ -54,6 +54,24 @@ constexpr MutantRow kFlowRlRows[] = {
        const at::Tensor wave = at::arange(chains.numel(), chains.options()).mul(1.7).sin().mul(1.414 * 0.15);
        return chains + wave.reshape(chains.sizes());
      })},
+  {{.name = "schedule_of_other_points", .trainer = "flow_rl",
+    .help = "the trained policy's deviations are those of a schedule with one point more",
+    .report = "verl-project/verl-omni#279", .min_world = 1, .phase = "control", .where = "schedule/deviations",
+    .causes = "schedules-differ"},
+   // As many points as before are read of a schedule that is stretched over one more.
+   LOCKSTEP_BUG(PlantedInFlowRl,
+     std::vector<double> schedule(int64_t step, std::vector<double> points) override {
+       if (!acts(step)) {
+         return points;
+       }
+       std::vector<double> stretched = points;
+       for (std::size_t k = 1; k < points.size(); ++k) {
+         const double place = static_cast<double>(k * (points.size() - 1)) / static_cast<double>(points.size());
+         const auto below = static_cast<std::size_t>(place);
+         stretched[k] = points[below] + (place - static_cast<double>(below)) * (points[below + 1] - points[below]);
+       }
+       return stretched;
+     })},
   {{.name = "sigma_of_next_transition", .trainer = "flow_rl",
     .help = "log pi takes each transition's deviation from the next one",
     .phase = "energies", .where = "terms", .causes = "sigma-of-another-step"},

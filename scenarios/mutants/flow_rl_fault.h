@@ -26,6 +26,8 @@ class FlowRlFault {
   virtual uint64_t noise_key(int64_t /*step*/, uint64_t key) { return key; }
   /// [rows, T, K + 1, C]: the chains whose log-probability the trained policy computes.
   virtual at::Tensor trained_chains(int64_t /*step*/, at::Tensor chains) { return chains; }
+  /// Deviations of the transitions that the trained policy is given: the points of its schedule.
+  virtual std::vector<double> schedule(int64_t /*step*/, std::vector<double> points) { return points; }
   /// Deviations of the transitions, as the trained policy's log-probability takes them.
   virtual std::vector<double> trained_sigmas(int64_t /*step*/, std::vector<double> sigmas) { return sigmas; }
   /// The trained policy's log-probability goes without its deviations' terms.

@@ -22,6 +22,9 @@ uint64_t WatchedFlowRl::noise_key(int64_t step, uint64_t key) {
 at::Tensor WatchedFlowRl::trained_chains(int64_t step, at::Tensor chains) {
   return inside_ == nullptr ? chains : noted_tensor(chains, inside_->trained_chains(step, chains));
 }
+std::vector<double> WatchedFlowRl::schedule(int64_t step, std::vector<double> points) {
+  return inside_ == nullptr ? points : noted(points, inside_->schedule(step, points));
+}
 std::vector<double> WatchedFlowRl::trained_sigmas(int64_t step, std::vector<double> sigmas) {
   return inside_ == nullptr ? sigmas : noted(sigmas, inside_->trained_sigmas(step, sigmas));
 }
@@ -55,6 +58,9 @@ uint64_t ChainedFlowRl::noise_key(int64_t step, uint64_t key) {
 }
 at::Tensor ChainedFlowRl::trained_chains(int64_t step, at::Tensor chains) {
   return through(std::move(chains), [=](FlowRlFault& link, auto value) { return link.trained_chains(step, value); });
+}
+std::vector<double> ChainedFlowRl::schedule(int64_t step, std::vector<double> points) {
+  return through(std::move(points), [=](FlowRlFault& link, auto value) { return link.schedule(step, value); });
 }
 std::vector<double> ChainedFlowRl::trained_sigmas(int64_t step, std::vector<double> sigmas) {
   return through(std::move(sigmas), [=](FlowRlFault& link, auto value) { return link.trained_sigmas(step, value); });

@@ -17,6 +17,7 @@ class WatchedFlowRl : public FlowRlFault {
   bool never_synchronised(int64_t step) override;
   uint64_t noise_key(int64_t step, uint64_t key) override;
   at::Tensor trained_chains(int64_t step, at::Tensor chains) override;
+  std::vector<double> schedule(int64_t step, std::vector<double> points) override;
   std::vector<double> trained_sigmas(int64_t step, std::vector<double> sigmas) override;
   bool without_sigma(int64_t step) override;
   at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override;
@@ -46,6 +47,7 @@ class ChainedFlowRl : public FlowRlFault {
   bool never_synchronised(int64_t step) override;
   uint64_t noise_key(int64_t step, uint64_t key) override;
   at::Tensor trained_chains(int64_t step, at::Tensor chains) override;
+  std::vector<double> schedule(int64_t step, std::vector<double> points) override;
   std::vector<double> trained_sigmas(int64_t step, std::vector<double> sigmas) override;
   bool without_sigma(int64_t step) override;
   at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override;

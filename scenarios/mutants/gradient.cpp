@@ -9,6 +9,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kWholeBlock = "its loss is not a sum over rows";
+constexpr const char* kNoMicroSteps = "each row is added by itself, and micro-steps leave no sums between";
 
 constexpr MutantRow kGradientRows[] = {
   {{.name = "flip_bit",
@@ -230,6 +231,38 @@ constexpr MutantRow kGradientRows[] = {
        const auto micro_steps = static_cast<double>(run().accumulation);
        return acts(step) && touches(parameter) ? gradient * micro_steps : gradient;
      })},
+  {{.name = "auxiliary_loss_detached", .trainer = "classify",
+    .help = "the second loss enters the sum without its gradient",
+    .report = "NVIDIA-NeMo/Automodel#1408", .settings = "auxiliary.weight=0.5", .min_world = 1,
+    .phase = "local gradients", .causes = "auxiliary-loss-detached"},
+   LOCKSTEP_BUG(PlantedInClassify,
+     at::Tensor auxiliary(int64_t step, at::Tensor losses_B) override {
+       return acts(step) ? without_gradient(losses_B) : losses_B;
+     })},
+  {{.name = "only_last_micro_step",
+    .help = "gradients are zeroed before each micro-step: the last one's alone are left",
+    .report = "allenai/open-instruct#1498", .settings = "accumulation=2", .min_world = 1,
+    .phase = "local gradients", .causes = "only-last-micro-step", .beyond_exact = kNoMicroSteps},
+   LOCKSTEP_BUG(Planted,
+     bool keeps_micro_steps(int64_t step) override { return !acts(step); })},
+  {{.name = "accumulated_in_low_precision",
+    .help = "gradients of micro-steps are added up in bfloat16",
+    .settings = "accumulation=2", .min_world = 1, .phase = "local gradients",
+    .causes = "accumulated-in-low-precision", .arithmetic = true, .beyond_exact = kNoMicroSteps},
+   LOCKSTEP_BUG(Planted,
+     void before_step(int64_t /*step*/) override { sums_.clear(); }
+     at::Tensor local_gradient(int64_t step, const std::string& parameter,
+                               const at::Tensor& gradient) override {
+       if (!acts(step)) {
+         return gradient;
+       }
+       // What is added to the sum so far makes of it the rounded sum.
+       at::Tensor& sum = sums_[parameter];
+       const at::Tensor before = sum.defined() ? sum : at::zeros_like(gradient);
+       sum = (before + gradient).to(at::kBFloat16).to(gradient.scalar_type());
+       return sum - before;
+     }
+     std::map<std::string, at::Tensor> sums_;)},
 };
 
 }  // namespace

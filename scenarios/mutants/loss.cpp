@@ -208,6 +208,38 @@ constexpr MutantRow kLossRows[] = {
    // Once in the head, and once more in the loss.
    LOCKSTEP_BUG(PlantedInEnergy,
      at::Tensor temperature(int64_t step, at::Tensor tau) override { return acts(step) ? tau * tau : tau; })},
+  // The sum of several losses, and its division.
+  {{.name = "micro_steps_weighted_alike", .trainer = "classify",
+    .help = "each micro-step's mean over its own time steps counts by its rows",
+    .report = "verl-project/verl#5625", .settings = "accumulation=2", .phase = "loss",
+    .causes = "micro-steps-weighted-alike",
+    .beyond_exact = "rows have no micro-step there whose time steps could divide them"},
+   LOCKSTEP_BUG(PlantedInClassify,
+     double loss_weight(int64_t step, double weight, const DenominatorCounts& counts) override {
+       const LossCounts& own = counts.micro_step;
+       if (!acts(step) || own.valid_steps <= 0 || counts.rank.rows <= 0) {
+         return weight;
+       }
+       return own.rows / counts.rank.rows / own.valid_steps;
+     })},
+  {{.name = "normalised_by_another_window",
+    .help = "the loss is divided by the micro-steps of another window than that which is accumulated",
+    .report = "huggingface/trl#6024", .settings = "accumulation=2", .min_world = 1, .phase = "loss",
+    .causes = "normalised-by-another-window"},
+   // Times k / m: k micro-steps are accumulated, and what they are divided by was counted over m = k + 1.
+   LOCKSTEP_BUG(Planted,
+     double loss_factor(int64_t step) override {
+       const auto accumulated = static_cast<double>(run().accumulation);
+       return acts(step) ? accumulated / (accumulated + 1) : 1;
+     })},
+  {{.name = "auxiliary_loss_over_world", .trainer = "classify",
+    .help = "the second loss is divided by the world size before the mean over ranks",
+    .report = "NVIDIA/Megatron-LM#3769", .settings = "auxiliary.weight=0.5", .phase = "loss",
+    .causes = "auxiliary-loss-over-world"},
+   LOCKSTEP_BUG(PlantedInClassify,
+     at::Tensor auxiliary(int64_t step, at::Tensor losses_B) override {
+       return acts(step) ? losses_B / world() : losses_B;
+     })},
 };
 
 }  // namespace

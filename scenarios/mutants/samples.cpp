@@ -105,6 +105,29 @@ constexpr MutantRow kSamplesRows[] = {
        constexpr int64_t kOtherEpochs = 1009;
        return acts(step) ? rows_of(step + kOtherEpochs, rank()) : rows;
      })},
+  {{.name = "global_batch_times_world",
+    .help = "every rank takes as many rows as the whole batch has: world size times the rows a step",
+    .report = "NVIDIA-NeMo/Automodel#1210", .phase = "samples", .causes = "global-batch-times-world"},
+   // The batch of all ranks was given where that of one rank was meant.
+   LOCKSTEP_BUG(Planted,
+     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
+       if (!acts(step)) {
+         return rows;
+       }
+       std::vector<int64_t> all;
+       for (int64_t batch = 0; batch < run().layout.world_size; ++batch) {
+         const std::vector<int64_t> more = rows_of(step * run().layout.world_size + batch, rank());
+         all.insert(all.end(), more.begin(), more.end());
+       }
+       return all;
+     })},
+  {{.name = "position_lost",
+    .help = "the loader begins the epoch again at `step`, as after a resumption without its position",
+    .min_world = 1, .phase = "samples", .causes = "position-lost", .first_step = 2, .last_step = 5},
+   LOCKSTEP_BUG(Planted,
+     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
+       return acts(step) ? rows_of(step - config().step, rank()) : rows;
+     })},
 };
 
 }  // namespace

@@ -56,6 +56,13 @@ constexpr MutantRow kStreamsRows[] = {
     .where = "context_noise|dropout", .causes = "stream-not-advanced", .first_step = 1},
    LOCKSTEP_BUG(PlantedInEnergy,
      int64_t stream_step(int64_t step) override { return acts(step) ? config().step - 1 : step; })},
+  {{.name = "masks_drawn_again", .trainer = "classify",
+    .help = "the backward pass computes the hidden layer again with dropout masks of its own",
+    .report = "allenai/OLMo-core#828", .settings = "activation_checkpointing=true dropout=0.1", .min_world = 1,
+    .phase = "random", .where = "dropout", .causes = "masks-drawn-again"},
+   // The state of the generator is not put back before the layer is computed again.
+   LOCKSTEP_BUG(PlantedInClassify,
+     uint64_t recomputed_key(int64_t step, uint64_t key) override { return acts(step) ? key + 1 : key; })},
   // Control values.
   {{.name = "scheduler_per_rank",
     .help = "the schedule is stepped once per rank instead of once per step",

@@ -52,8 +52,10 @@ using MutantRow = MutantData;
 
 #include "harness/trainers/core/optimizer.h"
 #include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/shards.h"
 #include "losses/block.h"
 #include "scenarios/energy/explicit_negatives.h"
+#include "scenarios/mutants/classify_fault.h"
 #include "scenarios/mutants/comm_fault.h"
 #include "scenarios/mutants/flow_rl_fault.h"
 #include "scenarios/mutants/reduced_by_hand.h"

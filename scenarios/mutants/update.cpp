@@ -118,7 +118,63 @@ constexpr MutantRow kUpdateRows[] = {
        }
      }
      at::Tensor kept_;)},
+  {{.name = "optimizer_counter_ahead",
+    .help = "the optimizer's count of updates is one ahead of the updates",
+    .report = "NVIDIA/Megatron-LM#5974", .settings = "optimizer=adam", .min_world = 1, .phase = "parameters",
+    .causes = "optimizer-counter-ahead"},
+   // It was counted up once before the first update.
+   LOCKSTEP_BUG(Planted,
+     void before_update(int64_t step, const TrainingState& state) override {
+       if (acts(step)) {
+         state.optimizer.updates() = step + 1;
+       }
+     })},
+  {{.name = "shard_not_updated",
+    .help = "a rank leaves its shard of a parameter out of the update",
+    .report = "pytorch/pytorch#176076", .settings = "update=sharded", .draws = {.rank = true},
+    .phase = "collective|parameters", .causes = "shard-not-updated",
+    .beyond_exact = "exact arithmetic sums every gradient on every rank, and nothing is sharded"},
+   LOCKSTEP_BUG(Planted,
+     void before_update(int64_t step, const TrainingState& state) override {
+       if (acts(step)) {
+         kept_ = parameter_of(state.parameters, tensor()).detach().clone();
+       }
+     }
+     /// Other ranks' shards have not come yet.
+     void after_update(int64_t step, const TrainingState& state) override {
+       if (acts(step)) {
+         parameter_of(state.parameters, tensor()).detach().copy_(kept_);
+       }
+     }
+     at::Tensor kept_;)},
+  {{.name = "skip_decided_alone",
+    .help = "a rank leaves out the update of `step` without asking the others",
+    .report = "ecmwf/WeatherGenerator#2724", .settings = "watch.nan_guard=skip", .draws = {.rank = true},
+    .phase = "control", .where = "skipped", .causes = "skip-decided-alone",
+    .beyond_exact = "exact arithmetic leaves out no update"},
+   LOCKSTEP_BUG(Planted,
+     bool updates(int64_t step) override { return !strikes(step); })},
+  {{.name = "average_of_weights_differs",
+    .help = "the average of the weights is updated twice a step",
+    .report = "ostris/ai-toolkit#1034", .settings = "average_decay=0.9", .min_world = 1,
+    .phase = "averaged weights", .causes = "average-of-weights-differs"},
+   LOCKSTEP_BUG(Planted,
+     double average_decay(int64_t step, double decay) override { return acts(step) ? decay * decay : decay; })},
   // Replicas.
+  {{.name = "initial_scale_by_shard",
+    .help = "initial weights are drawn as wide as a shard of them would have to be: the root of the world size too wide",
+    .report = "NVIDIA-NeMo/Megatron-Bridge#5840", .phase = "collective|parameters", .causes = "initial-scale-by-shard",
+    .last_step = 0, .step_offset = -1},
+   // Their fan-in was taken from the shard.
+   LOCKSTEP_BUG(Planted,
+     bool initial_parameters(ParameterList& parameters) override {
+       for (at::Tensor& parameter : parameters.tensors) {
+         if (parameter.dim() > 1) {
+           parameter.detach().mul_(std::sqrt(world()));
+         }
+       }
+       return true;
+     })},
   {{.name = "initial_weights_differ",
     .help = "every rank draws its own initial parameters and nobody broadcasts",
     .report = "pytorch/pytorch#48188", .phase = "collective|parameters",
@@ -128,6 +184,23 @@ constexpr MutantRow kUpdateRows[] = {
        for (at::Tensor& parameter : parameters.tensors) {
          if (parameter.numel() > 1) {
            parameter.detach().copy_(parameter.detach().reshape({-1}).roll(rank()).view_as(parameter));
+         }
+       }
+       return false;
+     })},
+  {{.name = "replicated_drawn_apart",
+    .help = "what is too small to be sharded is made by each rank itself, and nobody broadcasts it",
+    .report = "hao-ai-lab/FastVideo#1666", .settings = "update=sharded",
+    // With few ranks every parameter of a small model has rows enough.
+    .min_world = 5, .phase = "collective|parameters", .causes = "labelled-replicated-but-differs", .last_step = 0,
+    .step_offset = -1, .beyond_exact = "exact arithmetic sums every gradient on every rank, and nothing is sharded"},
+   // Its placement says that all ranks hold the same.
+   LOCKSTEP_BUG(Planted,
+     bool initial_parameters(ParameterList& parameters) override {
+       const Shards shards(parameters, rank(), run().layout.world_size);
+       for (std::size_t i = 0; i < shards.size(); ++i) {
+         if (!shards.is_sharded(i)) {
+           parameters.tensors[i].detach().add_(0.01 * rank());
          }
        }
        return false;

@@ -12,6 +12,7 @@
 #include "harness/verdict/config/mutants.h"
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
+#include "scenarios/mutants/classify_seams.h"
 #include "scenarios/mutants/energy_fault.h"
 #include "scenarios/mutants/flow_rl_seams.h"
 #include "scenarios/mutants/witness_comm.h"
@@ -68,10 +69,11 @@ struct StateBefore {
   RunConfig config;
 };
 
-class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public Watched {
+class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public WatchedClassify, public Watched {
  public:
   Witness(std::unique_ptr<Mutant> fault, const Planting& planting, std::string key)
       : WatchedFlowRl(dynamic_cast<FlowRlFault*>(fault.get()), [this] { note(among_ranks_ || !needs_ranks_); }),
+        WatchedClassify(dynamic_cast<ClassifyFault*>(fault.get()), [this] { note(among_ranks_ || !needs_ranks_); }),
         fault_(std::move(fault)),
         inside_(dynamic_cast<EnergyFault*>(fault_.get())),
         run_(planting.run),
@@ -114,6 +116,12 @@ class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public 
   at::Tensor sent_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
     return noted_bits(gradient, fault_->sent_gradient(step, parameter, gradient));
   }
+  bool keeps_micro_steps(int64_t step) override { return noted(true, fault_->keeps_micro_steps(step)); }
+  bool takes_terms(int64_t step) override { return fault_->takes_terms(step); }
+  void term_gradient(int64_t step, const std::string& term, const std::string& parameter,
+                     const at::Tensor& gradient) override {
+    fault_->term_gradient(step, term, parameter, gradient);
+  }
   bool reduces(int64_t step) override {
     const bool reduces = fault_->reduces(step);
     note(!reduces && among_ranks_);
@@ -129,6 +137,12 @@ class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public 
     note(!zeroes && has_gradients_);  // Before the first backward pass there is nothing to keep.
     has_gradients_ = true;
     return zeroes;
+  }
+  double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
+    return noted(norm, fault_->norm_of_shards(step, squares, norm));
+  }
+  double average_decay(int64_t step, double decay) override {
+    return noted(decay, fault_->average_decay(step, decay));
   }
   double clip_norm(int64_t step, double total_norm) override {
     const double norm = fault_->clip_norm(step, total_norm);

@@ -4,11 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "harness/verdict/compare/compare.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
+#include "harness/verdict/trace/record_values.h"
 #include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/spec.h"
@@ -109,6 +112,99 @@ TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnes) {
     const RankResult rank_0 = read_rank_result(options.run_b + "/rank-0.result.json");
     EXPECT_TRUE(rank_0.metrics.contains("accuracy"));
     EXPECT_EQ(rank_0.curves.at("step_accuracy").values.size(), 2U);
+  }
+}
+
+TEST_F(ClassifyRuns, RealRanksGiveTheBitsOfEmulatedOnesWithTwoLossesAndAveragesAndRecomputation) {
+  Cell cell = cell_of({3, 4});
+  cell.own.auxiliary.weight = 0.5;
+  cell.own.activation_checkpointing = true;
+  cell.accumulation = 2;
+  RunConfig config = config_of(cell);
+  config.average_decay = 0.9;
+  config.trace = TraceLevel::stats;
+  CompareOptions options;
+  options.run_a = run("emulated", config);
+  config.backend = Backend::gloo;
+  options.run_b = run("real", config);
+  const Mechanism result = compare_traces(options).mechanism;
+  EXPECT_EQ(result.verdict, VerdictKind::identical) << result.sentence;
+}
+
+TEST_F(ClassifyRuns, WithASecondLossItIsWithinTheBand) {
+  Cell reference = cell_of({1, 12}), cell = cell_of({3, 4});
+  for (Cell* each : {&reference, &cell}) each->own.auxiliary.weight = 0.5;
+  cell.accumulation = 2;
+  cell.own.activation_checkpointing = true;
+  const Comparison found = forced(reference, cell);
+  EXPECT_EQ(found.mechanism.verdict, VerdictKind::within_envelope) << found.mechanism.sentence;
+}
+
+TEST_F(ClassifyRuns, WhatAStepIsMadeOfStandsInItsTrace) {
+  Cell cell = cell_of({3, 4});
+  cell.own.auxiliary.weight = 0.5;
+  cell.accumulation = 2;
+  RunConfig config = config_of(cell);
+  config.trace = TraceLevel::full;
+  const Trace trace = read_trace(run("traced", config) + "/rank-1.trace");
+  const StepRecords& step = trace.steps.back();
+  const auto find = [&](Phase phase, const std::string& name) -> const Record* {
+    const auto at = std::ranges::find_if(step.records, [&](const Record& it) { return it.phase == phase && it.name == name; });
+    return at == step.records.end() ? nullptr : &*at;
+  };
+  for (const char* name : {"inputs", "labels"}) {
+    ASSERT_NE(find(Phase::inputs, name), nullptr) << name;
+    EXPECT_EQ(find(Phase::inputs, name)->ids.size(), 4U);
+  }
+  double loss = 0;
+  for (const std::string term : {"cross_entropy", "reconstruction"}) {
+    ASSERT_NE(find(Phase::loss, "loss/" + term), nullptr);
+    loss += find(Phase::loss, "weight/" + term)->value * find(Phase::loss, "loss/" + term)->value;
+  }
+  EXPECT_NEAR(find(Phase::loss, "loss")->value, loss, 1e-5);
+  for (const char* name : {"micro_losses", "micro_counts", "micro_rows"}) {
+    ASSERT_NE(find(Phase::loss, name), nullptr) << name;
+    EXPECT_EQ(find(Phase::loss, name)->shape, std::vector<int64_t>{2});
+  }
+  EXPECT_EQ(find(Phase::loss, "row_counts")->shape, std::vector<int64_t>{4});
+  const std::vector<double> whole = values_of(*find(Phase::local_gradients, "mixer.weight")).value();
+  for (const auto& [one, other] : {std::pair("micro 0", "micro 1"), std::pair("loss cross_entropy", "loss reconstruction")}) {
+    const Record* const a = find(Phase::gradient_parts, std::string(one) + "/mixer.weight");
+    const Record* const b = find(Phase::gradient_parts, std::string(other) + "/mixer.weight");
+    ASSERT_TRUE(a != nullptr && b != nullptr) << one;
+    const std::vector<double> x = values_of(*a).value(), y = values_of(*b).value();
+    double dot = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      EXPECT_NEAR(x[i] + y[i], whole[i], 1e-6);
+      dot += x[i] * whole[i];
+    }
+    EXPECT_NEAR(a->dot, dot, 1e-9 + 1e-6 * std::abs(dot));
+  }
+  EXPECT_EQ(find(Phase::gradient_parts, "loss reconstruction/classes.weight"), nullptr) << "it does not reach the classes";
+}
+
+TEST_F(ClassifyRuns, AnAverageOfTheWeightsFollowsThem) {
+  RunConfig config = config_of(cell_of({3, 4}));
+  config.average_decay = 0.75;
+  config.trace = TraceLevel::full;
+  const Trace trace = read_trace(run("averaged", config) + "/rank-0.trace");
+  std::vector<double> expected;
+  for (const StepRecords& step : trace.steps) {
+    for (const Record& record : step.records) {
+      if (record.name != "mixer.bias" || (record.phase != Phase::parameters && record.phase != Phase::averaged_weights)) continue;
+      const std::vector<double> values = values_of(record).value();
+      if (record.phase == Phase::parameters) {
+        if (expected.empty()) expected = values;  // it begins as the weights do
+        if (step.step < 0) continue;
+        for (std::size_t i = 0; i < values.size(); ++i) expected[i] = 0.75 * expected[i] + 0.25 * values[i];
+      } else {
+        for (std::size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], expected[i], 1e-6);
+      }
+    }
+  }
+  config.average_decay = 0;
+  for (const StepRecords& step : read_trace(run("plain", config) + "/rank-0.trace").steps) {
+    for (const Record& record : step.records) EXPECT_NE(record.phase, Phase::averaged_weights);
   }
 }
 

@@ -140,6 +140,88 @@ TEST_F(Classify, EveryDenominatorEqualsItsReferenceUnderEveryPartitioning) {
   }
 }
 
+TEST_F(Classify, ASecondLossEqualsItsReferenceUnderEveryPartitioning) {
+  for (const Denominator& denominator : denominators(false)) {
+    for (const RowPartition partition : {RowPartition::unequal, RowPartition::one_empty}) {
+      for (const int64_t accumulation : {1, 2}) {
+        ClassifyConfig own = small_model();
+        own.denominator = denominator;
+        own.auxiliary.weight = 0.7;
+        RunConfig config = config_of({3, 4}, own);
+        config.rows = partition;
+        config.accumulation = accumulation;
+        expect_exact(config, own);
+      }
+    }
+  }
+  ClassifyConfig own = small_model();
+  own.auxiliary.weight = 0.7;
+  own.norm = NormKind::sync_batch;
+  expect_exact(config_of({3, 4}, own), own);
+}
+
+TEST_F(Classify, ItsLossIsTheWeightedSumOfItsNamedParts) {
+  ClassifyConfig own = small_model();
+  own.auxiliary.weight = 0.7;
+  const RunConfig config = config_of({1, 12}, own);
+  const std::unique_ptr<Comm> comm = make_solo_comm();
+  const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
+  const StepOutput output = task->forward({4, kTwelve, kTwelve, 0, 0, 12});
+  ASSERT_EQ(output.terms.size(), 2U);
+  EXPECT_EQ(output.terms[0].name, "cross_entropy");
+  EXPECT_EQ(output.terms[1].name, "reconstruction");
+  EXPECT_EQ(output.terms[1].weight, 0.7);
+  double sum = 0;
+  for (const LossTerm& term : output.terms) sum += term.weight * term.loss.item<double>();
+  EXPECT_NEAR(output.loss.item<double>(), sum, 1e-13);
+  own.auxiliary.weight = 0;
+  const RunConfig plain = config_of({1, 12}, own);
+  const StepOutput first = scenario_->make_task(plain, *comm, nullptr)->forward({4, kTwelve, kTwelve, 0, 0, 12});
+  EXPECT_TRUE(first.terms.empty());
+  EXPECT_EQ(first.loss.item<double>(), output.terms[0].loss.item<double>()) << "the other parameters are drawn alike";
+}
+
+TEST_F(Classify, AHiddenLayerComputedAgainGivesTheSameBits) {
+  for (const double auxiliary : {0.0, 0.7}) {
+    for (const Precision precision : {Precision::float32, Precision::bfloat16}) {
+      std::vector<std::vector<at::Tensor>> gradients;
+      for (const bool again : {false, true}) {
+        ClassifyConfig own = small_model();
+        own.auxiliary.weight = auxiliary;
+        own.activation_checkpointing = again;
+        RunConfig config = config_of({1, 12}, own);
+        config.precision = precision;
+        const std::unique_ptr<Comm> comm = make_solo_comm();
+        const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
+        const StepOutput output = task->forward({4, kTwelve, kTwelve, 0, 0, 12});
+        ASSERT_EQ(output.streams.size(), 1U);
+        EXPECT_EQ(output.streams[0].draws, 12U * 8U) << "what is drawn again is the same";
+        output.loss.backward();
+        gradients.emplace_back();
+        for (const at::Tensor& parameter : task->parameters().tensors) gradients.back().push_back(parameter.grad().clone());
+      }
+      for (std::size_t i = 0; i < gradients[0].size(); ++i) EXPECT_TRUE(at::equal(gradients[0][i], gradients[1][i])) << i;
+    }
+  }
+}
+
+TEST_F(Classify, TellsOfItsRowsWhatTheyHoldAndCount) {
+  const RunConfig config = config_of({1, 12}, small_model());
+  const std::unique_ptr<Comm> comm = make_solo_comm();
+  const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
+  StepInput input{4, kTwelve, kTwelve, 0, 0, 12};
+  EXPECT_TRUE(task->forward(input).row_inputs.empty()) << "nobody asked";
+  input.describes_rows = true;
+  const StepOutput output = task->forward(input);
+  ASSERT_EQ(output.row_inputs.size(), 12U);
+  EXPECT_EQ(output.row_inputs[0], output.row_inputs[6]) << "one sample twice";
+  EXPECT_NE(output.row_inputs[0], output.row_inputs[1]);
+  ASSERT_EQ(output.rows.labels.size(), 12U);
+  EXPECT_EQ(std::accumulate(output.rows.counts.begin(), output.rows.counts.end(), int64_t{0}),
+            static_cast<int64_t>(output.counted));
+  EXPECT_EQ(output.rows.widths, std::vector<int64_t>(12, 10));
+}
+
 TEST_F(Classify, EveryNormalisationEqualsItsReference) {
   for (const NormKind norm : {NormKind::batch, NormKind::sync_batch}) {
     for (const int world : {1, 3, 4}) {
@@ -222,6 +304,7 @@ TEST_F(Classify, ItsParametersAreThoseThatThePlannerKnows) {
   for (const NormKind norm : {NormKind::none, NormKind::batch}) {
     ClassifyConfig own = small_model();
     own.norm = norm;
+    own.auxiliary.weight = norm == NormKind::none ? 0 : 1;
     const RunConfig config = config_of({1, 12}, own);
     const std::unique_ptr<Comm> comm = make_solo_comm();
     const std::unique_ptr<Task> task = scenario_->make_task(config, *comm, nullptr);
@@ -257,9 +340,9 @@ TEST_F(Classify, EveryParameterGetsAGradientInEveryPrecision) {
 TEST(Classifier, NothingLooksAhead) {
   const Classifier model({10, 6, 4, 6, 8, false}, 3);
   at::Tensor values = at::arange(600, at::kFloat).mul(0.37).sin().reshape({10, 10, 6});
-  const at::Tensor before = model.logits(model.features(values), {});
+  const at::Tensor before = model.logits(model.hidden(model.features(values), {}));
   values.narrow(1, 7, 3).fill_(5);
-  const at::Tensor after = model.logits(model.features(values), {});
+  const at::Tensor after = model.logits(model.hidden(model.features(values), {}));
   EXPECT_LT((before - after).narrow(1, 0, 7).abs().max().item<double>(), 1e-6);
   EXPECT_GT((before - after).narrow(1, 7, 1).abs().max().item<double>(), 1e-3);
 }
@@ -370,7 +453,8 @@ TEST(ClassifyFields, EverySettingGoesThroughJson) {
       {"model.width", "17"},           {"model.hidden", "33"},
       {"denominator.over", "\"rows\""}, {"denominator.scope", "\"micro\""},
       {"denominator.constant", "12.5"}, {"norm", "\"sync_batch\""},
-      {"label_smoothing", "0.25"},     {"dropout", "0.5"}};
+      {"label_smoothing", "0.25"},     {"dropout", "0.5"},
+      {"auxiliary.weight", "1.5"},      {"activation_checkpointing", "true"}};
   EXPECT_EQ(classify_fields().size(), others.size());
   std::string json = R"({"trainer":"classify")";
   for (const auto& [key, value] : others) {
@@ -387,6 +471,8 @@ TEST(ClassifyFields, EverySettingGoesThroughJson) {
   EXPECT_EQ(own.denominator.scope, DenominatorScope::micro);
   EXPECT_EQ(own.norm, NormKind::sync_batch);
   EXPECT_EQ(own.denominator.constant + own.label_smoothing + own.dropout, 12.5 + 0.25 + 0.5);
+  EXPECT_EQ(own.auxiliary.weight, 1.5);
+  EXPECT_TRUE(own.activation_checkpointing);
 }
 
 TEST(ClassifyProblems, AreFoundWhereTheyStand) {

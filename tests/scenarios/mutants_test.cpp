@@ -17,6 +17,8 @@
 #include "harness/verdict/config/mutants.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
+#include "scenarios/classify/config.h"
+#include "scenarios/classify/spec.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/spec.h"
@@ -120,10 +122,11 @@ std::map<int64_t, WholeStep> read_run(const std::string& dir, int world) {
             break;
           case Phase::control:
           case Phase::gradient_norm:
-            values[record.name + rank] = {record.value};
+            values[record.name + rank] = record.is_scalar ? std::vector{record.value} : halves(record.stats.hash);
             break;
           case Phase::reduced_gradients:
           case Phase::parameters:
+          case Phase::averaged_weights:
             values[record.name + rank] = halves(record.stats.hash);
             break;
           default:
@@ -158,8 +161,7 @@ std::optional<Difference> first_difference(const std::map<int64_t, WholeStep>& a
   for (const auto& [step, expected] : a) {
     const auto other = b.find(step);
     if (other == b.end()) return Difference{step, Phase::snapshot, {"missing"}};
-    for (int p = 0; p <= static_cast<int>(Phase::parameters); ++p) {
-      const auto phase = static_cast<Phase>(p);
+    for (const Phase phase : phases_in_order()) {
       const auto in = [phase](const WholeStep& whole) {
         const auto found = whole.values.find(phase);
         return found == whole.values.end() ? Values{} : found->second;
@@ -188,8 +190,25 @@ RunConfig small_config() {
   return config;
 }
 
+RunConfig small_classifier() {
+  RunConfig config(classify_spec());
+  config.data.source = DataSource::synthetic;
+  config.data.series = 12;
+  config.data.series_steps = 40;
+  config.layout = {3, 2};
+  config.steps = 5;
+  config.seed = 1;
+  config.eval_every = 0;
+  config.trace = TraceLevel::full;
+  classify(config).data = {3, 10, 4, 1};
+  classify(config).model.width = 6;
+  classify(config).model.hidden = 8;
+  return config;
+}
+
 /// A run into which a bug reaches.
 RunConfig small_config_for(const MutantEntry& entry) {
+  if (entry.trainer == "classify") return small_classifier();
   if (entry.trainer != "flow_rl") return small_config();
   RunConfig config(flow_rl_spec());
   config.layout = {3, 2};

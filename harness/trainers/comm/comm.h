@@ -18,6 +18,9 @@ struct ReducerOptions {
   int64_t bucket_cap_bytes = 0;  ///< 0: PyTorch's default, {1 MiB, 25 MiB}
   bool gradient_as_bucket_view = false;
   bool find_unused_parameters = false;
+  /// A rank keeps its part of the sums alone: the ledger calls the reduction of a bucket a reduce_scatter. What adds is the all-reduce
+  /// still, as in PyTorch's own reduce_scatter over Gloo, so that a part has the bits that it has in the whole.
+  bool scatters = false;
 };
 
 /// A bucket of gradients, reduced together.

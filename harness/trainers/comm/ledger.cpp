@@ -153,12 +153,13 @@ class ReductionWait {
 class LedgerReducer : public GradientReducer {
  public:
   LedgerReducer(std::unique_ptr<GradientReducer> inner, TraceWriter& trace, OperationHeartbeat heartbeat,
-                const std::vector<at::Tensor>& parameters, const Metering& metering, bool finds_unused)
+                const std::vector<at::Tensor>& parameters, const Metering& metering, const ReducerOptions& options)
       : inner_(std::move(inner)),
         trace_(trace),
         heartbeat_(std::move(heartbeat)),
         metering_(metering),
-        finds_unused_(finds_unused),
+        finds_unused_(options.find_unused_parameters),
+        recorded_as_(options.scatters ? "reduce_scatter" : "reduce_gradients"),
         wait_(parameters, metering) {
     // A parameter without a gradient never tells that it is the last one: then the whole pass counts as the wait.
     if (!finds_unused_ && metering_.watched())
@@ -190,7 +191,7 @@ class LedgerReducer : public GradientReducer {
     int number = 0;
     for (const GradientBucket& bucket : inner_->buckets()) {
       CollectiveRecord record;
-      record.op = "reduce_gradients";
+      record.op = recorded_as_;
       record.reduction = "mean";
       record.group = "gradients";
       record.tag = "bucket " + std::to_string(number++);
@@ -209,6 +210,7 @@ class LedgerReducer : public GradientReducer {
   OperationHeartbeat heartbeat_;
   const Metering metering_;
   const bool finds_unused_;
+  const char* const recorded_as_;
   ReductionWait wait_;
   bool reduces_ = false;
 };
@@ -277,7 +279,7 @@ class LedgerComm : public Comm {
                                                     const std::vector<std::string>& names,
                                                     const ReducerOptions& options) override {
     return std::make_unique<LedgerReducer>(inner_->reduce_gradients(parameters, names, options), trace_,
-                                           heartbeat_, parameters, metering_, options.find_unused_parameters);
+                                           heartbeat_, parameters, metering_, options);
   }
 
  private:

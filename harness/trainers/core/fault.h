@@ -16,6 +16,7 @@
 namespace lockstep {
 
 struct ParameterList;
+struct SquaredNorms;
 class Optimizer;
 struct TrainingState;
 
@@ -53,18 +54,30 @@ class Mutant {
                                    const at::Tensor& gradient) {
     return gradient;
   }
+  /// false: gradients of the step's earlier micro-steps are gone when a later one begins.
+  virtual bool keeps_micro_steps(int64_t /*step*/) { return true; }
+  /// true: `term_gradient` is to be called in this step, whatever the trace keeps.
+  virtual bool takes_terms(int64_t /*step*/) { return false; }
+  /// What a named loss adds to a parameter's gradient on this rank in one micro-step, before the whole gradient is there.
+  virtual void term_gradient(int64_t /*step*/, const std::string& /*term*/, const std::string& /*parameter*/,
+                             const at::Tensor& /*gradient*/) {}
   /// false: the backward pass of this step goes past the reducer.
   virtual bool reduces(int64_t /*step*/) { return true; }
   /// After the reduction, before anything reads the gradients.
   virtual void reduced_gradients(int64_t /*step*/, ParameterList& /*parameters*/, Comm& /*comm*/) {}
   /// false: gradients of the step before stay and are added to.
   virtual bool zeroes_gradients(int64_t /*step*/) { return true; }
+  /// Where ranks share the update: the norm of the whole gradient, made of these sums of squares.
+  virtual double norm_of_shards(int64_t /*step*/, const SquaredNorms& /*squares*/, double norm) { return norm; }
   /// The norm that gradients are clipped by; a negative one: they are not clipped.
   virtual double clip_norm(int64_t /*step*/, double total_norm) { return total_norm; }
   virtual void before_update(int64_t /*step*/, const TrainingState& /*state*/) {}
   /// false: the optimizer's update of this step is left out.
   virtual bool updates(int64_t /*step*/) { return true; }
+  /// Where ranks share the update: before their parts are gathered.
   virtual void after_update(int64_t /*step*/, const TrainingState& /*state*/) {}
+  /// Of averaged weights, in the update of this step.
+  virtual double average_decay(int64_t /*step*/, double decay) { return decay; }
 };
 
 /// What a fault may change around an update.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "harness/trainers/core/perturb.h"
 #include "harness/trainers/core/prefetch.h"
 #include "harness/trainers/core/rank_context.h"
+#include "harness/trainers/core/shards.h"
 #include "harness/trainers/core/step.h"
 #include "harness/trainers/core/step_meter.h"
 #include "harness/trainers/core/training_state.h"
@@ -108,7 +110,8 @@ void broadcast_parameters(const RankContext& context) {
       offset += parameter.numel();
     }
   }
-  trace_parameters(context, Phase::parameters, Keep::by_level);
+  const std::optional<Shards> shards = shards_of(*context.config, context.task->parameters(), *context.comm);
+  trace_parameters(context, Phase::parameters, Keep::by_level, shards ? &*shards : nullptr);
   context.trace->end_step();
 }
 

@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <stdexcept>
 
@@ -41,8 +43,9 @@ TracedStep::TracedStep(const RankContext& context) : context_(context) {
     rows_->hash_rows(context.trace->enabled());
     return;
   }
+  shards_ = shards_of(*context.config, parameters, *context.comm);
   const ReducerOptions options{context.config->bucket_cap_bytes, context.config->gradient_as_bucket_view,
-                               context.config->find_unused_parameters};
+                               context.config->find_unused_parameters, shards_.has_value()};
   reducer_ = context.comm->reduce_gradients(parameters.tensors, parameters.names, options);
   local_hashes_.resize(parameters.tensors.size());
   // A parameter's hook runs before the Reducer's, which hangs behind the accumulation.
@@ -71,6 +74,7 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
   if (!context_.trace->enabled() && context_.mutant == nullptr) {
     return seen;
   }
+  if (!micro_part_.empty()) add_to_part(micro_part_, index, seen.detach());
   at::Tensor& accumulated = accumulated_[index];
   const at::Tensor before = accumulated;
   const at::Tensor whole = before.defined() ? before + seen.detach() : seen;
@@ -79,6 +83,7 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
     return seen;
   }
   if (context_.trace->enabled()) {
+    trace_parts(index, whole);
     local_hashes_[index] =
         context_.trace
             ->tensor(Phase::local_gradients, name, view_of(whole.contiguous()), Sharing::own, {}, keep_)
@@ -91,6 +96,48 @@ at::Tensor TracedStep::on_local_gradient(std::size_t index, const at::Tensor& gr
     }
   }
   return seen;
+}
+
+void TracedStep::add_to_part(const std::string& name, std::size_t index, const at::Tensor& gradient) {
+  auto part = std::ranges::find(parts_, name, &GradientPart::name);
+  if (part == parts_.end()) {
+    parts_.push_back({name, std::vector<at::Tensor>(context_.task->parameters().tensors.size())});
+    part = parts_.end() - 1;
+  }
+  at::Tensor& sum = part->gradients[index];
+  sum = sum.defined() ? sum + gradient : gradient.clone();
+}
+
+/// What each named loss adds, from the graph of the pass, before its own backward.
+void TracedStep::take_terms(const StepOutput& output) {
+  Mutant* const mutant = context_.mutant;
+  const bool asked = mutant != nullptr && mutant->takes_terms(step_);
+  if (output.terms.size() < 2 || !(asked || keeps_numbers())) return;
+  const ParameterList& parameters = context_.task->parameters();
+  listening_ = false;
+  for (const LossTerm& term : output.terms) {
+    if (!term.loss.requires_grad()) continue;
+    const std::vector<at::Tensor> gradients = torch::autograd::grad(
+        {term.loss * (term.weight * weight_)}, parameters.tensors, {}, /*retain_graph=*/true, false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      if (keeps_numbers()) add_to_part("loss " + term.name, i, gradients[i]);
+      if (asked) mutant->term_gradient(step_, term.name, parameters.names[i], gradients[i]);
+    }
+  }
+  listening_ = true;
+}
+
+void TracedStep::trace_parts(std::size_t index, const at::Tensor& local) {
+  const at::Tensor whole = local.contiguous();
+  for (const GradientPart& part : parts_) {
+    if (!part.gradients[index].defined()) continue;
+    const at::Tensor gradient = part.gradients[index].contiguous();
+    TensorView view = view_of(gradient);
+    view.dot_with = whole.const_data_ptr();
+    context_.trace->tensor(Phase::gradient_parts, part.name + "/" + context_.task->parameters().names[index], view, Sharing::own, {},
+                           keep_);
+  }
 }
 
 std::vector<int64_t> TracedStep::row_positions(std::size_t first, std::size_t rows) const {
@@ -143,6 +190,7 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
       pass.input.places = options.places;
       pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
+      pass.input.describes_rows = keeps_numbers() && context_.config->oracle_world == 0;
       if (!options.choosing.empty()) pass.input.choosing_BN = options.choosing.at(static_cast<std::size_t>(micro));
       if (options.keep_passes) pass.input.as_terms = [this](const at::Tensor& values) { return as_terms(values); };
       pass.input.first_row = first;
@@ -158,15 +206,32 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
 /// Forward and backward. Only the last pass of a step is reduced, as under DistributedDataParallel's no_sync.
 StepOutput TracedStep::run_pass(const Pass& pass) {
   const bool reduce = pass.last && (context_.mutant == nullptr || context_.mutant->reduces(step_));
-  last_pass_ = pass.last;
+  begin_pass(pass);
   if (reduce) {
     reducer_->before_forward();
   }
   StepOutput output = forward_of(pass);
+  take_terms(output);
   if (reduce) {
     reducer_->before_backward({output.loss});
   }
   return output;
+}
+
+void TracedStep::begin_pass(const Pass& pass) {
+  last_pass_ = pass.last;
+  const bool several = context_.config->accumulation > 1 && context_.config->oracle_world == 0;
+  micro_part_ = several && keeps_numbers() ? "micro " + std::to_string(pass.input.micro_step) : "";
+  const bool next_micro_step = pass.first_of_micro_step && pass.input.micro_step > 0;
+  if (!next_micro_step || context_.mutant == nullptr || context_.mutant->keeps_micro_steps(step_)) return;
+  forget_gradients();
+  accumulated_.assign(accumulated_.size(), at::Tensor());
+}
+
+void TracedStep::forget_gradients() {
+  for (at::Tensor& parameter : context_.task->parameters().tensors) {
+    parameter.mutable_grad() = at::Tensor();  // PyTorch's default: reset to None, not to zero
+  }
 }
 
 StepOutput TracedStep::forward_of(const Pass& pass) {
@@ -174,6 +239,7 @@ StepOutput TracedStep::forward_of(const Pass& pass) {
   if (const double factor = context_.mutant == nullptr ? 1 : context_.mutant->loss_factor(step_);
       factor != 1) {
     output.loss = output.loss * factor;
+    for (LossTerm& term : output.terms) term.loss = term.loss * factor;
   }
   return output;
 }
@@ -182,13 +248,11 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   if (exact()) return run_exactly(step, options);
   step_ = step;
   keep_ = options.keep;
+  weight_ = options.weight;
   ParameterList& parameters = context_.task->parameters();
-  if (context_.mutant == nullptr || context_.mutant->zeroes_gradients(step)) {
-    for (at::Tensor& parameter : parameters.tensors) {
-      parameter.mutable_grad() = at::Tensor();  // PyTorch's default: reset to None, not to zero
-    }
-  }
+  if (context_.mutant == nullptr || context_.mutant->zeroes_gradients(step)) forget_gradients();
   guard_.begin();
+  parts_.clear();
   accumulated_.assign(parameters.tensors.size(), at::Tensor());
   const std::vector<Pass> passes = passes_of(step, options);
   Outcome outcome;
@@ -216,17 +280,40 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
       parameter.mutable_grad().div_(options.weight);
     }
   }
+  reduce_to_shards();
   if (context_.mutant != nullptr) {
     context_.mutant->reduced_gradients(step, parameters, *context_.comm);
   }
-  outcome.gradient_norm_tensor = total_gradient_norm(parameters.tensors);
-  outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
+  measure_norm(outcome);
   outcome.scalars = outputs.front().scalars;
   if (options.keep_passes) {
     outcome.passes = std::move(outputs);
   }
   trace_gradients(options, outcome);
   return outcome;
+}
+
+/// What other ranks own is dropped: the second half of a reduce_scatter.
+void TracedStep::reduce_to_shards() {
+  if (!shards_) return;
+  const ParameterList& parameters = context_.task->parameters();
+  for (std::size_t i = 0; i < shards_->size(); ++i) shards_->drop_others(i, parameters.tensors[i].grad());
+}
+
+void TracedStep::measure_norm(Outcome& outcome) {
+  const std::vector<at::Tensor>& parameters = context_.task->parameters().tensors;
+  if (!shards_) {
+    outcome.gradient_norm_tensor = total_gradient_norm(parameters);
+    outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
+    return;
+  }
+  std::vector<at::Tensor> parts;
+  for (std::size_t i = 0; i < parameters.size(); ++i) parts.push_back(shards_->own(i, parameters[i].grad()));
+  const SquaredNorms squares = shards_->squared_norms(*context_.comm, parts);
+  double norm = std::sqrt(squares.all_shards + squares.replicated);
+  if (context_.mutant != nullptr) norm = context_.mutant->norm_of_shards(step_, squares, norm);
+  outcome.gradient_norm_tensor = at::full({}, norm, parts.front().options());
+  outcome.gradient_norm = outcome.gradient_norm_tensor.item<double>();
 }
 
 /// All ranks know of the same number, and either all throw or none updates.
@@ -246,6 +333,7 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
     return;
   }
   trace.samples(options.ids);
+  if (!exact()) trace_inputs(options, outputs);
   for (const StreamUse& use : added_up(outputs)) {
     trace.random(use.name, use.fingerprint, use.draws);
   }
@@ -253,6 +341,7 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
   for (const auto& [name, value] : outputs.front().controls) {
     trace.scalar(Phase::control, name, value, Sharing::replicated);
   }
+  trace_schedules(outputs.front());
   trace_records(options, passes, outputs);
   const Sharing sharing = exact() ? Sharing::replicated : Sharing::own;
   trace.scalar(Phase::loss, "loss", outcome.loss, sharing);
@@ -261,16 +350,82 @@ void TracedStep::trace_forward(const Options& options, const std::vector<Pass>& 
   }
   if (exact()) {
     trace_rows(options, outputs);
-  } else if (options.keep == Keep::whole) {
-    // What the loss is recomputed from when it is asked which mistake gives the recorded value.
-    trace.scalar(Phase::loss, "row_weight", outputs.front().row_weight, Sharing::own);
-    std::vector<at::Tensor> rows;
-    for (const StepOutput& output : outputs) {
-      rows.push_back(output.row_losses_B.detach());
-    }
-    trace.tensor(Phase::loss, "row_losses", view_of(at::cat(rows).contiguous()), Sharing::own, options.ids,
-                 options.keep);
+    return;
   }
+  trace_terms(outputs);
+  if (options.keep == Keep::whole) trace_row_losses(options, outputs);
+  if (keeps_numbers()) trace_micro_steps(options, passes, outputs);
+}
+
+/// What the loss is recomputed from when it is asked which mistake gives the recorded value.
+void TracedStep::trace_row_losses(const Options& options, const std::vector<StepOutput>& outputs) {
+  context_.trace->scalar(Phase::loss, "row_weight", outputs.front().row_weight, Sharing::own);
+  std::vector<at::Tensor> rows;
+  for (const StepOutput& output : outputs) {
+    rows.push_back(output.row_losses_B.detach());
+  }
+  context_.trace->tensor(Phase::loss, "row_losses", view_of(at::cat(rows).contiguous()), Sharing::own, options.ids, options.keep);
+}
+
+void TracedStep::trace_int64(Phase phase, const char* name, const std::vector<int64_t>& values, std::span<const int64_t> ids) {
+  const std::vector<int64_t> shape{static_cast<int64_t>(values.size())};
+  context_.trace->tensor(phase, name, {values.data(), DType::int64, shape, {}}, Sharing::own, ids, keep_);
+}
+
+/// Of each row a hash of what it is made from, and its label, if the trainer tells them.
+void TracedStep::trace_inputs(const Options& options, const std::vector<StepOutput>& outputs) {
+  std::vector<int64_t> inputs, labels;
+  for (const StepOutput& output : outputs) {
+    inputs.insert(inputs.end(), output.row_inputs.begin(), output.row_inputs.end());
+    labels.insert(labels.end(), output.rows.labels.begin(), output.rows.labels.end());
+  }
+  if (inputs.size() == options.ids.size() && !inputs.empty()) trace_int64(Phase::inputs, "inputs", inputs, options.ids);
+  if (labels.size() == options.ids.size() && !labels.empty()) trace_int64(Phase::inputs, "labels", labels, options.ids);
+}
+
+/// Whole at any level: they are few numbers, by which a trainer is steered.
+void TracedStep::trace_schedules(const StepOutput& output) {
+  for (const auto& [name, points] : output.schedules) {
+    const std::vector<int64_t> shape{static_cast<int64_t>(points.size())};
+    context_.trace->tensor(Phase::control, "schedule/" + name, {points.data(), DType::float64, shape, {}}, Sharing::replicated, {}, Keep::whole);
+  }
+}
+
+/// The named parts of this rank's loss of the step, and their weights.
+void TracedStep::trace_terms(const std::vector<StepOutput>& outputs) {
+  const std::vector<LossTerm>& named = outputs.front().terms;
+  for (std::size_t i = 0; i < named.size(); ++i) {
+    double sum = 0;
+    for (const StepOutput& output : outputs) sum += output.terms[i].loss.item<double>();
+    context_.trace->scalar(Phase::loss, "loss/" + named[i].name, sum, Sharing::own);
+    context_.trace->scalar(Phase::loss, "weight/" + named[i].name, named[i].weight, Sharing::own);
+  }
+}
+
+/// Of each micro-step its loss as a mean of its own, what that divides by, and its rows; what each row counts.
+void TracedStep::trace_micro_steps(const Options& options, const std::vector<Pass>& passes, const std::vector<StepOutput>& outputs) {
+  std::vector<int64_t> row_counts, row_widths, counts, rows;
+  std::vector<double> losses;
+  for (std::size_t i = 0; i < passes.size(); ++i) {
+    const RowDescriptions& told = outputs[i].rows;
+    row_counts.insert(row_counts.end(), told.counts.begin(), told.counts.end());
+    row_widths.insert(row_widths.end(), told.widths.begin(), told.widths.end());
+    if (passes[i].first_of_micro_step) {
+      losses.push_back(0);
+      counts.push_back(0);
+      rows.push_back(static_cast<int64_t>(passes[i].input.ids.size()));
+    }
+    losses.back() += outputs[i].row_losses_B.sum().item<double>();
+    counts.back() += static_cast<int64_t>(outputs[i].counted);
+  }
+  if (row_counts.size() != options.ids.size() || row_counts.empty()) return;
+  for (std::size_t k = 0; k < losses.size(); ++k) losses[k] = counts[k] > 0 ? losses[k] / static_cast<double>(counts[k]) : 0.0;
+  trace_int64(Phase::loss, "row_counts", row_counts, options.ids);
+  trace_int64(Phase::loss, "row_widths", row_widths, options.ids);
+  const std::vector<int64_t> shape{static_cast<int64_t>(losses.size())};
+  context_.trace->tensor(Phase::loss, "micro_losses", {losses.data(), DType::float64, shape, {}}, Sharing::own, {}, keep_);
+  trace_int64(Phase::loss, "micro_counts", counts, {});
+  trace_int64(Phase::loss, "micro_rows", rows, {});
 }
 
 /// The task's records of each micro-step. The first one's names are plain, the next ones' end in their number.
@@ -322,11 +477,13 @@ void TracedStep::trace_reduced(const Options& options, const Outcome& outcome) {
   const ParameterList& parameters = context_.task->parameters();
   reduced_hashes_.clear();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    reduced_hashes_.push_back(trace
-                                  .tensor(Phase::reduced_gradients, parameters.names[i],
-                                          view_of(parameters.tensors[i].grad().contiguous()),
-                                          Sharing::replicated, {}, options.keep)
-                                  .hash);
+    const at::Tensor whole = parameters.tensors[i].grad();
+    const at::Tensor own = (shards_ ? shards_->own(i, whole) : whole).contiguous();
+    TensorView view = view_of(own);
+    if (shards_) view.placement = &shards_->placement(i);
+    const Sharing sharing = shards_ ? Sharing::own : Sharing::replicated;  // every rank writes what it holds
+    reduced_hashes_.push_back(
+        trace.tensor(Phase::reduced_gradients, parameters.names[i], view, sharing, {}, options.keep).hash);
   }
   trace.scalar(Phase::gradient_norm, "gradient_norm", outcome.gradient_norm, Sharing::replicated);
 }

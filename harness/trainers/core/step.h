@@ -13,6 +13,7 @@
 #include "harness/trainers/core/nan_guard.h"
 #include "harness/trainers/core/rank_context.h"
 #include "harness/trainers/core/row_backward.h"
+#include "harness/trainers/core/shards.h"
 
 namespace lockstep {
 
@@ -48,7 +49,8 @@ class TracedStep {
     std::optional<NotFinite> not_finite;  ///< as watch.nan_guard found it, the same on all ranks; nobody shall update
   };
 
-  /// Leaves the reduced gradients in the parameters. Writes samples, random streams, control values,
+  /// Leaves the reduced gradients in the parameters; where ranks share the update, this rank's parts of them and zeros beside them.
+  /// Writes samples, random streams, control values,
   /// the task's records, loss, local gradients, collectives, reduced gradients and their norm into the open step of the
   /// trace.
   Outcome run(int64_t step, const Options& options);
@@ -69,6 +71,12 @@ class TracedStep {
     bool last = false;
   };
 
+  /// What was added to this rank's gradients of a step, by part ("micro 0", "loss TERM") and parameter.
+  struct GradientPart {
+    std::string name;
+    std::vector<at::Tensor> gradients;  ///< undefined: none yet
+  };
+
   /// Rows of a micro-step, and where each stands in the whole batch.
   struct PartitionedIds {
     const std::vector<int64_t>& ids;
@@ -80,8 +88,21 @@ class TracedStep {
   StepOutput forward_of(const Pass& pass);
   StepOutput run_pass(const Pass& pass);
   at::Tensor on_local_gradient(std::size_t index, const at::Tensor& gradient);
+  void begin_pass(const Pass& pass);
+  void add_to_part(const std::string& name, std::size_t index, const at::Tensor& gradient);
+  void take_terms(const StepOutput& output);
+  void trace_parts(std::size_t index, const at::Tensor& local);
+  void forget_gradients();
+  void reduce_to_shards();
+  void measure_norm(Outcome& outcome);
   void trace_forward(const Options& options, const std::vector<Pass>& passes,
                      const std::vector<StepOutput>& outputs, const Outcome& outcome);
+  void trace_inputs(const Options& options, const std::vector<StepOutput>& outputs);
+  void trace_schedules(const StepOutput& output);
+  void trace_terms(const std::vector<StepOutput>& outputs);
+  void trace_row_losses(const Options& options, const std::vector<StepOutput>& outputs);
+  void trace_micro_steps(const Options& options, const std::vector<Pass>& passes, const std::vector<StepOutput>& outputs);
+  void trace_int64(Phase phase, const char* name, const std::vector<int64_t>& values, std::span<const int64_t> ids);
   void trace_records(const Options& options, const std::vector<Pass>& passes,
                      const std::vector<StepOutput>& outputs);
   void trace_record(const Options& options, std::span<const StepOutput> parts, std::size_t which,
@@ -97,6 +118,10 @@ class TracedStep {
   void sum_over_ranks(Outcome& outcome, double divisor);
   void trace_rows(const Options& options, const std::vector<StepOutput>& outputs);
   bool exact() const { return rows_ != nullptr; }
+  /// Are more than hashes kept of a tensor that asks for as much as this step's records?
+  bool keeps_numbers() const {
+    return context_.trace->enabled() && (keep_ == Keep::whole || context_.trace->level() > TraceLevel::hash);
+  }
   bool guarded() const { return context_.config->watch.nan_guard != NanGuard::off; }
   void require_finite(int64_t step, Outcome& outcome);
 
@@ -109,8 +134,12 @@ class TracedStep {
   std::vector<int64_t> positions_;            ///< exact: of the step's rows in the whole batch
   std::vector<uint64_t> local_hashes_, reduced_hashes_;
   std::vector<at::Tensor> accumulated_;  ///< by parameter: gradients of the passes before the last
+  std::vector<GradientPart> parts_;      ///< of this step, if they are kept
+  std::string micro_part_;               ///< the part that the open pass adds to; empty: parts are not kept
+  std::optional<Shards> shards_;         ///< where ranks share the update
   int64_t step_ = 0;
   Keep keep_ = Keep::by_level;
+  double weight_ = 1;  ///< of this step, as in the options
   bool last_pass_ = true;
   bool kept_counted_ = false;
   bool listening_ = true;

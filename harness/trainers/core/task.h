@@ -41,6 +41,7 @@ struct StepInput {
   /// Exact arithmetic: one row, or none. Its tensors have addresses and shapes that no layout changes, candidates
   /// stand in the order of the whole batch, and the loss has unit weight.
   bool exact = false;
+  bool describes_rows = false;  ///< what each row holds and counts is wanted in the output
   std::vector<int64_t> positions = {};  ///< exact: where each of `ids` stands in the step's whole batch
   /// Marks what a row's gradient is added up from, such as the logits of its candidates, and gives the tensor to go on with. Empty:
   /// nobody asks how large these terms are.
@@ -66,16 +67,35 @@ struct StepRecord {
   std::vector<int64_t> columns = {};
 };
 
+/// A named part of a loss that is a weighted sum of several.
+struct LossTerm {
+  std::string name;
+  double weight = 1;
+  at::Tensor loss;  ///< scalar; `weight` times it is the part. Without a graph where it cannot be differentiated by itself
+};
+
+/// What is told of single rows besides their losses; empty where nothing is.
+struct RowDescriptions {
+  std::vector<int64_t> labels;
+  std::vector<int64_t> counts;  ///< terms that count: time steps that are not padding
+  std::vector<int64_t> widths;  ///< terms with padding
+};
+
 struct StepOutput {
   at::Tensor loss;                  ///< scalar; the mean over ranks of its gradients is the step's gradient
   at::Tensor row_losses_B;          ///< one a row, with gradient; loss is their weighted sum
   double row_weight = 1;            ///< of each row's loss in `loss`
-  std::vector<int64_t> row_inputs = {};  ///< exact: of each row a hash of what it is made from, as the step took it
+  std::vector<LossTerm> terms = {};  ///< `loss` is their weighted sum; empty: it has one part, without a name
+  std::vector<int64_t> row_inputs = {};  ///< exact, or asked for: of each row a hash of what it is made from, as the step took it
+  RowDescriptions rows = {};             ///< if they were asked for
+  double counted = 0;  ///< with `rows`: what these rows count where the loss is divided, so that it is their mean over that number
   double row_divisor = 1;  ///< exact: the step's loss is the sum of all ranks' and rows' `loss`, divided by this
   std::vector<StepRecord> records;  ///< what the loss is made from; the same ones of every pass
   std::vector<StreamUse> streams;
   /// Values besides the learning rate that steer the step, equal on all ranks, by name: a stop flag, a target.
   std::vector<std::pair<std::string, double>> controls;
+  /// The same of several numbers each: points of a schedule such as noise levels.
+  std::vector<std::pair<std::string, std::vector<double>>> schedules = {};
   std::vector<std::pair<std::string, double>> scalars;  ///< diagnostics by name; "loss" is added by the loop
 };
 

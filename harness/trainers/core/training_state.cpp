@@ -23,6 +23,7 @@ namespace kind = checkpoint::kind;
 
 constexpr const char* kFirstMoment = "first_moment/";
 constexpr const char* kSecondMoment = "second_moment/";
+constexpr const char* kAverage = "average/";
 constexpr const char* kSeries = "series";
 /// Draws are keyed by purpose, step and sample: seed, mode and step are all the state that they have.
 constexpr const char* kDraws = "stream/draws";
@@ -111,6 +112,7 @@ void put_tensors(const TrainingParts& parts, bool sharded, State& state) {
     weights.tensors.push_back(entry_of(name, value, sharded, parts.context));
     if (has_first(*parts.context.config)) put_moment(kFirstMoment + name, optimizer.first_moments()[i], value);
     if (has_second(*parts.context.config)) put_moment(kSecondMoment + name, optimizer.second_moments()[i], value);
+    if (!parts.update.averages().empty()) put_moment(kAverage + name, parts.update.averages()[i], value);
   }
   for (const NamedBuffer& buffer : parts.context.task->buffers())
     state[kind::normalisers].tensors.push_back(entry_of(buffer.name, buffer.value, false, parts.context));
@@ -199,6 +201,7 @@ void take_tensors(const TrainingParts& parts, const State& state) {
     if (moments == nullptr) continue;
     if (has_first(*parts.context.config)) take_moment(*moments, kFirstMoment + name, value, optimizer.first_moments()[i]);
     if (has_second(*parts.context.config)) take_moment(*moments, kSecondMoment + name, value, optimizer.second_moments()[i]);
+    if (!parts.update.averages().empty()) take_moment(*moments, kAverage + name, value, parts.update.averages()[i]);
   }
   const Section* const normalisers = state.find(kind::normalisers);
   for (const NamedBuffer& buffer : parts.context.task->buffers()) {

@@ -15,6 +15,7 @@ namespace {
 constexpr const char* kTracedFirstMoment = "first_moment/";
 constexpr const char* kTracedSecondMoment = "second_moment/";
 constexpr const char* kUpdates = "updates";
+constexpr const char* kTracedAverage = "average/";
 
 /// False if the snapshot has nothing of that name.
 bool copy_into(const Snapshot& snapshot, const std::string& name, at::Tensor value) {
@@ -31,16 +32,40 @@ bool copy_into(const Snapshot& snapshot, const std::string& name, at::Tensor val
 
 }  // namespace
 
-void trace_parameters(const RankContext& context, Phase phase, Keep keep) {
+void trace_parameters(const RankContext& context, Phase phase, Keep keep, const Shards* shards) {
   const ParameterList& parameters = context.task->parameters();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
-    context.trace->tensor(phase, parameters.names[i], view_of(parameters.tensors[i]), Sharing::replicated, {},
-                          keep);
+    const at::Tensor& whole = parameters.tensors[i];
+    const at::Tensor part = shards == nullptr ? whole : shards->own(i, whole.detach());
+    TensorView view = view_of(part);
+    if (shards != nullptr) view.placement = &shards->placement(i);
+    context.trace->tensor(phase, parameters.names[i], view, shards != nullptr ? Sharing::own : Sharing::replicated, {}, keep);
   }
 }
 
+namespace {
+
+/// The parameters themselves, or leaves that are views of this rank's part of each.
+ParameterList parts_of(const ParameterList& parameters, const std::optional<Shards>& shards) {
+  if (!shards) return parameters;
+  ParameterList parts;
+  for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {
+    parts.names.push_back(parameters.names[i]);
+    parts.tensors.push_back(shards->own(i, parameters.tensors[i].detach()));
+  }
+  return parts;
+}
+
+}  // namespace
+
 Update::Update(const RankContext& context)
-    : context_(context), optimizer_(*context.config, context.task->parameters()) {}
+    : context_(context),
+      shards_(shards_of(*context.config, context.task->parameters(), *context.comm)),
+      parts_(parts_of(context.task->parameters(), shards_)),
+      optimizer_(*context.config, parts_) {
+  if (context.config->average_decay <= 0) return;
+  for (const at::Tensor& parameter : context.task->parameters().tensors) averages_.push_back(parameter.detach().clone());
+}
 
 void Update::trace_buffers(Phase phase, Keep keep) {
   for (const NamedBuffer& buffer : context_.task->buffers()) {
@@ -67,45 +92,108 @@ void Update::clip(int64_t step, const TracedStep::Outcome& outcome) {
       norm = at::full_like(norm, changed);
     }
   }
-  clip_gradients(context_.task->parameters().tensors, norm, context_.config->clip_norm);
+  clip_gradients(parts_.tensors, norm, context_.config->clip_norm);
 }
 
-void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate, Keep keep) {
-  if (outcome.not_finite) {
-    trace_buffers(Phase::parameters, keep);
-    trace_parameters(context_, Phase::parameters, keep);
-    return;
+/// The gradient of a part is the part of the gradient.
+void Update::take_part_gradients() {
+  if (!shards_) return;
+  const ParameterList& parameters = context_.task->parameters();
+  for (std::size_t i = 0; i < parts_.tensors.size(); ++i) {
+    parts_.tensors[i].mutable_grad() = shards_->own(i, parameters.tensors[i].grad());
   }
+}
+
+void Update::gather_parameters() {
+  if (!shards_) return;
+  const c10::NoGradGuard no_grad;
+  ParameterList& parameters = context_.task->parameters();
+  const std::vector<at::Tensor> wholes = shards_->gathered(*context_.comm, parts_.tensors, "update.parameters");
+  for (std::size_t i = 0; i < wholes.size(); ++i) {
+    if (shards_->is_sharded(i)) parameters.tensors[i].detach().copy_(wholes[i]);
+  }
+}
+
+void Update::average(int64_t step) {
+  if (averages_.empty()) return;
+  const c10::NoGradGuard no_grad;
+  const double configured = context_.config->average_decay;
+  const double decay = context_.mutant == nullptr ? configured : context_.mutant->average_decay(step, configured);
+  const ParameterList& parameters = context_.task->parameters();
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    averages_[i].mul_(decay).add_(parameters.tensors[i].detach(), 1 - decay);
+  }
+}
+
+/// Where updates may be left out, each rank says whether it leaves out this one.
+void Update::trace_skipped(bool skipped) {
+  if (context_.config->watch.nan_guard != NanGuard::skip) return;
+  context_.trace->scalar(Phase::control, "skipped", skipped ? 1 : 0, Sharing::own);
+}
+
+void Update::update(int64_t step, const TracedStep::Outcome& outcome, double rate) {
   const TrainingState state{context_.task->parameters(), optimizer_, *context_.comm, rate};
+  take_part_gradients();
   clip(step, outcome);
   if (context_.mutant != nullptr) {
     context_.mutant->before_update(step, state);
   }
-  if (context_.mutant == nullptr || context_.mutant->updates(step)) {
+  const bool updates = context_.mutant == nullptr || context_.mutant->updates(step);
+  trace_skipped(!updates);
+  if (updates) {
     optimizer_.step(rate);
   }
   if (context_.mutant != nullptr) {
     context_.mutant->after_update(step, state);
   }
+  gather_parameters();
+  average(step);
   context_.task->update_buffers();
-  trace_buffers(Phase::parameters, keep);
-  trace_parameters(context_, Phase::parameters, keep);
-  // What an update does to the moments alone shows in parameters one update later, and a forced run makes none. Whoever keeps
-  // everything keeps what the next update is made from.
-  if (context_.trace->keeps_whole(keep)) trace_optimizer(Phase::optimizer_state, keep);
 }
 
-void Update::trace_optimizer(Phase phase, Keep keep) {
+void Update::apply(int64_t step, const TracedStep::Outcome& outcome, double rate, Keep keep) {
+  if (outcome.not_finite) {
+    trace_skipped(true);
+  } else {
+    update(step, outcome, rate);
+  }
+  trace_buffers(Phase::parameters, keep);
+  trace_parameters(context_, Phase::parameters, keep, shards_ ? &*shards_ : nullptr);
+  trace_averages(Phase::averaged_weights, "", keep);
+  // What an update does to the moments alone shows in parameters one update later, and a forced run makes none. Whoever keeps
+  // everything keeps what the next update is made from.
+  if (!outcome.not_finite && context_.trace->keeps_whole(keep)) {
+    trace_optimizer(Phase::optimizer_state, keep, {optimizer_.first_moments(), optimizer_.second_moments()}, true);
+  }
+}
+
+void Update::trace_averages(Phase phase, const std::string& prefix, Keep keep) {
   const std::vector<std::string>& names = context_.task->parameters().names;
-  const auto trace_moments = [&](const char* prefix, const std::vector<at::Tensor>& moments) {
-    for (std::size_t i = 0; i < moments.size(); ++i) {
-      if (moments[i].defined()) {
-        context_.trace->tensor(phase, prefix + names[i], view_of(moments[i]), Sharing::replicated, {}, keep);
-      }
+  for (std::size_t i = 0; i < averages_.size(); ++i) {
+    context_.trace->tensor(phase, prefix + names[i], view_of(averages_[i]), Sharing::replicated, {}, keep);
+  }
+}
+
+Update::OfOptimizer Update::whole_moments() {
+  OfOptimizer moments{optimizer_.first_moments(), optimizer_.second_moments()};
+  if (!shards_) return moments;
+  return {shards_->gathered(*context_.comm, moments.first_moments, "update.moments"),
+          shards_->gathered(*context_.comm, moments.second_moments, "update.moments")};
+}
+
+/// `of_parts`: where ranks share the update, each has its own part.
+void Update::trace_optimizer(Phase phase, Keep keep, const OfOptimizer& moments, bool of_parts) {
+  const std::vector<std::string>& names = context_.task->parameters().names;
+  const auto trace_moments = [&](const char* prefix, const std::vector<at::Tensor>& tensors) {
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].defined()) continue;
+      TensorView view = view_of(tensors[i]);
+      if (shards_ && of_parts) view.placement = &shards_->placement(i);
+      context_.trace->tensor(phase, prefix + names[i], view, shards_ && of_parts ? Sharing::own : Sharing::replicated, {}, keep);
     }
   };
-  trace_moments(kTracedFirstMoment, optimizer_.first_moments());
-  trace_moments(kTracedSecondMoment, optimizer_.second_moments());
+  trace_moments(kTracedFirstMoment, moments.first_moments);
+  trace_moments(kTracedSecondMoment, moments.second_moments);
   const int64_t updates = optimizer_.updates();
   const std::vector<int64_t> shape{1};
   context_.trace->tensor(phase, kUpdates, {&updates, DType::int64, shape, {}}, Sharing::replicated, {}, keep);
@@ -113,7 +201,8 @@ void Update::trace_optimizer(Phase phase, Keep keep) {
 
 void Update::snapshot() {
   trace_parameters(context_, Phase::snapshot, Keep::whole);
-  trace_optimizer(Phase::snapshot, Keep::whole);
+  trace_optimizer(Phase::snapshot, Keep::whole, whole_moments(), false);
+  trace_averages(Phase::snapshot, kTracedAverage, Keep::whole);
   trace_buffers(Phase::snapshot, Keep::whole);
 }
 
@@ -129,16 +218,17 @@ void Update::load(const Snapshot& snapshot) {
     const auto load_moment = [&](const std::string& key, at::Tensor& moment) {
       if (snapshot.find(key) == snapshot.end()) {
         // Before the first update sgd has none, and adam none where the snapshot is sgd's.
-        moment = context_.config->optimizer == OptimizerKind::sgd ? at::Tensor() : at::zeros_like(value);
+        moment = context_.config->optimizer == OptimizerKind::sgd ? at::Tensor() : at::zeros_like(parts_.tensors[i].detach());
         return;
       }
-      if (!moment.defined()) {
-        moment = at::zeros_like(value);
-      }
-      copy_into(snapshot, key, moment);
+      at::Tensor whole = shards_ || !moment.defined() ? at::zeros_like(value) : moment;
+      copy_into(snapshot, key, whole);
+      moment = shards_ ? shards_->own(i, whole).clone() : whole;
     };
     load_moment(kTracedFirstMoment + name, optimizer_.first_moments()[i]);
     load_moment(kTracedSecondMoment + name, optimizer_.second_moments()[i]);
+    // Of a run that keeps none, an average begins here.
+    if (!averages_.empty() && !copy_into(snapshot, kTracedAverage + name, averages_[i])) averages_[i].copy_(value);
   }
   if (const auto found = snapshot.find(kUpdates); found != snapshot.end()) {
     std::memcpy(&optimizer_.updates(), found->second.data(), sizeof(int64_t));

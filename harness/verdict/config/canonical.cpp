@@ -23,12 +23,15 @@ struct JsonSlot {
 };
 
 /// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
-constexpr std::array<std::string_view, 5> kLaterKeys{"backend", "checkpoint.required", "checkpoint.", "watch.", "forced.chosen_by"};
+constexpr std::array<std::string_view, 7> kLaterKeys{"backend",          "checkpoint.required", "checkpoint.",  "watch.",
+                                                     "forced.chosen_by", "update",              "average_decay"};
 using LaterKeys = std::array<bool, kLaterKeys.size()>;
 LaterKeys sets_later_keys(const RunConfig& config) {
   return {config.transport != Transport::gloo, config.checkpoint.required, !(config.checkpoint == CheckpointConfig{}),
           !(config.watch == WatchConfig{}),
-          !config.forced.chosen_by.empty()};
+          !config.forced.chosen_by.empty(),
+          config.update != UpdatePartition::whole,
+          config.average_decay != 0};
 }
 bool stands(const RunField& field, const LaterKeys& later) {
   for (std::size_t i = 0; i < kLaterKeys.size(); ++i) {
@@ -162,6 +165,7 @@ std::string training_hash(const RunConfig& config) {
   same.bucket_cap_bytes = plain.bucket_cap_bytes;
   same.gradient_as_bucket_view = plain.gradient_as_bucket_view;
   same.find_unused_parameters = plain.find_unused_parameters;
+  same.update = plain.update;
   same.data.prefetch = plain.data.prefetch;
   same.process_start = plain.process_start;
   same.trace = plain.trace;

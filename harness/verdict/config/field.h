@@ -29,6 +29,7 @@ WordList words_of(Arithmetic);
 WordList words_of(ProcessStart);
 WordList words_of(Perturbation);
 WordList words_of(OptimizerKind);
+WordList words_of(UpdatePartition);
 WordList words_of(LrRule);
 WordList words_of(Schedule);
 WordList words_of(RankSeed);

@@ -19,6 +19,7 @@ LOCKSTEP_WORDS(Arithmetic, exact, "native", "exact")
 LOCKSTEP_WORDS(ProcessStart, executed, "forked", "executed")
 LOCKSTEP_WORDS(Perturbation, epsilon, "none", "row_order", "random_draws", "epsilon")
 LOCKSTEP_WORDS(OptimizerKind, adamw, "sgd", "adam", "adamw")
+LOCKSTEP_WORDS(UpdatePartition, sharded, "whole", "sharded")
 LOCKSTEP_WORDS(LrRule, adam_sqrt, "none", "linear", "sqrt", "adam_sqrt")
 LOCKSTEP_WORDS(Schedule, cosine, "constant", "warmup", "cosine")
 LOCKSTEP_WORDS(RankSeed, same, "keyed", "plus_rank", "same")
@@ -126,6 +127,11 @@ const RunField kCoreFields[] = {
     RUN(weight_decay, kNotNegative, "", "added to the gradient (`sgd`, `adam`), or decoupled (`adamw`)"),
     RUN(clip_norm, kNotNegative, "",
         "largest norm of the whole gradient, which is clipped after the reduction; 0: no clipping"),
+    RUN(update, kAny, "",
+        "`whole`: every rank updates every parameter; `sharded`: gradients are reduced and scattered, each rank updates its "
+        "part of the parameters and keeps the optimizer's state of that part alone, and the parts are gathered (ZeRO 2)"),
+    RUN(average_decay, kFraction, "",
+        "decay d of averaged weights: after each update, average = d · average + (1 − d) · parameter; 0: no average"),
     RUN(bucket_cap_bytes, from(0), "bytes", "largest bucket of the reducer; 0: PyTorch's default, 1 MiB and then 25 MiB"),
     RUN(gradient_as_bucket_view, kAny, "", "as in DistributedDataParallel: gradients are views of the reducer's buckets"),
     RUN(find_unused_parameters, kAny, "",

@@ -10,7 +10,7 @@ namespace lockstep {
 bool decides_learning(std::string_view key) {
   static constexpr auto kHowItRuns = std::to_array<std::string_view>(
       {"seed", "trace", "snapshot_steps", "eval_every", "timeout_s", "control_guard", "ranks", "backend", "process_start", "bucket_cap_bytes",
-       "gradient_as_bucket_view", "find_unused_parameters", "data.cache", "data.prefetch"});
+       "gradient_as_bucket_view", "find_unused_parameters", "update", "data.cache", "data.prefetch"});
   return std::ranges::find(kHowItRuns, key) == kHowItRuns.end() && !key.starts_with("checkpoint.") &&
          (!key.starts_with("watch.") || key == "watch.nan_guard");
 }

@@ -34,6 +34,9 @@ enum class Precision { float32, float64, bfloat16 };
 /// row by itself, sums over rows without rounding, so that no layout can matter (docs/meaning.md).
 enum class Arithmetic { native, exact };
 enum class OptimizerKind { sgd, adam, adamw };
+/// Every rank updates every parameter | each rank reduces, keeps the optimizer's state of and updates its part of the parameters, and the
+/// parts are gathered (ZeRO 1 and 2).
+enum class UpdatePartition { whole, sharded };
 /// With k ranks: learning rate times 1 | k | sqrt k | sqrt k with 1 - beta1 and 1 - beta2 times k and eps
 /// over sqrt k (Malladi et al. 2022, the square-root rule of Adam).
 enum class LrRule { none, linear, sqrt, adam_sqrt };
@@ -178,6 +181,8 @@ struct CoreConfig {
   double momentum = 0.0;  ///< sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0.0;
   double clip_norm = 0.0;  ///< 0: no clipping; applied after the reduction
+  UpdatePartition update = UpdatePartition::whole;
+  double average_decay = 0.0;  ///< d of averaged weights: average = d * average + (1 - d) * parameter after each update; 0: none
 
   int64_t bucket_cap_bytes = 0;  ///< 0: PyTorch's default, {1 MiB, 25 MiB}
   bool gradient_as_bucket_view = false;

@@ -88,6 +88,15 @@ void check_watch(const RunConfig& config, Found& found) {
   }
 }
 
+void check_sharded(const RunConfig& config, Found& found) {
+  if (config.update != UpdatePartition::sharded) return;
+  if (config.arithmetic == Arithmetic::exact) {
+    found.emplace_back("update", "exact arithmetic sums every gradient on every rank: update sharded needs arithmetic native");
+  } else if (config.checkpoint.on()) {
+    found.emplace_back("update", "checkpoints are made of a whole optimizer state: update sharded cannot have checkpoint.every");
+  }
+}
+
 void check_checkpoint(const RunConfig& config, Found& found) {
   if (!config.checkpoint.on()) {
     if (config.checkpoint.required) found.emplace_back("checkpoint.required", "checkpoint.required without checkpoint.every: the run saves nothing");
@@ -122,6 +131,7 @@ std::vector<std::pair<std::string, std::string>> training_problems(const RunConf
   check_perturbation(config, asks, found);
   check_checkpoint(config, found);
   check_watch(config, found);
+  check_sharded(config, found);
   return found;
 }
 

@@ -147,6 +147,22 @@ TEST(ConfigHash, IsWhatItWasBeforeThereWereCheckpointsUnlessTheyAreOn) {
   EXPECT_NE(canonical_json(config).find(R"("checkpoint":{"async":false,"best":"","every":10)"), std::string::npos);
 }
 
+TEST(ConfigHash, IsWhatItWasBeforeUpdatesWereSharedOrWeightsAveragedUnlessTheyAre) {
+  RunConfig config;
+  const std::string before = config_hash(config);
+  for (const auto& [key, value] : config_fields(config)) EXPECT_TRUE(key != "update" && key != "average_decay") << key;
+  config.update = UpdatePartition::sharded;
+  const std::string sharded = config_hash(config);
+  EXPECT_NE(sharded, before);
+  EXPECT_EQ(training_hash(config), training_hash(RunConfig{})) << "who updates a parameter changes nothing that is trained";
+  config.average_decay = 0.9;
+  EXPECT_NE(config_hash(config), sharded);
+  EXPECT_EQ(run_config_from_json(canonical_json(config), "run.json").average_decay, 0.9);
+  config.update = UpdatePartition::whole;
+  config.average_decay = 0;
+  EXPECT_EQ(config_hash(config), before);
+}
+
 TEST(ConfigHash, IsWhatItWasBeforeTransportsWereChosenUnlessOneIs) {
   RunConfig config;
   const std::string before = config_hash(config);
@@ -227,12 +243,14 @@ TEST(ConfigFields, ListEveryFieldInWords) {
   config.lr_scale = 0.125;
   config.snapshot_steps = {0, 5};
   const auto fields = config_fields(config);
-  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch.") - 2);
+  ASSERT_EQ(fields.size(), fields_of(spec_of(config)).size() - keys_in_group("checkpoint.") - keys_in_group("watch.") - 4);
   config.checkpoint.every = 10;
   config.checkpoint.required = true;
   config.transport = Transport::gloo_cuda;
   config.watch.comm_check = true;
   config.forced.chosen_by = "twin";
+  config.update = UpdatePartition::sharded;
+  config.average_decay = 0.9;
   EXPECT_EQ(config_fields(config).size(), fields_of(spec_of(config)).size());
   const std::map<std::string, std::string> by_key(fields.begin(), fields.end());
   EXPECT_EQ(by_key.at("layout"), "8x3");

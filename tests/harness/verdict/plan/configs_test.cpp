@@ -113,6 +113,7 @@ TEST(LadderConfig, CoversWhatTheRungsMustEqualOn) {
   const Matrix matrix = config("ladder");
   std::map<int, std::set<std::string>> names;
   std::map<int, std::set<std::string>> pairs;
+  std::set<int> sharing;  // rungs whose ranks share the update
   for (const Cell& cell : matrix.cells) {
     const RunConfig& c = cell.config;
     EXPECT_TRUE(cell.paired);
@@ -120,6 +121,10 @@ TEST(LadderConfig, CoversWhatTheRungsMustEqualOn) {
     EXPECT_EQ(cell.reference.backend, Backend::emulated);
     EXPECT_GT(c.bucket_cap_bytes, 0);
     EXPECT_THAT(cell.expected, ElementsAre(VerdictKind::identical));
+    if (c.update == UpdatePartition::sharded) {
+      sharing.insert(c.layout.world_size);
+      continue;
+    }
     names[c.layout.world_size].insert(cell.name);
     // Every pair of settings that a cell joins.
     for (std::size_t i = 1; i < cell.settings.size(); ++i) {
@@ -128,6 +133,7 @@ TEST(LadderConfig, CoversWhatTheRungsMustEqualOn) {
       }
     }
   }
+  EXPECT_EQ(sharing, (std::set<int>{3, 8}));
   ASSERT_EQ(names.size(), 5u);
   for (const int v : {3, 8}) EXPECT_EQ(names[v].size(), 24u);
   for (const int v : {2, 4, 5}) {

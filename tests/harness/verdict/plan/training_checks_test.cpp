@@ -53,6 +53,18 @@ TEST(TrainingChecks, RefuseCheckpointsOfFaultsAndByMetricsThatDecideNothing) {
   EXPECT_TRUE(names(wrong_with(config), "a cell with a mutant cannot have checkpoint.every")) << wrong_with(config);
 }
 
+TEST(TrainingChecks, RefuseASharedUpdateWhereNothingCanBeShared) {
+  RunConfig config;
+  config.layout = {8, 3};
+  config.update = UpdatePartition::sharded;
+  EXPECT_EQ(wrong_with(config), "");
+  config.checkpoint.every = 10;
+  EXPECT_TRUE(names(wrong_with(config), "update: checkpoints are made of a whole optimizer state")) << wrong_with(config);
+  config.checkpoint.every = 0;
+  config.arithmetic = Arithmetic::exact;
+  EXPECT_TRUE(names(wrong_with(config), "update: exact arithmetic sums every gradient on every rank")) << wrong_with(config);
+}
+
 TEST(TrainingChecks, RefuseBfloat16InACertificate) {
   RunConfig config;
   config.precision = Precision::bfloat16;
