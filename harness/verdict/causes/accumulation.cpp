@@ -5,13 +5,16 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
+#include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/verdict/causes/gradient_parts.h"
 #include "harness/verdict/causes/loss_evidence.h"
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/compare/step_records.h"
 
 namespace lockstep::causes {
 namespace {
@@ -252,11 +255,12 @@ std::vector<std::string> partly_own(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
-  const std::vector<std::string> names = partly_own(inputs);
-  if (names.empty()) return std::nullopt;
+  if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced || inputs.forced->cell.local.size() < 2) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
   const std::vector<std::vector<NamedTensor>> last = last_parts(parts_of(cell, "micro "));
   if (last.size() != cell.local.size()) {
+    const std::vector<std::string> names = partly_own(inputs);
+    if (names.empty()) return std::nullopt;
     // Without parts: every tensor of a step that accumulates keeps something of its rank's own.
     if (inputs.cell_facts.accumulation < 2 || names.size() != cell.local[0].size()) return std::nullopt;
     return made("last-micro-step-not-reduced", kFits,
@@ -272,14 +276,42 @@ std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
     if (!of_all || !own) continue;
     for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] += own->values[i] - of_all->values[i];
   }
-  if (!same_but_for_rounding(cell.gradients, predicted)) return std::nullopt;
+  if (!same_but_for_rounding(cell.gradients, predicted) || same_but_for_rounding(cell.gradients, mean)) return std::nullopt;
   return made("last-micro-step-not-reduced", kExact,
               "rank 0's reduced gradient is the mean over ranks of all micro-steps but the last, and of the last its own gradient");
 }
 
+/// From hashes, where rank 0 alone kept values: some tensors' reduced gradients are others on every rank, and neither the mean of the local ones nor
+/// the rank's own.
+std::optional<Cause> every_rank_has_its_own(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced || !inputs.cell || inputs.forced->cell.local.size() < 2) return std::nullopt;
+  std::vector<std::string> names;
+  std::size_t all = 0;
+  for (const Record& record : inputs.cell->ranks[0].records) {
+    if (record.phase != Phase::reduced_gradients) continue;
+    ++all;
+    std::set<uint64_t> hashes;
+    for (const StepRecords& rank : inputs.cell->ranks) {
+      const Record *reduced = find_record(rank, Phase::reduced_gradients, record.name), *local = find_record(rank, Phase::local_gradients, record.name);
+      if (!reduced || !local || local->stats.hash == reduced->stats.hash) return std::nullopt;
+      hashes.insert(reduced->stats.hash);
+    }
+    if (hashes.size() == 1) continue;
+    if (hashes.size() != inputs.cell->ranks.size()) return std::nullopt;
+    names.push_back(record.name);
+  }
+  if (names.empty() || names.size() == all) return std::nullopt;
+  return made("one-use-not-reduced", kFits,
+              fmt::format("{} of {} tensors ({}) are other ones on every rank, and neither the mean of the local gradients nor the rank's own: a part of their gradient did not "
+                          "enter the reduction",
+                          names.size(), all, fmt::join(names, ", ")));
+}
+
 std::optional<Cause> one_use_not_reduced(const CauseInputs& inputs) {
+  if (last_micro_step_not_reduced(inputs)) return std::nullopt;
   const std::vector<std::string> names = partly_own(inputs);
-  if (names.empty() || names.size() == inputs.forced->cell.local[0].size() || last_micro_step_not_reduced(inputs)) return std::nullopt;
+  if (names.empty()) return every_rank_has_its_own(inputs);
+  if (names.size() == inputs.forced->cell.local[0].size()) return std::nullopt;
   return made("one-use-not-reduced", kExact,
               fmt::format("{} of {} tensors ({}) are the mean of the local gradients but for a part that is each rank's own, and the mean of them over ranks is "
                           "right: a part of their gradient did not enter the reduction",

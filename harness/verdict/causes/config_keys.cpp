@@ -59,6 +59,10 @@ constexpr auto kKeyPhases = std::to_array<KeyPhases>({
     {"base_rate", kOfRate},
     {"global_batch", kOfData | kOfRate},
     {"watch.nan_guard", kOfUpdate},
+    {"update", kOfUpdate | set_of({Phase::reduced_gradients, Phase::gradient_norm, Phase::applied_gradients})},
+    {"average_decay", set_of({Phase::averaged_weights, Phase::snapshot})},
+    {"auxiliary.weight", kForward | set_of({Phase::parameters})},
+    {"activation_checkpointing", set_of({Phase::random, Phase::local_gradients, Phase::reduced_gradients})},
 });
 
 bool fits(const std::string& key, Phase phase) {

@@ -176,7 +176,7 @@ std::optional<Cause> set_epoch_forgotten_on_some(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   const int64_t step = inputs.difference.divergence.step;
   if (!samples || epoch_start(inputs.reference_samples, step) != step) return std::nullopt;
-  std::vector<std::size_t> wrong;  // that hold samples of another batch, however rows are dealt out
+  std::vector<std::size_t> wrong;  // that hold samples of another batch, however rows are partitioned
   for (std::size_t rank = 0; rank < samples->now.size(); ++rank) {
     if (std::ranges::any_of(samples->now[rank], [&](int64_t id) { return !in_batch(*samples, id); })) wrong.push_back(rank);
   }

@@ -144,12 +144,14 @@ constexpr Rule kShardNormRules[] = {replicated_counted_in_norm, norm_of_own_shar
 // --- update ---
 
 std::optional<Cause> shard_not_updated(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.step < 0 || !inputs.cell || !inputs.cell_before) return std::nullopt;
+  if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.step < 0 || !inputs.cell) return std::nullopt;
+  const BeforeUpdate before{inputs.forced ? inputs.forced->state.get() : nullptr, inputs.cell_before ? &*inputs.cell_before : nullptr,
+                            inputs.forced ? &inputs.forced->cell.parameters : nullptr};
   std::set<std::size_t> ranks;
   std::set<std::string> names;
   for (std::size_t rank = 0; rank < inputs.cell->parts.size(); ++rank) {
     for (const Record& part : inputs.cell->parts[rank]) {
-      if (part.phase != Phase::parameters || !shard_stood_still(*inputs.cell, *inputs.cell_before, rank, part.name)) continue;
+      if (part.phase != Phase::parameters || !shard_stood_still(*inputs.cell, before, rank, part.name)) continue;
       ranks.insert(rank);
       names.insert(part.name);
     }

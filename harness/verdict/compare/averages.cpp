@@ -24,14 +24,23 @@ std::optional<std::vector<double>> values_in(const StepOfRun& step, Phase phase,
   return record && is_floating(record->dtype) ? values_of(*record) : std::nullopt;
 }
 
-std::vector<Average> averages_of(const StepOfRun& before, const StepOfRun& step, bool parameters_before) {
+std::optional<std::vector<double>> values_of_state(const Snapshot* state, const std::string& name) {
+  const NamedTensor* tensor = state ? find_tensor(state->tensors, name) : nullptr;
+  return tensor ? std::optional(tensor->values) : std::nullopt;
+}
+
+std::vector<Average> averages_of(const AveragedStep& at, bool parameters_before) {
+  const StepOfRun* before = at.before && at.before->step == at.step.step - 1 ? at.before : nullptr;
   std::vector<Average> all;
-  for (const Record* record : records_of(step.ranks[0], Phase::averaged_weights)) {
-    auto old = values_in(before, Phase::averaged_weights, record->name);
+  for (const Record* record : records_of(at.step.ranks[0], Phase::averaged_weights)) {
+    auto old = values_of_state(at.state, "average/" + record->name), was = values_of_state(at.state, record->name);
+    if (!old && before) old = values_in(*before, Phase::averaged_weights, record->name);
+    if (!was && before) was = values_in(*before, Phase::parameters, record->name);
     // Before the first step an average that nobody recorded is the parameter's copy.
-    if (!old && before.step < 0) old = values_in(before, Phase::parameters, record->name);
-    const auto now = values_of(*record), parameter = values_in(parameters_before ? before : step, Phase::parameters, record->name);
-    if (now && old && parameter && now->size() == old->size() && now->size() == parameter->size()) all.push_back({record->name, epsilon_of(record->dtype), *old, *now, *parameter});
+    if (!old && before && before->step < 0) old = was;
+    const auto now = values_of(*record), parameter = parameters_before ? was : values_in(at.step, Phase::parameters, record->name);
+    if (now && old && parameter && now->size() == old->size() && now->size() == parameter->size())
+      all.push_back({record->name, epsilon_of(record->dtype), *old, *now, *parameter});
   }
   return all;
 }
@@ -63,31 +72,29 @@ std::optional<AverageStep> fitted(const std::vector<Average>& averages, bool bef
 
 }  // namespace
 
-std::optional<AverageStep> average_step(const StepOfRun& before, const StepOfRun& step, std::optional<double> decay) {
-  auto after_update = fitted(averages_of(before, step, false), false, decay);
-  auto before_update = fitted(averages_of(before, step, true), true, decay);
+std::optional<AverageStep> average_step(const AveragedStep& at, std::optional<double> decay) {
+  auto after_update = fitted(averages_of(at, false), false, decay);
+  auto before_update = fitted(averages_of(at, true), true, decay);
   if (!before_update || (after_update && after_update->residual <= before_update->residual)) return after_update;
   return before_update;
 }
 
-std::optional<Difference> averages_difference(const std::optional<StepOfRun>& before_a, const StepOfRun& a, const std::optional<StepOfRun>& before_b,
-                                              const StepOfRun& b) {
-  if (!before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1) return std::nullopt;
-  const auto reference = average_step(*before_a, a);
+std::optional<Difference> averages_difference(const AveragedStep& a, const AveragedStep& b) {
+  const auto reference = average_step(a);
   if (!reference || reference->residual > 1 || !(std::abs(reference->decay) <= 1)) return std::nullopt;
-  const auto same = fitted(averages_of(*before_b, b, reference->before), reference->before, reference->decay);
+  const auto same = fitted(averages_of(b, reference->before), reference->before, reference->decay);
   // Where parameters hardly move, a decay is told by rounding alone.
   if (!same || same->residual <= 4) return std::nullopt;
-  const auto own = average_step(*before_b, b);
+  const auto own = average_step(b);
   std::string found = fmt::format("{} times as far from that as rounding goes", short_number(same->residual));
   if (own && own->residual <= 1) {
     found = own->before == reference->before
                 ? fmt::format("{} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay))
                 : fmt::format("made of the parameters {} the update", own->before ? "before" : "after");
   }
-  return difference_at(b.step, Phase::averaged_weights, kAllRanks, same->worst, DivergenceKind::update,
+  return difference_at(b.step.step, Phase::averaged_weights, kAllRanks, same->worst, DivergenceKind::update,
                        fmt::format("{} times the old average and {} times the parameter", short_number(reference->decay), short_number(1 - reference->decay)),
-                       found, static_cast<int>(b.ranks.size()));
+                       found, static_cast<int>(b.step.ranks.size()));
 }
 
 }  // namespace lockstep

@@ -268,7 +268,8 @@ class FreeLayouts {
   }
 
   std::optional<CauseInputs> averages_at_step() const {
-    return found_at_step(averages_difference(pairs_.before_a(), pairs_.step_a(), pairs_.before_b(), pairs_.step_b()));
+    const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
+    return found_at_step(averages_difference({pairs_.step_a(), pointer(pairs_.before_a())}, {pairs_.step_b(), pointer(pairs_.before_b())}));
   }
 
   /// Metrics of the step whose parameters have just been compared.

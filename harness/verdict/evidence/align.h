@@ -7,21 +7,10 @@
 #include <vector>
 
 #include "harness/base/counted.h"
+#include "harness/verdict/evidence/step_of_run.h"
 #include "harness/verdict/trace/reader.h"
 
 namespace lockstep {
-
-/// What all ranks of a run saw at one step.
-struct StepOfRun {
-  int64_t step = 0;
-  std::vector<StepRecords> ranks;
-  std::shared_ptr<const Declared> declared = {};  ///< of the run; null: nothing
-  /// By rank: records of tensors of which it holds a part. `ranks` has the whole ones in their place.
-  std::vector<std::vector<Record>> parts = {};
-  /// Where ranks hold parts of their local gradients: of those that together hold one, the first; it has the whole. Empty:
-  /// none do.
-  std::vector<int> bearers = {};
-};
 
 /// Reads rank-<r>.trace of every rank of a run folder side by side. How many ranks there are stands in rank
 /// 0's header.

@@ -9,17 +9,9 @@
 
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
+#include "harness/verdict/evidence/ledger_finding.h"
 
 namespace lockstep {
-
-/// A collective that breaks a rule of the ledger.
-struct LedgerFinding {
-  std::string code;  ///< the cause that the ledger itself gives: wrong-op, stale-buffer, ...
-  int rank = -1;     ///< -1: all ranks
-  std::string name;  ///< of the record: "all_gather loss.candidates"
-  std::string expected, actual, evidence;
-  int place = 0;  ///< in the step, see Difference::place
-};
 
 /// Tags whose k-th calls two runs make in ways of their own. A broadcast gives what a gather gives; in two programs a sum that is
 /// divided afterwards what a mean gives, and a count is the same in every integer. What comes out is judged where it is used.

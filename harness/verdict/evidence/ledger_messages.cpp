@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "harness/base/hex.h"
+#include "harness/verdict/evidence/difference.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,8 @@
 
 #include <optional>
 
-#include "harness/verdict/evidence/ledger_audit.h"
+#include "harness/verdict/evidence/ledger_finding.h"
+#include "harness/verdict/evidence/step_of_run.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 #pragma once
 // Tensors of which ranks hold parts, put together from the placements that their records state.
 
-#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/step_of_run.h"
 
 namespace lockstep {
 

@@ -451,10 +451,10 @@ namespace {
 
 /// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
 std::optional<Difference> still_shard(const ForcedContext& context) {
-  if (!context.before || context.before->step != context.b.step - 1) return std::nullopt;
+  const BeforeUpdate before{context.evidence.state.get(), context.before, &context.evidence.cell.parameters};
   for (std::size_t rank = 0; rank < context.b.parts.size(); ++rank) {
     for (const Record& part : context.b.parts[rank]) {
-      if (part.phase != Phase::parameters || !shard_stood_still(context.b, *context.before, rank, part.name)) continue;
+      if (part.phase != Phase::parameters || !shard_stood_still(context.b, before, rank, part.name)) continue;
       return forced_difference(context, Phase::parameters, static_cast<int>(rank), part.name, DivergenceKind::update, "a change of the rank's part",
                                "a change of norm 0: it did not move, although its gradient is not 0");
     }

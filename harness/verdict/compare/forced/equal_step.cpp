@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/verdict/compare/averages.h"
 #include "harness/verdict/compare/forced/free.h"
 #include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/forced/update.h"
@@ -89,6 +90,7 @@ void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<
     if (judge == judge_loss && found && !rules.loss_is_differentiated && all_within(evidence.reduced)) found.reset();
     keep_earlier(first, found);
   }
+  keep_earlier(first, averages_difference({context.a, nullptr, evidence.reference_state.get()}, {context.b, nullptr, evidence.state.get()}));
   context.at.groups = evidence.reduced.groups;
 }
 

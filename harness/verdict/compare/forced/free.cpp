@@ -213,7 +213,8 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       parameters.after(a, b);
       own.keep_earlier(free.evaluations.differ(a, b, parameters.hold(), epsilon));
       own.keep_earlier(number_of_one_run(a, b));
-      own.keep_earlier(averages_difference(pairs.before_a(), a, pairs.before_b(), b));
+      const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
+      own.keep_earlier(averages_difference({a, pointer(pairs.before_a())}, {b, pointer(pairs.before_b())}));
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;

@@ -18,9 +18,32 @@ const Record* part_of(const StepOfRun& step, std::size_t rank, Phase phase, cons
   return found == step.parts[rank].end() ? nullptr : &*found;
 }
 
-bool kept_bits(const StepOfRun& step, const StepOfRun& before, std::size_t rank, const std::string& name) {
-  const Record *now = part_of(step, rank, Phase::parameters, name), *then = part_of(before, rank, Phase::parameters, name);
-  return now && then && *now->placement == *then->placement && now->stats.hash == then->stats.hash;
+/// Are the values at the part's place in both tensors the same?
+bool same_region(const NamedTensor& a, const NamedTensor& b, const Record& part) {
+  const std::vector<int64_t>&whole = part.placement->whole, &offset = part.placement->offset;
+  if (a.values.size() != b.values.size() || a.shape != whole) return false;
+  for (std::size_t i = 0; i < a.values.size(); ++i) {
+    std::size_t rest = i;
+    bool inside = true;
+    for (std::size_t d = whole.size(); d-- > 0;) {
+      const auto at = static_cast<int64_t>(rest % static_cast<std::size_t>(whole[d]));
+      rest /= static_cast<std::size_t>(whole[d]);
+      inside = inside && at >= offset[d] && at < offset[d] + part.shape[d];
+    }
+    if (inside && a.values[i] != b.values[i]) return false;
+  }
+  return true;
+}
+
+bool kept_bits(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
+  const Record* now = part_of(step, rank, Phase::parameters, name);
+  if (!now) return false;
+  if (before.state && before.after) {
+    const NamedTensor *then = find_tensor(before.state->tensors, name), *after = find_tensor(*before.after, name);
+    return then && after && same_region(*then, *after, *now);
+  }
+  const Record* then = before.step && before.step->step == step.step - 1 ? part_of(*before.step, rank, Phase::parameters, name) : nullptr;
+  return then && *now->placement == *then->placement && now->stats.hash == then->stats.hash;
 }
 
 /// A matrix in row-major order.
@@ -150,7 +173,7 @@ bool orthogonalised_by_part(const Moved& it, const std::vector<const Record*>& p
 
 }  // namespace
 
-bool shard_stood_still(const StepOfRun& step, const StepOfRun& before, std::size_t rank, const std::string& name) {
+bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
   const Record* gradient = part_of(step, rank, Phase::reduced_gradients, name);
   const Record* part = part_of(step, rank, Phase::parameters, name);
   if (!part || std::ranges::any_of(part->shape, [](int64_t extent) { return extent == 0; })) return false;

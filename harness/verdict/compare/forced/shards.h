@@ -9,9 +9,16 @@
 
 namespace lockstep {
 
+/// What a step began with: the values that are known, or else the step before.
+struct BeforeUpdate {
+  const Snapshot* state = nullptr;     ///< or null
+  const StepOfRun* step = nullptr;     ///< the run's step before, or null
+  const std::vector<NamedTensor>* after = nullptr;  ///< the parameters after the update, where `state` is known
+};
+
 /// Did the part of that parameter that the rank holds keep every bit, although its reduced gradient is not 0 and other ranks'
 /// parts of it moved?
-bool shard_stood_still(const StepOfRun& step, const StepOfRun& before, std::size_t rank, const std::string& name);
+bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name);
 
 /// A parameter that both runs moved from equal values by equal gradients, and not alike.
 struct UnlikeUpdate {
