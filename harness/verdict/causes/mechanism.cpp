@@ -25,9 +25,20 @@ Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& diff
   return std::move(mechanism);
 }
 
+/// A difference of runs that are not at the same bits counts only if a closed form explains it.
+bool is_explained(const CauseInputs& inputs) {
+  constexpr double kCertain = 0.9;
+  const auto cause = name_cause(inputs);
+  return cause && cause->code != "unexplained" && cause->confidence >= kCertain;
+}
+
 }  // namespace
 
-Mechanism compare_runs(const CompareOptions& options) { return named(compare_traces(options), differences_of(options)); }
+Mechanism compare_runs(const CompareOptions& options) {
+  CompareOptions asking = options;
+  asking.explains = is_explained;
+  return named(compare_traces(asking), differences_of(options));
+}
 
 Mechanism judge_forced(const ForcedInputs& inputs) {
   if (!inputs.forced_reference.empty()) return named(compare_forced(inputs), config_differences(inputs.configs()));

@@ -181,7 +181,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
   const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == DivergenceKind::bits && is_small;
   StepPairs pairs(options.run_a, options.run_b, options.steps);
-  Comparison by_values = compare_layouts(pairs, options.configs());
+  Comparison by_values = compare_layouts(pairs, options);
   const std::optional<Divergence>& first = by_values.mechanism.first_divergence;
   if (first && by_values.around && first->step == bits.step && bits.kind == DivergenceKind::bits && !of_buckets &&
       earlier(around.difference, by_values.around->difference) && !(around.difference.relative <= rounding_bound(0))) {
@@ -198,15 +198,21 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   return by_values;
 }
 
+/// Is one run's loss the ranks' share of the whole, whose gradients are added up, and the other's a mean? Then no rank's own values are alike.
+bool reduce_otherwise(StepPairs& pairs) {
+  const auto sums = [](RunReader& run) { return run.header().declared && run.header().declared->gradient_reduction == "sum"; };
+  return sums(pairs.a()) != sums(pairs.b());
+}
+
 Comparison compare_pairs(StepPairs& pairs, const CompareOptions& options) {
-  if (!pairs.same_layout()) return compare_layouts(pairs, options.configs());
+  if (!pairs.same_layout() || reduce_otherwise(pairs)) return compare_layouts(pairs, options);
   const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
   Comparison by_bits = compare_same_layout(pairs, options, ours);
   const std::optional<CauseInputs>& around = by_bits.around;
   // Sums over rows in another order round otherwise, as those of two layouts do.
   if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
     StepPairs again(options.run_a, options.run_b, options.steps);
-    return compare_layouts(again, options.configs());
+    return compare_layouts(again, options);
   }
   return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
 }

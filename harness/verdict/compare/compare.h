@@ -2,6 +2,7 @@
 // Two runs by their traces: bit for bit at one layout, by what layouts share otherwise, and by forced steps where there are repeats.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct CompareOptions {
   const RunConfig* cell_config = nullptr;
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
   int64_t steps = 0;  ///< the first so many steps alone are judged, and the traces may end where they like after them; 0: all
+  /// Does a cause explain a difference? Asked of steps that runs of two layouts do not begin at the same bits, where a difference alone proves
+  /// nothing. Null: such steps are not judged against the reference.
+  std::function<bool(const CauseInputs&)> explains = nullptr;
 
   ConfigPair configs() const { return {reference_config, cell_config, declared}; }
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <tuple>
 #include <utility>
@@ -180,14 +181,15 @@ struct Apart {
 /// Two free runs of different layouts, step by step.
 class FreeLayouts {
  public:
-  FreeLayouts(StepPairs& pairs, const ConfigPair& configs)
+  FreeLayouts(StepPairs& pairs, const CompareOptions& options)
       : pairs_(pairs),
         trainer_(trainer_of(pairs.a(), pairs.b())),
         scores_(scores_of(trainer_)),
-        configs_(configs),
-        rules_{scores_, band_, training_facts(configs.reference, pairs.a()), {}, trainer_ != nullptr},
+        configs_(options.configs()),
+        explains_(options.explains),
+        rules_{scores_, band_, training_facts(configs_.reference, pairs.a()), {}, trainer_ != nullptr},
         epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
-    rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs.cell, pairs.b()), configs);
+    rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs_.cell, pairs.b()), configs_);
   }
 
   Comparison compare() {
@@ -245,6 +247,9 @@ class FreeLayouts {
         return shown;
       }
     }
+    if (!found && whole && is_step && !equal) {
+      if (auto explained = by_near_values(a, b)) return explained;
+    }
     if (!found) return std::nullopt;
     CauseInputs inputs;
     inputs.difference = *found;
@@ -270,6 +275,49 @@ class FreeLayouts {
   std::optional<CauseInputs> averages_at_step() const {
     const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
     return found_at_step(averages_difference({pairs_.step_a(), pointer(pairs_.before_a())}, {pairs_.step_b(), pointer(pairs_.before_b())}));
+  }
+
+  /// How far apart the two begin the step, relative; nothing where that is not known.
+  static std::optional<double> distance_before(const KnownState& a, const KnownState& b) {
+    if (!a || !b) return std::nullopt;
+    double gap = 0, size = 0;
+    for (const NamedTensor& expected : a->tensors) {
+      const NamedTensor* actual = find_tensor(b->tensors, expected.name);
+      if (!actual || actual->values.size() != expected.values.size() || expected.name.find('/') != std::string::npos) continue;
+      gap = std::hypot(gap, distance(expected.values, actual->values));
+      size = std::hypot(size, norm(expected.values));
+    }
+    return size > 0 ? std::optional(gap / size) : std::nullopt;
+  }
+
+  /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it is one if a cause
+  /// explains it. Nothing is said once the runs have come further apart.
+  std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
+    constexpr double kSensitivity = 100, kMost = 5e-3;
+    if (!explains_ || apart_ || (trainer_ && scores_.taken)) return std::nullopt;
+    const EqualStep step = values_at(a, b, near_);
+    const auto begins = distance_before(step.state, step.cell_state);
+    const double allowed = kSensitivity * std::max({begins.value_or(1), last_gap_, epsilon_});
+    if (!(allowed <= kMost)) {
+      apart_ = true;
+      return std::nullopt;
+    }
+    BandConfig band = band_;
+    band.floor = allowed / epsilon_;
+    StepRules rules{scores_, band, rules_.reference_facts, rules_.cell_facts, rules_.loss_is_differentiated};
+    JudgedStep judged = judge_equal_step(step, rules);
+    const double size = total_norm(a, Phase::reduced_gradients);
+    for (const GradientSignature& group : judged.at.groups) {
+      if (group.group == "all") last_gap_ = size > 0 ? std::max(last_gap_, group.difference / size) : 1;
+    }
+    if (!judged.first) return std::nullopt;
+    apart_ = true;
+    CauseInputs inputs = *judged.first;
+    complete_facts(inputs);
+    if (!explains_(inputs)) return std::nullopt;
+    inputs.difference.divergence.sentence +=
+        fmt::format(" The two begin this step {} apart, by their size, which explains no more than {} of it.", short_number(*begins), short_number(allowed));
+    return inputs;
   }
 
   /// Metrics of the step whose parameters have just been compared.
@@ -306,6 +354,11 @@ class FreeLayouts {
 
   /// Samples of the step after the divergence and what only the end of the comparison knows.
   void complete(CauseInputs& inputs) {
+    complete_facts(inputs);
+    read_on(inputs, pairs_);
+  }
+
+  void complete_facts(CauseInputs& inputs) const {
     inputs.reference_before = pairs_.before_a();
     inputs.cell_before = pairs_.before_b();
     inputs.reference_config = configs_.reference;
@@ -316,7 +369,6 @@ class FreeLayouts {
     inputs.reference_samples = pairs_.samples_a();
     inputs.cell_samples = pairs_.samples_b();
     inputs.cell_generators = pairs_.generators_b();
-    read_on(inputs, pairs_);
   }
 
   /// What was compared, up to where, what was not, and what would decide.
@@ -392,10 +444,14 @@ class FreeLayouts {
   const ScoreSpec& scores_;
   BandConfig band_;
   const ConfigPair configs_;
+  const std::function<bool(const CauseInputs&)> explains_;
   StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;
   Apart losses_, gradients_;
+  double last_gap_ = 0;  ///< largest relative difference of gradients at steps that began nearly alike
+  bool apart_ = false;   ///< the runs have come too far apart to be compared by values
+  mutable Compared near_;
   Compared exact_, equal_, own_;  ///< of all steps; of those from equal parameters; of others, by themselves
   Evaluations evaluations_;
   double used_ = 0;
@@ -421,8 +477,8 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
   return found;
 }
 
-Comparison compare_layouts(StepPairs& pairs, const ConfigPair& configs) {
-  return FreeLayouts(pairs, configs).compare();
+Comparison compare_layouts(StepPairs& pairs, const CompareOptions& options) {
+  return FreeLayouts(pairs, options).compare();
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "harness/verdict/compare/compare.h"
 #include "harness/verdict/compare/cause_inputs.h"
 #include "harness/verdict/compare/step_pairs.h"
 
@@ -19,7 +20,8 @@ Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t exp
 /// at steps that both begin with the same parameters, bit for bit (the first one, as a rule), by their values
 /// where both traces keep them, else by norm, smallest and largest element. Later on nobody knows by how much
 /// training has amplified rounding: under Adam a gradient that is zero by symmetry moves its parameter by a
-/// full learning rate in a direction that rounding chooses. Configs may be unknown.
-Comparison compare_layouts(StepPairs& pairs, const ConfigPair& configs);
+/// full learning rate in a direction that rounding chooses. A step that both begin nearly alike is judged by values all the same,
+/// where options.explains is given, and counts if that says so. Configs may be unknown.
+Comparison compare_layouts(StepPairs& pairs, const CompareOptions& options);
 
 }  // namespace lockstep

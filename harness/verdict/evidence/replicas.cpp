@@ -114,6 +114,15 @@ namespace {
 std::set<int> ranks_of_split_rows(const StepOfRun& step, const std::function<std::vector<int64_t>(int)>& ids_of) {
   constexpr std::string_view kSplitting[] = {"context", "sequence", "tensor", "pipeline", "expert"};
   std::set<int> ranks;
+  // Placements of what rows hold tell that a rank has another part of the same rows.
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    const auto is_later_part = [](const Record& record) {
+      return record.phase == Phase::inputs && record.placement && record.placement->shard && record.placement->offset.size() > 1 &&
+             std::any_of(record.placement->offset.begin() + 1, record.placement->offset.end(), [](int64_t offset) { return offset > 0; });
+    };
+    const bool in_parts = rank < step.parts.size() && std::ranges::any_of(step.parts[rank], is_later_part);
+    if (in_parts || std::ranges::any_of(step.ranks[rank].records, is_later_part)) ranks.insert(static_cast<int>(rank));
+  }
   if (!step.declared) return ranks;
   for (const auto& [name, members] : step.declared->groups) {
     if (std::ranges::none_of(kSplitting, [&](std::string_view word) { return name.starts_with(word); })) continue;
