@@ -158,11 +158,12 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
 /// The first step of the epoch in which the reference is at `step`: the last at which a sample came back that its pass had had.
 int64_t epoch_start(const SampleHistory& history, int64_t step) {
   std::set<int64_t> seen;
-  int64_t start = history.empty() ? step : history.begin()->first;
+  int64_t start = step;
   for (const auto& [at_step, batch] : history) {
     if (at_step > step) break;
     const Ids ids = sorted(batch);
-    if (std::ranges::any_of(ids, [&](int64_t id) { return seen.contains(id); })) {
+    if (ids.empty()) continue;  // before the first step
+    if (seen.empty() || std::ranges::any_of(ids, [&](int64_t id) { return seen.contains(id); })) {
       seen.clear();
       start = at_step;
     }
