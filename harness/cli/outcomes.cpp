@@ -145,10 +145,39 @@ const OutcomePage* find_outcome_page(std::string_view outcome) {
   return nullptr;
 }
 
+namespace {
+
+/// Public reports of what an outcome means: by a name that stands on its page.
+struct OutcomeReports {
+  std::string_view name, reports;
+};
+constexpr auto kReports = std::to_array<OutcomeReports>({
+    {"torn", "Lightning-AI/pytorch-lightning#688, mosaicml/composer#686, pytorch/pytorch#84881"},
+    {"lost work", "verl-project/verl#7952"},
+    {"mixed", "petuum/adaptdl#70"},
+    {"hang", "pytorch/gloo#520, pytorch/pytorch#97191, NVIDIA-NeMo/Automodel#2468"},
+    {"other bits", "huggingface/accelerate#2016, huggingface/transformers#17032"},
+    {"missed", "pytorch/pytorch#163546, ml-explore/mlx#4060"},
+    {"depends on the layout", "huggingface/trl#2596"},
+    {"unequal_lengths", "pytorch/pytorch#25162, pytorch/pytorch#22584, pytorch/pytorch#31771"},
+    {"equal_environment_seeds", "vllm-project/verl-omni#561, threestudio-project/threestudio#195"},
+    {"step_differs", "pytorch/pytorch#136009, ecmwf/WeatherGenerator#2718"},
+});
+
+std::string_view reports_of(const OutcomePage& page) {
+  for (const OutcomeReports& each : kReports) {
+    if (find_outcome_page(each.name) == &page) return each.reports;
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string outcome_text(const OutcomePage& page) {
   const bool of_suite = !page.suites.empty();
   std::string text = fmt::format("{} ({})\n\n{}\n", page.names, of_suite ? fmt::format("outcome; suites: {}", page.suites) : "verdict of a cell", page.what);
   if (!page.next.empty()) text += fmt::format("\nwhat to do\n{}\n", page.next);
+  if (const std::string_view reports = reports_of(page); !reports.empty()) text += fmt::format("\nsimilar public reports\n{}\n", reports);
   if (of_suite && !page.next.empty()) text += "\nEach finding has its sentence, its timeline, and a script that repeats it (OUT/replay).\n";
   return text;
 }

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "harness/verdict/compare/compare.h"
 #include "harness/verdict/compare/cause_inputs.h"
+#include "harness/verdict/compare/options.h"
 #include "harness/verdict/compare/step_pairs.h"
 
 namespace lockstep {
