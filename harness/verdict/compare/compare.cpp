@@ -205,12 +205,13 @@ bool reduce_otherwise(StepPairs& pairs) {
 }
 
 Comparison compare_pairs(StepPairs& pairs, const CompareOptions& options) {
-  if (!pairs.same_layout() || reduce_otherwise(pairs)) return compare_layouts(pairs, options);
+  if (!pairs.same_layout()) return compare_layouts(pairs, options);
   const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
   Comparison by_bits = compare_same_layout(pairs, options, ours);
   const std::optional<CauseInputs>& around = by_bits.around;
   // Sums over rows in another order round otherwise, as those of two layouts do.
-  if (around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell)) {
+  const bool reordered = around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell);
+  if (reordered || (around && reduce_otherwise(pairs))) {
     StepPairs again(options.run_a, options.run_b, options.steps);
     return compare_layouts(again, options);
   }
