@@ -91,7 +91,7 @@ def orthogonal(matrix):
 class Tiny:
     """One run. `at`: the step of the fault; hooks act on it and, unless `once`, on every later one.
 
-    `shards`: dimension by name of the parameter that is dealt out over ranks. `micro`: micro-steps. `balance`: the weight of the
+    `shards`: dimension by name of the parameter that is partitioned over ranks. `micro`: micro-steps. `balance`: the weight of the
     named loss. `group`: ranks that hold parts of the same rows. `starts`: the weights before the first step are recorded.
     """
 

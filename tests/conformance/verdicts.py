@@ -196,12 +196,18 @@ def parts():
     yield Pair("parts-of-rows", ONE, by_rows)
     yield Pair("parts-of-columns", ONE, by_columns)
     yield Pair("parts-of-rows-three-ranks", Tiny(batch=6, samples=12), Tiny(batch=6, samples=12, world=3, shards=ROWS))
+    for name, shards, placed in (("rows", ROWS, ()), ("columns", COLUMNS, ("body.bias",))):
+        # Both ranks compute with their parts on the same rows, so that local gradients are in parts, too.
+        same_rows = Tiny(world=2, group=2, shards=shards, placed=placed, local_shards=True, declared={"groups": {"tensor": [0, 1]}})
+        yield Pair(f"tensor-parallel-{name}", ONE, same_rows)
     yield Pair("parts-of-rows-twice", by_rows, by_rows, verdict="identical")
     yield Pair("parts-of-rows-and-of-columns", by_rows, by_columns, verdict="identical")
     yield fault("replicated-counted-in-norm", "replicated-counted-in-norm", ONE, by_columns.but(norm=norm_with(2)), "gradient norm")
     yield fault("norm-of-own-shard", "norm-of-own-shard", ONE, by_rows.but(norm=norm_of_own), "gradient norm")
     yield fault("norm-of-sum", "norm-of-sum", ONE, TWO.but(norm=every(lambda n: 2 * n)), "gradient norm")
     yield fault("shard-not-updated", "shard-not-updated", ONE, by_rows.but(after=still(1, "body.weight")), "parameters", rank=1)
+    wrong = by_columns.but(after=still(0, "head.weight"))
+    yield fault("shard-not-updated-of-columns", "shard-not-updated", ONE, wrong, "parameters", rank=0)
     muon = {"name": "muon"}
     yield Pair("whole-matrices", Tiny(optimizer=muon), by_rows.but(optimizer=muon))
     wrong = by_rows.but(optimizer=muon, change=part_by_part, **FIRST)
@@ -232,6 +238,8 @@ def updates():
     yield Pair("averages", a, b)
     wrong = b.but(decay=lambda decay: 0.5)
     yield fault("average-of-weights-differs", "average-of-weights-differs", a, wrong, "averaged weights")
+    wrong = wrong.but(shards=ROWS)
+    yield fault("average-of-parts-differs", "average-of-weights-differs", a, wrong, "averaged weights")
     yield fault("average-of-old-weights", "average-of-weights-differs", a, b.but(source=lambda now, old: old), "averaged weights")
     skips = every(lambda value: True)
     yield Pair("skipped-on-all-ranks", Tiny(skips=skips, once=True, steps=3), Tiny(skips=skips, once=True, steps=3, world=2))
@@ -291,7 +299,7 @@ def labelled(parts, shifted=False):
 
 
 def rows_of(other):
-    """The rows of another step, dealt out as usual."""
+    """The rows of another step, partitioned as usual."""
 
     def hook(ids, step, run):
         rows = run.batch_of(other)

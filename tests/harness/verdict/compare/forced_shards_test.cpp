@@ -117,7 +117,7 @@ TEST(UnlikeUpdateOf, NeedsWhatBothBeganWith) {
 }
 
 /// Every rank's part of "w": rows or columns, one each.
-StepOfRun dealt_out(const Shape& whole, std::size_t dim) {
+StepOfRun partitioned(const Shape& whole, std::size_t dim) {
   StepOfRun step;
   for (int64_t k = 0; k < whole[dim]; ++k) {
     Shape shape = whole, offset(2, 0);
@@ -141,7 +141,7 @@ Values by_own_length(Values gradient, std::size_t width) {
 
 TEST(UpdatesByShard, FactorsOfEachPartAreTold) {
   const Values whole = times(kGradient, -0.1 / norm(kGradient));
-  const ShardUpdates found = updates_by_shard(moved({2, 3}, kGradient, whole, by_own_length(kGradient, 3)), dealt_out({2, 3}, 0));
+  const ShardUpdates found = updates_by_shard(moved({2, 3}, kGradient, whole, by_own_length(kGradient, 3)), partitioned({2, 3}, 0));
   EXPECT_THAT(found.tensors, ElementsAre("w"));
   EXPECT_TRUE(found.exact);
   EXPECT_THAT(found.how, HasSubstr("times the reference's change, part by part"));
@@ -149,25 +149,25 @@ TEST(UpdatesByShard, FactorsOfEachPartAreTold) {
 
 TEST(UpdatesByShard, OneFactorOfAllPartsIsNoneOfEachPart) {
   const Values whole = times(kGradient, -0.1);
-  EXPECT_THAT(updates_by_shard(moved({2, 3}, kGradient, whole, times(whole, 2)), dealt_out({2, 3}, 0)).tensors, IsEmpty());
-  EXPECT_THAT(updates_by_shard(moved({2, 3}, kGradient, whole, whole), dealt_out({2, 3}, 0)).tensors, IsEmpty()) << "and no difference neither";
+  EXPECT_THAT(updates_by_shard(moved({2, 3}, kGradient, whole, times(whole, 2)), partitioned({2, 3}, 0)).tensors, IsEmpty());
+  EXPECT_THAT(updates_by_shard(moved({2, 3}, kGradient, whole, whole), partitioned({2, 3}, 0)).tensors, IsEmpty()) << "and no difference neither";
 }
 
 TEST(UpdatesByShard, ChangesAlongOrthogonalFactorsOfPartsAreTold) {
   // G = [[3, 0, 4], [0, 5, 0]] / 10 has the orthogonal factor [[0.6, 0, 0.8], [0, 1, 0]]; of its columns each has its own.
   const Values gradient{0.3, 0, 0.4, 0, 0.5, 0}, whole{-0.06, 0, -0.08, 0, -0.1, 0}, columns{-0.1, 0, -0.1, 0, -0.1, 0};
-  EXPECT_THAT(updates_by_shard(moved({2, 3}, gradient, whole, columns), dealt_out({2, 3}, 1)).tensors, ElementsAre("w"));
+  EXPECT_THAT(updates_by_shard(moved({2, 3}, gradient, whole, columns), partitioned({2, 3}, 1)).tensors, ElementsAre("w"));
   // G = [[1, 1], [0, 1]]: the factor of the whole is [[2, 1], [-1, 2]] / sqrt(5), that of each row the row over its length.
   const double fifth = 0.1 / std::sqrt(5), half = 0.1 / std::sqrt(2);
   const Values shear{1, 1, 0, 1}, of_whole{-2 * fifth, -fifth, fifth, -2 * fifth}, of_rows{-half, -half, 0, -0.1};
-  const ShardUpdates found = updates_by_shard(moved({2, 2}, shear, of_whole, of_rows), dealt_out({2, 2}, 0));
+  const ShardUpdates found = updates_by_shard(moved({2, 2}, shear, of_whole, of_rows), partitioned({2, 2}, 0));
   EXPECT_THAT(found.tensors, ElementsAre("w"));
   EXPECT_THAT(found.how, HasSubstr("orthogonal factor of its own gradient"));
   const Values neither{-0.1, 0.02, 0.05, -0.1};
-  EXPECT_THAT(updates_by_shard(moved({2, 2}, shear, of_whole, neither), dealt_out({2, 2}, 0)).tensors, IsEmpty());
+  EXPECT_THAT(updates_by_shard(moved({2, 2}, shear, of_whole, neither), partitioned({2, 2}, 0)).tensors, IsEmpty());
 }
 
-TEST(UpdatesByShard, OfATensorThatIsNotDealtOutTellNothing) {
+TEST(UpdatesByShard, OfATensorThatIsNotPartitionedTellNothing) {
   const Values whole = times(kGradient, -0.1 / norm(kGradient));
   const ForcedEvidence evidence = moved({2, 3}, kGradient, whole, by_own_length(kGradient, 3));
   EXPECT_THAT(updates_by_shard(evidence, StepOfRun{}).tensors, IsEmpty());

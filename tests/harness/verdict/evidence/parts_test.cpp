@@ -66,7 +66,7 @@ TEST(PutTogether, PartsOfRowsMakeTheWholeOnEveryRankWithItsValuesOnTheFirst) {
     const Record& whole = whole_on(step, rank);
     EXPECT_THAT(whole.shape, ElementsAre(3, 2));
     EXPECT_TRUE(whole.replicated);
-    EXPECT_EQ(whole.stats.hash, hash_of(kWhole, {3, 2})) << "that of a tensor which nobody dealt out";
+    EXPECT_EQ(whole.stats.hash, hash_of(kWhole, {3, 2})) << "that of a tensor which nobody partitioned";
     EXPECT_EQ(whole.hashed, Hashed::whole);
     EXPECT_FLOAT_EQ(static_cast<float>(whole.stats.norm), 9.539392F);
     EXPECT_EQ(whole.stats.min, -6);
