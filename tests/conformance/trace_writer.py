@@ -148,10 +148,10 @@ class Placement:
 class TraceWriter:
     """One rank's trace at level `full`; records belong to the step that was begun last."""
 
-    def __init__(self, folder, rank, world_size, run, declared=None, trainer="foreign"):
+    def __init__(self, folder, rank, world_size, run, declared=None, trainer="foreign", version=VERSION):
         os.makedirs(folder, exist_ok=True)
         self._file = open(os.path.join(folder, f"rank-{rank}.trace"), "wb")
-        self._file.write(b"LSTRACE\n" + struct.pack("<I", VERSION))
+        self._file.write(b"LSTRACE\n" + struct.pack("<I", version))
         header = {
             "config_hash": run, "rank": rank, "world_size": world_size, "trainer": trainer, "level": "full",
             "started_by": "conformance",

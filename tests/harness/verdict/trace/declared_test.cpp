@@ -58,6 +58,22 @@ TEST(DeclaredHeader, IsNothingWhereTheHeaderSaysNothing) {
   EXPECT_EQ(header->declared, nullptr);
 }
 
+TEST(DeclaredHeader, TellsHowStreamsAreSeededAndWeightsAveraged) {
+  const auto header = header_with(R"({"streams": {"process/dropout": "rank", "sampler": "same", "masks": "sample"}, "average_decay": 0.875})");
+  ASSERT_TRUE(header && header->declared);
+  for (const Declared& it : {*header->declared, *header_with(to_json(*header->declared).dump())->declared}) {
+    EXPECT_EQ(it.average_decay, 0.875);
+    ASSERT_EQ(it.streams.size(), 3u);
+    EXPECT_EQ(it.streams.at("process/dropout"), "rank");
+    EXPECT_EQ(it.streams.at("sampler"), "same");
+    EXPECT_EQ(it.streams.at("masks"), "sample");
+  }
+  const auto without = header_with("{}");
+  ASSERT_TRUE(without && without->declared);
+  EXPECT_EQ(without->declared->average_decay, 0);
+  EXPECT_TRUE(without->declared->streams.empty());
+}
+
 TEST(DeclaredHeader, RefusesWhatIsNoDeclaration) {
   for (const auto& [text, expected] : std::vector<std::pair<std::string, std::string>>{
            {"[]", "an object"},
@@ -74,6 +90,12 @@ TEST(DeclaredHeader, RefusesWhatIsNoDeclaration) {
            {R"({"optimizer": {"name": "adam", "beta": [0.9, 0.99]}})", "did you mean \"betas\"?"},
            {R"({"replicas": [[0, 1], [1, 2, 3]]})", "without a rank in common"},
            {R"({"replicas": [[0, 1]]})", "every rank of this run"},
+           {R"({"streams": ["dropout"]})", "an object of texts"},
+           {R"({"streams": {"dropout": "ranks"}})", "\"dropout\", which is not rank, same or sample"},
+           {R"({"streams": {"dropout": 1}})", "\"dropout\", which is not a text"},
+           {R"({"average_decay": -0.5})", "\"average_decay\", which is not a finite number of 0 or more"},
+           {R"({"average_decay": "0.9"})", "a finite number of 0 or more"},
+           {R"({"averages_decay": 0.9})", "did you mean \"average_decay\"?"},
        }) {
     std::string why;
     EXPECT_FALSE(header_with(text, &why)) << text;
