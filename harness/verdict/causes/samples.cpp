@@ -232,7 +232,7 @@ std::optional<Cause> padding_at_epoch_end(const CauseInputs& inputs) {
 std::optional<Cause> global_batch_times_world(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   const int64_t step = inputs.difference.divergence.step;
-  if (!samples || samples->now.size() < 2 || samples->extra.empty()) return std::nullopt;
+  if (!samples || samples->now.size() < 2 || samples->extra.empty() || padding_at_epoch_end(inputs)) return std::nullopt;
   const std::size_t world = samples->now.size(), rows = sorted(samples->now).size();
   if (rows != world * samples->batch.size()) return std::nullopt;
   if (std::ranges::all_of(samples->now, [&](const Ids& rank) { return rank == samples->now.front(); })) return std::nullopt;
@@ -351,7 +351,7 @@ std::optional<Cause> shuffle_differs(const CauseInputs& inputs) {
   if (!samples || samples->extra.empty()) return std::nullopt;
   const Ids actual = sorted(samples->now);
   const bool of_cell = is_in_order(actual), of_reference = is_in_order(samples->batch);
-  if (of_cell == of_reference) return std::nullopt;
+  if (of_cell == of_reference || actual.size() != samples->batch.size()) return std::nullopt;
   const Ids& ids = of_cell ? actual : samples->batch;
   return made("shuffle-differs", 0.95,
               fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are shuffled",

@@ -59,14 +59,16 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
   std::set_difference(in_a.begin(), in_a.end(), in_b.begin(), in_b.end(), std::back_inserter(missing));
   std::set_difference(in_b.begin(), in_b.end(), in_a.begin(), in_a.end(), std::back_inserter(extra));
   if (missing.empty() && extra.empty()) return std::nullopt;
-  int rank = kRankUnknown;
-  for (std::size_t r = 0; r < b.ranks.size() && rank < 0 && !extra.empty(); ++r) {
-    for (const Record* record : records_of(b.ranks[r], Phase::samples)) {
-      for (int64_t id : record->ids) {
-        if (std::binary_search(extra.begin(), extra.end(), id)) rank = static_cast<int>(r);
-      }
-    }
+  // Of ids beyond the batch those tell a rank that are not in the batch at all; else any rank may have them too often.
+  const bool foreign = std::ranges::any_of(extra, [&](int64_t id) { return !std::binary_search(in_a.begin(), in_a.end(), id); });
+  std::vector<int> holders;
+  for (std::size_t r = 0; r < b.ranks.size(); ++r) {
+    const auto holds_one = [&](int64_t id) { return std::binary_search(extra.begin(), extra.end(), id) && (!foreign || !std::binary_search(in_a.begin(), in_a.end(), id)); };
+    if (std::ranges::any_of(records_of(b.ranks[r], Phase::samples), [&](const Record* record) { return std::ranges::any_of(record->ids, holds_one); }))
+      holders.push_back(static_cast<int>(r));
   }
+  const bool on_all = foreign && b.ranks.size() > 1 && holders.size() == b.ranks.size();
+  const int rank = holders.empty() ? kRankUnknown : on_all ? kAllRanks : holders.front();
   return difference_at(a.step, Phase::samples, rank, "samples", extra.empty() ? DivergenceKind::missing : DivergenceKind::value,
                        samples_text(missing), samples_text(extra), static_cast<int>(b.ranks.size()));
 }

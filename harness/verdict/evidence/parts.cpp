@@ -31,6 +31,14 @@ int64_t count_of(const std::vector<int64_t>& shape) {
   return count;
 }
 
+bool overlap(const Record& a, const Record& b) {
+  for (std::size_t d = 0; d < a.shape.size(); ++d) {
+    const int64_t begin_a = a.placement->offset[d], begin_b = b.placement->offset[d];
+    if (begin_a + a.shape[d] <= begin_b || begin_b + b.shape[d] <= begin_a) return false;
+  }
+  return true;
+}
+
 /// Do the parts fit one tensor, and fill it?
 bool fill(const Places& places) {
   const Record& first = *places.begin()->second.front().record;
@@ -42,6 +50,11 @@ bool fill(const Places& places) {
       if (each.shape != parts.front().record->shape) return false;
     }
     elements += count_of(parts.front().record->shape);
+  }
+  for (auto one = places.begin(); one != places.end(); ++one) {
+    for (auto other = std::next(one); other != places.end(); ++other) {
+      if (overlap(*one->second.front().record, *other->second.front().record)) return false;
+    }
   }
   return elements == count_of(first.placement->whole);
 }

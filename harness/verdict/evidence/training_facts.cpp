@@ -102,6 +102,7 @@ std::vector<ConfigDifference> declared_differences(const Declared* reference, co
   add("clip_norm", a.clip_norm, b.clip_norm, 0.0);
   add("accumulation", a.accumulation, b.accumulation, int64_t{-1});
   add("base_rate", a.base_rate, b.base_rate, 0.0);
+  add("average_decay", a.average_decay, b.average_decay, 0.0);
   add("global_batch", a.global_batch, b.global_batch, int64_t{0});
   add("precision", a.precision, b.precision, std::string());
   const auto reduction = [](const Declared& declared) { return declared.gradient_reduction.empty() ? std::string("mean") : declared.gradient_reduction; };

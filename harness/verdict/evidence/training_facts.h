@@ -46,7 +46,7 @@ TrainingFacts training_facts(const RunConfig* config, const RunReader& run);
 /// What stands in a difference for a key that a header does not declare.
 inline constexpr const char* kNotDeclared = "not declared";
 
-/// What two traces' headers declare differently: optimizer and its numbers, clip_norm, accumulation, base_rate, global_batch, precision,
+/// What two traces' headers declare differently: optimizer and its numbers, clip_norm, accumulation, base_rate, average_decay, global_batch, precision,
 /// gradient_reduction, and by parameter rate factors and weight decays. Null: nothing is declared.
 std::vector<ConfigDifference> declared_differences(const Declared* reference, const Declared* cell);
 

@@ -39,11 +39,20 @@ Values mixed(const Values& average, const Values& parameter, double decay) {
   return made;
 }
 
+/// As a run has it: a step and the one before.
+std::optional<AverageStep> fitted(const StepOfRun& before, const StepOfRun& step, std::optional<double> decay = std::nullopt) {
+  return average_step({step, &before}, decay);
+}
+
+std::optional<Difference> difference(const std::optional<StepOfRun>& before_a, const StepOfRun& a, const std::optional<StepOfRun>& before_b, const StepOfRun& b) {
+  return averages_difference({a, before_a ? &*before_a : nullptr}, {b, before_b ? &*before_b : nullptr});
+}
+
 const Values kOld{0.3F, -0.7F, 1.1F}, kBefore{0.5F, -0.5F, 0.9F}, kNow{0.8F, 0.1F, 0.7F};
 
 TEST(AverageStep, TellsTheDecayThatFits) {
   for (const double decay : {0.0, 0.9, 0.99}) {
-    const auto found = average_step(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kNow, decay)));
+    const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kNow, decay)));
     ASSERT_TRUE(found);
     EXPECT_NEAR(found->decay, decay, 1e-6);
     EXPECT_LE(found->residual, 1);
@@ -52,41 +61,41 @@ TEST(AverageStep, TellsTheDecayThatFits) {
 }
 
 TEST(AverageStep, TellsParametersBeforeTheUpdateFromThoseAfterIt) {
-  const auto found = average_step(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kBefore, 0.9)));
+  const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kBefore, 0.9)));
   ASSERT_TRUE(found);
   EXPECT_TRUE(found->before);
   EXPECT_NEAR(found->decay, 0.9, 1e-6);
 }
 
 TEST(AverageStep, SaysHowFarAGivenDecayIsOff) {
-  const auto found = average_step(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kNow, 0.9)), 0.8);
+  const auto found = fitted(step_of(3, kBefore, kOld), step_of(4, kNow, mixed(kOld, kNow, 0.9)), 0.8);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->worst, "w");
   EXPECT_GT(found->residual, 1000);
 }
 
 TEST(AverageStep, BeginsWithACopyOfTheParametersWhereNobodyRecordedAnother) {
-  const auto first = average_step(step_of(-1, kBefore, {}), step_of(0, kNow, mixed(kBefore, kNow, 0.9)));
+  const auto first = fitted(step_of(-1, kBefore, {}), step_of(0, kNow, mixed(kBefore, kNow, 0.9)));
   ASSERT_TRUE(first);
   EXPECT_NEAR(first->decay, 0.9, 1e-6);
-  EXPECT_FALSE(average_step(step_of(2, kBefore, {}), step_of(3, kNow, mixed(kBefore, kNow, 0.9)))) << "a later one is not known";
+  EXPECT_FALSE(fitted(step_of(2, kBefore, {}), step_of(3, kNow, mixed(kBefore, kNow, 0.9)))) << "a later one is not known";
 }
 
 TEST(AverageStep, IsNothingWhereNothingMovedOrNoAverageWasKept) {
-  EXPECT_FALSE(average_step(step_of(3, kNow, kNow), step_of(4, kNow, kNow)));
-  EXPECT_FALSE(average_step(step_of(3, kBefore, kOld), step_of(4, kNow, {})));
+  EXPECT_FALSE(fitted(step_of(3, kNow, kNow), step_of(4, kNow, kNow)));
+  EXPECT_FALSE(fitted(step_of(3, kBefore, kOld), step_of(4, kNow, {})));
 }
 
 TEST(AveragesDifference, IsNoneWhereBothFollowTheirOwnParametersAlike) {
   const Values other{2.5F, -1.5F, 0.25F};  // of run B, whose parameters rounding has taken elsewhere
   const StepOfRun before_a = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)),
                   b = step_of(4, other, mixed(kOld, other, 0.9));
-  EXPECT_FALSE(averages_difference(before_a, a, before_a, b));
+  EXPECT_FALSE(difference(before_a, a, before_a, b));
 }
 
 TEST(AveragesDifference, AnotherDecayIsTold) {
   const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), b = step_of(4, kNow, mixed(kOld, kNow, 0.8));
-  const auto found = averages_difference(before, a, before, b);
+  const auto found = difference(before, a, before, b);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->phase, Phase::averaged_weights);
   EXPECT_EQ(found->divergence.where, "w");
@@ -97,14 +106,14 @@ TEST(AveragesDifference, AnotherDecayIsTold) {
 
 TEST(AveragesDifference, ParametersOfBeforeTheUpdateAreTold) {
   const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), b = step_of(4, kNow, mixed(kOld, kBefore, 0.9));
-  const auto found = averages_difference(before, a, before, b);
+  const auto found = difference(before, a, before, b);
   ASSERT_TRUE(found);
   EXPECT_THAT(found->divergence.actual, HasSubstr("made of the parameters before the update"));
 }
 
 TEST(AveragesDifference, WhatIsNoAverageOfTheParametersIsFarFromOne) {
   const StepOfRun before = step_of(3, kBefore, kOld), a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), b = step_of(4, kNow, {9, 8, -7});
-  const auto found = averages_difference(before, a, before, b);
+  const auto found = difference(before, a, before, b);
   ASSERT_TRUE(found);
   EXPECT_THAT(found->divergence.actual, HasSubstr("times as far from that as rounding goes"));
 }
@@ -112,10 +121,10 @@ TEST(AveragesDifference, WhatIsNoAverageOfTheParametersIsFarFromOne) {
 TEST(AveragesDifference, IsNoneWhereTheReferencesFollowNoRuleOrAStepLiesBetween) {
   const StepOfRun before = step_of(3, kBefore, kOld), odd = step_of(4, kNow, {9, 8, -7}), b = step_of(4, kNow, mixed(kOld, kNow, 0.8)),
                   a = step_of(4, kNow, mixed(kOld, kNow, 0.9)), earlier = step_of(2, kBefore, kOld);
-  EXPECT_FALSE(averages_difference(before, odd, before, b));
-  EXPECT_FALSE(averages_difference(earlier, a, before, b));
-  EXPECT_FALSE(averages_difference(before, a, earlier, b));
-  EXPECT_FALSE(averages_difference(std::nullopt, a, before, b));
+  EXPECT_FALSE(difference(before, odd, before, b));
+  EXPECT_FALSE(difference(earlier, a, before, b));
+  EXPECT_FALSE(difference(before, a, earlier, b));
+  EXPECT_FALSE(difference(std::nullopt, a, before, b));
 }
 
 }  // namespace

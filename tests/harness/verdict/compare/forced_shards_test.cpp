@@ -45,20 +45,20 @@ StepOfRun rows_of(const std::vector<uint64_t>& hashes, const std::vector<double>
 
 TEST(ShardStoodStill, IsAPartThatKeptItsBitsThoughItsGradientIsNotZeroAndOthersMoved) {
   const StepOfRun before = rows_of({10, 20}, {1, 1}), now = rows_of({11, 20}, {1, 1});
-  EXPECT_TRUE(shard_stood_still(now, before, 1, "w"));
-  EXPECT_FALSE(shard_stood_still(now, before, 0, "w")) << "it moved";
-  EXPECT_FALSE(shard_stood_still(now, before, 1, "v")) << "there is no such tensor";
-  EXPECT_FALSE(shard_stood_still(now, before, 7, "w")) << "nor such a rank";
+  EXPECT_TRUE(shard_stood_still(now, {.step = &before}, 1, "w"));
+  EXPECT_FALSE(shard_stood_still(now, {.step = &before}, 0, "w")) << "it moved";
+  EXPECT_FALSE(shard_stood_still(now, {.step = &before}, 1, "v")) << "there is no such tensor";
+  EXPECT_FALSE(shard_stood_still(now, {.step = &before}, 7, "w")) << "nor such a rank";
 }
 
 TEST(ShardStoodStill, IsNoneWhereNothingShouldHaveMoved) {
   const StepOfRun before = rows_of({10, 20}, {1, 1});
-  EXPECT_FALSE(shard_stood_still(rows_of({11, 20}, {1, 0}), before, 1, "w")) << "its gradient is 0";
-  EXPECT_FALSE(shard_stood_still(rows_of({10, 20}, {1, 1}), before, 1, "w")) << "no part moved: the update was left out";
-  EXPECT_FALSE(shard_stood_still(rows_of({11, 20}, {1, 1}, {0, 3}), before, 1, "w")) << "a part without elements";
+  EXPECT_FALSE(shard_stood_still(rows_of({11, 20}, {1, 0}), {.step = &before}, 1, "w")) << "its gradient is 0";
+  EXPECT_FALSE(shard_stood_still(rows_of({10, 20}, {1, 1}), {.step = &before}, 1, "w")) << "no part moved: the update was left out";
+  EXPECT_FALSE(shard_stood_still(rows_of({11, 20}, {1, 1}, {0, 3}), {.step = &before}, 1, "w")) << "a part without elements";
   StepOfRun elsewhere = rows_of({11, 20}, {1, 1});
   elsewhere.parts[1][0] = part(Phase::parameters, {1, 3}, {2, 3}, {0, 0}, 20);
-  EXPECT_FALSE(shard_stood_still(elsewhere, before, 1, "w")) << "another place than before";
+  EXPECT_FALSE(shard_stood_still(elsewhere, {.step = &before}, 1, "w")) << "another place than before";
 }
 
 /// One matrix "w" that both runs begin with alike and have one gradient of.
