@@ -451,7 +451,8 @@ namespace {
 
 /// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
 std::optional<Difference> still_shard(const ForcedContext& context) {
-  const BeforeUpdate before{context.evidence.state.get(), context.before, &context.evidence.cell.parameters};
+  const ForcedEvidence& evidence = context.evidence;
+  const BeforeUpdate before{evidence.state.get(), context.before, &evidence.cell.parameters, evidence.reference_state.get(), &evidence.reference.parameters};
   for (std::size_t rank = 0; rank < context.b.parts.size(); ++rank) {
     for (const Record& part : context.b.parts[rank]) {
       if (part.phase != Phase::parameters || !shard_stood_still(context.b, before, rank, part.name)) continue;

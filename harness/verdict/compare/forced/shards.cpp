@@ -18,11 +18,15 @@ const Record* part_of(const StepOfRun& step, std::size_t rank, Phase phase, cons
   return found == step.parts[rank].end() ? nullptr : &*found;
 }
 
-/// Are the values at the part's place in both tensors the same?
-bool same_region(const NamedTensor& a, const NamedTensor& b, const Record& part) {
+/// How far two tensors lie apart at the part's place, and the size of the first there; nothing where they are not that tensor.
+struct RegionGap {
+  double gap = 0, size = 0;
+};
+std::optional<RegionGap> region_gap(const NamedTensor* a, const NamedTensor* b, const Record& part) {
   const std::vector<int64_t>&whole = part.placement->whole, &offset = part.placement->offset;
-  if (a.values.size() != b.values.size() || a.shape != whole) return false;
-  for (std::size_t i = 0; i < a.values.size(); ++i) {
+  if (!a || !b || a->values.size() != b->values.size() || a->shape != whole) return std::nullopt;
+  RegionGap found;
+  for (std::size_t i = 0; i < a->values.size(); ++i) {
     std::size_t rest = i;
     bool inside = true;
     for (std::size_t d = whole.size(); d-- > 0;) {
@@ -30,17 +34,19 @@ bool same_region(const NamedTensor& a, const NamedTensor& b, const Record& part)
       rest /= static_cast<std::size_t>(whole[d]);
       inside = inside && at >= offset[d] && at < offset[d] + part.shape[d];
     }
-    if (inside && a.values[i] != b.values[i]) return false;
+    if (!inside) continue;
+    found.gap = std::hypot(found.gap, a->values[i] - b->values[i]);
+    found.size = std::hypot(found.size, a->values[i]);
   }
-  return true;
+  return found;
 }
 
 bool kept_bits(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
   const Record* now = part_of(step, rank, Phase::parameters, name);
   if (!now) return false;
   if (before.state && before.after) {
-    const NamedTensor *then = find_tensor(before.state->tensors, name), *after = find_tensor(*before.after, name);
-    return then && after && same_region(*then, *after, *now);
+    const auto apart = region_gap(find_tensor(before.state->tensors, name), find_tensor(*before.after, name), *now);
+    return apart && apart->gap == 0;
   }
   const Record* then = before.step && before.step->step == step.step - 1 ? part_of(*before.step, rank, Phase::parameters, name) : nullptr;
   return then && *now->placement == *then->placement && now->stats.hash == then->stats.hash;
@@ -178,6 +184,12 @@ bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::s
   const Record* part = part_of(step, rank, Phase::parameters, name);
   if (!part || std::ranges::any_of(part->shape, [](int64_t extent) { return extent == 0; })) return false;
   if (!gradient || !gradient->has_stats || !(gradient->stats.norm > 0) || !kept_bits(step, before, rank, name)) return false;
+  if (before.reference_state && before.reference_after) {
+    constexpr double kRoundings = 64;
+    const NamedTensor* then = find_tensor(before.reference_state->tensors, name);
+    const auto moved_there = region_gap(then, find_tensor(*before.reference_after, name), *part);
+    if (moved_there && !(moved_there->gap > kRoundings * then->epsilon * moved_there->size)) return false;
+  }
   for (std::size_t other = 0; other < step.parts.size(); ++other) {
     if (other != rank && part_of(step, other, Phase::parameters, name) && !kept_bits(step, before, other, name)) return true;
   }

@@ -14,10 +14,13 @@ struct BeforeUpdate {
   const Snapshot* state = nullptr;     ///< or null
   const StepOfRun* step = nullptr;     ///< the run's step before, or null
   const std::vector<NamedTensor>* after = nullptr;  ///< the parameters after the update, where `state` is known
+  const Snapshot* reference_state = nullptr;        ///< of the reference, or null
+  const std::vector<NamedTensor>* reference_after = nullptr;
 };
 
 /// Did the part of that parameter that the rank holds keep every bit, although its reduced gradient is not 0 and other ranks'
-/// parts of it moved?
+/// parts of it moved? Where it is known how the reference moved there, it must have done so by more than rounding: a gradient that is nearly 0 may
+/// move nothing.
 bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name);
 
 /// A parameter that both runs moved from equal values by equal gradients, and not alike.
