@@ -32,9 +32,10 @@ Record part(Phase phase, const Shape& shape, const Shape& whole, const Shape& of
   return record;
 }
 
-/// Two ranks with a row each, whose parameters have these hashes and gradients these norms.
+/// Two ranks with a row each, whose parameters have these hashes and gradients these norms, at step 4.
 StepOfRun rows_of(const std::vector<uint64_t>& hashes, const std::vector<double>& norms, const Shape& shape = {1, 3}) {
   StepOfRun step;
+  step.step = 4;
   for (std::size_t rank = 0; rank < hashes.size(); ++rank) {
     const Shape offset{static_cast<int64_t>(rank), 0};
     step.ranks.push_back({});
@@ -43,8 +44,15 @@ StepOfRun rows_of(const std::vector<uint64_t>& hashes, const std::vector<double>
   return step;
 }
 
+/// The same a step earlier.
+StepOfRun step_before() {
+  StepOfRun step = rows_of({10, 20}, {1, 1});
+  step.step = 3;
+  return step;
+}
+
 TEST(ShardStoodStill, IsAPartThatKeptItsBitsThoughItsGradientIsNotZeroAndOthersMoved) {
-  const StepOfRun before = rows_of({10, 20}, {1, 1}), now = rows_of({11, 20}, {1, 1});
+  const StepOfRun before = step_before(), now = rows_of({11, 20}, {1, 1});
   EXPECT_TRUE(shard_stood_still(now, {.step = &before}, 1, "w"));
   EXPECT_FALSE(shard_stood_still(now, {.step = &before}, 0, "w")) << "it moved";
   EXPECT_FALSE(shard_stood_still(now, {.step = &before}, 1, "v")) << "there is no such tensor";
@@ -52,13 +60,22 @@ TEST(ShardStoodStill, IsAPartThatKeptItsBitsThoughItsGradientIsNotZeroAndOthersM
 }
 
 TEST(ShardStoodStill, IsNoneWhereNothingShouldHaveMoved) {
-  const StepOfRun before = rows_of({10, 20}, {1, 1});
+  const StepOfRun before = step_before();
   EXPECT_FALSE(shard_stood_still(rows_of({11, 20}, {1, 0}), {.step = &before}, 1, "w")) << "its gradient is 0";
   EXPECT_FALSE(shard_stood_still(rows_of({10, 20}, {1, 1}), {.step = &before}, 1, "w")) << "no part moved: the update was left out";
   EXPECT_FALSE(shard_stood_still(rows_of({11, 20}, {1, 1}, {0, 3}), {.step = &before}, 1, "w")) << "a part without elements";
   StepOfRun elsewhere = rows_of({11, 20}, {1, 1});
   elsewhere.parts[1][0] = part(Phase::parameters, {1, 3}, {2, 3}, {0, 0}, 20);
   EXPECT_FALSE(shard_stood_still(elsewhere, {.step = &before}, 1, "w")) << "another place than before";
+}
+
+/// A gradient that is nearly 0 may move nothing: the reference shows whether it should have.
+TEST(ShardStoodStill, MustHaveMovedInTheReferenceByMoreThanRounding) {
+  const StepOfRun now = rows_of({11, 20}, {1, 1});
+  const Snapshot state{{{"w", {2, 3}, {1, 1, 1, 2, 2, 2}}}, 4.0};
+  const std::vector<NamedTensor> after = {{"w", {2, 3}, {0.9, 1, 1, 2, 2, 2}}}, far = {{"w", {2, 3}, {0.9, 1, 1, 2.1, 2, 2}}}, near = {{"w", {2, 3}, {0.9, 1, 1, 2.0000002, 2, 2}}};
+  EXPECT_TRUE(shard_stood_still(now, {&state, nullptr, &after, &state, &far}, 1, "w"));
+  EXPECT_FALSE(shard_stood_still(now, {&state, nullptr, &after, &state, &near}, 1, "w"));
 }
 
 /// One matrix "w" that both runs begin with alike and have one gradient of.
