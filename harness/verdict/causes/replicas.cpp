@@ -77,8 +77,7 @@ bool all_labelled_replicated(const CauseInputs& inputs, const Drift& drift) {
   });
 }
 
-/// Of the rule above those below that tell more.
-std::optional<Cause> rank_behind(const CauseInputs& inputs);
+/// The ranks that stood still, see below.
 std::vector<int> still_ranks(const CauseInputs& inputs, const Drift& drift);
 
 std::optional<Cause> labelled_replicated_but_differs(const CauseInputs& inputs) {

@@ -53,14 +53,14 @@ bool kept_bits(const StepOfRun& step, const BeforeUpdate& before, std::size_t ra
 }
 
 /// A matrix in row-major order.
-struct Matrix2 {
+struct DenseMatrix {
   std::size_t rows = 0, columns = 0;
   std::vector<double> values;
   double at(std::size_t i, std::size_t j) const { return values[i * columns + j]; }
 };
 
-Matrix2 gram_of(const Matrix2& x) {
-  Matrix2 gram{x.rows, x.rows, std::vector<double>(x.rows * x.rows, 0)};
+DenseMatrix gram_of(const DenseMatrix& x) {
+  DenseMatrix gram{x.rows, x.rows, std::vector<double>(x.rows * x.rows, 0)};
   for (std::size_t i = 0; i < x.rows; ++i) {
     for (std::size_t j = 0; j < x.rows; ++j) {
       for (std::size_t k = 0; k < x.columns; ++k) gram.values[i * x.rows + j] += x.at(i, k) * x.at(j, k);
@@ -69,8 +69,8 @@ Matrix2 gram_of(const Matrix2& x) {
   return gram;
 }
 
-Matrix2 product(const Matrix2& a, const Matrix2& b) {
-  Matrix2 x{a.rows, b.columns, std::vector<double>(a.rows * b.columns, 0)};
+DenseMatrix product(const DenseMatrix& a, const DenseMatrix& b) {
+  DenseMatrix x{a.rows, b.columns, std::vector<double>(a.rows * b.columns, 0)};
   for (std::size_t i = 0; i < a.rows; ++i) {
     for (std::size_t k = 0; k < a.columns; ++k) {
       for (std::size_t j = 0; j < b.columns; ++j) x.values[i * x.columns + j] += a.at(i, k) * b.at(k, j);
@@ -88,12 +88,12 @@ struct Iteration {
 constexpr Iteration kIterations[] = {{1.5, -0.5, 0, 48}, {3.4445, -4.7750, 2.0315, 5}, {1.5, -0.5, 0, 3}, {1.5, -0.5, 0, 4}, {1.5, -0.5, 0, 5},
                                      {1.5, -0.5, 0, 6},  {1.5, -0.5, 0, 8},            {1.5, -0.5, 0, 10}, {1.5, -0.5, 0, 12}};
 
-Matrix2 orthogonalised(Matrix2 x, const Iteration& iteration) {
+DenseMatrix orthogonalised(DenseMatrix x, const Iteration& iteration) {
   const double size = norm(x.values);
   if (!(size > 0)) return x;
   for (double& value : x.values) value /= size;
   for (int round = 0; round < iteration.rounds; ++round) {
-    const Matrix2 gram = gram_of(x), cubed = product(gram, x), fifth = product(gram, cubed);
+    const DenseMatrix gram = gram_of(x), cubed = product(gram, x), fifth = product(gram, cubed);
     for (std::size_t i = 0; i < x.values.size(); ++i)
       x.values[i] = iteration.a * x.values[i] + iteration.b * cubed.values[i] + iteration.c * fifth.values[i];
   }
@@ -106,8 +106,8 @@ double cosine(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 /// What lies at a part's place in a matrix.
-Matrix2 cut(const Matrix2& whole, const Placement& placement, const std::vector<int64_t>& shape) {
-  Matrix2 part{static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[1]), {}};
+DenseMatrix cut(const DenseMatrix& whole, const Placement& placement, const std::vector<int64_t>& shape) {
+  DenseMatrix part{static_cast<std::size_t>(shape[0]), static_cast<std::size_t>(shape[1]), {}};
   const auto row = static_cast<std::size_t>(placement.offset[0]), column = static_cast<std::size_t>(placement.offset[1]);
   for (std::size_t i = 0; i < part.rows; ++i) {
     for (std::size_t j = 0; j < part.columns; ++j) part.values.push_back(whole.at(row + i, column + j));
@@ -117,7 +117,7 @@ Matrix2 cut(const Matrix2& whole, const Placement& placement, const std::vector<
 
 /// One parameter of two dimensions: its gradient and both runs' changes.
 struct Moved {
-  Matrix2 gradient, expected, actual;
+  DenseMatrix gradient, expected, actual;
 };
 
 std::optional<Moved> moved(const ForcedEvidence& evidence, const std::string& name) {
@@ -154,7 +154,7 @@ std::vector<double> factors_by_part(const Moved& it, const std::vector<const Rec
   constexpr double kSameDirection = 1e-5;
   std::vector<double> factors;
   for (const Record* part : parts) {
-    const Matrix2 expected = cut(it.expected, *part->placement, part->shape), actual = cut(it.actual, *part->placement, part->shape);
+    const DenseMatrix expected = cut(it.expected, *part->placement, part->shape), actual = cut(it.actual, *part->placement, part->shape);
     if (1 - cosine(expected.values, actual.values) > kSameDirection) return {};
     factors.push_back(norm(actual.values) / norm(expected.values));
   }
@@ -165,11 +165,11 @@ std::vector<double> factors_by_part(const Moved& it, const std::vector<const Rec
 bool orthogonalised_by_part(const Moved& it, const std::vector<const Record*>& parts) {
   constexpr double kSame = 1e-3;
   return std::ranges::any_of(kIterations, [&](const Iteration& iteration) {
-    const Matrix2 whole = orthogonalised(it.gradient, iteration);
+    const DenseMatrix whole = orthogonalised(it.gradient, iteration);
     if (1 + cosine(whole.values, it.expected.values) > kSame) return false;
     bool other = false;
     for (const Record* part : parts) {
-      const Matrix2 gradient = cut(it.gradient, *part->placement, part->shape), actual = cut(it.actual, *part->placement, part->shape);
+      const DenseMatrix gradient = cut(it.gradient, *part->placement, part->shape), actual = cut(it.actual, *part->placement, part->shape);
       if (1 + cosine(orthogonalised(gradient, iteration).values, actual.values) > kSame) return false;
       other = other || 1 + cosine(cut(whole, *part->placement, part->shape).values, actual.values) > 4 * kSame;
     }
