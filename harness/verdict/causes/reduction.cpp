@@ -17,7 +17,9 @@
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/compare/forced/flipped_bit.h"
 #include "harness/verdict/compare/forced/reduction.h"
+#include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/update.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep::causes {
 namespace {
@@ -179,13 +181,31 @@ bool each_kept_its_own(const CauseInputs& inputs, const std::string& name) {
   return true;
 }
 
+/// Of a tensor in parts: has each rank's part what its own local gradient has there?
+bool parts_are_own(const CauseInputs& inputs, const Reduced& tensor) {
+  if (!inputs.cell || inputs.cell->parts.empty()) return false;
+  const std::vector<int>& ranks = inputs.forced->cell.local_ranks;
+  std::size_t found = 0;
+  for (std::size_t k = 0; k < ranks.size(); ++k) {
+    const auto rank = static_cast<std::size_t>(ranks[k]);
+    if (rank >= inputs.cell->parts.size()) return false;
+    for (const Record& part : inputs.cell->parts[rank]) {
+      if (part.phase != Phase::reduced_gradients || part.name != tensor.reduced->name) continue;
+      const auto own = values_at(*tensor.local[k], part), held = values_of(part);
+      if (!own || !held || *own != *held) return false;
+      ++found;
+    }
+  }
+  return found == ranks.size();
+}
+
 std::optional<Cause> not_reduced(const CauseInputs& inputs, bool all) {
   const auto reduction = reduction_of(inputs);
   if (!reduction) return std::nullopt;
   const std::size_t wrong = wrong_count(*reduction);
   if (wrong == 0 || (wrong == reduction->tensors.size()) != all) return std::nullopt;
   for (const Reduced& tensor : reduction->tensors) {
-    if (!tensor.wrong) continue;
+    if (!tensor.wrong || parts_are_own(inputs, tensor)) continue;
     if (tensor.reduced->values != tensor.local[0]->values) return std::nullopt;
     if (!each_kept_its_own(inputs, tensor.reduced->name)) return std::nullopt;
   }

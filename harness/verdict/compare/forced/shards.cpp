@@ -23,22 +23,8 @@ struct RegionGap {
   double gap = 0, size = 0;
 };
 std::optional<RegionGap> region_gap(const NamedTensor* a, const NamedTensor* b, const Record& part) {
-  const std::vector<int64_t>&whole = part.placement->whole, &offset = part.placement->offset;
-  if (!a || !b || a->values.size() != b->values.size() || a->shape != whole) return std::nullopt;
-  RegionGap found;
-  for (std::size_t i = 0; i < a->values.size(); ++i) {
-    std::size_t rest = i;
-    bool inside = true;
-    for (std::size_t d = whole.size(); d-- > 0;) {
-      const auto at = static_cast<int64_t>(rest % static_cast<std::size_t>(whole[d]));
-      rest /= static_cast<std::size_t>(whole[d]);
-      inside = inside && at >= offset[d] && at < offset[d] + part.shape[d];
-    }
-    if (!inside) continue;
-    found.gap = std::hypot(found.gap, a->values[i] - b->values[i]);
-    found.size = std::hypot(found.size, a->values[i]);
-  }
-  return found;
+  const auto x = a ? values_at(*a, part) : std::nullopt, y = b ? values_at(*b, part) : std::nullopt;
+  return x && y ? std::optional(RegionGap{distance(*x, *y), norm(*x)}) : std::nullopt;
 }
 
 bool kept_bits(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
@@ -178,6 +164,23 @@ bool orthogonalised_by_part(const Moved& it, const std::vector<const Record*>& p
 }
 
 }  // namespace
+
+std::optional<std::vector<double>> values_at(const NamedTensor& whole, const Record& part) {
+  const std::vector<int64_t>&extents = part.placement->whole, &offset = part.placement->offset;
+  if (whole.shape != extents) return std::nullopt;
+  std::vector<double> values;
+  for (std::size_t i = 0; i < whole.values.size(); ++i) {
+    std::size_t rest = i;
+    bool inside = true;
+    for (std::size_t d = extents.size(); d-- > 0;) {
+      const auto at = static_cast<int64_t>(rest % static_cast<std::size_t>(extents[d]));
+      rest /= static_cast<std::size_t>(extents[d]);
+      inside = inside && at >= offset[d] && at < offset[d] + part.shape[d];
+    }
+    if (inside) values.push_back(whole.values[i]);
+  }
+  return values;
+}
 
 bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
   const Record* gradient = part_of(step, rank, Phase::reduced_gradients, name);

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+/// What a whole tensor has at the place of a part of it; nothing where it is another tensor.
+std::optional<std::vector<double>> values_at(const NamedTensor& whole, const Record& part);
+
 /// What a step began with: the values that are known, or else the step before.
 struct BeforeUpdate {
   const Snapshot* state = nullptr;     ///< or null
