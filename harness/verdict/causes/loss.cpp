@@ -178,7 +178,7 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
     if (rows == 0 || rank.row_losses.size() != rows || rank.row_counts.size() != rows || rank.row_widths.size() != rows) return std::nullopt;
     for (std::size_t i = 0; i < rows; ++i) expected[rank.row_ids[i]] = {rank.row_losses[i], rank.row_counts[i] < rank.row_widths[i]};
   }
-  std::size_t wrong = 0;
+  std::size_t wrong = 0, right_with_padding = 0;
   std::map<std::size_t, std::size_t> whole;  // by rank
   std::set<std::size_t> ranks;
   for (std::size_t r = 0; r < inputs.forced->cell.losses.size(); ++r) {
@@ -190,14 +190,15 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
       const bool same = std::abs(rank.row_losses[i] - found->second.loss) <= kSame * std::max(1.0, std::abs(found->second.loss));
       if (!same && !found->second.padded) return std::nullopt;
       wrong += !same;
+      right_with_padding += same && found->second.padded;
       whole[r] += !found->second.padded;
       if (!same) ranks.insert(r);
     }
   }
-  // One row may be as it should by chance.
+  // Of some ranks alone, one row may be as it should by chance.
   std::size_t beside = 0;
   for (const std::size_t rank : ranks) beside += whole[rank];
-  if (wrong < 2 || beside < 2) return std::nullopt;
+  if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return std::nullopt;
   return made("mask-ignored", 0.9,
               fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without padding there have the same", wrong, fmt::join(ranks, ", "), beside));
 }
