@@ -1,9 +1,14 @@
 // Causes of wrong random streams: keys are recomputed under each hypothesis and compared with the recorded
 // fingerprints.
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <map>
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/base/hex.h"
 #include "harness/verdict/causes/rules.h"
