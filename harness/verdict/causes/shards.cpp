@@ -16,12 +16,6 @@
 namespace lockstep::causes {
 namespace {
 
-const Record* part_in(const StepOfRun& step, std::size_t rank, Phase phase, const std::string& name) {
-  if (rank >= step.parts.size()) return nullptr;
-  const auto found = std::ranges::find_if(step.parts[rank], [&](const Record& each) { return each.phase == phase && each.name == name; });
-  return found == step.parts[rank].end() ? nullptr : &*found;
-}
-
 // --- gradient norm ---
 
 /// Squares of the reduced gradient's norm: of tensors of which ranks hold parts, of those that every rank holds, and of rank r's own.
@@ -40,7 +34,7 @@ std::optional<Squares> squares_of(const CauseInputs& inputs) {
     const double size = norm(gradient.values);
     bool in_parts = false;
     for (std::size_t rank = 0; rank < squares.own.size(); ++rank) {
-      const Record* part = part_in(*inputs.cell, rank, Phase::reduced_gradients, gradient.name);
+      const Record* part = find_part(*inputs.cell, rank, Phase::reduced_gradients, gradient.name);
       if (!part) continue;
       in_parts = true;
       places.insert(part->placement->offset);

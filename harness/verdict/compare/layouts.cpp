@@ -277,26 +277,13 @@ class FreeLayouts {
     return found_at_step(averages_difference({pairs_.step_a(), pointer(pairs_.before_a())}, {pairs_.step_b(), pointer(pairs_.before_b())}));
   }
 
-  /// How far apart the two begin the step, relative; nothing where that is not known.
-  static std::optional<double> distance_before(const KnownState& a, const KnownState& b) {
-    if (!a || !b) return std::nullopt;
-    double gap = 0, size = 0;
-    for (const NamedTensor& expected : a->tensors) {
-      const NamedTensor* actual = find_tensor(b->tensors, expected.name);
-      if (!actual || actual->values.size() != expected.values.size() || expected.name.find('/') != std::string::npos) continue;
-      gap = std::hypot(gap, distance(expected.values, actual->values));
-      size = std::hypot(size, norm(expected.values));
-    }
-    return size > 0 ? std::optional(gap / size) : std::nullopt;
-  }
-
   /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it is one if a cause
   /// explains it. Nothing is said once the runs have come further apart.
   std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
     constexpr double kSensitivity = 100, kMost = 5e-3;
     if (!explains_ || apart_ || (trainer_ && scores_.taken)) return std::nullopt;
     const EqualStep step = values_at(a, b, near_);
-    const auto begins = distance_before(step.state, step.cell_state);
+    const auto begins = relative_distance(step.state, step.cell_state);
     const double allowed = kSensitivity * std::max({begins.value_or(1), last_gap_, epsilon_});
     if (!(allowed <= kMost)) {
       apart_ = true;

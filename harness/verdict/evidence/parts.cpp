@@ -5,6 +5,7 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <string>
 #include <utility>
 
 namespace lockstep {
@@ -213,6 +214,12 @@ void put_together(StepOfRun& step) {
     std::ranges::move(wholes, std::back_inserter(kept));
     step.ranks[rank].records = std::move(kept);
   }
+}
+
+const Record* find_part(const StepOfRun& step, std::size_t rank, Phase phase, const std::string& name) {
+  if (rank >= step.parts.size()) return nullptr;
+  const auto found = std::ranges::find_if(step.parts[rank], [&](const Record& each) { return each.phase == phase && each.name == name; });
+  return found == step.parts[rank].end() ? nullptr : &*found;
 }
 
 }  // namespace lockstep

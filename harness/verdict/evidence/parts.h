@@ -11,4 +11,7 @@ namespace lockstep {
 /// cannot be put together stays as it is. A replicated tensor is hashed in one piece, if its values are there.
 void put_together(StepOfRun& step);
 
+/// The part of that tensor that the rank holds; null if it holds none.
+const Record* find_part(const StepOfRun& step, std::size_t rank, Phase phase, const std::string& name);
+
 }  // namespace lockstep

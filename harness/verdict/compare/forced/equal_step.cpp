@@ -138,15 +138,8 @@ namespace {
 /// that is another one shows?
 bool nearly_equal(const ForcedEvidence& evidence) {
   constexpr double kNear = 1e-4, kAlike = 1e-3;
-  if (!evidence.state || !evidence.reference_state || evidence.reduced.tensors.empty()) return false;
-  double gap = 0, size = 0;
-  for (const NamedTensor& expected : evidence.reference_state->tensors) {
-    const NamedTensor* actual = find_tensor(evidence.state->tensors, expected.name);
-    if (!actual || actual->values.size() != expected.values.size() || expected.name.find('/') != std::string::npos) continue;
-    gap = std::hypot(gap, distance(expected.values, actual->values));
-    size = std::hypot(size, norm(expected.values));
-  }
-  if (!(gap <= kNear * size)) return false;
+  const auto apart = relative_distance(evidence.reference_state, evidence.state);
+  if (evidence.reduced.tensors.empty() || !apart || !(*apart <= kNear)) return false;
   return std::ranges::all_of(evidence.reduced.tensors, [](const TensorUse& use) { return use.use.difference <= kAlike * use.norm_reference; });
 }
 

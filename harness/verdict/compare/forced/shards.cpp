@@ -7,16 +7,9 @@
 
 #include <fmt/format.h>
 
-#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
 namespace {
-
-const Record* part_of(const StepOfRun& step, std::size_t rank, Phase phase, const std::string& name) {
-  if (rank >= step.parts.size()) return nullptr;
-  const auto found = std::ranges::find_if(step.parts[rank], [&](const Record& each) { return each.phase == phase && each.name == name; });
-  return found == step.parts[rank].end() ? nullptr : &*found;
-}
 
 /// How far two tensors lie apart at the part's place, and the size of the first there; nothing where they are not that tensor.
 struct RegionGap {
@@ -28,13 +21,13 @@ std::optional<RegionGap> region_gap(const NamedTensor* a, const NamedTensor* b, 
 }
 
 bool kept_bits(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
-  const Record* now = part_of(step, rank, Phase::parameters, name);
+  const Record* now = find_part(step, rank, Phase::parameters, name);
   if (!now) return false;
   if (before.state && before.after) {
     const auto apart = region_gap(find_tensor(before.state->tensors, name), find_tensor(*before.after, name), *now);
     return apart && apart->gap == 0;
   }
-  const Record* then = before.step && before.step->step == step.step - 1 ? part_of(*before.step, rank, Phase::parameters, name) : nullptr;
+  const Record* then = before.step && before.step->step == step.step - 1 ? find_part(*before.step, rank, Phase::parameters, name) : nullptr;
   return then && *now->placement == *then->placement && now->stats.hash == then->stats.hash;
 }
 
@@ -128,7 +121,7 @@ std::optional<Moved> moved(const ForcedEvidence& evidence, const std::string& na
 std::vector<const Record*> parts_of_parameter(const StepOfRun& step, const std::string& name) {
   std::map<std::vector<int64_t>, const Record*> places;
   for (std::size_t rank = 0; rank < step.parts.size(); ++rank) {
-    if (const Record* part = part_of(step, rank, Phase::parameters, name)) places.emplace(part->placement->offset, part);
+    if (const Record* part = find_part(step, rank, Phase::parameters, name)) places.emplace(part->placement->offset, part);
   }
   std::vector<const Record*> parts;
   for (const auto& [offset, part] : places) parts.push_back(part);
@@ -183,8 +176,8 @@ std::optional<std::vector<double>> values_at(const NamedTensor& whole, const Rec
 }
 
 bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::size_t rank, const std::string& name) {
-  const Record* gradient = part_of(step, rank, Phase::reduced_gradients, name);
-  const Record* part = part_of(step, rank, Phase::parameters, name);
+  const Record* gradient = find_part(step, rank, Phase::reduced_gradients, name);
+  const Record* part = find_part(step, rank, Phase::parameters, name);
   if (!part || std::ranges::any_of(part->shape, [](int64_t extent) { return extent == 0; })) return false;
   if (!gradient || !gradient->has_stats || !(gradient->stats.norm > 0) || !kept_bits(step, before, rank, name)) return false;
   if (before.reference_state && before.reference_after) {
@@ -194,7 +187,7 @@ bool shard_stood_still(const StepOfRun& step, const BeforeUpdate& before, std::s
     if (moved_there && !(moved_there->gap > kRoundings * then->epsilon * moved_there->size)) return false;
   }
   for (std::size_t other = 0; other < step.parts.size(); ++other) {
-    if (other != rank && part_of(step, other, Phase::parameters, name) && !kept_bits(step, before, other, name)) return true;
+    if (other != rank && find_part(step, other, Phase::parameters, name) && !kept_bits(step, before, other, name)) return true;
   }
   return false;
 }

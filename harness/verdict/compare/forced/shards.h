@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/verdict/compare/cause_inputs.h"
+#include "harness/verdict/evidence/parts.h"
 
 namespace lockstep {
 

@@ -232,6 +232,19 @@ Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases)
 
 }  // namespace
 
+std::optional<double> relative_distance(const KnownState& a, const KnownState& b) {
+  if (!a || !b) return std::nullopt;
+  double gap = 0, size = 0;
+  for (const NamedTensor& expected : a->tensors) {
+    const NamedTensor* actual = find_tensor(b->tensors, expected.name);
+    const bool is_moment = expected.name.find('/') != std::string::npos;
+    if (!actual || actual->values.size() != expected.values.size() || is_moment) continue;
+    gap = std::hypot(gap, distance(expected.values, actual->values));
+    size = std::hypot(size, norm(expected.values));
+  }
+  return size > 0 ? std::optional(gap / size) : std::nullopt;
+}
+
 KnownState snapshot_of(const StepRecords& rank0) {
   Snapshot kept = state_in(rank0, {Phase::snapshot});
   return kept.tensors.empty() ? nullptr : std::make_shared<const Snapshot>(std::move(kept));

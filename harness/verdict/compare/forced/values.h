@@ -100,6 +100,8 @@ struct Snapshot {
 };
 /// What a run is known to have begun a step with; null: nothing. Shared, since it is as large as a model and its optimizer.
 using KnownState = std::shared_ptr<const Snapshot>;
+/// How far apart the parameters of two states are, by the size of the first's; nothing where either is null or they share none.
+std::optional<double> relative_distance(const KnownState& a, const KnownState& b);
 /// What a free run kept before the step; null if no tensor.
 KnownState snapshot_of(const StepRecords& rank0);
 /// What a free run began the step with: its snapshot, or else the parameters and the optimizer's state that it ended
