@@ -1,16 +1,17 @@
 #include "harness/verdict/causes/mechanism.h"
 
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "harness/verdict/causes/cause.h"
+#include "harness/verdict/evidence/replays_beside.h"
 
 namespace lockstep {
 namespace {
 
-/// What is configured otherwise comes first, whatever the verdict.
 Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences) {
   Mechanism& mechanism = comparison.mechanism;
   if (comparison.around) {
@@ -19,10 +20,13 @@ Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& diff
     std::erase_if(comparison.around->config_differences, [](const ConfigDifference& each) { return each.reference == kNotDeclared || each.cell == kNotDeclared; });
     mechanism.cause = name_cause(*comparison.around);
   }
-  if (!differences.empty()) {
-    mechanism.sentence = fmt::format("Configs differ in {}. {}", differences_text(differences), mechanism.sentence);
-  }
   return std::move(mechanism);
+}
+
+/// What is configured otherwise comes first, whatever the verdict.
+Mechanism with_differences(Mechanism mechanism, const std::vector<ConfigDifference>& differences) {
+  if (!differences.empty()) mechanism.sentence = fmt::format("Configs differ in {}. {}", differences_text(differences), mechanism.sentence);
+  return mechanism;
 }
 
 /// A difference of runs that are not at the same bits counts only if a closed form explains it.
@@ -34,14 +38,53 @@ bool is_explained(const CauseInputs& inputs) {
 
 }  // namespace
 
+namespace {
+
+ForcedInputs inputs_of(const ReplaysBeside& replays, const CompareOptions& options) {
+  ForcedInputs inputs;
+  inputs.reference_free = options.run_a;
+  inputs.cell_free = options.run_b;
+  inputs.forced_reference = replays.reference;
+  inputs.forced_cell = replays.cell;
+  inputs.reference_twin = replays.reference_twin;
+  inputs.cell_twin = replays.cell_twin;
+  inputs.forced_repeats = replays.repeats;
+  inputs.steps = inputs.forced_steps = options.steps;
+  return inputs;
+}
+
+/// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts.
+Mechanism by_replays(Mechanism free, Mechanism forced) {
+  const bool parted = free.verdict == VerdictKind::divergent;
+  if (forced.verdict == VerdictKind::divergent) {
+    return !parted || forced.first_divergence->step < free.first_divergence->step ? std::move(forced) : std::move(free);
+  }
+  if (parted || forced.verdict != VerdictKind::within_envelope) return free;
+  if (!free.sentence.empty()) forced.sentence += " In the runs themselves:" + free.sentence;
+  return forced;
+}
+
+}  // namespace
+
 Mechanism compare_runs(const CompareOptions& options) {
   CompareOptions asking = options;
   asking.explains = is_explained;
-  return named(compare_traces(asking), differences_of(options));
+  const bool alone = !options.reference_config && !options.cell_config && options.repeats.empty();
+  const std::optional<ReplaysBeside> replays = alone ? replays_beside(options.run_a, options.run_b) : std::nullopt;
+  asking.replayed = replays.has_value();
+  Comparison free = compare_traces(asking);
+  const bool is_open = free.mechanism.verdict != VerdictKind::identical && free.mechanism.verdict != VerdictKind::within_envelope;
+  const std::vector<ConfigDifference> differences = differences_of(options);
+  Mechanism mechanism = named(std::move(free), differences);
+  if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences));
+  return with_differences(std::move(mechanism), differences);
 }
 
 Mechanism judge_forced(const ForcedInputs& inputs) {
-  if (!inputs.forced_reference.empty()) return named(compare_forced(inputs), config_differences(inputs.configs()));
+  if (!inputs.forced_reference.empty()) {
+    const std::vector<ConfigDifference> differences = config_differences(inputs.configs());
+    return with_differences(named(compare_forced(inputs), differences), differences);
+  }
   CompareOptions free;
   free.run_a = inputs.reference_free;
   free.run_b = inputs.cell_free;

@@ -187,6 +187,7 @@ class FreeLayouts {
         scores_(scores_of(trainer_)),
         configs_(options.configs()),
         explains_(options.explains),
+        replayed_(options.replayed),
         rules_{scores_, band_, training_facts(configs_.reference, pairs.a()), {}, trainer_ != nullptr},
         epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
     rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs_.cell, pairs.b()), configs_);
@@ -368,7 +369,8 @@ class FreeLayouts {
     }
     const std::string exactly = exact_.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                               Looked::own_collectives, Looked::replicas}, compared);
-    std::string text = exactly.empty() ? fmt::format("Over {} nothing that must be equal bit for bit was recorded.", counted(compared, "step"))
+    // Of runs with replays these tell it.
+    std::string text = replayed_ ? "" : exactly.empty() ? fmt::format("Over {} nothing that must be equal bit for bit was recorded.", counted(compared, "step"))
                                        : fmt::format("Equal bit for bit over {}, as required: {}.", counted(compared, "step"), exactly);
     const std::string judged = equal_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients,
                                              Looked::gradient_norm, Looked::own_clipping, Looked::buffers, Looked::updates},
@@ -382,11 +384,12 @@ class FreeLayouts {
           assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", judged, 100 * used_);
     }
     text += own_text();
-    if (judged_steps_ < compared) text += unjudged_text();
+    if (judged_steps_ < compared && !replayed_) text += unjudged_text();
     text += evaluations_.words();
-    text +=
-        " To decide, compare gradients from equal parameters: use forced runs (forced_steps), or four permuted repeats "
-        "of the reference (--repeat).";
+    if (!replayed_) {
+      text += fmt::format(" To decide, compare gradients from equal parameters: {}, or four permuted repeats of the reference (--repeat).",
+                          trainer_ ? "use forced runs (forced_steps)" : "let the probe replay the reference's steps (probe.replay)");
+    }
     if (!ends.empty()) text += fmt::format(" Compared up to the end of the shorter trace: {}.", ends);
     return text;
   }
@@ -432,6 +435,7 @@ class FreeLayouts {
   BandConfig band_;
   const ConfigPair configs_;
   const std::function<bool(const CauseInputs&)> explains_;
+  const bool replayed_;  ///< see CompareOptions
   StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;

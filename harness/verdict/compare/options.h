@@ -26,6 +26,8 @@ struct CompareOptions {
   /// nothing. Null: such steps are not judged against the reference.
   std::function<bool(const CauseInputs&)> explains = nullptr;
 
+  bool replayed = false;  ///< steps that the runs do not begin with equal weights are judged by replays: nothing is left open
+
   ConfigPair configs() const { return {reference_config, cell_config, declared}; }
 };
 

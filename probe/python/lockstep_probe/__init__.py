@@ -1,0 +1,62 @@
+"""Records what a PyTorch trainer computes, so that `lockstep compare` can judge it. docs/probe.md shows the three ways.
+
+    import lockstep_probe
+    probe = lockstep_probe.attach(model, optimizer)
+    for ids, x, y in batches:
+        probe.rows(ids, x, y)
+        ...
+        optimizer.step()
+        probe.step(loss)
+
+Nothing is recorded, and nothing costs time, unless `lockstep trace` starts the program, LOCKSTEP_TRACE names a folder or `out` does.
+"""
+
+__version__ = "0.1.0"
+__all__ = ["attach"]
+
+
+def attach(model, optimizer=None, *, out=None, against=None, level=None, snapshots=None, every=None, declare=None, average=None,
+           own=(), first_step=0, rank=None, world_size=None):  # fmt: skip
+    """The probe of this rank. `model`: a module, wrapped or not, or a list of them; `optimizer`: one, or a list.
+
+    out         folder of the traces; else LOCKSTEP_TRACE. Without either the probe does nothing
+    against     folder of the reference's traces, whose steps are replayed; else LOCKSTEP_AGAINST
+    level       off, hash, stats, full; else LOCKSTEP_LEVEL, else hash
+    snapshots   steps that keep all values, such as [0, 10, 100]; else LOCKSTEP_SNAPSHOTS, else by the model's size
+    every       records every so manyth step; else LOCKSTEP_EVERY, else 1
+    declare     what docs/trace.md lists under "declared", where the probe cannot see it
+    average     a module that holds the parameters' averages, such as swa_utils.AveragedModel
+    own         beginnings of names of parameters that are a rank's own, such as a rank's experts
+    first_step  number of the first update, of a resumed run
+
+    Never raises: what is wrong is said on stderr, and the trainer goes on without a probe.
+    """
+    from lockstep_probe import model as models
+    from lockstep_probe import patches, settings
+    from lockstep_probe.probe import Probe, say
+
+    modules = list(model) if isinstance(model, (list, tuple)) else [model]
+    optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
+    optimizers = [getattr(o, "optimizer", o) if not hasattr(o, "register_step_pre_hook") else o for o in optimizers]
+    inner = [models.bare(m) for m in modules]
+    for probe in patches.probes():
+        if probe.tier != "zero" and not probe.is_off and any(a is b for a in probe.models for b in inner):
+            say("attach: this model has a probe already; that one goes on, and this call changes nothing")
+            return probe
+    try:
+        asked = settings.read(out, against, level, snapshots, every)
+    except ValueError as error:
+        say(f"attach: {error}; nothing is recorded, and training goes on")
+        asked = settings.Settings(level="off")
+    for probe in patches.probes():
+        if probe.tier == "zero" and probe._prepared and not probe.is_off:
+            say("attach: training has begun without it; the probe that needs no lines goes on, and this call adds what it can")
+            return probe
+        if probe.tier == "zero":
+            probe.is_off = True
+    try:
+        return Probe(inner, optimizers, asked, declare=declare, average=average, own=own, first_step=first_step, rank=rank,
+                     world_size=world_size)  # fmt: skip
+    except Exception as error:  # noqa: BLE001  a probe must not stop a trainer
+        say(f"attach: {type(error).__name__}: {error}; nothing is recorded, and training goes on")
+        return Probe(inner, [], settings.Settings(level="off"))

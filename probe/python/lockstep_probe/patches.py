@@ -1,0 +1,122 @@
+"""Places of PyTorch that no hook reaches, wrapped once a process: each wrapper calls what it wraps and tells the probes.
+
+Clipping (its norm, and the gradients before it), GradScaler (the scale; updates left out), DistributedDataParallel (which object wraps
+which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
+"""
+
+import functools
+import sys
+import weakref
+
+import torch
+
+from lockstep_probe import model
+
+_probes = weakref.WeakSet()
+_done = False
+
+
+def tell(what, *args):
+    for probe in list(_probes):
+        getattr(probe, what)(*args)
+
+
+def watch(probe):
+    _install()
+    _probes.add(probe)
+
+
+def probes():
+    return list(_probes)
+
+
+def _wrap(owner, name, make):
+    found = getattr(owner, name, None)
+    if found is not None:
+        setattr(owner, name, functools.wraps(found)(make(found)))
+
+
+def _clip(clip):
+    def clipped(parameters, max_norm, total_norm, *args, **kwargs):
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        tell("on_clip", parameters, float(max_norm), total_norm)
+        return clip(parameters, max_norm, total_norm, *args, **kwargs)
+
+    return clipped
+
+
+def _clip_value(clip):
+    def clipped(parameters, *args, **kwargs):
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        tell("on_clip", parameters, None, None)
+        return clip(parameters, *args, **kwargs)
+
+    return clipped
+
+
+def _scale(scale):
+    def scaled(self, outputs):
+        result = scale(self, outputs)
+        if self.is_enabled():
+            tell("on_scale", float(self.get_scale()))
+        return result
+
+    return scaled
+
+
+def _scaler_step(step):
+    def stepped(self, optimizer, *args, **kwargs):
+        inner = getattr(optimizer, "optimizer", optimizer)
+        before = [(probe, probe.steps_of(inner)) for probe in _probes]
+        result = step(self, optimizer, *args, **kwargs)
+        for probe, count in before:
+            if probe.steps_of(inner) == count:
+                probe.on_skipped(inner)
+        return result
+
+    return stepped
+
+
+def _ddp(init):
+    def made(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        model.WRAPPED.add(self)
+
+    return made
+
+
+def _destroy(destroy):
+    def destroyed(*args, **kwargs):
+        if not args and not kwargs:
+            for probe in list(_probes):
+                probe.finish()
+        return destroy(*args, **kwargs)
+
+    return destroyed
+
+
+def _install():
+    global _done
+    if _done:
+        return
+    _done = True
+    clip = sys.modules["torch.nn.utils.clip_grad"]
+    _wrap(clip, "_clip_grads_with_norm_", _clip)
+    _wrap(clip, "clip_grad_value_", _clip_value)
+    torch.nn.utils.clip_grad_value_ = clip.clip_grad_value_
+    if hasattr(torch.amp, "GradScaler"):
+        _wrap(torch.amp.GradScaler, "scale", _scale)
+        _wrap(torch.amp.GradScaler, "step", _scaler_step)
+    _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
+    import torch.distributed as dist
+
+    if dist.is_available():
+        _wrap(dist.distributed_c10d, "destroy_process_group", _destroy)
+        dist.destroy_process_group = dist.distributed_c10d.destroy_process_group
+    excepthook = sys.excepthook
+
+    def failed(kind, value, trace):
+        tell("on_exception")
+        excepthook(kind, value, trace)
+
+    sys.excepthook = failed

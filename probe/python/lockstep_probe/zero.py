@@ -1,0 +1,79 @@
+"""The probe without a line in the trainer: attached to the first optimizer that the process makes."""
+
+import functools
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+
+_AFTER = "torch.optim"
+
+
+class _AfterImport(importlib.abc.MetaPathFinder):
+    """Calls `then` once the module has been imported."""
+
+    def __init__(self, name, then):
+        self._name, self._then = name, then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is None or spec.loader is None:
+            return spec
+        load, then = spec.loader.exec_module, self._then
+
+        def exec_module(module):
+            load(module)
+            then()
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def arm():
+    """In the startup of a process that `lockstep trace` has started: waits for PyTorch. Costs nothing in a process that does not import it."""
+    if not os.environ.get("LOCKSTEP_TRACE"):
+        return
+    if _AFTER in sys.modules:
+        _install()
+    else:
+        sys.meta_path.insert(0, _AfterImport(_AFTER, _install))
+
+
+def _install():
+    from torch.optim import Optimizer
+
+    init = Optimizer.__init__
+
+    @functools.wraps(init)
+    def made(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        if "torch.nn.parallel" in sys.modules:
+            _attach(self)
+
+    Optimizer.__init__ = made
+
+
+def _attach(optimizer):
+    from lockstep_probe import patches, settings
+    from lockstep_probe.probe import Probe, say
+
+    live = [probe for probe in patches.probes() if not probe.is_off]
+    if any(probe.tier != "zero" for probe in live):
+        return
+    if live:
+        if not live[0]._prepared:
+            live[0].add_optimizer(optimizer)
+        return
+    try:
+        asked = settings.read()
+    except ValueError as error:
+        say(f"{error}; nothing is recorded, and training goes on")
+        return
+    if asked.on:
+        _keep.append(Probe([], [optimizer], asked, tier="zero"))
+
+
+_keep = []
