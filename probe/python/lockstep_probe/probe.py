@@ -73,7 +73,7 @@ class Step:
         self.ids, self.micro_ids, self.batches = [], [], []
         self.first, self.last = [], []  # records before and after the gradients'
         self.inputs, self.labels, self.row_losses = [], [], []
-        self.losses, self.terms = [], {}
+        self.losses, self.roots, self.terms = [], [], {}
         self.calls, self.open_calls = [], {}
         self.backwards, self.buckets = 0, 0
         self.norm = None
@@ -467,6 +467,12 @@ class Probe:
     def _on_scale(self, scale):
         self._open().scale = scale
 
+    def on_loss(self, loss):
+        """What backward() is called on: the loss, where the trainer does not give it."""
+        step = self._step
+        if not self.is_off and step is not None and not self._inside and not self._is_over(step):
+            step.roots.append(loss.detach())
+
     def on_clip(self, parameters, max_norm, norm):
         if not self.is_off and self._step is not None and any(id(p) in self._watched for p in parameters):
             self._on_clip(parameters, max_norm, norm)
@@ -718,6 +724,8 @@ class Probe:
         records = []
         if step.losses:
             records.append(self._recorder.scalar("loss", "loss", sum(step.losses) / len(step.losses)))
+        elif step.roots and self.tier != "replayed":
+            records.append(self._recorder.scalar("loss", "loss", sum(float(root) for root in step.roots) / step.scale))
         for name, (value, weight) in step.terms.items():
             records += [self._recorder.scalar("loss", f"loss/{name}", value), self._recorder.scalar("loss", f"weight/{name}", weight)]
         for rows, counts in step.row_losses:
@@ -768,12 +776,8 @@ class Probe:
         self._writer.step(step.number, records + step.first + step.last, kind)
 
     def _random_records(self, step):
-        found, state = step.generators
-        records = []
-        for stream, hash_ in found.items():
-            draws = random_state.draws_between(state, torch.get_rng_state()) if stream == "process/torch" else 0
-            records.append(self._recorder.random(stream, hash_, draws))
-        return records
+        now = random_state.states(self._recorder.hashes.xxh3)
+        return [self._recorder.random(*stream) for stream in random_state.used(step.generators, now)]
 
     def _header(self, step):
         declared = {"strip_prefixes": ["module.", "_orig_mod."]}
