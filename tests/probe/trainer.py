@@ -1,8 +1,6 @@
 """Trainers as users write them, with the probe's lines; a mistake, or another layout, is a subclass."""
 
 import contextlib
-import os
-import sys
 
 import torch
 import torch.distributed as dist
@@ -232,8 +230,3 @@ class Words(Trainer):
 class ShardedWords(Sharded, Words):
     def parts_to_shard(self, model):
         return list(model.blocks)
-
-
-def quiet_stderr():
-    sys.stderr.flush()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

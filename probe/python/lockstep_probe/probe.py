@@ -299,6 +299,7 @@ class Probe:
                     known.add(id(p))
                     if id(p) not in self._watched:
                         self._listen(Watched(f"unnamed {len(self._watched)}", p, True))
+        self._find_unsharded()
         for key in [key for key in self._watched if key not in known]:
             for handle in self._watched.pop(key).handles:
                 handle.remove()
@@ -309,6 +310,24 @@ class Probe:
         if p.requires_grad and p.is_leaf:
             watched.handles.append(p.register_post_accumulate_grad_hook(functools.partial(self._accumulated, watched)))
             watched.handles.append(p.register_hook(functools.partial(self._added, watched)))
+
+    def _find_unsharded(self):
+        groups = [group for m in self.models for group in model.fsdp_groups(m)]
+        if groups and not patches.watch_unsharded():
+            self._note("this torch's FSDP2 does not show a rank's own gradients: local gradients are missing", once="unsharded")
+        for group in groups:
+            for p in group.fsdp_params:
+                self.on_unsharded(p)
+
+    def on_unsharded(self, sharded):
+        """The whole form of an FSDP2 parameter, whose gradient is the rank's own."""
+        watched = None if self.is_off else self._watched.get(id(sharded.sharded_param))
+        whole = getattr(sharded, "_unsharded_param", None)
+        if watched is None or whole is None or watched.unsharded is whole:
+            return
+        watched.unsharded = whole
+        if whole.requires_grad:
+            watched.handles.append(whole.register_hook(functools.partial(self._unsharded_added, watched)))
 
     def _check_parameters(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
@@ -390,7 +409,7 @@ class Probe:
         step = self._backward_runs()
         if not step.records:
             return
-        gradient = model.held(gradient).detach()
+        gradient = model_part(self, gradient, watched.unsharded)
         if step.keeps:
             micro = step.backwards
             watched.parts[micro] = watched.parts[micro] + gradient if micro in watched.parts else gradient.clone()
