@@ -94,6 +94,28 @@ def _ddp(init):
     return made
 
 
+def _unsharded(init):
+    def made(self, *args, **kwargs):
+        was = getattr(self, "_unsharded_param", None)
+        result = init(self, *args, **kwargs)
+        if was is None:
+            tell("on_unsharded", self)
+        return result
+
+    return made
+
+
+def watch_unsharded():
+    """FSDP2 makes a parameter's whole form at its first all-gather. False where this torch does it otherwise."""
+    module = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param")
+    kind = getattr(module, "FSDPParam", None)
+    if not hasattr(kind, "init_unsharded_param"):
+        return False
+    if not hasattr(kind.init_unsharded_param, "__wrapped__"):
+        _wrap(kind, "init_unsharded_param", _unsharded)
+    return True
+
+
 def _destroy(destroy):
     def destroyed(*args, **kwargs):
         if not args and not kwargs:
