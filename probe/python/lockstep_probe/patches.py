@@ -85,6 +85,23 @@ def _ddp(init):
     return made
 
 
+def _pipeline_scale(scale):
+    def scaled(self, factor, *args, **kwargs):
+        result = scale(self, factor, *args, **kwargs)
+        if factor != 1:
+            tell("on_pipeline_scale", list(self.submod.parameters()), factor)
+        return result
+
+    return scaled
+
+
+def watch_pipelines():
+    """Stages of torch.distributed.pipelining divide gradients after the backward passes."""
+    kind = getattr(sys.modules.get("torch.distributed.pipelining.stage"), "_PipelineStageBase", None)
+    if hasattr(kind, "scale_grads") and not hasattr(kind.scale_grads, "__wrapped__"):
+        _wrap(kind, "scale_grads", _pipeline_scale)
+
+
 def _unsharded(init):
     def made(self, *args, **kwargs):
         was = getattr(self, "_unsharded_param", None)

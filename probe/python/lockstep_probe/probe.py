@@ -85,6 +85,7 @@ class Step:
         self.backwards, self.buckets = 0, 0
         self.norm = None
         self.stepped = []  # optimizers whose update has been made or left out
+        self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
         self.skipped = False
         self.scale = 1.0
         self.generators = None
@@ -108,8 +109,9 @@ class Probe:
         self._clip_norm = self._autocast = None  # as the first step shows them
         self._ids_at, self._kept_states, self._metrics = {}, {}, set()
         self._updates, self._writer, self._pulse = {}, None, None
+        self._first_step, self._used_streams = first_step, set()
         self._next_ledger = Ledger()  # calls after a step's update belong to the step that follows
-        self._replay = None
+        self._replay = self.replicas = None
         self._saw = {"samples": False, "loss": False, "row_losses": False}
         self._began = None
         self._lock = threading.RLock()
@@ -245,6 +247,7 @@ class Probe:
             self._note(f"hashes are computed by {hashes.name}")
         self._recorder = Recorder(hashes, self.settings.level, self.rank == 0)
         self._find_parameters()
+        patches.watch_pipelines()
         self._wrappers = [w for w in map(model.find_wrapper, self.models) if w is not None]
         sharded = any(model.is_sharded(w.parameter) for w in self._watched.values())
         self._by_hand = self.world_size > 1 and not self._wrappers and not sharded
@@ -382,6 +385,8 @@ class Probe:
 
     @guarded
     def _add_part(self, watched, gradient):
+        if id(watched.parameter) in self._step.updated:
+            return
         part = model_part(self, gradient, watched.parameter).clone()
         micro = self._step.backwards
         watched.parts[micro] = watched.parts[micro] + part if micro in watched.parts else part
@@ -393,7 +398,7 @@ class Probe:
     @guarded
     def _on_accumulated(self, watched, parameter):
         step = self._backward_runs()
-        if not step.records or watched.unsharded is not None or self._is_held_back():
+        if not step.records or watched.unsharded is not None or self._is_held_back() or id(parameter) in step.updated:
             return
         gradient = parameter.grad
         if gradient is not None:
@@ -407,7 +412,7 @@ class Probe:
     def _on_unsharded(self, watched, gradient):
         """FSDP2's whole gradient of this rank, before the reduction."""
         step = self._backward_runs()
-        if not step.records:
+        if not step.records or id(watched.parameter) in step.updated:
             return
         gradient = model_part(self, gradient, watched.unsharded)
         if step.keeps:
@@ -451,7 +456,7 @@ class Probe:
             return
         for watched in self._watched.values():
             gradient = watched.parameter.grad
-            if gradient is None:
+            if gradient is None or id(watched.parameter) in step.updated:
                 continue
             if watched.sum is not None:
                 watched.local = self._record_unsharded(watched, watched.sum)
@@ -486,6 +491,30 @@ class Probe:
     @guarded
     def _on_scale(self, scale):
         self._open().scale = scale
+
+    def on_pipeline_scale(self, parameters, factor):
+        if not self.is_off and self._step is not None and self._step.records:
+            self._on_pipeline_scale({id(p) for p in parameters}, factor)
+
+    @guarded
+    def _on_pipeline_scale(self, parameters, factor):
+        """A pipeline schedule divides the sum of its micro-batches' gradients once they are all there."""
+        for watched in self._watched.values():
+            gradient = watched.parameter.grad
+            if id(watched.parameter) not in parameters or gradient is None or watched.local is None:
+                continue
+            watched.parts = {micro: part / factor for micro, part in watched.parts.items()}
+            if watched.sum is not None:
+                watched.sum = watched.sum / factor
+                watched.local = self._record_unsharded(watched, watched.sum)
+            elif not self._wrappers:
+                watched.local = self._gradient("local gradients", watched, gradient)
+            elif watched.parts:
+                watched.local = self._gradient("local gradients", watched, sum(watched.parts.values()))
+            else:
+                watched.local = None
+            if watched.reduced is not None:
+                watched.reduced = self._gradient("reduced gradients", watched, gradient)
 
     def on_clip(self, parameters, max_norm, norm):
         if not self.is_off and self._step is not None and any(id(p) in self._watched for p in parameters):
@@ -558,6 +587,7 @@ class Probe:
     def _end_update(self, optimizer):
         step = self._step
         step.stepped.append(optimizer)
+        step.updated |= {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not self._is_over(step):
             return
         if step.records:
@@ -604,8 +634,9 @@ class Probe:
         everyone = len(ranks) == self.world_size
         group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
         first = hashing.plain(tensors[0].flatten()[:1]) if tensors else torch.zeros(1)
-        # Calls of one tag are compared with each other: other operations and types are other calls.
-        tag = call.tag or (f"{call.op} {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else call.op)
+        # Calls of one tag are compared with each other: other operations, types and groups are other calls.
+        kind = f" {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else ""
+        tag = call.tag or f"{call.op}{kind}{'' if everyone else f' of {group}'}"
         from_reducer = self._in_backward and call.op == "all_reduce" and call.reduction is None and bool(self._wrappers)
         if from_reducer and tensors[0].is_floating_point():
             group, tag, call.reduction = ("gradients" if everyone else f"gradients {group}"), f"bucket {step.buckets}", "sum"
@@ -695,7 +726,7 @@ class Probe:
                             records.append(self._held(phase, f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, values))
                         elif key == "step":
                             counts.add(int(value))
-        updates = max(counts) if counts else max(self._updates.values(), default=0)
+        updates = max(counts) if counts else self._first_step + max(self._updates.values(), default=0)
         records.append(self._recorder.scalar(phase, "updates", updates, alike=True))
         return records
 
@@ -793,7 +824,11 @@ class Probe:
     def _random_records(self, step):
         found, state = step.generators
         records = []
+        # Python's and NumPy's generators begin anywhere if nobody seeds them: they count from their first use on.
+        self._used_streams |= {s for s, hash_ in random_state.of_libraries(self._recorder.hashes.xxh3).items() if found.get(s) != hash_}
         for stream, hash_ in found.items():
+            if stream in random_state.LIBRARIES and stream not in self._used_streams:
+                continue
             draws = random_state.draws_between(state, torch.get_rng_state()) if stream == "process/torch" else 0
             records.append(self._recorder.random(stream, hash_, draws))
         return records
@@ -820,6 +855,7 @@ class Probe:
         if replicas and self.world_size > 1:
             declared["replicas"] = replicas
         declared |= self.declared
+        self.replicas = declared.get("replicas")
         return {
             "config_hash": os.environ.get("LOCKSTEP_RUN") or os.path.basename(self.settings.out) or "run", "rank": self.rank,
             "world_size": self.world_size, "trainer": os.path.basename(sys.argv[0] or "python"), "level": self.settings.level,
@@ -912,11 +948,14 @@ class Probe:
     def _reduce_replayed(self):
         """Of a trainer that reduces by itself: what the replay function has reduced, or else the mean over ranks."""
         watched = [w for w in self._watched.values() if w.local is not None and w.parameter.grad is not None]
+        together = next((ranks for ranks in self.replicas or () if self.rank in ranks), range(self.world_size))
         with self.paused():
             reduces = torch.tensor(any(hash_in(self._gradient("local gradients", w, w.parameter.grad)) != hash_in(w.local) for w in watched))
             reduces = reduces.to(torch.int32)
             dist.all_reduce(reduces, op=dist.ReduceOp.MAX)
-            for each in watched if not reduces else ():
+            if not reduces and len(together) not in (1, self.world_size):
+                return  # some of the ranks: how, the probe does not know
+            for each in watched if not reduces and len(together) > 1 else ():
                 dist.all_reduce(each.parameter.grad)
                 if self.declared.get("gradient_reduction") != "sum":
                     each.parameter.grad /= self.world_size

@@ -8,6 +8,7 @@ import torch
 
 from lockstep_probe.hashing import raw
 
+LIBRARIES = ("process/python", "process/numpy")
 _MOST_BLOCKS = 256
 _WORDS = 624  # of a Mersenne twister's state
 
@@ -38,14 +39,20 @@ def _python_bytes():
     return struct.pack(f"<{len(words)}Q", *words) + repr((version, gauss)).encode()
 
 
-def states(xxh3):
-    """Hashes of the states, by the stream's name; and the CPU generator's state itself."""
-    cpu = torch.get_rng_state()
-    found = {"process/torch": xxh3(raw(cpu)), "process/python": xxh3(_python_bytes())}
+def of_libraries(xxh3):
+    """Python's and NumPy's, by the stream's name."""
+    found = {"process/python": xxh3(_python_bytes())}
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(numpy, "random"):
         name, words, *rest = numpy.random.get_state(legacy=True)
         found["process/numpy"] = xxh3(words.tobytes() + repr(rest).encode())
+    return found
+
+
+def states(xxh3):
+    """Hashes of the states, by the stream's name; and the CPU generator's state itself."""
+    cpu = torch.get_rng_state()
+    found = {"process/torch": xxh3(raw(cpu))} | of_libraries(xxh3)
     if torch.cuda.is_available() and torch.cuda.is_initialized():
         device = torch.cuda.current_device()
         found["device 0/torch"] = xxh3(raw(torch.cuda.get_rng_state(device)))
