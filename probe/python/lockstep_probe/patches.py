@@ -40,7 +40,9 @@ def _clip(clip):
     def clipped(parameters, max_norm, total_norm, *args, **kwargs):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         tell("on_clip", parameters, float(max_norm), total_norm)
-        return clip(parameters, max_norm, total_norm, *args, **kwargs)
+        result = clip(parameters, max_norm, total_norm, *args, **kwargs)
+        tell("after_clip", parameters)
+        return result
 
     return clipped
 
@@ -49,7 +51,9 @@ def _clip_value(clip):
     def clipped(parameters, *args, **kwargs):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         tell("on_clip", parameters, None, None)
-        return clip(parameters, *args, **kwargs)
+        result = clip(parameters, *args, **kwargs)
+        tell("after_clip", parameters)
+        return result
 
     return clipped
 
@@ -141,6 +145,9 @@ def _install():
     _done = True
     clip = sys.modules["torch.nn.utils.clip_grad"]
     _wrap(clip, "_clip_grads_with_norm_", _clip)
+    if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
+        _wrap(clip, "clip_grads_with_norm_", _clip)
+        torch.nn.utils.clip_grads_with_norm_ = clip.clip_grads_with_norm_
     _wrap(clip, "clip_grad_value_", _clip_value)
     torch.nn.utils.clip_grad_value_ = clip.clip_grad_value_
     if hasattr(torch.amp, "GradScaler"):

@@ -51,9 +51,10 @@ def guarded(method):
 
 
 class Watched:
-    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients."""
+    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients;
+    `clipped`: the hash of a gradient that nobody had reduced when it was clipped."""
 
-    __slots__ = ("alike", "handles", "local", "name", "parameter", "parts", "reduced", "sum", "unsharded")
+    __slots__ = ("alike", "clipped", "handles", "local", "name", "parameter", "parts", "reduced", "sum", "unsharded")
 
     def __init__(self, name, parameter, alike):
         self.name, self.parameter, self.alike = name, parameter, alike
@@ -61,7 +62,7 @@ class Watched:
         self.clear()
 
     def clear(self):
-        self.local = self.reduced = self.sum = None
+        self.local = self.reduced = self.sum = self.clipped = None
         self.parts = {}
 
 
@@ -83,6 +84,8 @@ class Step:
         self.losses, self.terms = [], {}
         self.ledger = ledger
         self.backwards, self.buckets = 0, 0
+        self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
+        self.asked = False  # step() has been called
         self.norm = None
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
@@ -133,7 +136,7 @@ class Probe:
 
         `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row.
         """
-        step = self._open()
+        step = self._open(begins=True)
         ids = [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
         step.ids += ids
         step.micro_ids.append(ids)
@@ -154,6 +157,7 @@ class Probe:
         if step is None:
             self._note("step() was called before any forward or backward pass of the model: nothing is recorded of it", once="step")
             return
+        step.asked = not self._is_held_back()
         if loss is not None:
             step.losses.append(float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss))
             self._saw["loss"] = True
@@ -168,7 +172,7 @@ class Probe:
     @guarded
     def term(self, name, value, weight=1.0):
         """A named part of the loss: loss = sum of weight * value."""
-        step = self._open()
+        step = self._open(begins=True)
         name = str(name).replace("/", ".")
         step.terms[name] = (float(value.detach()) if isinstance(value, torch.Tensor) else float(value), float(weight))
 
@@ -199,10 +203,13 @@ class Probe:
 
     # The step.
 
-    def _open(self):
-        """The step that is open, or the next one."""
+    def _open(self, begins=False):
+        """The step that is open, or the next one. `begins`: the trainer begins a batch; a step that it has called over, and not updated, is left out."""
         with self._lock:
             step = self._step
+            if step is not None and begins and step.asked and step.backwards and not step.stepped and self.optimizers:
+                for optimizer in list(self.optimizers):
+                    self._leave_out(optimizer)
             if step is not None and not self._is_over(step):
                 return step
             if step is not None:
@@ -368,7 +375,7 @@ class Probe:
 
     @guarded
     def _on_forward(self):
-        self._open()
+        self._open(begins=True)
         if self._autocast is None:
             device = next((w.parameter.device.type for w in self._watched.values()), "cpu")
             if torch.is_autocast_enabled(device):
@@ -402,6 +409,8 @@ class Probe:
             return
         gradient = parameter.grad
         if gradient is not None:
+            if step.reduced and watched.parts:  # the gradient holds what all ranks have made of earlier micro-steps
+                gradient = sum(watched.parts.values())
             watched.local = self._gradient("local gradients", watched, gradient)
 
     def _unsharded_added(self, watched, gradient):
@@ -454,6 +463,7 @@ class Probe:
         self._finish_calls(step.ledger, reducer=True)
         if self._is_held_back() or not step.records:
             return
+        step.reduced = bool(self._wrappers)
         for watched in self._watched.values():
             gradient = watched.parameter.grad
             if gradient is None or id(watched.parameter) in step.updated:
@@ -523,7 +533,7 @@ class Probe:
     @guarded
     def _on_clip(self, parameters, max_norm, norm):
         step = self._step
-        if self._by_hand and step.records:
+        if self.world_size > 1 and step.records:
             self._reduced_by_hand()
         if max_norm is None or self._is_over(step):
             return
@@ -537,9 +547,37 @@ class Probe:
                 self._clip_norm = max_norm
 
     def _reduced_by_hand(self):
+        """What clipping or the optimizer takes, of gradients that no wrapper has reduced."""
         for watched in self._watched.values():
-            if watched.reduced is None and watched.parameter.grad is not None:
+            gradient = watched.parameter.grad
+            if watched.reduced is None and gradient is not None and id(watched.parameter) not in self._step.updated:
+                if watched.local is None and self._wrappers and not self._step.reduced and watched.unsharded is None:
+                    watched.local = self._gradient("local gradients", watched, gradient)
+                watched.reduced = self._gradient("reduced gradients", watched, gradient)
+
+    def _clipped_too_early(self):
+        """Were a trainer's own gradients clipped, and reduced afterwards? Then what it has reduced is what comes next."""
+        for watched in self._watched.values():
+            if watched.clipped is None or watched.parameter.grad is None:
+                continue
+            if hash_in(self._gradient("local gradients", watched, watched.parameter.grad)) != watched.clipped:
                 watched.reduced = self._gradient("reduced gradients", watched, watched.parameter.grad)
+            watched.clipped = None
+
+    def after_clip(self, parameters):
+        if self._step is not None and self._by_hand_is_open(parameters):
+            self._after_clip()
+
+    def _by_hand_is_open(self, parameters):
+        return not self.is_off and self._prepared and self._by_hand and self._step.records and any(id(p) in self._watched for p in parameters)
+
+    @guarded
+    def _after_clip(self):
+        for watched in self._watched.values():
+            gradient = watched.parameter.grad
+            if gradient is not None and watched.local is not None and watched.reduced is not None:
+                if hash_in(watched.local) == hash_in(watched.reduced):
+                    watched.clipped = hash_in(self._gradient("local gradients", watched, gradient))
 
     def _listen_to_optimizer(self, optimizer):
         self._handles += [optimizer.register_step_pre_hook(self._before_update), optimizer.register_step_post_hook(self._after_update)]
@@ -564,16 +602,25 @@ class Probe:
         self._beat("update")
         if not step.records:
             return
-        if self._by_hand:
+        if self.world_size > 1:
             self._reduced_by_hand()
-        index = next((i for i, o in enumerate(self.optimizers) if o is optimizer), 0)
-        for number, group in enumerate(optimizer.param_groups):
-            name = "learning_rate" if index == number == 0 else f"learning_rate/{index}.{number}"
-            step.first.append(self._recorder.scalar("control", name, float(group["lr"]), alike=True))
+            self._clipped_too_early()
+        self._record_rates(optimizer)
+        for group in optimizer.param_groups:
             for p in group["params"]:
                 watched = self._watched.get(id(p))
                 if watched is not None and p.grad is not None:
                     step.last.append(self._gradient("applied gradients", watched, p.grad))
+
+    def _record_rates(self, optimizer):
+        """The first group's rate, and those of other groups that have another, by the group's first parameter."""
+        first = float(self.optimizers[0].param_groups[0]["lr"])
+        for group in optimizer.param_groups:
+            rate, watched = float(group["lr"]), self._watched.get(id(group["params"][0])) if group["params"] else None
+            if group is self.optimizers[0].param_groups[0]:
+                self._step.first.append(self._recorder.scalar("control", "learning_rate", rate, alike=True))
+            elif rate != first and watched is not None:
+                self._step.first.append(self._recorder.scalar("control", f"learning_rate/{watched.name}", rate, alike=True))
 
     def _after_update(self, optimizer, _args, _kwargs):
         if not self.is_off:
@@ -604,7 +651,12 @@ class Probe:
 
     @guarded
     def _on_skipped(self, optimizer):
+        self._leave_out(optimizer)
+
+    def _leave_out(self, optimizer):
         self._step.skipped = True
+        if self._step.records:
+            self._record_rates(optimizer)
         self._end_update(optimizer)
 
     # Collectives.
