@@ -40,7 +40,7 @@ def loop(run, rows=96, split=False, dispatch=False, even=True, accumulation=1, s
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 1 / (1 + 0.1 * n) if schedule else 1.0)
     loader = torch.utils.data.DataLoader(data, batch_size=size)
-    measured = torch.utils.data.DataLoader(held_out, batch_size=8)
+    measured = torch.utils.data.DataLoader(held_out, batch_size=9)
     model, optimizer, loader, measured, scheduler = accelerator.prepare(model, optimizer, loader, measured, scheduler)
     probe = run.attach(model, optimizer)
 

@@ -140,7 +140,7 @@ class Zoo:
             said["reading"] = reading(subject, said)
             entry["lines"][lines] = said
             entry.setdefault("initial", factors.factors(reference, run, subject.groups, subject.step))
-            print(f"    {said['reading']:9} {said['verdict']} {said['code']} step {said['step']} {said['phase']}; {subject.key}, {lines} lines "
+            print(f"    {said['reading']:9} {said['verdict']} {said.get('code')} step {said.get('step')} {said.get('phase')}; {subject.key}, {lines} lines "
                   f"({time.monotonic() - began:.1f} s)", file=sys.stderr, flush=True)  # fmt: skip
         lines = subject.lines[-1]
         if "error" in entry["lines"][lines]:
@@ -155,7 +155,7 @@ class Zoo:
         entry["later"] = factors.factors(later, run, subject.groups, subject.step if subject.step < LATER_STEPS else 0)
         said = compared(self.program, later, run)
         entry["later_said"] = said | {"reading": reading(subject, said)}
-        print(f"    {entry['later_said']['reading']:9} {said['code']} after {STEPS} steps", file=sys.stderr, flush=True)
+        print(f"    {entry['later_said']['reading']:9} {said.get('code')} after {STEPS} steps", file=sys.stderr, flush=True)
         return entry
 
 

@@ -37,7 +37,8 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
 
     modules = list(model) if isinstance(model, (list, tuple)) else [model]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-    optimizers = [getattr(o, "optimizer", o) if not hasattr(o, "register_step_pre_hook") else o for o in optimizers]
+    # Accelerate's and Lightning's optimizers call themselves torch's, and hold the one that steps and has the hooks.
+    optimizers = [getattr(o, "optimizer", o) if not hasattr(o, "_optimizer_step_pre_hooks") else o for o in optimizers]
     inner = [models.bare(m) for m in modules]
     for probe in patches.probes():
         if probe.tier != "zero" and not probe.is_off and any(a is b for a in probe.models for b in inner):
