@@ -69,7 +69,7 @@ def held(tensor):
 def find_wrapper(module):
     """The DistributedDataParallel object around a module, made before or after; None if there is none."""
     kind = torch.nn.parallel.DistributedDataParallel
-    for wrapper in list(WRAPPED) or [o for o in gc.get_objects() if isinstance(o, kind)]:
+    for wrapper in list(WRAPPED) or [o for o in gc.get_objects() if issubclass(type(o), kind)]:
         if bare(wrapper) is module or any(m is module for m in wrapper.modules()):
             return wrapper
     return None
@@ -78,7 +78,7 @@ def find_wrapper(module):
 def owners(parameters):
     """The outermost modules that hold any of the parameters; found among all objects of the process."""
     wanted = set(map(id, parameters))
-    holders = [o for o in gc.get_objects() if isinstance(o, torch.nn.Module) and any(id(p) in wanted for p in o.parameters())]
+    holders = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and any(id(p) in wanted for p in o.parameters())]
     inner = {id(child) for holder in holders for child in holder.modules() if child is not holder}
     return [holder for holder in holders if id(holder) not in inner]
 

@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import collectives, hashing, model, patches, random_state, trace_file
+from lockstep_probe import collectives, hashing, loader, model, patches, random_state, trace_file
 from lockstep_probe.recorder import Recorder, hash_in
 
 VERSION = "0.1.0"
@@ -70,7 +70,7 @@ class Step:
 
     def __init__(self, number, keeps, records):
         self.number, self.keeps, self.records = number, keeps, records
-        self.ids, self.micro_ids = [], []
+        self.ids, self.micro_ids, self.batches = [], [], []
         self.first, self.last = [], []  # records before and after the gradients'
         self.inputs, self.labels, self.row_losses = [], [], []
         self.losses, self.terms = [], {}
@@ -102,6 +102,7 @@ class Probe:
         self._ids_at, self._kept_states, self._metrics = {}, {}, set()
         self._updates, self._writer, self._pulse = {}, None, None
         self._replay = None
+        self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self._saw = {"samples": False, "loss": False, "row_losses": False}
         self._began = None
         self._lock = threading.RLock()
@@ -109,7 +110,8 @@ class Probe:
             return
         patches.watch(self)
         atexit.register(self.finish)
-        self._handles = [each.register_forward_pre_hook(self._forward_begins) for each in self.models]
+        loader.install()
+        self._handles = [self._before_forward(each) for each in self.models]
         if not self.models:
             self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
         for optimizer in self.optimizers:
@@ -124,6 +126,7 @@ class Probe:
         `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row.
         """
         step = self._open()
+        self._told_rows = True
         ids = [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
         step.ids += ids
         step.micro_ids.append(ids)
@@ -230,7 +233,7 @@ class Probe:
             self.world_size = dist.get_world_size() if together else int(os.environ.get("WORLD_SIZE", 1))
         if not self.models:
             self.models = [model.bare(m) for m in model.owners([p for o in self.optimizers for g in o.param_groups for p in g["params"]])]
-            self._handles += [each.register_forward_pre_hook(self._forward_begins) for each in self.models]
+            self._handles += [self._before_forward(each) for each in self.models]
         hashes = hashing.load()
         if hashes.name != "C library":
             self._note(f"hashes are computed by {hashes.name}")
@@ -317,6 +320,9 @@ class Probe:
 
     # Hooks.
 
+    def _before_forward(self, module):
+        return module.register_forward_pre_hook(self._forward_begins, with_kwargs=True)
+
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
         if torch.compiler.is_compiling() or self._inside:
@@ -326,17 +332,20 @@ class Probe:
             return
         wanted = {id(p) for o in self.optimizers for g in o.param_groups for p in g["params"]}
         if any(id(p) in wanted for p in module.parameters()):
-            self._forward_begins(module, inputs)
+            self._forward_begins(module, inputs, {})
 
-    def _forward_begins(self, module, _inputs):
+    def _forward_begins(self, module, args, kwargs):
         # A compiled model's steps begin with rows() or with the backward pass: hooks would be compiled into its graph.
         if torch.compiler.is_compiling() or self.is_off or not module.training or not torch.is_grad_enabled() or self._inside:
             return
-        self._on_forward()
+        self._on_forward((args, kwargs))
 
     @guarded
-    def _on_forward(self):
-        self._open()
+    def _on_forward(self, inputs):
+        step = self._open()
+        if not self._told_rows:
+            step.ids += loader.ids_of(inputs, self.world_size, step.batches)
+            self._saw["samples"] |= bool(step.ids)
         if self._autocast is None:
             device = next((w.parameter.device.type for w in self._watched.values()), "cpu")
             if torch.is_autocast_enabled(device):

@@ -57,7 +57,7 @@ def _install():
 
 
 def _attach(optimizer):
-    from lockstep_probe import patches, settings
+    from lockstep_probe import model, patches, settings
     from lockstep_probe.probe import Probe, say
 
     live = [probe for probe in patches.probes() if not probe.is_off]
@@ -73,7 +73,8 @@ def _attach(optimizer):
         say(f"{error}; nothing is recorded, and training goes on")
         return
     if asked.on:
-        _keep.append(Probe([], [optimizer], asked, tier="zero"))
+        models = [model.bare(m) for m in model.owners([p for group in optimizer.param_groups for p in group["params"]])]
+        _keep.append(Probe(models, [optimizer], asked, tier="zero"))
 
 
 _keep = []

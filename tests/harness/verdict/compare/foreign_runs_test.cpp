@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "harness/base/hex.h"
+#include "harness/base/read_file.h"
 #include "harness/verdict/causes/mechanism.h"
 #include "harness/verdict/compare/contradictions.h"
 #include "harness/verdict/trace/writer.h"
@@ -302,6 +304,51 @@ TEST_F(ForeignRuns, ATracerThatContradictsItselfIsToldSo) {
   EXPECT_THAT(swapped.sentence, HasSubstr("contradict themselves: step 0, rank 0, energies, energies: the hashes are the same and the sample ids of the rows are not (and 2 more)"));
   b.extra = [](TraceWriter& writer, int64_t step, int) { write_scores(writer, step, {12 * step, 777}); };
   EXPECT_THAT(compare(b, b).sentence, HasSubstr("row 1 is of sample 777, which is not among the rank's samples of the step"));
+}
+
+/// Replays of A's steps in both precisions, beside both runs.
+void write_replays(const std::string& a, const std::string& b, const SgdRun& of_a, const SgdRun& of_b) {
+  const std::string digest = hash_in_hex(read_file(a + "/rank-0.trace").text);
+  for (const char* precision : {"single", "double"}) {
+    write_run(a + "/replay/" + digest + "/" + precision, of_a);
+    write_run(b + "/replay/" + digest + "/" + precision, of_b);
+  }
+}
+
+TEST_F(ForeignRuns, WhatLayoutsLeaveOpenReplaysDecide) {
+  SgdRun a, b;
+  b.world_size = 3;
+  b.drift = 1e-3F;  // as rounding that training has amplified
+  a.size = b.size = [](int64_t step) { return step == 0 ? 0.0F : 1.0F; };
+  const auto compared = [&](const SgdRun& of_a, const SgdRun& of_b, bool other_digest = false) {
+    const std::string folder = folder_ / std::to_string(++pairs_);
+    write_run(folder + "/a", a);
+    write_run(folder + "/b", b);
+    write_replays(folder + "/a", folder + "/b", of_a, of_b);
+    if (other_digest) {
+      SgdRun longer = a;
+      longer.steps = 4;
+      write_run(folder + "/a", longer);
+    }
+    return compare_runs({folder + "/a", folder + "/b", {}, {}});
+  };
+  SgdRun replayed = a, replayed_on_three = b, wrong = b;
+  a.drift = 0, b.drift = 0;
+  wrong.size = [](int64_t step) { return step == 2 ? 1.001F : step == 0 ? 0.0F : 1.0F; };
+  const Mechanism same = compared(replayed, replayed_on_three);
+  EXPECT_EQ(same.verdict, VerdictKind::within_envelope) << same.sentence;
+  EXPECT_TRUE(same.twins);
+  EXPECT_THAT(same.sentence, HasSubstr("(3 forced steps;"));
+  EXPECT_THAT(same.sentence, ::testing::Not(HasSubstr("To decide")));
+  const Mechanism other = compared(replayed, wrong);
+  EXPECT_EQ(other.verdict, VerdictKind::divergent) << other.sentence;
+  ASSERT_TRUE(other.first_divergence);
+  EXPECT_EQ(other.first_divergence->step, 2);
+  EXPECT_EQ(other.first_divergence->parted, "meaning");
+  // Replays of another run's steps say nothing of this one.
+  const Mechanism stale = compared(replayed, wrong, true);
+  EXPECT_NE(stale.verdict, VerdictKind::divergent) << stale.sentence;
+  EXPECT_FALSE(stale.twins);
 }
 
 TEST(Contradictions, StatisticsAreHeldAgainstValuesAndHashes) {
