@@ -106,6 +106,7 @@ def trained(run, make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=F
     run.end(model)
 
 
+WARMUP = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 10}
 WIDE = {"max_grad_norm": 0.0}
 ACCUMULATED = "24 rows; 3 × 4 × 2"
 SUBJECTS = [
@@ -114,7 +115,7 @@ SUBJECTS = [
     Subject(LIBRARY, "Trainer, gradient_accumulation_steps=4", trained, {"accumulation": 4}, layout=ACCUMULATED),
     Subject(LIBRARY, "Trainer, gradient_accumulation_steps=4, max_grad_norm=0", trained, {"accumulation": 4} | WIDE, WIDE, layout=ACCUMULATED),
     Subject(LIBRARY, "Trainer, label_smoothing_factor=0.1", trained, {"label_smoothing_factor": 0.1}, {"label_smoothing_factor": 0.1}),
-    Subject(LIBRARY, "Trainer, cosine schedule", trained, {"lr_scheduler_type": "cosine"}, {"lr_scheduler_type": "cosine"}),
+    Subject(LIBRARY, "Trainer, warmup_steps=10", trained, WARMUP, WARMUP),
     Subject(LIBRARY, "Trainer, compute_loss_func: sum / num_items_in_batch", trained, {"own_loss": sum_over_all}, {"own_loss": sum_over_all}),
     Subject(LIBRARY, "Trainer, average_tokens_across_devices=False", trained, {"average_tokens_across_devices": False}, expect=("mean-of-means",),
             known="transformers#34242"),

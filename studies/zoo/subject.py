@@ -5,6 +5,7 @@ import os
 import typing
 
 ZERO, THREE, TEN = "0", "3", "10"
+NONE = "none"  # not traced
 
 
 @dataclasses.dataclass
@@ -49,7 +50,7 @@ class Run:
 
     @property
     def traced(self):
-        return self.lines != ZERO
+        return self.lines not in (ZERO, NONE)
 
     def attach(self, model, optimizer, **declared):
         """The first of the probe's lines."""

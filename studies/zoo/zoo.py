@@ -31,15 +31,16 @@ import factors  # noqa: E402
 import ranks  # noqa: E402
 from lockstep_probe import patches, zero  # noqa: E402
 from rows import rows  # noqa: E402
-from subject import TEN, ZERO, Run  # noqa: E402
+from subject import NONE, TEN, ZERO, Run  # noqa: E402
 
 LIBRARIES = {
     "transformers": "of_transformers", "accelerate": "of_accelerate", "lightning": "of_lightning", "open_clip_torch": "of_open_clip",
     "sentence-transformers": "of_sentence_transformers", "trl": "of_trl", "verl": "of_verl", "torch": "of_batch_norm",
 }  # fmt: skip
 WORLD = 3
-STEPS, LATER_STEPS = 60, 4
+STEPS, RUN_STEPS, LATER_STEPS = 60, 12, 4  # of the one process; of three ranks; of both after the former
 DEADLINE_S = 240
+UNNAMED = (None, "unexplained", "rate-differs", "update-differs", "replicas-drift", "constant-factor")  # codes that say: no known cause
 
 
 def launched(subject, world, folder, lines, steps, settings, start=None, keep=None, against=None):
@@ -55,7 +56,9 @@ def launched(subject, world, folder, lines, steps, settings, start=None, keep=No
     def work(rank):
         if world > 1:
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-        if lines == ZERO:
+        if lines == NONE:
+            del os.environ["LOCKSTEP_TRACE"]
+        elif lines == ZERO:
             zero._install()  # what startup/sitecustomize.py does where a process begins with LOCKSTEP_TRACE
         subject.program(Run(rank, world, folder, lines, steps, start, keep), **settings)
         for probe in patches.probes():  # as at the end of a process; a forked rank ends by os._exit
@@ -75,7 +78,7 @@ def launched(subject, world, folder, lines, steps, settings, start=None, keep=No
         said = [log.strip().splitlines()[-1] for rank, log in enumerate(logs) if rank in failed and log.strip()]
         return next((s for s in said if "Gloo" not in s and "gloo" not in s), said[0] if said else "ended without a word")
     silent = [rank for rank in range(world) if not pathlib.Path(folder, f"rank-{rank}.trace").exists()]
-    return f"rank {silent[0]} has no trace" if silent else None
+    return f"rank {silent[0]} has no trace" if silent and lines != NONE else None
 
 
 def compared(program, a, b):
@@ -103,7 +106,7 @@ def reading(subject, said):
         return "wrong step"
     if said["code"] in subject.expect:
         return "named"
-    return "unnamed" if said["code"] in (None, "unexplained") else "wrong"
+    return "unnamed" if said["code"] in UNNAMED else "wrong"
 
 
 class Zoo:
@@ -112,12 +115,12 @@ class Zoo:
         self._references = {}
 
     def reference(self, subject, lines, start=None):
-        """(folder, weights after its steps, problem) of the one process, made once for all subjects that share it."""
+        """(folder, file of its last weights, problem) of the one process, made once for all subjects that share it."""
         key = (subject.program.__module__, subject.program.__name__, repr(sorted(subject.reference.items(), key=str)), lines, start)
         if key not in self._references:
             folder = self.folder / f"reference-{len(self._references)}"
             keep = str(folder) + ".weights"
-            steps = LATER_STEPS if start else STEPS
+            steps = LATER_STEPS if start else STEPS if lines == NONE else RUN_STEPS
             problem = launched(subject, 1, folder, lines, steps, subject.reference, start, keep)
             self._references[key] = (folder, keep, problem)
         return self._references[key]
@@ -129,9 +132,9 @@ class Zoo:
         folder = self.folder / "".join(c if c.isalnum() else "-" for c in subject.key)
         for lines in subject.lines:
             began = time.monotonic()
-            reference, weights, problem = self.reference(subject, lines)
+            reference, _, problem = self.reference(subject, lines)
             run = folder / f"lines-{lines}"
-            problem = problem or launched(subject, WORLD, run, lines, STEPS, subject.settings, against=reference if lines == TEN else None)
+            problem = problem or launched(subject, WORLD, run, lines, RUN_STEPS, subject.settings, against=reference if lines == TEN else None)
             if problem:
                 entry["lines"][lines] = {"error": problem}
                 print(f"    {subject.key}, {lines} lines: {problem}", file=sys.stderr, flush=True)
@@ -145,7 +148,10 @@ class Zoo:
         lines = subject.lines[-1]
         if "error" in entry["lines"][lines]:
             return entry
-        reference, weights, _ = self.reference(subject, lines)
+        _, weights, problem = self.reference(subject, NONE)
+        if problem:
+            entry["later_error"] = problem
+            return entry
         later, _, problem = self.reference(subject, lines, weights)
         run = folder / "later"
         problem = problem or launched(subject, WORLD, run, lines, LATER_STEPS, subject.settings, weights, against=later if lines == TEN else None)
@@ -187,7 +193,7 @@ def main():
     torch.set_num_threads(1)
     ranks.warm_up()
     before = json.loads(options.results.read_text()) if options.results.exists() else {"libraries": {}, "subjects": {}}
-    whole = {"torch": torch.__version__, "python": platform.python_version(), "steps": STEPS, "libraries": {}, "subjects": {}}
+    whole = {"torch": torch.__version__, "python": platform.python_version(), "steps": STEPS, "run_steps": RUN_STEPS, "later_steps": LATER_STEPS, "world": WORLD, "libraries": {}, "subjects": {}}
     with tempfile.TemporaryDirectory() as scratch:
         for library in LIBRARIES:
             if only and library not in only:
