@@ -57,17 +57,24 @@ class Tracing(lightning.Callback):
             module.probe.metric("accuracy", trainer.callback_metrics["accuracy"])
 
 
-def fitted(run, accumulation=1, clip=None, sampler=True, tokens=False, batch_norm=False, validate=False, sync_dist=True, rows=96, unused=False):
+def ordered(data, run):
+    """What divides the rows among the ranks in their order: Lightning's own sampler shuffles them."""
+    return torch.utils.data.DistributedSampler(data, num_replicas=run.world, rank=run.rank, shuffle=False)
+
+
+def fitted(run, accumulation=1, clip=None, sampler="in order", tokens=False, batch_norm=False, validate=False, sync_dist=True, rows=96, unused=False):
     module = Module(run, tokens, batch_norm, sync_dist)
     run.begin(module)
     size = BATCH // (run.world * accumulation)
     trainer = lightning.Trainer(
         accelerator="cpu", devices=run.world, strategy=DDPStrategy(process_group_backend="gloo", find_unused_parameters=unused) if run.world > 1 else "auto",
-        max_steps=run.steps, max_epochs=-1, accumulate_grad_batches=accumulation, gradient_clip_val=clip, use_distributed_sampler=sampler, logger=False,
+        max_steps=run.steps, max_epochs=-1, accumulate_grad_batches=accumulation, gradient_clip_val=clip, use_distributed_sampler=sampler == "default", logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, limit_val_batches=1.0 if validate else 0,
         default_root_dir=os.environ["ZOO_WORK"], callbacks=[Tracing(run, validate)] if run.traced else [])  # fmt: skip
     held_out = torch.utils.data.DataLoader(Data(22, seed=8), batch_size=4)
-    trainer.fit(module, torch.utils.data.DataLoader(Data(rows), batch_size=size), held_out if validate else None)
+    data = Data(rows)
+    loader = torch.utils.data.DataLoader(data, batch_size=size, sampler=ordered(data, run) if sampler == "in order" and run.world > 1 else None)
+    trainer.fit(module, loader, held_out if validate else None)
     run.end(module)
 
 
@@ -77,7 +84,8 @@ SUBJECTS = [
     Subject(LIBRARY, "Trainer, gradient_clip_val=0.2", fitted, {"clip": 0.2}, {"clip": 0.2}),
     Subject(LIBRARY, "Trainer, accumulate_grad_batches=4", fitted, {"accumulation": 4}, layout=ACCUMULATED),
     Subject(LIBRARY, "Trainer, find_unused_parameters", fitted, {"unused": True}),
-    Subject(LIBRARY, "Trainer, use_distributed_sampler=False", fitted, {"sampler": False}, expect=("shards-identical",), layout="24 rows; 3 × the same 8"),
+    Subject(LIBRARY, "Trainer, use_distributed_sampler=True, loader without shuffle", fitted, {"sampler": "default"}, expect=("shuffle-differs",)),
+    Subject(LIBRARY, "Trainer, use_distributed_sampler=False, no sampler", fitted, {"sampler": "none"}, expect=("shards-identical",), layout="24 rows; 3 × the same 8"),
     Subject(LIBRARY, "Trainer, mean over own tokens", fitted, {"tokens": True}, {"tokens": True}, expect=("mean-of-means",), known="Lightning#6789"),
     Subject(LIBRARY, "Trainer, accumulate_grad_batches=4, mean over own tokens", fitted, {"tokens": True, "accumulation": 4}, {"tokens": True},
             expect=("micro-steps-weighted-alike", "mean-of-means"), layout=ACCUMULATED),

@@ -71,13 +71,15 @@ def install():
     @functools.wraps(fetch)
     def asked(self):
         index = fetch(self)
-        self._probe_asked.append(index)
+        if hasattr(self, "_probe_asked"):  # not one that was made before the probe
+            self._probe_asked.append(index)
         return index
 
     @functools.wraps(following)
     def yielded(self):
         batch = following(self)
-        index = self._probe_asked.popleft() if self._probe_asked else None
+        asked = getattr(self, "_probe_asked", None)
+        index = asked.popleft() if asked else None
         if isinstance(index, (list, tuple)) and all(isinstance(i, int) for i in index):
             storages = {_storage(t): t for t in _tensors(batch)}  # the tensors live as long: their memory cannot be another's
             _batches.append((self._probe_loader, index, storages))
