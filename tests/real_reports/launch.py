@@ -57,7 +57,10 @@ def _be(rank, world, folder, program, wrong):
 
 
 def run(program, world, folder, wrong=False):
-    """Runs `program` on `world` ranks; the traces lie in `folder` afterwards. Throws RuntimeError with a failed rank's output."""
+    """Runs `program` on `world` ranks; the traces lie in `folder` afterwards. Returns what each rank has printed.
+
+    Throws RuntimeError with a failed rank's output.
+    """
     folder = pathlib.Path(folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -83,5 +86,8 @@ def run(program, world, folder, wrong=False):
             said = (folder / f"rank-{rank}.log").read_text()
             raise RuntimeError(f"rank {rank} of {folder.name} {'failed' if failed else 'did not end'}: {said}")
     (folder / "rendezvous").unlink(missing_ok=True)
-    for rank in range(world):
-        (folder / f"rank-{rank}.log").unlink()
+    logs = [folder / f"rank-{rank}.log" for rank in range(world)]
+    said = [log.read_text() for log in logs]
+    for log in logs:
+        log.unlink()
+    return said

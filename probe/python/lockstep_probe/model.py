@@ -21,6 +21,8 @@ def bare(model):
     seen = set()
     while id(model) not in seen:
         seen.add(id(model))
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            WRAPPED.add(model)
         inner = getattr(model, "_orig_mod", None)
         if not isinstance(inner, torch.nn.Module) and isinstance(model, _wrappers()):
             inner = model.module
@@ -66,10 +68,14 @@ def held(tensor):
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
+def _objects(kind):
+    """Those of the process. By their types alone: `isinstance` would ask each object, and some answer with a warning."""
+    return [o for o in gc.get_objects() if issubclass(type(o), kind)]
+
+
 def find_wrapper(module):
     """The DistributedDataParallel object around a module, made before or after; None if there is none."""
-    kind = torch.nn.parallel.DistributedDataParallel
-    for wrapper in list(WRAPPED) or [o for o in gc.get_objects() if issubclass(type(o), kind)]:
+    for wrapper in list(WRAPPED) or _objects(torch.nn.parallel.DistributedDataParallel):
         if bare(wrapper) is module or any(m is module for m in wrapper.modules()):
             return wrapper
     return None
@@ -78,7 +84,7 @@ def find_wrapper(module):
 def owners(parameters):
     """The outermost modules that hold any of the parameters; found among all objects of the process."""
     wanted = set(map(id, parameters))
-    holders = [o for o in gc.get_objects() if issubclass(type(o), torch.nn.Module) and any(id(p) in wanted for p in o.parameters())]
+    holders = [o for o in _objects(torch.nn.Module) if any(id(p) in wanted for p in o.parameters())]
     inner = {id(child) for holder in holders for child in holder.modules() if child is not holder}
     return [holder for holder in holders if id(holder) not in inner]
 

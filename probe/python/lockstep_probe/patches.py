@@ -1,6 +1,6 @@
 """Places of PyTorch that no hook reaches, wrapped once a process: each wrapper calls what it wraps and tells the probes.
 
-Clipping (its norm, and the gradients before it), GradScaler (the scale; updates left out), DistributedDataParallel (which object wraps
+Clipping (its norm, and the gradients before it), backward() (the loss), GradScaler (the scale; updates left out), DistributedDataParallel (which object wraps
 which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
 """
 
@@ -77,12 +77,43 @@ def _scaler_step(step):
     return stepped
 
 
+def _backward(backward):
+    def called(self, *args, **kwargs):
+        if self.numel() == 1:
+            tell("on_loss", self)
+        return backward(self, *args, **kwargs)
+
+    return called
+
+
 def _ddp(init):
     def made(self, *args, **kwargs):
         init(self, *args, **kwargs)
         model.WRAPPED.add(self)
 
     return made
+
+
+def _unsharded(init):
+    def made(self, *args, **kwargs):
+        was = getattr(self, "_unsharded_param", None)
+        result = init(self, *args, **kwargs)
+        if was is None:
+            tell("on_unsharded", self)
+        return result
+
+    return made
+
+
+def watch_unsharded():
+    """FSDP2 makes a parameter's whole form at its first all-gather. False where this torch does it otherwise."""
+    module = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_param")
+    kind = getattr(module, "FSDPParam", None)
+    if not hasattr(kind, "init_unsharded_param"):
+        return False
+    if not hasattr(kind.init_unsharded_param, "__wrapped__"):
+        _wrap(kind, "init_unsharded_param", _unsharded)
+    return True
 
 
 def _destroy(destroy):
@@ -107,6 +138,7 @@ def _install():
     if hasattr(torch.amp, "GradScaler"):
         _wrap(torch.amp.GradScaler, "scale", _scale)
         _wrap(torch.amp.GradScaler, "step", _scaler_step)
+    _wrap(torch.Tensor, "backward", _backward)
     _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
     import torch.distributed as dist
 

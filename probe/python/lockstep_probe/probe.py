@@ -31,7 +31,7 @@ def guarded(method):
 
     @functools.wraps(method)
     def call(self, *args, **kwargs):
-        if self.is_off or os.getpid() != self._process:
+        if self.is_off or self._closed or os.getpid() != self._process:
             return None
         began = time.perf_counter()
         outer, self._inside = self._inside, True
@@ -65,16 +65,23 @@ class Watched:
         self.parts = {}
 
 
+class Ledger:
+    """Collectives of one step, in their order; `open`: those whose outputs are not hashed yet, by their work."""
+
+    def __init__(self):
+        self.calls, self.open = [], {}
+
+
 class Step:
     """What is known of the open step."""
 
-    def __init__(self, number, keeps, records):
+    def __init__(self, number, keeps, records, ledger):
         self.number, self.keeps, self.records = number, keeps, records
         self.ids, self.micro_ids, self.batches = [], [], []
         self.first, self.last = [], []  # records before and after the gradients'
         self.inputs, self.labels, self.row_losses = [], [], []
-        self.losses, self.terms = [], {}
-        self.calls, self.open_calls = [], {}
+        self.losses, self.roots, self.terms = [], [], {}
+        self.ledger = ledger
         self.backwards, self.buckets = 0, 0
         self.norm = None
         self.stepped = []  # optimizers whose update has been made or left out
@@ -96,11 +103,12 @@ class Probe:
         self.seconds, self.notes = 0.0, []
         self._number, self._step, self._steps_done = first_step - 1, None, 0
         self._process, self._inside, self._in_backward = os.getpid(), False, False
-        self._prepared = self._finished = self._failed = False
+        self._prepared = self._finished = self._closed = self._failed = False
         self._watched, self._accumulates = {}, 1
         self._clip_norm = self._autocast = None  # as the first step shows them
         self._ids_at, self._kept_states, self._metrics = {}, {}, set()
         self._updates, self._writer, self._pulse = {}, None, None
+        self._next_ledger = Ledger()  # calls after a step's update belong to the step that follows
         self._replay = None
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self._saw = {"samples": False, "loss": False, "row_losses": False}
@@ -204,7 +212,8 @@ class Probe:
                 self._prepare()
             self._number += 1
             keeps = self.settings.keeps(self._number, self._step_bytes)
-            step = self._step = Step(self._number, keeps, self.settings.records(self._number, self._step_bytes))
+            ledger, self._next_ledger = self._next_ledger, Ledger()
+            step = self._step = Step(self._number, keeps, self.settings.records(self._number, self._step_bytes), ledger)
             for each in self._watched.values():
                 each.clear()
             self._beat("forward")
@@ -261,6 +270,7 @@ class Probe:
         keeps = self.settings.keeps(0, self._step_bytes)
         self._initial = self._parameters(keeps, keeps)
         self._describe(done=False)
+        self._setup_seconds = time.perf_counter() - self._began
 
     def _say_what_is_not_seen(self):
         if any(model.has_flat_parameters(m) for m in self.models):
@@ -292,6 +302,7 @@ class Probe:
                     known.add(id(p))
                     if id(p) not in self._watched:
                         self._listen(Watched(f"unnamed {len(self._watched)}", p, True))
+        self._find_unsharded()
         for key in [key for key in self._watched if key not in known]:
             for handle in self._watched.pop(key).handles:
                 handle.remove()
@@ -302,6 +313,24 @@ class Probe:
         if p.requires_grad and p.is_leaf:
             watched.handles.append(p.register_post_accumulate_grad_hook(functools.partial(self._accumulated, watched)))
             watched.handles.append(p.register_hook(functools.partial(self._added, watched)))
+
+    def _find_unsharded(self):
+        groups = [group for m in self.models for group in model.fsdp_groups(m)]
+        if groups and not patches.watch_unsharded():
+            self._note("this torch's FSDP2 does not show a rank's own gradients: local gradients are missing", once="unsharded")
+        for group in groups:
+            for p in group.fsdp_params:
+                self.on_unsharded(p)
+
+    def on_unsharded(self, sharded):
+        """The whole form of an FSDP2 parameter, whose gradient is the rank's own."""
+        watched = None if self.is_off else self._watched.get(id(sharded.sharded_param))
+        whole = getattr(sharded, "_unsharded_param", None)
+        if watched is None or whole is None or watched.unsharded is whole:
+            return
+        watched.unsharded = whole
+        if whole.requires_grad:
+            watched.handles.append(whole.register_hook(functools.partial(self._unsharded_added, watched)))
 
     def _check_parameters(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
@@ -389,7 +418,7 @@ class Probe:
         step = self._backward_runs()
         if not step.records:
             return
-        gradient = model.held(gradient).detach()
+        gradient = model_part(self, gradient, watched.unsharded)
         if step.keeps:
             micro = step.backwards
             watched.parts[micro] = watched.parts[micro] + gradient if micro in watched.parts else gradient.clone()
@@ -426,7 +455,7 @@ class Probe:
     def _on_backward_end(self):
         step = self._step
         step.backwards += 1
-        self._finish_calls(step, reducer=True)
+        self._finish_calls(step.ledger, reducer=True)
         if self._is_held_back() or not step.records:
             return
         for watched in self._watched.values():
@@ -466,6 +495,12 @@ class Probe:
     @guarded
     def _on_scale(self, scale):
         self._open().scale = scale
+
+    def on_loss(self, loss):
+        """What backward() is called on: the loss, where the trainer does not give it."""
+        step = self._step
+        if not self.is_off and step is not None and not self._inside and not self._is_over(step):
+            step.roots.append(loss.detach())
 
     def on_clip(self, parameters, max_norm, norm):
         if not self.is_off and self._step is not None and any(id(p) in self._watched for p in parameters):
@@ -569,18 +604,23 @@ class Probe:
             self._inside = outer
 
     def begin(self, call):
-        if not self.is_off and not self._inside and self._step is not None and self._step.records:
+        if not self.is_off and not self._closed and not self._inside and self._prepared:
             self._begin_call(call)
 
     @guarded
     def _begin_call(self, call):
         step = self._step
+        ledger = step.ledger if step is not None and not self._is_over(step) else self._next_ledger
+        if ledger is not self._next_ledger and not step.records:
+            return
         tensors = call.inputs or call.outputs
         hash_of = self._recorder.hash_of
         ranks = dist.get_process_group_ranks(call.group)
         everyone = len(ranks) == self.world_size
         group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
-        tag = call.tag
+        first = hashing.plain(tensors[0].flatten()[:1]) if tensors else torch.zeros(1)
+        # Calls of one tag are compared with each other: other operations and types are other calls.
+        tag = call.tag or (f"{call.op} {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else call.op)
         from_reducer = self._in_backward and call.op == "all_reduce" and call.reduction is None and bool(self._wrappers)
         if from_reducer and tensors[0].is_floating_point():
             group, tag, call.reduction = ("gradients" if everyone else f"gradients {group}"), f"bucket {step.buckets}", "sum"
@@ -588,13 +628,12 @@ class Probe:
         elif from_reducer:
             group, call.reduction = "control", "sum"
         hash_given = sum(map(hash_of, call.inputs)) & (1 << 64) - 1
-        first = hashing.plain(tensors[0].flatten()[:1]) if tensors else torch.zeros(1)
         shape = tuple(tensors[0].shape) if len(tensors) == 1 else (sum(t.numel() for t in tensors),)
         if call.root >= 0 and not everyone and call.root < len(ranks):
             call.root = ranks[call.root]
-        call.slot = len(step.calls)
-        step.calls.append([call, group, tag, hash_given, 0, hashing.DTYPES[first.dtype], shape, from_reducer])
-        call.tag = step
+        call.slot = len(ledger.calls)
+        ledger.calls.append([call, group, tag, hash_given, 0, hashing.DTYPES[first.dtype], shape, from_reducer])
+        call.tag = ledger
 
     def issued(self, call):
         if call.slot is None or self.is_off:
@@ -602,32 +641,32 @@ class Probe:
         if call.op == "barrier" or not call.outputs:
             call.outputs = call.work = None
             return
-        step = call.tag
-        step.open_calls[id(call.work)] = call
+        call.tag.open[id(call.work)] = call
 
     def finished(self, work):
-        step = self._step
-        if step is not None and not self.is_off:
-            call = step.open_calls.pop(id(work), None)
+        if self.is_off:
+            return
+        for ledger in (self._step.ledger if self._step is not None else None, self._next_ledger):
+            call = ledger.open.pop(id(work), None) if ledger is not None else None
             if call is not None:
-                self._hash_output(step, call)
+                self._hash_output(ledger, call)
 
     @guarded
-    def _hash_output(self, step, call):
-        step.calls[call.slot][4] = sum(map(self._recorder.hash_of, call.outputs)) & (1 << 64) - 1
+    def _hash_output(self, ledger, call):
+        ledger.calls[call.slot][4] = sum(map(self._recorder.hash_of, call.outputs)) & (1 << 64) - 1
         call.outputs = call.work = None
 
-    def _finish_calls(self, step, reducer=False):
+    def _finish_calls(self, ledger, reducer=False):
         """Of works that nobody has waited for in Python; `reducer`: the Reducer's alone, which its own callback has waited for."""
-        for key, call in list(step.open_calls.items()):
-            if reducer and not step.calls[call.slot][7]:
+        for key, call in list(ledger.open.items()):
+            if reducer and not ledger.calls[call.slot][7]:
                 continue
-            del step.open_calls[key]
+            del ledger.open[key]
             if call.op not in ("send", "recv"):
                 call.work.wait()
             elif not call.work.is_completed():
                 continue
-            self._hash_output(step, call)
+            self._hash_output(ledger, call)
 
     # Records.
 
@@ -704,7 +743,6 @@ class Probe:
             if several and step.keeps and watched.parts:
                 self._gradient_parts(step, watched)
         step.first += [w.reduced for w in self._watched.values() if w.reduced is not None]
-        self._saw_local = {w.name: hash_in(w.local) for w in self._watched.values() if w.local is not None}
 
     def _gradient_parts(self, step, watched):
         whole = sum(watched.parts.values())
@@ -718,6 +756,8 @@ class Probe:
         records = []
         if step.losses:
             records.append(self._recorder.scalar("loss", "loss", sum(step.losses) / len(step.losses)))
+        elif step.roots and self.tier != "replayed":
+            records.append(self._recorder.scalar("loss", "loss", sum(float(root) for root in step.roots) / step.scale))
         for name, (value, weight) in step.terms.items():
             records += [self._recorder.scalar("loss", f"loss/{name}", value), self._recorder.scalar("loss", f"weight/{name}", weight)]
         for rows, counts in step.row_losses:
@@ -749,7 +789,7 @@ class Probe:
             self._header_due, self._initial = False, None
         if not step.records:
             return
-        self._finish_calls(step)
+        self._finish_calls(step.ledger)
         records = []
         if step.ids:
             records.append(self._recorder.samples(step.ids))
@@ -763,17 +803,13 @@ class Probe:
             records.append(self._recorder.scalar("control", "skipped", 1.0))
         if step.norm is not None:
             records.append(self._recorder.scalar("gradient norm", "gradient_norm", step.norm, alike=True))
-        for call, group, tag, given, got, dtype, shape, _ in step.calls:
+        for call, group, tag, given, got, dtype, shape, _ in step.ledger.calls:
             records.append(self._recorder.collective(call, group, tag, given, got, dtype, shape))
         self._writer.step(step.number, records + step.first + step.last, kind)
 
     def _random_records(self, step):
-        found, state = step.generators
-        records = []
-        for stream, hash_ in found.items():
-            draws = random_state.draws_between(state, torch.get_rng_state()) if stream == "process/torch" else 0
-            records.append(self._recorder.random(stream, hash_, draws))
-        return records
+        now = random_state.states(self._recorder.hashes.xxh3)
+        return [self._recorder.random(*stream) for stream in random_state.used(step.generators, now)]
 
     def _header(self, step):
         declared = {"strip_prefixes": ["module.", "_orig_mod."]}
@@ -857,14 +893,15 @@ class Probe:
         seconds = time.perf_counter() - self._began
         self._writer.finish(whole)
         self._seconds_whole = seconds
+        self._closed = True  # what a replay function calls of the probe is no step of training
         collectives.leave(self)
         for handle in [*self._handles, *(h for w in self._watched.values() for h in w.handles)]:
             handle.remove()
         if self.rank == 0 and self._steps_done:
-            own = max(seconds - self.seconds, 1e-9)
+            own, probes = max(seconds - self.seconds, 1e-9), max(self.seconds - self._setup_seconds, 0.0)
             say(f"{self._steps_done} steps at level {self.settings.level} in {self.settings.out}: {self._writer.size() / 1e6:.1f} MB a rank; "
-                f"{1000 * self.seconds / self._steps_done:.3g} ms a step beside the training's {1000 * own / self._steps_done:.3g} ms "
-                f"({100 * self.seconds / own:.1f} %)")  # fmt: skip
+                f"{1000 * probes / self._steps_done:.3g} ms a step beside the training's {1000 * own / self._steps_done:.3g} ms "
+                f"({100 * probes / own:.1f} %)")  # fmt: skip
         self._describe(done=whole)
         if self._replay is not None and whole:
             from lockstep_probe import replay
@@ -880,8 +917,23 @@ class Probe:
 
     @guarded
     def _end_replayed(self):
+        if self._by_hand:
+            self._reduce_replayed()
         self._gradients_of_step(self._step)
         self._write()
+
+    def _reduce_replayed(self):
+        """Of a trainer that reduces by itself: what the replay function has reduced, or else the mean over ranks."""
+        watched = [w for w in self._watched.values() if w.local is not None and w.parameter.grad is not None]
+        with self.paused():
+            reduces = torch.tensor(any(hash_in(self._gradient("local gradients", w, w.parameter.grad)) != hash_in(w.local) for w in watched))
+            reduces = reduces.to(torch.int32)
+            dist.all_reduce(reduces, op=dist.ReduceOp.MAX)
+            for each in watched if not reduces else ():
+                dist.all_reduce(each.parameter.grad)
+                if self.declared.get("gradient_reduction") != "sum":
+                    each.parameter.grad /= self.world_size
+        self._reduced_by_hand()
 
     @guarded
     def _close_replayed(self):

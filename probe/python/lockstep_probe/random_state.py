@@ -50,3 +50,13 @@ def states(xxh3):
         device = torch.cuda.current_device()
         found["device 0/torch"] = xxh3(raw(torch.cuda.get_rng_state(device)))
     return found, cpu
+
+
+def used(before, after):
+    """Of generators that gave numbers between two of `states`: name, hash before, count of numbers (0: not counted).
+
+    A generator that nobody asks makes no difference, whatever its state: Python's has another one in each process.
+    """
+    for stream, hash_ in before[0].items():
+        if after[0].get(stream, hash_) != hash_:
+            yield stream, hash_, draws_between(before[1], after[1]) if stream == "process/torch" else 0

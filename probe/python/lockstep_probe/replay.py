@@ -265,20 +265,29 @@ def _tried(probe, step_on, dropout, subject, folder):
 
 
 def _difference(own, again, number):
-    phase = trace_file.PHASES["local gradients"]
-    trained = {r.name: r.values for r in own if r.phase == phase and r.values is not None}
-    replayed = {r.name: r.values for r in again if r.phase == phase and r.values is not None}
+    for kind in ("local", "reduced"):
+        problem = _difference_of(f"{kind} gradient", *(_gradients(records, f"{kind} gradients") for records in (own, again)), number)
+        if problem:
+            return problem
+    return ""
+
+
+def _gradients(records, phase):
+    return {r.name: r.values for r in records if r.phase == trace_file.PHASES[phase] and r.values is not None}
+
+
+def _difference_of(kind, trained, replayed, number):
     for name, gradient in trained.items():
         if name not in replayed:
-            return f"step {number} of training has a gradient of {name}, and its replay has none"
+            return f"step {number} of training has a {kind} of {name}, and its replay has none"
         a, b = gradient.double(), replayed[name].double()
         if a.shape != b.shape:
-            return f"the gradient of {name} has shape {list(a.shape)} in training and {list(b.shape)} in its replay"
+            return f"the {kind} of {name} has shape {list(a.shape)} in training and {list(b.shape)} in its replay"
         size, off = float(a.norm()), float((a - b).norm())
         if not off <= TOLERANCE * max(size, float(b.norm())):
             ratio = float((a * b).sum()) / size**2 if size else float("inf")
             alike = f", {ratio:.4g} times the former" if size and off > 0 and float((b - ratio * a).norm()) <= TOLERANCE * float(b.norm()) else ""
-            return (f"the gradient of {name} at step {number} has norm {size:.6g} in training and {float(b.norm()):.6g} in its replay{alike}; "
+            return (f"the {kind} of {name} at step {number} has norm {size:.6g} in training and {float(b.norm()):.6g} in its replay{alike}; "
                     "replayed: the same samples and weights")  # fmt: skip
     return ""
 
