@@ -55,10 +55,7 @@ def trained(run, loss="MultipleNegativesRankingLoss", accumulation=1, **settings
 
 
 GATHERED = {"gather_across_devices": True}
-CACHED = {"loss": "CachedMultipleNegativesRankingLoss", "mini_batch_size": 3}
 SUBJECTS = [
     Subject(LIBRARY, "MultipleNegativesRankingLoss, gather_across_devices", trained, GATHERED, layout="24 pairs; 3 × 8", lines=("0",)),
     Subject(LIBRARY, "MultipleNegativesRankingLoss", trained, expect=("local-negatives",), layout="24 pairs; 3 × 8", lines=("0",), known="sentence-transformers#2831"),
-    Subject(LIBRARY, "CachedMultipleNegativesRankingLoss, gather_across_devices", trained, CACHED | GATHERED, CACHED, layout="24 pairs; 3 × 8", lines=("0",)),
-    Subject(LIBRARY, "CachedMultipleNegativesRankingLoss", trained, CACHED, CACHED, expect=("local-negatives",), layout="24 pairs; 3 × 8", lines=("0",)),
 ]

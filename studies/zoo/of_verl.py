@@ -26,6 +26,14 @@ def policy():
     return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 5))
 
 
+def row_losses_of(mode, losses, mask):
+    """What each row adds to the loss, and what it counts: its tokens where the loss is a mean over tokens, else 1."""
+    sums = (losses * mask).sum(1)
+    if mode == "token-mean":
+        return sums, mask.sum(1).long()
+    return sums / mask.sum(1) if mode == "seq-mean-token-mean" else sums, torch.ones(len(mask), dtype=torch.int64)
+
+
 def updated(run, mode="token-mean", counted="all", micro=1, shares=(12, 7, 5)):
     """`counted`: the counts that `agg_loss` gets: of all ranks, or none, so that it counts what it sees.
 
@@ -37,9 +45,11 @@ def updated(run, mode="token-mean", counted="all", micro=1, shares=(12, 7, 5)):
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     probe = run.attach(called, optimizer)
 
-    def loss_of(model, rows, everyone):
+    def loss_of(model, rows, everyone, seen=None):
         log_probs = torch.log_softmax(model(x[rows]), -1).gather(-1, taken[rows][..., None])[..., 0]
         losses = -torch.exp(log_probs - log_probs.detach()) * advantages[rows][:, None]
+        if seen is not None:
+            seen += [row_losses_of(mode, losses.detach(), mask[rows])]
         counts = {"dp_size": run.world, "batch_num_tokens": mask[everyone].sum(), "global_batch_size": len(everyone)} if counted == "all" else {}
         return agg_loss(losses, mask[rows], mode, **counts)
 
@@ -57,11 +67,11 @@ def updated(run, mode="token-mean", counted="all", micro=1, shares=(12, 7, 5)):
         everyone = [i + step * BATCH % ROWS for i in range(BATCH)]
         rows = share(everyone, run.rank, run.world, shares)
         optimizer.zero_grad()
-        total = 0.0
+        total, seen = 0.0, []
         for k in range(micro):
             part = rows[len(rows) * k // micro : len(rows) * (k + 1) // micro]
             probe.rows(part, x[part].flatten(1))
-            loss = loss_of(called, part, everyone)
+            loss = loss_of(called, part, everyone, seen)
             if counted != "all" and micro > 1:
                 loss = loss * len(part) / len(rows)
             if run.world > 1 and k + 1 < micro:
@@ -71,12 +81,12 @@ def updated(run, mode="token-mean", counted="all", micro=1, shares=(12, 7, 5)):
                 loss.backward()
             total += float(loss.detach())
         optimizer.step()
-        probe.step(total)
+        probe.step(total, torch.cat([each[0] for each in seen]), torch.cat([each[1] for each in seen]))
     run.end(model)
 
 
 UNEQUAL = "24 answers; 12 + 7 + 5"
-SUBJECTS = [Subject(LIBRARY, f"agg_loss, {mode}", updated, {"mode": mode}, {"mode": mode}, layout=UNEQUAL, lines=(ZERO, THREE, TEN) if mode == MODES[0] else (ZERO, THREE))
+SUBJECTS = [Subject(LIBRARY, f"agg_loss, {mode}", updated, {"mode": mode}, {"mode": mode}, layout=UNEQUAL, lines=(ZERO, THREE, TEN) if mode == MODES[0] else (THREE,))
             for mode in MODES]  # fmt: skip
 SUBJECTS += [
     Subject(LIBRARY, f"agg_loss, {mode}, no global counts", updated, {"mode": mode, "counted": "own"}, {"mode": mode}, expect=("mean-of-means",), layout=UNEQUAL)

@@ -86,11 +86,12 @@ def compared(program, a, b):
     try:
         found = json.loads(done.stdout)
     except ValueError:
-        return {"verdict": "failed", "sentence": (done.stderr + done.stdout).strip()}
+        return {"verdict": "failed", "sentence": (done.stderr + done.stdout).replace(str(b), "the run").replace(str(a), "the one process").strip()}
     pathlib.Path(b, "verdict.json").write_text(json.dumps(found, indent=1))
     where, cause = found.get("first_divergence"), found.get("cause")
     said = {"verdict": found["verdict"], "code": cause["code"] if cause else None, "step": where["step"] if where else None,
-            "phase": where["phase"] if where else None, "sentence": found["sentence"]}  # fmt: skip
+            "phase": where["phase"] if where else None,
+            "sentence": found["sentence"].replace(str(b), "the run").replace(str(a), "the one process").strip()}  # fmt: skip
     return said
 
 

@@ -291,7 +291,7 @@ class Probe:
         known = set()
         for number, each in enumerate(self.models):
             prefix = f"model {number}." if several else ""
-            for name, p in each.named_parameters():
+            for name, p in model.plain_names(each, each.named_parameters()):
                 known.add(id(p))
                 if id(p) not in self._watched:
                     own = name in ignored or any(name.startswith(start) for start in self.own)
@@ -690,7 +690,7 @@ class Probe:
     def _buffers(self):
         several = len(self.models) > 1
         for number, each in enumerate(self.models):
-            for name, buffer in each.named_buffers():
+            for name, buffer in model.plain_names(each, each.named_buffers()):
                 if buffer is not None:
                     yield (f"model {number}." if several else "") + name, buffer
 

@@ -142,15 +142,21 @@ def _rewrapped(wrapper, inner):
         gradient_as_bucket_view=wrapper.gradient_as_bucket_view, static_graph=wrapper.static_graph)  # fmt: skip
 
 
+@contextlib.contextmanager
+def _default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _subject(probe, build, wide):
     """A model to replay in. Raises whatever building it raises."""
     if build is not None:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64 if wide else before)
-        try:
+        with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
             called = build()
-        finally:
-            torch.set_default_dtype(before)
         inner = [model.bare(m) for m in (called if isinstance(called, (list, tuple)) else [called])]
         if wide:
             _widen_inputs(inner)
@@ -358,7 +364,8 @@ def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
             if repeat:
                 order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(repeat)).tolist()
                 ids = [ids[i] for i in order]
-            run.step(step_on, snapshot, ids)
+            with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
+                run.step(step_on, snapshot, ids)
         run.probe._close_replayed()
     except Exception as error:  # noqa: BLE001  the user's own function
         problem = f"{'float64' if wide else 'the trainers precision'}: {type(error).__name__}: {error}"
