@@ -18,7 +18,7 @@ class Module(lightning.LightningModule):
         torch.manual_seed(4)
         middle = [torch.nn.BatchNorm1d(16)] if batch_norm else []
         self.net = torch.nn.Sequential(torch.nn.Linear(12, 16), *middle, torch.nn.ReLU(), torch.nn.Linear(16, 3))
-        self.run, self.tokens, self.sync_dist, self.probe, self.losses = run, tokens, sync_dist, None, []
+        self.run, self.tokens, self.sync_dist, self.probe, self.losses, self.seen = run, tokens, sync_dist, None, [], []
 
     def training_step(self, batch, _):
         ids, x, y, n = batch
@@ -27,6 +27,7 @@ class Module(lightning.LightningModule):
         losses = torch.nn.functional.cross_entropy(self.net(x), y, reduction="none")
         loss = (losses * n).sum() / n.sum() if self.tokens else losses.mean()
         self.losses.append(float(loss.detach()))
+        self.seen.append((losses.detach() * n, n) if self.tokens else (losses.detach(), torch.ones_like(n)))
         return loss
 
     def validation_step(self, batch, _):
@@ -49,8 +50,9 @@ class Tracing(lightning.Callback):
     def on_train_batch_end(self, trainer, module, *_):
         if trainer.fit_loop._should_accumulate():
             return
-        module.probe.step(sum(module.losses) / len(module.losses))
-        module.losses = []
+        rows, counts = (torch.cat(each) for each in zip(*module.seen))
+        module.probe.step(sum(module.losses) / len(module.losses), rows, counts)
+        module.losses, module.seen = [], []
 
     def on_validation_end(self, trainer, module):
         if self.metric and module.probe is not None:
