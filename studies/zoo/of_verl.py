@@ -37,7 +37,7 @@ def row_losses_of(mode, losses, mask):
 def updated(run, mode="token-mean", counted="all", micro=1, shares=(12, 7, 5)):
     """`counted`: the counts that `agg_loss` gets: of all ranks, or none, so that it counts what it sees.
 
-    `micro`: micro-steps of a rank; each loss times its rows over the rank's, as in verl's actor without global counts.
+    `micro`: micro-steps of a rank; each loss times its rows over the rank's, as verl does without global counts.
     """
     x, taken, advantages, mask = answers()
     model = run.begin(policy())

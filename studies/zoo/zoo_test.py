@@ -62,6 +62,29 @@ class Optimizers(unittest.TestCase):
                 self.assertEqual(steps, [-1, 0, 1, 2], kind.__name__)
 
 
+    def test_that_call_a_closure_have_its_gradients(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            torch.manual_seed(1)
+            net = torch.nn.Linear(3, 2)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            probe = lockstep_probe.attach(net, optimizer, out=scratch, rank=0, world_size=1)
+            for way in ("position", "keyword"):
+                def closure():
+                    optimizer.zero_grad()
+                    loss = net(torch.ones(5, 3)).square().mean()
+                    loss.backward()
+                    return loss
+
+                optimizer.step(closure) if way == "position" else optimizer.step(closure=closure)
+            probe.finish()
+            steps = dict(trace_file.read_steps(os.path.join(scratch, "rank-0.trace")))
+            self.assertEqual(sorted(steps), [-1, 0, 1])
+            for step in (0, 1):
+                kept = {(r.phase, r.name): r.values for r in steps[step]}
+                reduced, applied = trace_file.PHASES["reduced gradients"], trace_file.PHASES["applied gradients"]
+                self.assertTrue(torch.equal(kept[reduced, "weight"], kept[applied, "weight"]), step)
+
+
 class Names(unittest.TestCase):
     def test_are_those_without_a_wrapper_within_a_loss(self):
         loss = torch.nn.Module()

@@ -535,9 +535,22 @@ class Probe:
             self.optimizers.append(optimizer)
             self._listen_to_optimizer(optimizer)
 
-    def _before_update(self, optimizer, _args, _kwargs):
-        if not self.is_off:
+    def _before_update(self, optimizer, args, kwargs):
+        """The update's gradients are there; or, where the optimizer takes a closure (as Lightning's does), after it."""
+        if self.is_off:
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None or type(optimizer).__name__ == "LBFGS":
             self._on_update(optimizer)
+            return None
+
+        def computed():
+            loss = closure()
+            if not self.is_off:
+                self._on_update(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": computed}
 
     @guarded
     def _on_update(self, optimizer):
