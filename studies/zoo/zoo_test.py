@@ -85,6 +85,33 @@ class Optimizers(unittest.TestCase):
                 self.assertTrue(torch.equal(kept[reduced, "weight"], kept[applied, "weight"]), step)
 
 
+class Lightning(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+
+    def training_step(self, x):
+        return self.net(x).square().mean()
+
+
+class Steps(unittest.TestCase):
+    def test_begin_before_a_training_step(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            module = Lightning()
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+            probe = lockstep_probe.attach(module, optimizer, out=scratch, rank=0, world_size=1)
+            data = torch.utils.data.TensorDataset(torch.randn(8, 3))
+            for (x,) in torch.utils.data.DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                module.training_step(x).backward()
+                optimizer.step()
+            probe.finish()
+            steps = dict(trace_file.read_steps(os.path.join(scratch, "rank-0.trace")))
+        mean = next(r.values for r in steps[-1] if r.name == "buffer/net.0.running_mean")
+        self.assertEqual(float(mean.abs().max()), 0)
+        self.assertEqual([next(r.ids for r in steps[k] if r.name == "samples") for k in (0, 1)], [(0, 1, 2, 3), (4, 5, 6, 7)])
+
+
 class Names(unittest.TestCase):
     def test_are_those_without_a_wrapper_within_a_loss(self):
         loss = torch.nn.Module()

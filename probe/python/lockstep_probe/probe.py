@@ -119,7 +119,7 @@ class Probe:
         patches.watch(self)
         atexit.register(self.finish)
         loader.install()
-        self._handles = [self._before_forward(each) for each in self.models]
+        self._handles = [handle for each in self.models for handle in self._before_forward(each)]
         if not self.models:
             self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
         for optimizer in self.optimizers:
@@ -242,7 +242,7 @@ class Probe:
             self.world_size = dist.get_world_size() if together else int(os.environ.get("WORLD_SIZE", 1))
         if not self.models:
             self.models = [model.bare(m) for m in model.owners([p for o in self.optimizers for g in o.param_groups for p in g["params"]])]
-            self._handles += [self._before_forward(each) for each in self.models]
+            self._handles += [handle for each in self.models for handle in self._before_forward(each)]
         hashes = hashing.load()
         if hashes.name != "C library":
             self._note(f"hashes are computed by {hashes.name}")
@@ -350,7 +350,9 @@ class Probe:
     # Hooks.
 
     def _before_forward(self, module):
-        return module.register_forward_pre_hook(self._forward_begins, with_kwargs=True)
+        """Lightning calls `training_step` in one process, and the module itself only under DistributedDataParallel."""
+        called = [module, *module.children()] if hasattr(module, "training_step") else [module]
+        return [each.register_forward_pre_hook(self._forward_begins, with_kwargs=True) for each in called]
 
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
