@@ -74,21 +74,24 @@ def loop(run, rows=96, split=False, dispatch=False, even=True, accumulation=1, s
                 probe.step(sum(losses) / len(losses), torch.cat([each[0] for each in seen]), torch.cat([each[1] for each in seen]))
                 losses, seen, step = [], [], step + 1
                 if metric:
-                    probe.metric("accuracy", accuracy(accelerator, model, measured, metric))
+                    hits, of_rows = measured_hits(accelerator, model, measured, metric)
+                    if accelerator.is_main_process:
+                        probe.metric("accuracy", hits.mean())
+                        probe.metric("hits", hits, ids=of_rows)
                 if step == run.steps:
                     break
     run.end(bare)
 
 
-def accuracy(accelerator, model, loader, how):
-    right = []
+def measured_hits(accelerator, model, loader, how):
+    """Of each held-out row whether its class is found, and the rows' ids, from all ranks."""
+    found = []
     model.eval()
     with torch.no_grad():
-        for _, x, y, _ in loader:
-            hit = (model(x).argmax(1) == y).float()
-            right.append(accelerator.gather_for_metrics(hit) if how == "gather_for_metrics" else accelerator.gather(hit))
+        for ids, x, y, _ in loader:
+            found.append(getattr(accelerator, how)(((model(x).argmax(1) == y).float(), ids)))
     model.train()
-    return float(torch.cat(right).mean())
+    return tuple(torch.cat(each) for each in zip(*found))
 
 
 ALL = (ZERO, THREE, TEN)
