@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -90,6 +91,22 @@ std::optional<Difference> other_draws(const StepOfRun& a, const StepOfRun& b, co
 bool is_of_a_generator(std::string_view stream) {
   return stream.find('/') != std::string_view::npos &&
          std::ranges::any_of(kScopes, [&](std::string_view scope) { return stream.starts_with(scope); });
+}
+
+bool forward_draws_differ(const StepOfRun& a, const StepOfRun& b) {
+  constexpr std::string_view kOfTheModel = "model";
+  const auto taken = [&](const StepOfRun& step) {
+    std::vector<std::tuple<std::size_t, uint64_t, double>> draws;
+    for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+      for (const Record* record : records_of(step.ranks[rank], Phase::random)) {
+        const bool of_the_model = is_of_a_generator(record->name) && name_of_generator(record->name) == kOfTheModel;
+        if (of_the_model && record->value > 0) draws.emplace_back(rank, record->stats.hash, record->value);
+      }
+    }
+    return draws;
+  };
+  const auto in_a = taken(a), in_b = taken(b);
+  return a.ranks.size() == b.ranks.size() ? in_a != in_b : !in_a.empty() || !in_b.empty();
 }
 
 void remember_generators(GeneratorHistory& history, const StepOfRun& step) {

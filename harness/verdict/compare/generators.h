@@ -21,6 +21,10 @@ std::string_view name_of_generator(std::string_view stream);
 /// "rank", "same" or "sample": what the header declares of the stream, by its whole name or without its scope; empty: nothing.
 std::string declared_state(const StepOfRun& step, const std::string& stream);
 
+/// Did forward passes take random numbers in the step (dropout, sampling), and not the same on the same ranks? Then losses and gradients of the
+/// two are not those of one computation: rows of another layout get other numbers.
+bool forward_draws_differ(const StepOfRun& a, const StepOfRun& b);
+
 /// States of generators by step, stream and rank.
 using GeneratorHistory = std::map<int64_t, std::map<std::string, std::map<int, uint64_t>>>;
 void remember_generators(GeneratorHistory& history, const StepOfRun& step);

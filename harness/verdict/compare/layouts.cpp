@@ -17,6 +17,7 @@
 #include "harness/verdict/compare/exact_phases.h"
 #include "harness/verdict/compare/forced/equal_step.h"
 #include "harness/verdict/compare/forced/free.h"
+#include "harness/verdict/compare/generators.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/compare/trainer_of.h"
@@ -226,7 +227,9 @@ class FreeLayouts {
     const bool is_step = a.step >= 0;
     // Runs that begin with the same later step come from somewhere else: nothing says that it is the same place.
     const bool known = !parameters_.assumed() || a.step == 0;
-    const bool equal = is_step && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
+    const bool drew = is_step && !trainer_ && forward_draws_differ(a, b);
+    if (drew) note_draws();
+    const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
     OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr, &exact_);
@@ -248,7 +251,7 @@ class FreeLayouts {
         return shown;
       }
     }
-    if (!found && whole && is_step && !equal) {
+    if (!found && whole && is_step && !equal && !drew) {
       if (auto explained = by_near_values(a, b)) return explained;
     }
     if (!found) return std::nullopt;
@@ -329,6 +332,13 @@ class FreeLayouts {
     last_judged_ = step;
   }
 
+  /// The step's values are another draw's on each side. What each run says of itself is still judged.
+  void note_draws() {
+    ++drawn_steps_;
+    const Declared* declared = pairs_.b().header().declared.get();
+    if (!reduced_by_sum_) reduced_by_sum_ = declared && declared->gradient_reduction == "sum";
+  }
+
   void note_apart(const StepOfRun& a, const StepOfRun& b) {
     losses_.add(a.step, mean_loss(a), mean_loss(b));
     gradients_.add(a.step, gradient_size(a), gradient_size(b));
@@ -384,11 +394,18 @@ class FreeLayouts {
           assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", judged, 100 * used_);
     }
     text += own_text();
-    if (judged_steps_ < compared && !replayed_) text += unjudged_text();
+    if (drawn_steps_ > 0) {
+      text += fmt::format(" Losses and gradients of {} were not compared: forward passes take random numbers there (dropout, sampling), and rows "
+                          "of another layout get others.", counted(drawn_steps_, "step"));
+    } else if (judged_steps_ < compared && !replayed_) {
+      text += unjudged_text();
+    }
     text += evaluations_.words();
     if (!replayed_) {
       text += fmt::format(" To decide, compare gradients from equal parameters: {}, or four permuted repeats of the reference (--repeat).",
-                          trainer_ ? "use forced runs (forced_steps)" : "let the probe replay the reference's steps (probe.replay)");
+                          trainer_          ? "use forced runs (forced_steps)"
+                          : drawn_steps_ > 0 ? "let the probe replay the reference's steps without dropout (probe.replay, dropout=False)"
+                                             : "let the probe replay the reference's steps (probe.replay)");
     }
     if (!ends.empty()) text += fmt::format(" Compared up to the end of the shorter trace: {}.", ends);
     return text;
@@ -435,6 +452,7 @@ class FreeLayouts {
   BandConfig band_;
   const ConfigPair configs_;
   const std::function<bool(const CauseInputs&)> explains_;
+  int64_t drawn_steps_ = 0;  ///< whose forward passes took random numbers
   const bool replayed_;  ///< see CompareOptions
   StepRules rules_;
   double epsilon_;

@@ -54,7 +54,7 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
             say("attach: training has begun without it; the probe that needs no lines goes on, and this call adds what it can")
             return probe
         if probe.tier == "zero":
-            probe.is_off = True
+            probe.detach()
     try:
         return Probe(bare, optimizers, asked, declare=declare, average=average, own=own, first_step=first_step, rank=rank,
                      world_size=world_size)  # fmt: skip

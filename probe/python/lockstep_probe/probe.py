@@ -87,7 +87,8 @@ class Step:
         self.stepped = []  # optimizers whose update has been made or left out
         self.skipped = False
         self.scale = 1.0
-        self.generators = None
+        self.generators = self.drawing = self.drew_from = None
+        self.draws = 0  # of forward passes
 
 
 class Probe:
@@ -377,6 +378,8 @@ class Probe:
         if not self._told_rows:
             step.ids += loader.ids_of(inputs, self.world_size, step.batches)
             self._saw["samples"] |= bool(step.ids)
+        if step.records:
+            step.drawing = torch.get_rng_state()
         if self._autocast is None:
             device = next((w.parameter.device.type for w in self._watched.values()), "cpu")
             if torch.is_autocast_enabled(device):
@@ -440,9 +443,20 @@ class Probe:
         step = self._open()
         if not self._in_backward:
             self._in_backward = True
+            self._count_draws(step)
             self._beat("backward")
             _engine.queue_callback(self._queue_end)
         return step
+
+    def _count_draws(self, step):
+        """Numbers that the forward pass took, by dropout for instance: of another layout each row gets others."""
+        if step.drawing is None:
+            return
+        now = torch.get_rng_state()
+        if not torch.equal(step.drawing, now):
+            step.draws += random_state.draws_between(step.drawing, now) or 1
+            step.drew_from = step.drew_from or self._recorder.hashes.xxh3(hashing.raw(step.drawing))
+        step.drawing = None
 
     def _queue_end(self):
         # DistributedDataParallel queues its own callback during the backward pass; one that is queued from a callback comes after it.
@@ -824,7 +838,10 @@ class Probe:
 
     def _random_records(self, step):
         now = random_state.states(self._recorder.hashes.xxh3)
-        return [self._recorder.random(*stream) for stream in random_state.used(step.generators, now)]
+        records = [self._recorder.random(*stream) for stream in random_state.used(step.generators, now)]
+        if step.draws:
+            records.append(self._recorder.random("process/model", step.drew_from, step.draws))
+        return records
 
     def _header(self, step):
         declared = {"strip_prefixes": ["module.", "_orig_mod."]}
@@ -891,6 +908,15 @@ class Probe:
         atexit.unregister(self.finish)
         self._finish()
 
+    def _let_go(self):
+        for handle in [*self._handles, *(h for w in self._watched.values() for h in w.handles)]:
+            handle.remove()
+
+    def detach(self):
+        """Before its first step: another probe takes its place."""
+        self.is_off = True
+        self._let_go()
+
     @guarded
     def _finish(self):
         if not self._prepared:
@@ -910,8 +936,7 @@ class Probe:
         self._seconds_whole = seconds
         self._closed = True  # what a replay function calls of the probe is no step of training
         collectives.leave(self)
-        for handle in [*self._handles, *(h for w in self._watched.values() for h in w.handles)]:
-            handle.remove()
+        self._let_go()
         if self.rank == 0 and self._steps_done:
             own, probes = max(seconds - self.seconds, 1e-9), max(self.seconds - self._setup_seconds, 0.0)
             say(f"{self._steps_done} steps at level {self.settings.level} in {self.settings.out}: {self._writer.size() / 1e6:.1f} MB a rank; "

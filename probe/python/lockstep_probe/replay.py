@@ -240,6 +240,7 @@ class Run:
         self.probe = Probe(subject.inner, [], settings, declare=probe.declared, own=probe.own, rank=probe.rank,
                            world_size=probe.world_size, tier="replayed")  # fmt: skip
         self.probe.optimizers = []
+        self.drew = False  # has a forward pass taken random numbers?
 
     def step(self, step_on, snapshot, ids):
         """The gradients' hashes by parameter, and the loss if step_on returns one."""
@@ -251,6 +252,7 @@ class Run:
             probe._number = snapshot.step - 1
             probe.rows(ids)
             loss = step_on(self.subject.called, list(ids))
+        self.drew |= probe._step is not None and probe._step.draws > 0
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             probe.step(loss)
         probe._end_replayed()
@@ -367,6 +369,9 @@ def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
             with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
                 run.step(step_on, snapshot, ids)
         run.probe._close_replayed()
+        if run.drew and probe.settings.against and trace_file.header_of(os.path.join(probe.settings.against, "rank-0.trace"))["world_size"] != probe.world_size:
+            problem = ("forward passes take random numbers, which rows of another layout get differently; replay(step_on, dropout=False) leaves dropout out, "
+                       "and other draws must be left out in step_on")  # fmt: skip
     except Exception as error:  # noqa: BLE001  the user's own function
         problem = f"{'float64' if wide else 'the trainers precision'}: {type(error).__name__}: {error}"
     problem = _together(probe, problem)

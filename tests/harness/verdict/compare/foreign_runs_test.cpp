@@ -351,6 +351,24 @@ TEST_F(ForeignRuns, WhatLayoutsLeaveOpenReplaysDecide) {
   EXPECT_FALSE(stale.twins);
 }
 
+TEST_F(ForeignRuns, WhatForwardPassesDrawIsAnotherDrawOfAnotherLayout) {
+  SgdRun a, b;
+  b.world_size = 3;
+  b.size = [](int64_t) { return 1.3F; };
+  EXPECT_EQ(compare(a, b).verdict, VerdictKind::divergent);
+  const auto draw = [](TraceWriter& writer, int64_t step, int rank) {
+    if (step >= 0) writer.random("process/model", 7 + static_cast<uint64_t>(rank), 4);
+  };
+  a.extra = b.extra = draw;
+  const Mechanism drawn = compare(a, b);
+  EXPECT_EQ(drawn.verdict, VerdictKind::inconclusive) << drawn.sentence;
+  EXPECT_THAT(drawn.sentence, HasSubstr("Losses and gradients of 3 steps were not compared"));
+  // Ranks that drew the same on both sides computed the same thing.
+  SgdRun c = b;
+  c.size = [](int64_t) { return 1.0F; };
+  EXPECT_EQ(compare(c, b).verdict, VerdictKind::divergent);
+}
+
 TEST(Contradictions, StatisticsAreHeldAgainstValuesAndHashes) {
   const std::vector<float> values{3, -4};
   Record sound;
