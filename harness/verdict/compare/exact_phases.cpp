@@ -50,7 +50,13 @@ std::string samples_text(const std::vector<int64_t>& ids) {
   return text;
 }
 
+/// Does any rank say which samples it has? A tracer that finds a loader's ids may find them in one layout alone.
+bool says_samples(const StepOfRun& step) {
+  return std::ranges::any_of(step.ranks, [](const StepRecords& rank) { return !records_of(rank, Phase::samples).empty(); });
+}
+
 std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun& b) {
+  if (!says_samples(a) || !says_samples(b)) return std::nullopt;
   // The merged hash settles the common case; ids in other rows are the same batch all the same.
   if (merged_hash(a, Phase::samples, "samples") == merged_hash(b, Phase::samples, "samples"))
     return std::nullopt;

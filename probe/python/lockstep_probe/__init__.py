@@ -37,10 +37,11 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
 
     modules = list(model) if isinstance(model, (list, tuple)) else [model]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
-    optimizers = [getattr(o, "optimizer", o) if not hasattr(o, "register_step_pre_hook") else o for o in optimizers]
-    inner = [models.bare(m) for m in modules]
+    # Accelerate's and Lightning's optimizers call themselves torch's, and hold the one that steps and calls the hooks.
+    optimizers = [inner if hasattr(inner := getattr(o, "optimizer", None), "register_step_pre_hook") else o for o in optimizers]
+    bare = [models.bare(m) for m in modules]
     for probe in patches.probes():
-        if probe.tier != "zero" and not probe.is_off and any(a is b for a in probe.models for b in inner):
+        if probe.tier != "zero" and not probe.is_off and any(a is b for a in probe.models for b in bare):
             say("attach: this model has a probe already; that one goes on, and this call changes nothing")
             return probe
     try:
@@ -55,8 +56,8 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
         if probe.tier == "zero":
             probe.detach()
     try:
-        return Probe(inner, optimizers, asked, declare=declare, average=average, own=own, first_step=first_step, rank=rank,
+        return Probe(bare, optimizers, asked, declare=declare, average=average, own=own, first_step=first_step, rank=rank,
                      world_size=world_size)  # fmt: skip
     except Exception as error:  # noqa: BLE001  a probe must not stop a trainer
         say(f"attach: {type(error).__name__}: {error}; nothing is recorded, and training goes on")
-        return Probe(inner, [], settings.Settings(level="off"))
+        return Probe(bare, [], settings.Settings(level="off"))

@@ -10,7 +10,7 @@ import functools
 import torch
 from torch.utils.data import Subset, dataloader
 
-_MOST = 4  # batches that a loader may have fetched ahead of the forward pass
+_MOST = 16  # batches that a loader may have fetched ahead of the forward pass: those of an accumulation, and one more
 _DIVIDING = ("DistributedSampler", "BatchSamplerShard", "DistributedSamplerWrapper", "DistributedLengthGroupedSampler")
 _batches = collections.deque(maxlen=_MOST)
 _done = False
@@ -71,13 +71,15 @@ def install():
     @functools.wraps(fetch)
     def asked(self):
         index = fetch(self)
-        self._probe_asked.append(index)
+        if hasattr(self, "_probe_asked"):  # not one that was made before the probe
+            self._probe_asked.append(index)
         return index
 
     @functools.wraps(following)
     def yielded(self):
         batch = following(self)
-        index = self._probe_asked.popleft() if self._probe_asked else None
+        asked = getattr(self, "_probe_asked", None)
+        index = asked.popleft() if asked else None
         if isinstance(index, (list, tuple)) and all(isinstance(i, int) for i in index):
             storages = {_storage(t): t for t in _tensors(batch)}  # the tensors live as long: their memory cannot be another's
             _batches.append((self._probe_loader, index, storages))
@@ -86,14 +88,22 @@ def install():
     kind.__init__, kind._next_index, kind.__next__ = made, asked, yielded
 
 
+def _is_copy(given, batch):
+    """Have all tensors of a forward pass (but for numbers) the values of one of the batch's? A trainer that moves batches copies them."""
+    given = [t for t in given if t.dim()]
+    return bool(given) and all(
+        any(t.shape == kept.shape and t.dtype == kept.dtype and torch.equal(t.detach().to(kept.device), kept) for kept in batch) for t in given)
+
+
 def ids_of(inputs, world_size, seen):
     """Sample ids of the batch that one of these tensors is of; none if there is no such batch, or its numbers are a rank's own.
 
     `seen`: batches that the step has taken already, which a second forward pass over them adds nothing to.
     """
-    taken = {_storage(t) for t in _tensors(inputs)} - {0}
+    given = list(_tensors(inputs))
+    taken = {_storage(t) for t in given} - {0}
     for loader, index, storages in reversed(_batches):
-        if not taken & storages.keys():
+        if not taken & storages.keys() and not _is_copy(given, storages.values()):
             continue
         if any(index is other for other in seen) or not (world_size == 1 or _divides(loader, world_size)):
             return []

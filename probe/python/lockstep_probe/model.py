@@ -35,6 +35,16 @@ def _wrappers():
     return (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
 
 
+def plain_names(module, named):
+    """(name, tensor) pairs with names as they are without wrappers within the module, such as a loss that holds a DistributedDataParallel."""
+    within = [f"{path}.module." for path, each in module.named_modules() if path and isinstance(each, _wrappers())]
+    for name, tensor in named:
+        for start in sorted(within, key=len, reverse=True):
+            if name.startswith(start):
+                name = start.removesuffix("module.") + name.removeprefix(start)
+        yield name, tensor
+
+
 def is_compiled(model):
     return any(hasattr(m, "_orig_mod") for m in (model, getattr(model, "module", None))) or any(
         getattr(m, "_compiled_call_impl", None) is not None for m in bare(model).modules())  # fmt: skip

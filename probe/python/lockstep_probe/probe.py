@@ -125,7 +125,7 @@ class Probe:
         patches.watch(self)
         atexit.register(self.finish)
         loader.install()
-        self._handles = [self._before_forward(each) for each in self.models]
+        self._handles = [handle for each in self.models for handle in self._before_forward(each)]
         if not self.models:
             self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
         for optimizer in self.optimizers:
@@ -252,7 +252,7 @@ class Probe:
             self.world_size = dist.get_world_size() if together else int(os.environ.get("WORLD_SIZE", 1))
         if not self.models:
             self.models = [model.bare(m) for m in model.owners([p for o in self.optimizers for g in o.param_groups for p in g["params"]])]
-            self._handles += [self._before_forward(each) for each in self.models]
+            self._handles += [handle for each in self.models for handle in self._before_forward(each)]
         hashes = hashing.load()
         if hashes.name != "C library":
             self._note(f"hashes are computed by {hashes.name}")
@@ -302,7 +302,7 @@ class Probe:
         known = set()
         for number, each in enumerate(self.models):
             prefix = f"model {number}." if several else ""
-            for name, p in each.named_parameters():
+            for name, p in model.plain_names(each, each.named_parameters()):
                 known.add(id(p))
                 if id(p) not in self._watched:
                     own = name in ignored or any(name.startswith(start) for start in self.own)
@@ -361,7 +361,9 @@ class Probe:
     # Hooks.
 
     def _before_forward(self, module):
-        return module.register_forward_pre_hook(self._forward_begins, with_kwargs=True)
+        """Lightning calls `training_step` in one process, and the module itself only under DistributedDataParallel."""
+        called = [module, *module.children()] if hasattr(module, "training_step") else [module]
+        return [each.register_forward_pre_hook(self._forward_begins, with_kwargs=True) for each in called]
 
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
@@ -616,9 +618,22 @@ class Probe:
             self.optimizers.append(optimizer)
             self._listen_to_optimizer(optimizer)
 
-    def _before_update(self, optimizer, _args, _kwargs):
-        if not self.is_off:
+    def _before_update(self, optimizer, args, kwargs):
+        """The update's gradients are there; or, where the optimizer takes a closure (as Lightning's does), after it."""
+        if self.is_off:
+            return None
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None or type(optimizer).__name__ == "LBFGS":
             self._on_update(optimizer)
+            return None
+
+        def computed():
+            loss = closure()
+            if not self.is_off:
+                self._on_update(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": computed}
 
     @guarded
     def _on_update(self, optimizer):
@@ -787,7 +802,7 @@ class Probe:
     def _buffers(self):
         several = len(self.models) > 1
         for number, each in enumerate(self.models):
-            for name, buffer in each.named_buffers():
+            for name, buffer in model.plain_names(each, each.named_buffers()):
                 if buffer is not None:
                     yield (f"model {number}." if several else "") + name, buffer
 

@@ -142,15 +142,21 @@ def _rewrapped(wrapper, inner):
         gradient_as_bucket_view=wrapper.gradient_as_bucket_view, static_graph=wrapper.static_graph)  # fmt: skip
 
 
+@contextlib.contextmanager
+def _default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _subject(probe, build, wide):
     """A model to replay in. Raises whatever building it raises."""
     if build is not None:
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float64 if wide else before)
-        try:
+        with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
             called = build()
-        finally:
-            torch.set_default_dtype(before)
         inner = [model.bare(m) for m in (called if isinstance(called, (list, tuple)) else [called])]
         if wide:
             _widen_inputs(inner)
@@ -369,7 +375,8 @@ def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
             if repeat:
                 order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(repeat)).tolist()
                 ids = [ids[i] for i in order]
-            run.step(step_on, snapshot, ids)
+            with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
+                run.step(step_on, snapshot, ids)
         run.probe._close_replayed()
         if run.drew and probe.settings.against and trace_file.header_of(os.path.join(probe.settings.against, "rank-0.trace"))["world_size"] != probe.world_size:
             problem = ("forward passes take random numbers, which rows of another layout get differently; replay(step_on, dropout=False) leaves dropout out, "

@@ -1,0 +1,161 @@
+"""What the probe needs for other libraries' trainers, without them; and the runner's reading of factors and verdicts."""
+
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1] / "probe" / "python")]
+for variable in [name for name in os.environ if name.startswith("LOCKSTEP_") and name != "LOCKSTEP_HASH"]:
+    del os.environ[variable]
+
+import torch  # noqa: E402
+
+import factors  # noqa: E402
+import lockstep_probe  # noqa: E402
+import zoo  # noqa: E402
+from lockstep_probe import loader, model, trace_file  # noqa: E402
+from subject import Subject  # noqa: E402
+
+
+class Bare(torch.optim.Optimizer):
+    """As Accelerate's: calls itself an optimizer, and has none of its attributes."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+
+class Sharing(torch.optim.Optimizer):
+    """As Lightning's: shares the optimizer's attributes, and is not what its hooks get."""
+
+    def __init__(self, optimizer):
+        self.__dict__ = dict(optimizer.__dict__)
+        self._optimizer = optimizer
+
+    @property
+    def optimizer(self):
+        return self._optimizer
+
+
+def traced(folder, wrap=lambda optimizer: optimizer, factor=1.0, steps=3):
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    probe = lockstep_probe.attach(net, wrap(optimizer), out=str(folder), rank=0, world_size=1)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = net(torch.full((5, 3), 1.0 + step)).square().mean()
+        (loss * factor).backward()
+        optimizer.step()
+    probe.finish()
+    return str(folder)
+
+
+class Optimizers(unittest.TestCase):
+    def test_inside_others_are_found(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            for kind in (Bare, Sharing):
+                folder = traced(pathlib.Path(scratch) / kind.__name__, kind)
+                steps = [step for step, _ in trace_file.read_steps(os.path.join(folder, "rank-0.trace"))]
+                self.assertEqual(steps, [-1, 0, 1, 2], kind.__name__)
+
+
+    def test_that_call_a_closure_have_its_gradients(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            torch.manual_seed(1)
+            net = torch.nn.Linear(3, 2)
+            optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+            probe = lockstep_probe.attach(net, optimizer, out=scratch, rank=0, world_size=1)
+            for way in ("position", "keyword"):
+                def closure():
+                    optimizer.zero_grad()
+                    loss = net(torch.ones(5, 3)).square().mean()
+                    loss.backward()
+                    return loss
+
+                optimizer.step(closure) if way == "position" else optimizer.step(closure=closure)
+            probe.finish()
+            steps = dict(trace_file.read_steps(os.path.join(scratch, "rank-0.trace")))
+            self.assertEqual(sorted(steps), [-1, 0, 1])
+            for step in (0, 1):
+                kept = {(r.phase, r.name): r.values for r in steps[step]}
+                reduced, applied = trace_file.PHASES["reduced gradients"], trace_file.PHASES["applied gradients"]
+                self.assertTrue(torch.equal(kept[reduced, "weight"], kept[applied, "weight"]), step)
+
+
+class Lightning(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.Linear(3, 2))
+
+    def training_step(self, x):
+        return self.net(x).square().mean()
+
+
+class Steps(unittest.TestCase):
+    def test_begin_before_a_training_step(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            module = Lightning()
+            optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+            probe = lockstep_probe.attach(module, optimizer, out=scratch, rank=0, world_size=1)
+            data = torch.utils.data.TensorDataset(torch.randn(8, 3))
+            for (x,) in torch.utils.data.DataLoader(data, batch_size=4):
+                optimizer.zero_grad()
+                module.training_step(x).backward()
+                optimizer.step()
+            probe.finish()
+            steps = dict(trace_file.read_steps(os.path.join(scratch, "rank-0.trace")))
+        mean = next(r.values for r in steps[-1] if r.name == "buffer/net.0.running_mean")
+        self.assertEqual(float(mean.abs().max()), 0)
+        self.assertEqual([next(r.ids for r in steps[k] if r.name == "samples") for k in (0, 1)], [(0, 1, 2, 3), (4, 5, 6, 7)])
+
+
+class Names(unittest.TestCase):
+    def test_are_those_without_a_wrapper_within_a_loss(self):
+        loss = torch.nn.Module()
+        loss.model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        names = [name for name, _ in model.plain_names(loss, loss.named_parameters())]
+        self.assertEqual(names, ["model.weight", "model.bias"])
+
+    def test_keep_a_module_of_that_name(self):
+        inner = torch.nn.ModuleDict({"module": torch.nn.Linear(2, 2)})
+        self.assertEqual([n for n, _ in model.plain_names(inner, inner.named_parameters())], ["module.weight", "module.bias"])
+
+
+class Loader(unittest.TestCase):
+    def test_finds_the_ids_of_a_batch_that_was_copied(self):
+        data = torch.utils.data.TensorDataset(torch.arange(8.0).reshape(8, 1))
+        early = iter(torch.utils.data.DataLoader(data, batch_size=4))
+        loader.install()
+        batches = list(torch.utils.data.DataLoader(data, batch_size=4))
+        self.assertEqual(loader.ids_of([batches[0][0].clone()], 1, []), [0, 1, 2, 3])
+        self.assertEqual(loader.ids_of([batches[1][0]], 1, []), [4, 5, 6, 7])
+        self.assertEqual(loader.ids_of([batches[0][0] + 9], 1, []), [])
+        self.assertEqual(len(list(early)), 2, "an iterator that is older than the probe")
+
+
+class Reading(unittest.TestCase):
+    def test_factors_are_those_planted(self):
+        groups = {"first": ("0.",), "all": ("",), "no such": ("9.",)}
+        with tempfile.TemporaryDirectory() as scratch:
+            one, other = traced(pathlib.Path(scratch) / "a"), traced(pathlib.Path(scratch) / "b", factor=3.0)
+            found = factors.factors(one, other, groups)
+        self.assertEqual(sorted(found), ["all", "first"])
+        self.assertAlmostEqual(found["first"]["ratio"], 3, places=5)
+        self.assertAlmostEqual(found["all"]["cos"], 1, places=5)
+
+    def test_verdicts_are_read_by_what_should_be(self):
+        found = {"verdict": "divergent", "code": "mean-of-means", "step": 0}
+        differs = Subject("l", "n", None, expect=("mean-of-means",))
+        self.assertEqual(zoo.reading(Subject("l", "n", None), found), "alarm")
+        self.assertEqual(zoo.reading(differs, found), "named")
+        self.assertEqual(zoo.reading(differs, found | {"code": "label-offset"}), "wrong")
+        self.assertEqual(zoo.reading(differs, found | {"code": None}), "unnamed")
+        self.assertEqual(zoo.reading(differs, found | {"step": 4}), "wrong step")
+        self.assertEqual(zoo.reading(differs, {"verdict": "inconclusive", "code": None, "step": None}), "unseen")
+
+
+if __name__ == "__main__":
+    unittest.main()
