@@ -20,7 +20,8 @@
 //
 //   LOCKSTEP_TRACE      an absolute folder for rank-<r>.trace; unset: the probe does nothing
 //   LOCKSTEP_LEVEL      off, hash (default), stats, full: docs/trace.md, "Levels"
-//   LOCKSTEP_SNAPSHOTS  steps, separated by commas, before which parameters, buffers and the optimizer's state are kept with values
+//   LOCKSTEP_SNAPSHOTS  steps, separated by commas, that keep all values, and what they begin with; none; or auto (default): the first steps, as far
+//                       as 64 MB reach, and steps 0, 1, 10, 100, … of small models
 //   LOCKSTEP_EVERY      records every n-th step, and the snapshots'; default 1
 //   LOCKSTEP_AGAINST    the folder of the reference's traces, whose snapshots replay() takes; unset: this run's own
 //
@@ -35,6 +36,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <torch/nn/module.h>
+#include <torch/nn/modules/dropout.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/optimizer.h>
@@ -867,9 +869,9 @@ class Probe {
   }
 
   /// Ends the trace and takes the reference's kept steps again: for each snapshot the model's parameters and buffers and the optimizer's state
-  /// are loaded, and `train_step(ids)` does what the trainer does with these rows, from rows() to step(); once as it is, once in float64, for
+  /// are loaded (8 at most), and `train_step(ids)` does what the trainer does with these rows, from rows() to step(); once as it is, once in float64, for
   /// which inputs must be of dtype(). The traces stand in replay/<hash of the reference>/single and …/double. Afterwards model and optimizer
-  /// hold what they held before.
+  /// hold what they held before. Modules of dropout pass everything meanwhile.
   template <typename TrainStep>
   void replay(TrainStep train_step) {
     if (!writer_) return;
@@ -881,7 +883,13 @@ class Probe {
       const std::map<int64_t, std::vector<int64_t>> ids = ids_against(reference, first);
       const std::filesystem::path out = folder_ / "replay" / detail::hex16(XXH3_64bits(first.file.data(), first.file.size()));
       const Held held = hold();
-      for (const bool in_double : {false, true}) replay_all(first, ids, out / (in_double ? "double" : "single"), in_double, held, train_step);
+      for (const auto& [dropout, p] : held.dropouts) dropout->options.p(0);  // other masks on other ranks would hide everything else
+      try {
+        for (const bool in_double : {false, true}) replay_all(first, ids, out / (in_double ? "double" : "single"), in_double, held, train_step);
+      } catch (const std::exception& error) {
+        turn_off(std::string("the replay failed: ") + error.what());
+      }
+      for (const auto& [dropout, p] : held.dropouts) dropout->options.p(p);
       restore(held);
     } catch (const std::exception& error) {
       turn_off(std::string("the replay failed: ") + error.what());
@@ -902,8 +910,20 @@ class Probe {
     level_ = levels.at(level);
     if (!every.empty()) every_ = number_in("LOCKSTEP_EVERY", every);
     if (every_ < 1) throw std::runtime_error("LOCKSTEP_EVERY must be 1 or more, not " + every);
-    std::istringstream list(detail::environment("LOCKSTEP_SNAPSHOTS"));
+    const std::string steps = detail::environment("LOCKSTEP_SNAPSHOTS");
+    automatic_ = steps.empty() || steps == "auto";
+    if (automatic_ || steps == "none") return;
+    std::istringstream list(steps);
     for (std::string each; std::getline(list, each, ',');) snapshots_.insert(number_in("LOCKSTEP_SNAPSHOTS", each));
+  }
+  /// Are all values of a step kept?
+  bool keeps(int64_t step) const {
+    if (!automatic_) return snapshots_.contains(step);
+    constexpr int64_t kMostBytes = int64_t{64} << 20;
+    int64_t bytes = 0;  // of weights before and after, gradients and moments
+    for (const at::Tensor& each : model_.parameters()) bytes += 6 * static_cast<int64_t>(each.nbytes());
+    const bool power_of_ten = step == 1 || step == 10 || step == 100 || step == 1000 || step == 10'000 || step == 100'000;
+    return step == 0 || bytes <= kMostBytes / (step + 1) || (power_of_ten && bytes <= kMostBytes);
   }
   static int64_t number_in(const char* name, const std::string& text) {
     char* end = nullptr;
@@ -994,6 +1014,7 @@ class Probe {
     if (state_ != State::before) return;
     writer_->begin(step_ - 1);
     recorded_ = true;
+    keeps_ = keeps(step_);
     if (!replaying_) weights();
     state_ = replaying_ ? State::between : State::held;
   }
@@ -1004,18 +1025,17 @@ class Probe {
   void begin() {
     start();
     flush();
-    const bool snapshot = snapshots_.contains(step_);
-    recorded_ = snapshot || step_ % every_ == 0;
+    keeps_ = replaying_ || keeps(step_);
+    recorded_ = keeps_ || step_ % every_ == 0;
     state_ = State::open;
     ids_.clear();
     row_losses_.clear();
     rate_.reset();
     if (!recorded_) return;
     writer_->begin(step_);
-    if (snapshot) {
-      for (const auto& each : model_.named_parameters()) tensor(detail::Phase::snapshot, each.key(), each.value(), options_.replicated, {}, true);
-      for (const auto& each : model_.named_buffers()) tensor(detail::Phase::snapshot, "buffer/" + each.key(), each.value(), options_.replicated, {}, true);
-      moments(detail::Phase::snapshot, true);
+    if (keeps_) {
+      weights(detail::Phase::snapshot);
+      moments(detail::Phase::snapshot);
     }
     engine_ = engine();
     engine_hash_ = hash_of(*engine_);
@@ -1037,7 +1057,7 @@ class Probe {
     }
     if (!updated) return;
     weights();
-    if (level_ == Level::full) moments(detail::Phase::optimizer_state, false);
+    if (keeps_ || level_ == Level::full) moments(detail::Phase::optimizer_state);
   }
 
   double rate() { return optimizer_.param_groups().empty() ? 0 : optimizer_.param_groups().front().options().get_lr(); }
@@ -1068,12 +1088,12 @@ class Probe {
     detail::raw(writer_->add({detail::scalar, phase, flags, detail::float64, -1, {}, name}), value);
   }
 
-  detail::Stats tensor(detail::Phase phase, const std::string& name, const at::Tensor& value, bool alike, const std::vector<int64_t>& ids = {}, bool keep = false) {
+  detail::Stats tensor(detail::Phase phase, const std::string& name, const at::Tensor& value, bool alike, const std::vector<int64_t>& ids = {}) {
     const detail::Host host(value);
     // Rank 0 writes out what is equal on all ranks; the others leave the hash that shows whether it is.
     const bool spoken_for = alike && options_.rank != 0;
     detail::Definition what{detail::tensor, phase, 0, host.dtype, -1, host.tensor.sizes().vec(), name};
-    const bool with_statistics = !spoken_for || level_ != Level::hash, with_values = level_ == Level::full || ((keep || replaying_) && !spoken_for);
+    const bool with_statistics = !spoken_for || level_ != Level::hash, with_values = level_ == Level::full || (keeps_ && !spoken_for);
     what.flags = static_cast<uint8_t>((alike ? detail::alike : 0) | (with_statistics ? detail::statistics : 0) | (ids.empty() ? 0 : detail::with_ids) |
                                       (with_values ? detail::with_values : 0));
     const detail::Stats stats = host.stats();
@@ -1113,19 +1133,20 @@ class Probe {
     }
     return norm;
   }
-  void weights() {
-    for (const auto& each : model_.named_parameters()) tensor(detail::Phase::parameters, each.key(), each.value(), options_.replicated);
-    for (const auto& each : model_.named_buffers()) tensor(detail::Phase::parameters, "buffer/" + each.key(), each.value(), options_.replicated);
+  /// Buffers are each rank's own: statistics of a rank's rows differ.
+  void weights(detail::Phase phase = detail::Phase::parameters) {
+    for (const auto& each : model_.named_parameters()) tensor(phase, each.key(), each.value(), options_.replicated);
+    for (const auto& each : model_.named_buffers()) tensor(phase, "buffer/" + each.key(), each.value(), false);
   }
-  void moments(detail::Phase phase, bool keep) {
+  void moments(detail::Phase phase) {
     std::optional<int64_t> updates;
     for (const auto& each : model_.named_parameters()) {
       const auto found = optimizer_.state().find(each.value().unsafeGetTensorImpl());
       if (found == optimizer_.state().end()) continue;
       const detail::Moments moments = detail::moments_of(*found->second);
       if (moments.updates) updates = std::max(updates.value_or(0), *moments.updates);
-      if (moments.first.defined()) tensor(phase, "first_moment/" + each.key(), moments.first, options_.replicated, {}, keep);
-      if (moments.second.defined()) tensor(phase, "second_moment/" + each.key(), moments.second, options_.replicated, {}, keep);
+      if (moments.first.defined()) tensor(phase, "first_moment/" + each.key(), moments.first, options_.replicated);
+      if (moments.second.defined()) tensor(phase, "second_moment/" + each.key(), moments.second, options_.replicated);
     }
     scalar(phase, "updates", static_cast<double>(updates.value_or(phase == detail::Phase::snapshot ? step_ : step_ + 1)), options_.replicated);
   }
@@ -1138,11 +1159,14 @@ class Probe {
 
   // ---- replay
 
+  static constexpr int64_t kMostReplays = 8;  ///< steps
+
   /// What the model and the optimizer hold before a replay.
   struct Held {
     std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  ///< of the model, and a copy
     std::map<void*, std::unique_ptr<torch::optim::OptimizerParamState>> states;
     std::vector<double> rates;
+    std::vector<std::pair<torch::nn::DropoutImpl*, double>> dropouts;
   };
 
   Held hold() {
@@ -1151,6 +1175,9 @@ class Probe {
     for (const at::Tensor& each : model_.buffers()) held.tensors.emplace_back(each, each.detach().clone());
     for (const auto& [key, state] : optimizer_.state()) held.states[key] = state->clone();
     for (const auto& group : optimizer_.param_groups()) held.rates.push_back(group.options().get_lr());
+    for (const auto& each : model_.modules(false)) {
+      if (auto* dropout = each->as<torch::nn::DropoutImpl>()) held.dropouts.emplace_back(dropout, dropout->options.p());
+    }
     return held;
   }
   void restore(const Held& held) {
@@ -1204,19 +1231,17 @@ class Probe {
   void replay_all(const detail::Kept& reference, const std::map<int64_t, std::vector<int64_t>>& ids, const std::filesystem::path& out, bool in_double,
                   const Held& held, TrainStep& train_step) {
     replaying_ = true;
-    every_ = 1;
-    snapshots_.clear();
+    int64_t taken = 0;
     for (const auto& [step, snapshot] : reference.snapshots) {
-      if (snapshot.tensors.empty()) continue;
+      const auto rows = ids.find(step);
+      if (snapshot.tensors.empty() || rows == ids.end()) continue;
       restore(held);
       load(snapshot, step, in_double);
-      if (snapshots_.empty()) open(out);
-      snapshots_.insert(step);
+      if (taken == 0) open(out);
       guard([&] { flush_before(step); });
-      const auto rows = ids.find(step);
       seed(static_cast<uint64_t>(step));
-      train_step(rows == ids.end() ? std::vector<int64_t>() : rows->second);
-      if (!writer_) return;
+      train_step(rows->second);
+      if (!writer_ || ++taken == kMostReplays) break;
     }
     finish();
   }
@@ -1270,10 +1295,11 @@ class Probe {
   Options options_;
   int64_t step_ = 0, every_ = 1;
   std::filesystem::path folder_;
+  bool automatic_ = true;
   std::set<int64_t> snapshots_;
   Level level_ = Level::hash;
   State state_ = State::before;
-  bool recorded_ = false, replaying_ = false;
+  bool recorded_ = false, keeps_ = false, replaying_ = false;
   std::unique_ptr<detail::Writer> writer_;
   // Of the step that is open:
   std::vector<int64_t> ids_;

@@ -127,7 +127,8 @@ TEST_F(ProbeHeader, WritesTheBytesOfLockstepsWriter) {
 
     using lockstep::Phase;
     using lockstep::Sharing;
-    const auto all = [&](Phase phase, bool gradients, Sharing sharing, lockstep::Keep keep) {
+    auto keep = lockstep::Keep::by_level;
+    const auto all = [&](Phase phase, bool gradients, Sharing sharing) {
       for (const auto& each : trainer.model->named_parameters()) {
         const detail::Host host(gradients ? each.value().grad() : each.value());
         const auto shape = host.tensor.sizes().vec();
@@ -135,7 +136,7 @@ TEST_F(ProbeHeader, WritesTheBytesOfLockstepsWriter) {
       }
     };
     writer.begin_step(-1);
-    all(Phase::parameters, false, Sharing::replicated, lockstep::Keep::by_level);
+    all(Phase::parameters, false, Sharing::replicated);
     writer.end_step();
     for (int64_t step = 0; step < 2; ++step) {
       const std::vector<int64_t> ids = {-5 + step, 300};
@@ -143,14 +144,15 @@ TEST_F(ProbeHeader, WritesTheBytesOfLockstepsWriter) {
       const uint64_t stream = XXH3_64bits_withSeed(drawn.state_.data(), sizeof drawn.state_, drawn.next_);
       probe.rows(ids);
       writer.begin_step(step);
+      keep = step == 1 ? lockstep::Keep::whole : lockstep::Keep::by_level;
       if (step == 1) {
-        all(Phase::snapshot, false, Sharing::replicated, lockstep::Keep::whole);
+        all(Phase::snapshot, false, Sharing::replicated);
         for (const auto& each : trainer.model->named_parameters()) {
           const auto& state = dynamic_cast<torch::optim::AdamWParamState&>(*trainer.optimizer.state()[each.value().unsafeGetTensorImpl()]);
           const detail::Host first(state.exp_avg()), second(state.exp_avg_sq());
           const auto shape = first.tensor.sizes().vec();
-          writer.tensor(Phase::snapshot, "first_moment/" + each.key(), {first.tensor.const_data_ptr(), lockstep::DType::float32, shape, {}}, Sharing::replicated, {}, lockstep::Keep::whole);
-          writer.tensor(Phase::snapshot, "second_moment/" + each.key(), {second.tensor.const_data_ptr(), lockstep::DType::float32, shape, {}}, Sharing::replicated, {}, lockstep::Keep::whole);
+          writer.tensor(Phase::snapshot, "first_moment/" + each.key(), {first.tensor.const_data_ptr(), lockstep::DType::float32, shape, {}}, Sharing::replicated, {}, keep);
+          writer.tensor(Phase::snapshot, "second_moment/" + each.key(), {second.tensor.const_data_ptr(), lockstep::DType::float32, shape, {}}, Sharing::replicated, {}, keep);
         }
         writer.scalar(Phase::snapshot, "updates", 1, Sharing::replicated);
       }
@@ -158,7 +160,7 @@ TEST_F(ProbeHeader, WritesTheBytesOfLockstepsWriter) {
       at::Generator gen = at::detail::getDefaultCPUGenerator();
       at::rand({1000 + step}, gen);  // one number of 32 bits each
       probe.local();
-      all(Phase::local_gradients, true, Sharing::own, lockstep::Keep::by_level);
+      all(Phase::local_gradients, true, Sharing::own);
       const at::Tensor flat = some(at::kFloat, {7}, 2);
       probe.collective("all_reduce", {.reduction = "sum", .group = "gradients", .tag = "flat"}, {flat}, {flat}, [&] { flat.mul_(2); });
       lockstep::CollectiveRecord call = {.op = "all_reduce", .reduction = "sum", .group = "gradients", .tag = "flat", .root = -1, .dtype = lockstep::DType::float32, .shape = {7}};
@@ -166,20 +168,20 @@ TEST_F(ProbeHeader, WritesTheBytesOfLockstepsWriter) {
       call.hash_out = detail::Host(flat).hash();
       writer.collective(call);
       probe.applied();
-      all(Phase::applied_gradients, true, Sharing::replicated, lockstep::Keep::by_level);
+      all(Phase::applied_gradients, true, Sharing::replicated);
       trainer.optimizer.step();
       probe.step(0.5);
       writer.scalar(Phase::loss, "loss", 0.5, Sharing::own);
       writer.samples(ids);
       writer.random("process/torch", stream, static_cast<uint64_t>(1000 + step));
       writer.scalar(Phase::control, "learning_rate", 0.25, Sharing::replicated);
-      all(Phase::parameters, false, Sharing::replicated, lockstep::Keep::by_level);
-      if (level == lockstep::TraceLevel::full) {
+      all(Phase::parameters, false, Sharing::replicated);
+      if (level == lockstep::TraceLevel::full || step == 1) {
         for (const auto& each : trainer.model->named_parameters()) {
           const auto& state = dynamic_cast<torch::optim::AdamWParamState&>(*trainer.optimizer.state()[each.value().unsafeGetTensorImpl()]);
           for (const auto& [name, moment] : {std::pair("first_moment/", state.exp_avg()), std::pair("second_moment/", state.exp_avg_sq())}) {
             const auto shape = moment.sizes().vec();
-            writer.tensor(Phase::optimizer_state, name + each.key(), {moment.const_data_ptr(), lockstep::DType::float32, shape, {}}, Sharing::replicated);
+            writer.tensor(Phase::optimizer_state, name + each.key(), {moment.const_data_ptr(), lockstep::DType::float32, shape, {}}, Sharing::replicated, {}, keep);
           }
         }
         writer.scalar(Phase::optimizer_state, "updates", static_cast<double>(step + 1), Sharing::replicated);
