@@ -62,7 +62,24 @@ pairs=$source_dir/tests/conformance/verdicts
 ends 0 "identical" lockstep compare "$pairs/twice/a" "$pairs/twice/b"
 ends 1 "divergent" lockstep compare "$pairs/average-of-old-weights/a" "$pairs/average-of-old-weights/b"
 ends 0 "$work/venv" python -c 'import lockstep_probe; print(lockstep_probe.__file__)'
-ends 0 "$work/venv" python -c 'import ctypes, lockstep_hash; ctypes.CDLL(lockstep_hash.library); print(lockstep_hash.library)'
+# The probe takes the hash library of the other wheel, and the program reads what it writes.
+ends 0 "C library" python -c 'from lockstep_probe import hashing; print(hashing.load().name)'
+cat >"$work/train.py" <<'TRAIN'
+import sys, torch, lockstep_probe
+torch.manual_seed(1)
+model = torch.nn.Linear(5, 3)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+probe = lockstep_probe.attach(model, optimizer, out=sys.argv[1])
+for step in range(3):
+    optimizer.zero_grad()
+    loss = model(torch.ones(4, 5)).square().mean()
+    loss.backward()
+    optimizer.step()
+    probe.step(loss)
+print("trained")
+TRAIN
+for run in a b; do ends 0 "trained" python train.py $run; done
+ends 0 "every bit of 3 steps on 1 rank agrees" lockstep compare a b
 ends 0 "No broken requirements found" pip --disable-pip-version-check check
 ends 0 "Successfully uninstalled" pip --disable-pip-version-check uninstall -y lockstep-probe lockstep-judge
 [[ ! -e $work/venv/bin/lockstep ]] || complain "the program is left behind"
