@@ -65,8 +65,8 @@ ends 0 "$work/venv" python -c 'import lockstep_probe; print(lockstep_probe.__fil
 # The probe takes the hash library of the other wheel, and the program reads what it writes.
 ends 0 "C library" python -c 'from lockstep_probe import hashing; print(hashing.load().name)'
 cat >"$work/train.py" <<'TRAIN'
-import sys, torch, lockstep_probe
-torch.manual_seed(1)
+import random, sys, torch, lockstep_probe
+random.seed(1), torch.manual_seed(1)
 model = torch.nn.Linear(5, 3)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 probe = lockstep_probe.attach(model, optimizer, out=sys.argv[1])
