@@ -146,8 +146,7 @@ def _install():
     clip = sys.modules["torch.nn.utils.clip_grad"]
     _wrap(clip, "_clip_grads_with_norm_", _clip)
     if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
-        _wrap(clip, "clip_grads_with_norm_", _clip)
-        torch.nn.utils.clip_grads_with_norm_ = clip.clip_grads_with_norm_
+        torch.nn.utils.clip_grads_with_norm_ = clip._clip_grads_with_norm_
     _wrap(clip, "clip_grad_value_", _clip_value)
     torch.nn.utils.clip_grad_value_ = clip.clip_grad_value_
     if hasattr(torch.amp, "GradScaler"):

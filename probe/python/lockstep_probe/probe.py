@@ -122,7 +122,7 @@ class Probe:
             return
         patches.watch(self)
         atexit.register(self.finish)
-        self._handles = [each.register_forward_pre_hook(self._forward_begins) for each in self.models]
+        self._handles = [each.register_forward_pre_hook(self._forward_begins, prepend=True) for each in self.models]
         if not self.models:
             self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
         for optimizer in self.optimizers:
@@ -248,7 +248,7 @@ class Probe:
             self.world_size = dist.get_world_size() if together else int(os.environ.get("WORLD_SIZE", 1))
         if not self.models:
             self.models = [model.bare(m) for m in model.owners([p for o in self.optimizers for g in o.param_groups for p in g["params"]])]
-            self._handles += [each.register_forward_pre_hook(self._forward_begins) for each in self.models]
+            self._handles += [each.register_forward_pre_hook(self._forward_begins, prepend=True) for each in self.models]
         hashes = hashing.load()
         if hashes.name != "C library":
             self._note(f"hashes are computed by {hashes.name}")
@@ -342,7 +342,8 @@ class Probe:
     def _check_parameters(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
         now = [p for o in self.optimizers for g in o.param_groups for p in g["params"]] + [p for m in self.models for p in m.parameters()]
-        if all(id(p) in self._watched for p in now):
+        whole = {id(w.unsharded) for w in self._watched.values() if w.unsharded is not None}  # FSDP2 puts these in the modules for a while
+        if all(id(p) in self._watched or id(p) in whole for p in now):
             return
         before = {w.name for w in self._watched.values()}
         replaced = {w.name: w for w in self._watched.values()}
