@@ -925,6 +925,8 @@ class Probe:
             say(text)
 
     def _give_up(self, error):
+        if self.is_off:
+            return
         self.is_off = True
         where = self._step.number if self._step is not None else self._number
         if isinstance(error, OSError):
