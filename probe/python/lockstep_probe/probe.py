@@ -86,7 +86,7 @@ class Step:
         self.backwards, self.buckets = 0, 0
         self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
         self.asked = False  # step() has been called
-        self.norm = None
+        self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
         self.skipped = False
@@ -542,7 +542,10 @@ class Probe:
             if model.is_sharded(norm):
                 norm = norm.full_tensor()
         trained = {id(w.parameter) for w in self._watched.values() if w.parameter.grad is not None}
-        if trained <= set(map(id, parameters)):
+        # Several calls with one norm, as DTensors and plain tensors take, are one clipping.
+        clipped = step.clipped.setdefault(float(norm), set())
+        clipped.update(map(id, parameters))
+        if trained <= clipped:
             step.norm = float(norm)
             if self._clip_norm is None and 0 < max_norm < float("inf"):
                 self._clip_norm = max_norm
@@ -905,6 +908,8 @@ class Probe:
         groups, replicas = model.mesh_facts([w.parameter for w in self._watched.values()])
         if groups:
             declared["groups"] = groups
+        if replicas is None and model.is_data_parallel(self.models, [w.parameter for w in self._watched.values()], self.world_size):
+            replicas = [list(range(self.world_size))]
         if replicas and self.world_size > 1:
             declared["replicas"] = replicas
         declared |= self.declared
