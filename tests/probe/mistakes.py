@@ -476,7 +476,7 @@ CASES = [
     _case(DividedAgain, 3, "mean-taken-twice"),
     _case(NotZeroed, 3, "gradients-not-zeroed", step=1),
     _case(StaleLabels, 3, "sample-content"),
-    _case(SkippedOnOneRank, 3, "skip-decided-alone", step=2),
+    _case(SkippedOnOneRank, 3, "skip-decided-alone", "rank-behind", step=2),
     _case(InBfloat16, 3, "reduced-in-low-precision"),
     _case(LateParameter, 3, "parameter-not-reduced"),
     _case(OtherEpsilon, 2, "config-differs"),

@@ -86,7 +86,7 @@ class Step:
         self.backwards, self.buckets = 0, 0
         self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
         self.asked = False  # step() has been called
-        self.norm = None
+        self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
         self.skipped = False
@@ -346,7 +346,8 @@ class Probe:
     def _check_parameters(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
         now = [p for o in self.optimizers for g in o.param_groups for p in g["params"]] + [p for m in self.models for p in m.parameters()]
-        if all(id(p) in self._watched for p in now):
+        whole = {id(w.unsharded) for w in self._watched.values() if w.unsharded is not None}  # FSDP2 puts these in the modules for a while
+        if all(id(p) in self._watched or id(p) in whole for p in now):
             return
         before = {w.name for w in self._watched.values()}
         replaced = {w.name: w for w in self._watched.values()}
@@ -363,7 +364,7 @@ class Probe:
     def _before_forward(self, module):
         """Lightning calls `training_step` in one process, and the module itself only under DistributedDataParallel."""
         called = [module, *module.children()] if hasattr(module, "training_step") else [module]
-        return [each.register_forward_pre_hook(self._forward_begins, with_kwargs=True) for each in called]
+        return [each.register_forward_pre_hook(self._forward_begins, prepend=True, with_kwargs=True) for each in called]
 
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
@@ -572,7 +573,10 @@ class Probe:
             if model.is_sharded(norm):
                 norm = norm.full_tensor()
         trained = {id(w.parameter) for w in self._watched.values() if w.parameter.grad is not None}
-        if trained <= set(map(id, parameters)):
+        # Several calls with one norm, as DTensors and plain tensors take, are one clipping.
+        clipped = step.clipped.setdefault(float(norm), set())
+        clipped.update(map(id, parameters))
+        if trained <= clipped:
             step.norm = float(norm)
             if self._clip_norm is None and 0 < max_norm < float("inf"):
                 self._clip_norm = max_norm
@@ -945,6 +949,8 @@ class Probe:
         groups, replicas = model.mesh_facts([w.parameter for w in self._watched.values()])
         if groups:
             declared["groups"] = groups
+        if replicas is None and model.is_data_parallel(self.models, [w.parameter for w in self._watched.values()], self.world_size):
+            replicas = [list(range(self.world_size))]
         if replicas and self.world_size > 1:
             declared["replicas"] = replicas
         declared |= self.declared
@@ -965,6 +971,8 @@ class Probe:
             say(text)
 
     def _give_up(self, error):
+        if self.is_off:
+            return
         self.is_off = True
         where = self._step.number if self._step is not None else self._number
         if isinstance(error, OSError):
