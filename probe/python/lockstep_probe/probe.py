@@ -424,8 +424,7 @@ class Probe:
             return
         gradient = parameter.grad
         if gradient is not None:
-            if step.reduced and watched.parts:  # the gradient holds what all ranks have made of earlier micro-steps
-                gradient = sum(watched.parts.values())
+            # Where each micro-step is reduced, this holds the mean of earlier ones and the own last: their mean has the reduced gradient's bits.
             watched.local = self._gradient("local gradients", watched, gradient)
 
     def _unsharded_added(self, watched, gradient):
