@@ -4,13 +4,14 @@
 
 #include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/classify/spec.h"
+#include "scenarios/command/spec.h"
 #include "scenarios/energy/spec.h"
 #include "scenarios/flow_rl/spec.h"
 
 namespace lockstep {
 
 std::span<const TrainerSpec* const> trainer_specs() {
-  static const std::array kSpecs{&energy_spec(), &classify_spec(), &flow_rl_spec()};
+  static const std::array kSpecs{&energy_spec(), &classify_spec(), &flow_rl_spec(), &command_spec()};
   return kSpecs;
 }
 

@@ -22,5 +22,7 @@ int checkpoints_command(const CheckpointsOptions& options, const Console& consol
 int doctor_command(const DoctorOptions& options, const Console& console);
 int explain_command(const ExplainOptions& options, const Console& console);
 int schema_command(const SchemaOptions& options, const Console& console);
+/// Runs somebody else's trainer with the probe switched on. Its status is not passed on: 3 if it failed, 7 if nothing was recorded.
+int trace_command(const TraceOptions& options, const Console& console);
 
 }  // namespace lockstep

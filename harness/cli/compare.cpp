@@ -16,6 +16,7 @@
 #include "harness/cli/words.h"
 #include "harness/verdict/causes/mechanism.h"
 #include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/evidence/arm_pairs.h"
 #include "harness/verdict/evidence/forced_beside.h"
 #include "harness/verdict/questions/judge.h"
@@ -259,6 +260,15 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
 
 }  // namespace
 
+namespace {
+
+std::optional<RunRecord> record_of_own_run(const std::string& dir) {
+  std::optional<RunRecord> record = read_run_record(dir);
+  return record && spec_of(record->config).is_command() ? std::nullopt : std::move(record);
+}
+
+}  // namespace
+
 int compare_command(const CompareCommandOptions& options, const Console& console) {
   const std::vector<std::string> expected = expected_verdicts(options);
   require_own_options(options);
@@ -279,8 +289,8 @@ int compare_command(const CompareCommandOptions& options, const Console& console
     if (options.steps > 0) throw ConfigError("--steps: is allowed with runs, not with flight records");
     return print_comparison(options, *flights, {}, {}, expected, console);
   }
-  // Other trainers' traces come without run.json; then the traces alone speak.
-  const auto record_a = read_run_record(options.run_a), record_b = read_run_record(options.run_b);
+  // Other trainers' traces come without run.json, or with one that says how a command was started; then the traces alone speak.
+  const auto record_a = record_of_own_run(options.run_a), record_b = record_of_own_run(options.run_b);
   std::vector<QuestionDifference> differences;
   require_undamaged(options.run_a);
   require_undamaged(options.run_b);

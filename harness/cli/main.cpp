@@ -34,6 +34,7 @@ int call(const CommandOptions& command, const Console& console, double started) 
     int operator()(const DoctorOptions& o) const { return doctor_command(o, console); }
     int operator()(const ExplainOptions& o) const { return explain_command(o, console); }
     int operator()(const SchemaOptions& o) const { return schema_command(o, console); }
+    int operator()(const TraceOptions& o) const { return trace_command(o, console); }
   };
   return std::visit(Caller{console, started}, command);
 }

@@ -45,6 +45,22 @@ const CLI::Validator& finite() {
   return validator;
 }
 
+/// Whole numbers from 0 on, with commas between them.
+const CLI::Validator& step_list() {
+  static const CLI::Validator validator(
+      [](std::string& text) {
+        for (std::size_t at = 0; at <= text.size();) {
+          const std::size_t comma = std::min(text.find(',', at), text.size());
+          int64_t step = -1;
+          if (!parse_integer(text.substr(at, comma - at), step) || step < 0) return "must be steps such as 0,1,10, not " + in_quotes(text);
+          at = comma + 1;
+        }
+        return std::string();
+      },
+      "", "steps");
+  return validator;
+}
+
 void add_selection(CLI::App* command, MatrixSelection& selection) {
   command
       ->add_option("CONFIG", selection.config,
@@ -190,6 +206,23 @@ CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
   return command;
 }
 
+CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
+  CLI::App* command = app.add_subcommand("trace", "run your own trainer's command, and record what it computes");
+  last_wins(command->add_option("--out", options.out, "folder for the traces"))->type_name("DIR")->required();
+  last_wins(command->add_option("--against", options.against, "folder of the run that it should equal, whose states are replayed"))->type_name("DIR");
+  last_wins(command->add_option("--level", options.level, "how much of each tensor is kept: hash, stats or full"))
+      ->type_name("LEVEL")
+      ->check(CLI::IsMember({"hash", "stats", "full"}));
+  last_wins(command->add_option("--snapshots", options.snapshots, "steps before which the whole state is kept: 0,1,10"))
+      ->type_name("LIST")
+      ->check(step_list());
+  last_wins(command->add_option("--every", options.every, "record every N-th step"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  command->add_flag("--overwrite", options.overwrite, "remove the traces of an earlier run from the folder first");
+  command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node 8 train.py")->required();
+  command->positionals_at_end();
+  return command;
+}
+
 /// What is wrong with the command's name, in our words: CLI11 says no more than that there is none. Empty if
 /// it is known.
 std::string command_problem(const CLI::App& app, int argc, const char* const* argv) {
@@ -224,6 +257,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   DoctorOptions doctor;
   ExplainOptions explain;
   SchemaOptions schema;
+  TraceOptions trace;
   const CLI::App* run_command = add_run(app, run);
   const CLI::App* plan_command = add_plan(app, plan);
   const CLI::App* compare_command = add_compare(app, compare);
@@ -235,6 +269,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   const CLI::App* doctor_command = add_doctor(app, doctor);
   const CLI::App* explain_command = add_explain(app, explain);
   const CLI::App* schema_command = add_schema(app, schema);
+  const CLI::App* trace_command = add_trace(app, trace);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -256,6 +291,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   if (doctor_command->parsed()) line.command = doctor;
   if (explain_command->parsed()) line.command = explain;
   if (schema_command->parsed()) line.command = schema;
+  if (trace_command->parsed()) line.command = trace;
   return line;
 }
 

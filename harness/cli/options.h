@@ -73,8 +73,17 @@ struct SchemaOptions {
   std::string of = "config";  ///< config, results
 };
 
+struct TraceOptions {
+  std::string out;                    ///< folder of the traces
+  std::string against;                ///< folder of the run whose states are replayed; empty: of none
+  std::string level, snapshots, every;  ///< as given; empty: as the probe has it
+  bool overwrite = false;             ///< removes the traces of an earlier run from `out`
+  std::vector<std::string> command;
+};
+
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
-                                    ListOptions, StatusOptions, WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions>;
+                                    ListOptions, StatusOptions, WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions,
+                                    TraceOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {

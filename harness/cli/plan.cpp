@@ -5,6 +5,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/prepare.h"
+#include "harness/cli/session/texts.h"
 #include "harness/cli/suite.h"
 #include "harness/run/run_folder.h"
 #include "harness/suites/engine/kinds.h"
@@ -30,7 +31,7 @@ int plan_command(const PlanOptions& options, const Console& console) {
   }
   const int jobs = options.selection.jobs;
   console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))
-                               : clean_text(plan_text(prepared.plan, jobs)));
+                               : clean_text(plan_text(prepared.plan, jobs) + command_notes(prepared)));
   const std::vector<std::string> lacking = lacking_here(prepared.plan);
   for (const std::string& line : lacking) console.err << clean_text(line) << "\n";
   return lacking.empty() ? kExitAsExpected : kExitUsage;

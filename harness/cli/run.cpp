@@ -49,9 +49,14 @@ LaunchReport launch_with_progress(const Prepared& prepared, int jobs, const Cons
   Progress progress(prepared.plan, console, monotonic_s, jobs);
   LaunchOptions options;
   options.rank_program = prepared.rank_program;
-  options.program_hash = prepared.identity.build;
   options.out_dir = prepared.out_dir;
-  options.make_launcher = launcher_maker(launcher_choice(prepared.plan.matrix.launcher), prepared.rank_program, prepared.out_dir);
+  const LauncherChoice choice = launcher_choice(prepared.plan.matrix.launcher);
+  if (trains_command(prepared.plan.matrix)) {
+    options.make_launcher = command_launcher_maker(choice);
+  } else {
+    options.program_hash = prepared.identity.build;
+    options.make_launcher = launcher_maker(choice, prepared.rank_program, prepared.out_dir);
+  }
   // A job's processors are not this node's.
   options.jobs = jobs == 0 && !batch_job(current_environment()).empty() ? room_for_ranks() : jobs;
   options.command_started = command_started;
@@ -274,7 +279,7 @@ int run_command(const RunOptions& options, const Console& console, double comman
   const int jobs = options.selection.jobs;
   if (options.dry_run) {
     console.out << (options.json ? clean_json(plan_json(prepared.plan, jobs))
-                                 : clean_text(plan_text(prepared.plan, jobs)));
+                                 : clean_text(plan_text(prepared.plan, jobs) + command_notes(prepared)));
     return kExitAsExpected;
   }
   require_surroundings();

@@ -14,6 +14,7 @@
 
 #include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/run_folder.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
 
@@ -114,6 +115,15 @@ Finding judge_end(const RunEnds& ends, const RankEnd& end) {
   return end.rank < 0 ? judge_all(ends, end) : judge_one(ends, end);
 }
 
+/// Empty: it cannot be read, which whoever reads all of it says.
+std::string hash_in_trace(const std::string& trace) {
+  try {
+    return TraceReader(trace).header().config_hash;
+  } catch (const TraceError&) {
+    return "";
+  }
+}
+
 RankFailure failure_of(const RunEnds& ends, const Finding& finding) {
   RankFailure failure;
   failure.run = ends.run;
@@ -126,9 +136,8 @@ RankFailure failure_of(const RunEnds& ends, const Finding& finding) {
     failure.operation = ends.heartbeat->operation(heartbeat_rank);
   }
   if (failure.operation.empty()) failure.operation = finding.phase;
-  const bool one_process = ends.ends.size() == 1 && ends.ends.front().rank < 0;
   const std::string own_log = rank_log_path(ends.dir, finding.rank);
-  const bool has_own_log = !one_process || ::access(own_log.c_str(), F_OK) == 0;
+  const bool has_own_log = ::access(own_log.c_str(), F_OK) == 0;  // else all ranks share one
   failure.last_lines = last_lines(has_own_log ? own_log : rank_log_path(ends.dir, -1), kLastLines);
   return failure;
 }
@@ -164,6 +173,8 @@ std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const Planned
     failure.last_lines.clear();  // of a rank that finished: they say nothing of its files
     return failure;
   };
+  // A command's probe may have names of its own for runs; its ranks agree on one.
+  std::string trace_hash = run.hash;
   for (int rank = 0; rank < ends.world_size; ++rank) {
     const std::string path = rank_result_path(ends.dir, rank);
     try {
@@ -177,7 +188,8 @@ std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const Planned
     }
     const std::string trace = fmt::format("{}/rank-{}.trace", ends.dir, rank);
     if (::access(trace.c_str(), F_OK) != 0) continue;  // none at the level `off`
-    if (const std::string problem = trace_problem(trace, run.hash, rank); !problem.empty()) {
+    if (rank == 0 && spec_of(run.config).is_command()) trace_hash = hash_in_trace(trace);
+    if (const std::string problem = trace_problem(trace, trace_hash, rank); !problem.empty()) {
       return unreadable(rank, problem);
     }
   }

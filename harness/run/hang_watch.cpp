@@ -48,6 +48,15 @@ void HangWatch::started(const std::vector<int>& pids, double now) {
   }
 }
 
+void HangWatch::announced(int rank, int pid, double now) {
+  if (pids_.size() < processes_.size()) pids_.assign(processes_.size(), pids_.empty() ? -1 : pids_.front());
+  pids_.at(static_cast<std::size_t>(rank)) = pid;
+  Process& process = processes_.at(static_cast<std::size_t>(rank));
+  process.view = viewer_(pid);
+  process.told = nullptr;
+  mark(rank, now);
+}
+
 void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Since& since, double now) {
   Process& process = processes_.at(static_cast<std::size_t>(rank));
   if (process.told == nullptr) {

@@ -26,6 +26,8 @@ class HangWatch {
   /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
+  /// The rank says which process it is: another than its launcher knew.
+  void announced(int rank, int pid, double now);
   /// What its host says of the process of a rank on another one. Time in which nothing is said of it is nobody's standstill.
   void told(int rank, const ProcessState& state, const ProcessView::Since& since, double now);
   /// To be called within next_look_s(). Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited

@@ -152,6 +152,16 @@ int64_t HeartbeatFile::resident(int rank) const {
   return slots_[rank].resident_bytes.load(std::memory_order_acquire);
 }
 
+void HeartbeatFile::announce(int rank, int process) {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  slots_[rank].process.store(process, std::memory_order_release);
+}
+
+int HeartbeatFile::process(int rank) const {
+  LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
+  return static_cast<int>(slots_[rank].process.load(std::memory_order_acquire));
+}
+
 int64_t HeartbeatFile::step(int rank) const {
   LOCKSTEP_CHECK(rank >= 0 && rank < world_size_, "no such rank");
   return slots_[rank].step.load(std::memory_order_acquire);

@@ -25,6 +25,7 @@ struct alignas(64) HeartbeatSlot {
   std::array<std::atomic<uint64_t>, kHeartbeatGroups> entered;  ///< collectives that it has entered, by HeartbeatGroup
   std::atomic<int64_t> resident_bytes;                     ///< of its process; 0: not said
   std::atomic<uint64_t> shown;                             ///< bits of what it shows, plus 1; 0: nothing yet
+  std::atomic<int64_t> process;  ///< its own, if it says so: of a rank that a command started and lockstep did not; else 0
 };
 static_assert(sizeof(HeartbeatSlot) == 128);
 
@@ -60,7 +61,10 @@ class HeartbeatFile {
   void resident(int rank, int64_t bytes);
   /// The newest value of the trainer's metric that comparisons show first.
   void show(int rank, double value);
+  /// Which process the rank is.
+  void announce(int rank, int process);
   int64_t step(int rank) const;
+  int process(int rank) const;  ///< 0: not said
   uint64_t entered(int rank, HeartbeatGroup group) const;
   int64_t resident(int rank) const;
   std::optional<double> shown(int rank) const;

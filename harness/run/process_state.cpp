@@ -16,6 +16,11 @@ std::string first_line(const std::string& path) {
 
 }  // namespace
 
+bool is_gone(int pid) {
+  const char state = process_state(pid).state;
+  return state == '?' || state == 'Z' || state == 'X';
+}
+
 std::string tracer_of(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/status");
   constexpr std::string_view kKey = "TracerPid:\t";

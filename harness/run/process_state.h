@@ -15,6 +15,9 @@ struct ProcessState {
 /// Of a process that is gone: '?'.
 ProcessState process_state(int pid);
 
+/// There is no such process any more, or it has ended and nobody has waited for it.
+bool is_gone(int pid);
+
 /// "process 17 (gdb)", which holds the process as its tracer; empty: none does.
 std::string tracer_of(int pid);
 

@@ -5,9 +5,11 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/run/launchers/command/launcher.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/local/launcher.h"
 #include "harness/run/launchers/slurm/agents.h"
+#include "harness/run/probe.h"
 #include "harness/run/rank_environment.h"
 
 namespace lockstep {
@@ -70,6 +72,21 @@ std::vector<LauncherEvent> SplitLauncher::poll(double wait_s) {
 void SplitLauncher::shut_down(double deadline_s) {
   for (Half* half : {&single_, &ranks_})
     if (half->launcher != nullptr) half->launcher->shut_down(deadline_s);
+}
+
+std::function<std::unique_ptr<Launcher>()> command_launcher_maker(const LauncherChoice& choice) {
+  if (choice.kind == LauncherChoice::Kind::slurm)
+    throw ConfigError("launcher slurm: a command is started by local, torchrun, openmpi, mpich or srun; or it starts its own job and waits for it");
+  std::vector<std::string> before;
+  if (choice.kind == LauncherChoice::Kind::external) {
+    // Up to where lockstep's own rank program would stand.
+    const auto end = std::ranges::find(choice.words, "{rank_program}");
+    if (end == choice.words.end()) throw ConfigError("launcher " + choice.name + ": lacks the word {rank_program}, in whose place the command stands");
+    before.assign(choice.words.begin(), end);
+    if (find_program(before.front()).empty()) throw ConfigError("launcher " + choice.name + ": there is no program " + before.front());
+    before.front() = find_program(before.front());
+  }
+  return [probe = find_probe(), before] { return std::make_unique<CommandLauncher>(probe, before); };
 }
 
 std::function<std::unique_ptr<Launcher>()> launcher_maker(const LauncherChoice& choice, const std::string& rank_program,

@@ -42,4 +42,8 @@ class SplitLauncher : public Launcher {
 std::function<std::unique_ptr<Launcher>()> launcher_maker(const LauncherChoice& choice, const std::string& rank_program,
                                                           const std::string& out_dir);
 
+/// The same for runs whose ranks are a command of the user's: with the probe of this installation, and the launcher's own words in front where
+/// the command does not start its ranks itself. Throws ConfigError for `slurm`, whose agents start lockstep-rank alone.
+std::function<std::unique_ptr<Launcher>()> command_launcher_maker(const LauncherChoice& choice);
+
 }  // namespace lockstep

@@ -18,12 +18,19 @@
 #include <string_view>
 
 #include "harness/base/atomic_file.h"
+#include "harness/run/process_state.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::size_t kMost_bytes = 256 * 1024, kMostFrames = 4;
 constexpr std::string_view kFilePrefix = "stacks-", kFileEnd = ".txt";
+
+/// Asks the process for its stacks and waits two seconds for them; then the tool behind takes them.
+constexpr const char* kAsk =
+    "kill -$3 $2 || exit 1; n=0; "
+    "while [ $n -lt 20 ]; do sleep 0.1; if [ -s \"$1\" ]; then sleep 0.1; cat \"$1\"; exit 0; fi; n=$((n+1)); done; "
+    "shift 3; [ $# -eq 0 ] || exec \"$@\"";
 
 /// The program's file in one of PATH's folders; empty: in none.
 std::string found_program(std::string_view name) {
@@ -89,6 +96,22 @@ std::vector<std::string> frames_of(int pid, const std::string& output) {
   return frames;
 }
 
+/// Of what faulthandler writes, the frames of the thread that it lists last, the first of the process: "forward (train.py:12)".
+std::vector<std::string> python_frames_of(const std::string& output) {
+  std::vector<std::string> frames;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with("(most recent call first):")) frames.clear();
+    constexpr std::string_view kFile = "  File \"";
+    const std::size_t quote = line.find('"', kFile.size()), number = line.find(", line "), in = line.find(" in ");
+    if (!line.starts_with(kFile) || quote == std::string::npos || number == std::string::npos || in == std::string::npos) continue;
+    constexpr std::size_t kLine = 7, kIn = 4;
+    const std::string file = std::filesystem::path(line.substr(kFile.size(), quote - kFile.size())).filename().string();
+    if (frames.size() < kMostFrames) frames.push_back(fmt::format("{} ({}:{})", line.substr(in + kIn), file, line.substr(number + kLine, in - number - kLine)));
+  }
+  return frames;
+}
+
 /// What waits, then those of its callers that are nobody's plumbing.
 std::vector<std::string> of_interest(const std::vector<std::string>& all) {
   constexpr std::array<std::string_view, 8> kPlumbing = {"std::", "__", "_start", "main", "start_thread", "clone", "_Py", "Py"};
@@ -107,6 +130,8 @@ bool was_refused(const std::string& output) {
 
 }  // namespace
 
+std::string own_stacks_path(const std::string& run_dir, int rank) { return fmt::format("{}/python-stacks-{}.txt", run_dir, rank); }
+
 std::vector<std::string> stack_command(int pid) {
   const std::string number = std::to_string(pid);
   const bool python = is_python(pid);
@@ -123,6 +148,7 @@ std::vector<std::string> stack_command(int pid) {
 }
 
 Stacks read_stacks(const std::string& tool, int pid, const std::string& output, bool ended) {
+  if (std::vector<std::string> python = python_frames_of(output); !python.empty()) return {output, std::move(python)};
   const std::vector<std::string> all = frames_of(pid, output);
   if (!all.empty()) return {output, of_interest(all)};
   if (was_refused(output)) {
@@ -162,8 +188,14 @@ std::vector<KeptStacks> kept_stacks(const std::string& run_dir) {
   return kept;
 }
 
-StackTaker::StackTaker(int pid, double limit_s, double now) : pid_(pid), until_(now + limit_s) {
-  const std::vector<std::string> words = stack_command(pid);
+StackTaker::StackTaker(int pid, double limit_s, double now, const std::string& own_stacks) : pid_(pid), until_(now + limit_s) {
+  std::vector<std::string> words = stack_command(pid);
+  // What is stopped answers nobody.
+  const bool asks = !own_stacks.empty() && ::access(own_stacks.c_str(), F_OK) == 0 && !process_state(pid).stopped();
+  if (asks) {
+    const std::vector<std::string> ask = {"/bin/sh", "-c", kAsk, "faulthandler", own_stacks, std::to_string(pid), std::to_string(SIGRTMIN + kOwnStacks)};
+    words.insert(words.begin(), ask.begin(), ask.end());
+  }
   std::array<int, 2> ends{};
   if (words.empty() || ::pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) {
     stacks_.text = words.empty() ? "no stack: none of eu-stack (package elfutils), gdb and py-spy is installed; install one of them\n"
@@ -171,7 +203,7 @@ StackTaker::StackTaker(int pid, double limit_s, double now) : pid_(pid), until_(
     done_ = true;
     return;
   }
-  name_ = std::filesystem::path(words.front()).filename().string();
+  name_ = asks ? "faulthandler" : std::filesystem::path(words.front()).filename().string();
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);

@@ -8,6 +8,11 @@
 
 namespace lockstep {
 
+/// Where a rank that is a Python process writes its stacks when it is asked to (kOwnStacks), if it has made that file.
+std::string own_stacks_path(const std::string& run_dir, int rank);
+/// SIGRTMIN and this: the signal that asks for them.
+inline constexpr int kOwnStacks = 7;
+
 /// Which tool takes the stacks: for a Python process py-spy first, else eu-stack, gdb, py-spy. Empty: none of them is in PATH.
 std::vector<std::string> stack_command(int pid);
 
@@ -37,8 +42,9 @@ std::vector<KeptStacks> kept_stacks(const std::string& run_dir);
 /// Runs the tool while others go on.
 class StackTaker {
  public:
-  /// Gives the tool `limit_s`; then it is killed, which lets the process go.
-  StackTaker(int pid, double limit_s, double now);
+  /// Gives the tool `limit_s`; then it is killed, which lets the process go. `own_stacks`: of a process that may write them itself, which
+  /// is asked first.
+  StackTaker(int pid, double limit_s, double now, const std::string& own_stacks = "");
   ~StackTaker();
   StackTaker(const StackTaker&) = delete;
   StackTaker& operator=(const StackTaker&) = delete;

@@ -224,6 +224,10 @@ void Supervisor::look_after(Going& run, double now) {
     run.late = true;
     return signal(run, SIGKILL);
   }
+  for (int rank = 0; rank < run.spec.start.world_size; ++rank) {
+    const int pid = run.heartbeats.process(rank);
+    if (pid > 0 && pid != run.watch.pid_of(rank)) run.watch.announced(rank, pid, now);
+  }
   const std::optional<Stalled> stalled = run.watch.look(run.heartbeats, now);
   if (takes_stacks(run, now)) return;
   if (now >= run.kill_at) {
@@ -306,7 +310,7 @@ void Supervisor::declare(Going& run, FailureKind kind, const Stalled& stalled, c
   run.stalled = stalled_failure(run.facts, kind, rank, words);
   run.to_tell = fmt::format("rank {} {}: {}", rank, kind == FailureKind::slow ? "is slow" : "hangs", words);
   run.tell_at = now + kHold_s;
-  if (const int pid = run.watch.pid_of(rank); pid > 0) run.stacks = std::make_unique<StackTaker>(pid, kStacks_s, now);
+  if (const int pid = run.watch.pid_of(rank); pid > 0) run.stacks = std::make_unique<StackTaker>(pid, kStacks_s, now, own_stacks_path(run.facts.dir, rank));
   takes_stacks(run, now);
 }
 

@@ -1,1 +1,195 @@
-CASES = []
+"""Pairs that train alike: compare is quiet with three lines, and decides with a replay function."""
+
+import contextlib
+import pathlib
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+
+import bits
+import lockstep_probe
+import models
+import parallel
+from case import QUIET, Case, need
+from trainer import ByHand, Sharded, ShardedWords, Trainer, Words
+
+DECIDED = {"within_envelope", "identical"}
+
+
+def pair(bench, reference, ranks, kind, world, **options):
+    """The verdicts with three lines and with ten: the same traces, with replays left out and taken in."""
+    a, _ = bench.train(reference, ranks, "a", lines=10)
+    b, said = bench.train(kind, world, "b", lines=10, against=a, **options)
+    replays = pathlib.Path(b) / "replay"
+    with_replays = bench.compare(a, b)
+    if replays.exists():
+        replays.rename(replays.with_name("replay-set-aside"))
+    alone = bench.compare(a, b)
+    return alone, with_replays, "".join(said)
+
+
+def check(reference, ranks, kind, world, replayed=DECIDED):
+    def on_bench(bench):
+        alone, with_replays, said = pair(bench, reference, ranks, kind, world)
+        need(alone["verdict"] in QUIET, f"3 lines: {alone['verdict']}: {alone['sentence']}")
+        need(with_replays["verdict"] in replayed, f"10 lines: {with_replays['verdict']}: {with_replays['sentence']}\n{said}")
+        return f"3 lines: {alone['verdict']}; 10 lines: {with_replays['verdict']}"
+
+    return on_bench
+
+
+class Unequal(Trainer):
+    """Ranks with 11, 9 and 4 rows."""
+
+    def own_ids(self, step):
+        ends = [0, 11, 20, 24]
+        return self.batch(step)[ends[self.rank] : ends[self.rank + 1]] if self.world > 1 else self.batch(step)
+
+
+class InBlocks(Trainer):
+    """Each rank takes a block of the batch, from its end."""
+
+    def own_ids(self, step):
+        size = self.rows // self.world
+        return self.batch(step)[self.rank * size : (self.rank + 1) * size][::-1]
+
+
+class Accumulated(Trainer):
+    @property
+    def micro(self):
+        return 4 if self.world > 1 else 1
+
+
+class Hybrid(ShardedWords):
+    """HSDP: two replicas of two shards."""
+
+    def mesh(self):
+        if not hasattr(self, "two_by_two"):
+            self.two_by_two = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+        return self.two_by_two
+
+
+class Momentum(Trainer):
+    def make_optimizer(self):
+        return torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+
+
+class Adam(Trainer):
+    clip = 0.05
+
+    def make_optimizer(self):
+        return torch.optim.Adam(self.model.parameters(), lr=0.01, weight_decay=0.01)
+
+
+class Groups(Trainer):
+    """Weights decay, biases do not; the head has another rate; a schedule."""
+
+    def make_optimizer(self):
+        named = dict(self.model.named_parameters())
+        groups = [{"params": [p for n, p in named.items() if p.dim() > 1 and "head" not in n]},
+                  {"params": [p for n, p in named.items() if p.dim() == 1 and "head" not in n], "weight_decay": 0.0},
+                  {"params": [p for n, p in named.items() if "head" in n], "lr": 0.002}]  # fmt: skip
+        optimizer = torch.optim.AdamW(groups, lr=0.01, weight_decay=0.1)
+        self.schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.2, 1.0, 4)
+        return optimizer
+
+    def after_step(self, step):
+        self.schedule.step()
+
+
+class Dropout(Trainer):
+    dropout_in_replay = False
+
+    def make_model(self):
+        return models.Mlp(dropout=0.2)
+
+
+class Resumed(Trainer):
+    """Two steps without a probe, of which a checkpoint is loaded; then the rest."""
+
+    first_step, lines = 2, 0
+
+    def train(self):
+        steps, lines = self.steps, self.asked
+        self.first_step, self.steps, self.lines = 0, 2, 0
+        Trainer.train(self)
+        self.first_step, self.steps = 2, steps - 2
+        self.probe = lockstep_probe.attach(self.called, self.optimizer, out=self.run.folder, against=self.against, first_step=2)
+        if lines >= 10:
+            self.probe.replay(self.forward_backward)
+        return Trainer.train(self)
+
+    def __init__(self, run, against=None, lines=None, **more):
+        self.against, self.asked = against, lines
+        super().__init__(run, lines=0, **more)
+
+
+class Metrics(Trainer):
+    """Evaluates every second step, with collectives of its own; logs a mean of losses."""
+
+    def after_step(self, step):
+        with torch.no_grad():
+            self.run.mean(torch.ones(1))
+            if step % 2:
+                self.model.eval()
+                ids = list(range(self.rank, 24, self.world))
+                hits = (self.model(models.X[ids]).argmax(1) == models.Y[ids]).sum()
+                self.model.train()
+                total = self.run.sum(hits)
+                if self.probe is not None:
+                    self.probe.metric("accuracy", float(total) / 24)
+
+
+class Frozen(Trainer):
+    """The first layer is frozen, and the second reads its own rows twice."""
+
+    def make_model(self):
+        model = models.Mlp()
+        model.first.requires_grad_(False)
+        return model
+
+    def make_optimizer(self):
+        return torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], lr=self.rate)
+
+
+class EachReduced(Accumulated):
+    def held_back(self, called):
+        return contextlib.nullcontext()
+
+
+def _case(name, reference, ranks, kind, world, **more):
+    return Case(f"quiet: {name}", check(reference, ranks, kind, world, **more))
+
+
+CASES = [
+    _case("1x24 and 8x3", Trainer, 1, Trainer, 8),
+    _case("1x24 and 3x8", Trainer, 1, Trainer, 3),
+    _case("3x8 twice", Trainer, 3, Trainer, 3),
+    _case("unequal rows", Unequal, 1, Unequal, 3),
+    _case("rows in another order", Trainer, 1, InBlocks, 2),
+    _case("accumulation 2x4x3", Accumulated, 1, Accumulated, 2),
+    _case("accumulation, each micro-step reduced", EachReduced, 1, EachReduced, 2),
+    _case("resumed, one layout", Trainer, 2, Resumed, 2),
+    _case("resumed, another layout", Trainer, 1, Resumed, 2),
+    _case("tokens with padding", Words, 1, Words, 2),
+    _case("tied weights", bits.Tied, 1, bits.Tied, 2),
+    _case("FSDP2 and 1 process", Sharded, 1, Sharded, 2),
+    _case("FSDP2 and DDP", Trainer, 3, Sharded, 3),
+    _case("FSDP2 of a transformer", ShardedWords, 1, ShardedWords, 3),
+    _case("HSDP", ShardedWords, 1, Hybrid, 4),
+    _case("FSDP2, accumulation and clipping", bits.ShardedAccumulated, 1, bits.ShardedAccumulated, 2),
+    _case("tensor parallel", parallel.Tensor, 1, parallel.Tensor, 2),
+    _case("tensor parallel in FSDP2", parallel.ShardedTensor, 1, parallel.ShardedTensor, 4),
+    _case("pipeline of two stages", parallel.Pipeline, 1, parallel.Pipeline, 2),
+    _case("SGD with momentum", Momentum, 1, Momentum, 2),
+    _case("Adam, clipping", Adam, 1, Adam, 2),
+    _case("parameter groups and a schedule", Groups, 1, Groups, 2),
+    _case("dropout, one layout", Dropout, 2, Dropout, 2),
+    _case("reduced by hand", ByHand, 1, ByHand, 3),
+    _case("two optimizers", parallel.Adversaries, 1, parallel.Adversaries, 2),
+    _case("two optimizers, one within the other's step", parallel.DiscriminatorFirst, 1, parallel.DiscriminatorFirst, 2, replayed=QUIET),
+    _case("GradScaler, one update left out", bits.Scaled, 1, bits.Scaled, 2),
+    _case("evaluation with collectives", Metrics, 1, Metrics, 2),
+    _case("frozen parameters", Frozen, 1, Frozen, 2),
+    _case("a rank leaves a parameter out", bits.Unused, 2, bits.Unused, 2),
+]  # fmt: skip

@@ -1,1 +1,495 @@
-CASES = []
+"""Mistakes of plain and DDP trainers: each is seen at its first step, and named where a name of `lockstep explain` fits; never by a wrong one."""
+
+import contextlib
+import os
+import pathlib
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+import models
+from case import Case, Problem, code_of, need
+from trainer import ByHand, Trainer, Words
+
+_references = {}
+
+
+def reference(bench, kind, world):
+    """The right run: once for all cases of this process that are compared with it."""
+    key = (kind, world)
+    if key not in _references:
+        folder = pathlib.Path(bench.folder).parent / f"reference-{kind.__name__}-{world}-{os.getpid()}"
+        own = type(bench)(bench.lockstep, folder)
+        _references[key] = own.train(kind, world, "a", lines=10)[0]
+    return _references[key]
+
+
+def judged(found, way, step, codes):
+    """A word on the name; raises Problem if the mistake is not seen, at another step, or has a wrong name."""
+    where, code = found["first_divergence"], code_of(found)
+    need(found["verdict"] == "divergent", f"{way}: not seen: {found['verdict']}: {found['sentence']}")
+    need(where["step"] == step, f"{way}: begins at step {step}, not {where['step']}: {found['sentence']}")
+    if code in codes:
+        return f"{way}: {code}"
+    need(code in ("", "unexplained"), f"{way}: wrong name {code}, not {' or '.join(codes) or 'none'}: {found['sentence']}")
+    if os.environ.get("PROBE_TEST_LOUD"):
+        return f"{way}: not named: {found['sentence']}"
+    return f"{way}: not named"
+
+
+def check(kind, world, codes, step=0, right=None, right_world=1, still_open=""):
+    """`still_open`: what compare does not do yet; the case then only runs, and says what it finds."""
+    right = right or kind.__mro__[1]
+
+    def on_bench(bench):
+        a = reference(bench, right, right_world)
+        b, said = bench.train(kind, world, "b", lines=10, against=a)
+        with_replays = bench.compare(a, b)
+        replays = pathlib.Path(b) / "replay"
+        if replays.exists():
+            replays.rename(replays.with_name("replay-set-aside"))
+        alone = bench.compare(a, b)
+        words = []
+        for found, way in ((alone, "3 lines"), (with_replays, "10 lines")):
+            if still_open:
+                words.append(f"{way}: {found['verdict']} {code_of(found)}, open: {still_open}")
+                continue
+            try:
+                words.append(judged(found, way, step, codes))
+            except Problem as problem:
+                raise Problem(f"{problem}\n{''.join(said)}") from None
+        return "; ".join(words)
+
+    return on_bench
+
+
+class Accumulated(Trainer):
+    micro = 3
+
+
+class NotDivided(Accumulated):
+    """Each micro-step's loss is the mean of its own rows."""
+
+    def share(self, y, micros):
+        return 1 / len(y)
+
+
+class Summed(ByHand):
+    def reduce(self):
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad)
+
+
+class RateTimesWorld(Trainer):
+    def make_optimizer(self):
+        return torch.optim.SGD(self.model.parameters(), lr=self.rate * self.world)
+
+
+class OneRanksRate(Trainer):
+    def make_optimizer(self):
+        return torch.optim.SGD(self.model.parameters(), lr=self.rate * (0.5 if self.rank == 1 else 1))
+
+
+class SchedulePerRank(Trainer):
+    steps_of_schedule = 1
+
+    def make_optimizer(self):
+        optimizer = super().make_optimizer()
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 1 - k / 20)
+        return optimizer
+
+    def after_step(self, step):
+        for _ in range(self.steps_of_schedule):
+            self.schedule.step()
+
+
+class SchedulePerRankWrong(SchedulePerRank):
+    @property
+    def steps_of_schedule(self):
+        return self.world
+
+
+class Long(Trainer):
+    """Two epochs and more."""
+
+    steps = 6
+
+
+class SameEpoch(Long):
+    def batch(self, step):
+        return super().batch(step % 4)
+
+
+class SameRows(Trainer):
+    def own_ids(self, step):
+        return self.batch(step)[: self.rows // self.world]
+
+
+class OtherSeed(Trainer):
+    """Rank 1's sampler shuffles with a seed of its own."""
+
+    def batch(self, step):
+        if self.rank != 1:
+            return super().batch(step)
+        order = torch.randperm(models.SAMPLES, generator=torch.Generator().manual_seed(77 + step // 4)).tolist()
+        return order[step % 4 * self.rows :][: self.rows]
+
+
+class RowDropped(Trainer):
+    """The last row of rank 1 never arrives."""
+
+    def own_ids(self, step):
+        ids = super().own_ids(step)
+        return ids[:-1] if self.rank == 1 else ids
+
+
+class RowRepeated(Trainer):
+    def own_ids(self, step):
+        ids = super().own_ids(step)
+        return ids[:-1] + ids[:1] if self.rank == 1 else ids
+
+
+class RowsLeftOut(Trainer):
+    """The last row of each rank is not in the loss."""
+
+    def row_losses(self, called, x, y):
+        return super().row_losses(called, x, y)[:-1]
+
+
+class NeverReduced(Accumulated):
+    def forward_backward(self, called, ids):
+        if isinstance(called, DistributedDataParallel):
+            with called.no_sync():
+                return super().forward_backward(called, ids)
+        return super().forward_backward(called, ids)
+
+
+class LastNotReduced(Accumulated):
+    """Reduces with the last but one micro-step, and adds the last afterwards."""
+
+    def forward_backward(self, called, ids):
+        self.seen = 0
+        return super().forward_backward(called, ids)
+
+    def held_back(self, called):
+        self.seen += 1
+        return called.no_sync() if self.seen == 1 else contextlib.nullcontext()
+
+    def row_losses(self, called, x, y):
+        last = isinstance(called, DistributedDataParallel) and self.seen == 2
+        return super().row_losses(called.module if last else called, x, y)
+
+
+class Clipped(ByHand):
+    clip = 0.05
+
+    def reduce(self):
+        super().reduce()
+
+
+class ClippedBefore(Clipped):
+    def reduce(self):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        super().reduce()
+
+    def clip_gradients(self):
+        pass
+
+
+class NotClipped(Clipped):
+    clip = None
+
+
+class ClippedTwice(Clipped):
+    """The norm is summed over ranks although the gradient is reduced already."""
+
+    def clip_gradients(self):
+        grads = [p.grad for p in self.model.parameters()]
+        norm = (torch.nn.utils.get_total_norm(grads) ** 2 * self.world).sqrt()
+        torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip, norm)
+
+
+class OtherInit(ByHand):
+    """Each rank draws its own weights, and nothing broadcasts them."""
+
+    def wrap(self, model):
+        return model
+
+    def make_model(self):
+        torch.manual_seed(self.seed + self.rank)
+        return super().make_model()
+
+
+class NoWrapper(Trainer):
+    """The forward pass is that of the module within DistributedDataParallel."""
+
+    def row_losses(self, called, x, y):
+        return super().row_losses(getattr(called, "module", called), x, y)
+
+
+class MeanOfMeans(Words):
+    def share(self, y, micros):
+        return 1 / float((y >= 0).sum())
+
+
+class OverWorld(Trainer):
+    def share(self, y, micros):
+        return 1 / self.rows
+
+
+class TimesWorld(Trainer):
+    def share(self, y, micros):
+        return self.world / len(y)
+
+
+class DividedAgain(Trainer):
+    """DistributedDataParallel has taken the mean; the program divides by the number of ranks once more."""
+
+    def reduce(self):
+        for p in self.model.parameters():
+            p.grad /= self.world
+
+
+class NotZeroed(Trainer):
+    def zero_grad(self):
+        pass
+
+
+class StaleLabels(Trainer):
+    """Labels of the neighbouring row."""
+
+    def labels(self, ids):
+        return models.Y[ids].roll(1)
+
+
+class SkippedOnOneRank(Trainer):
+    """Rank 1 leaves out the update of step 2."""
+
+    def before_step(self, step):
+        self.now = step
+
+    def update(self):
+        if self.now == 2 and self.rank == 1:
+            self.probe.step()
+            return
+        super().update()
+
+
+def compressed(world, bucket):
+    """A communication hook of DistributedDataParallel that reduces in 16 bits."""
+    narrow = bucket.buffer().to(torch.bfloat16).div_(world)
+    work = dist.all_reduce(narrow, async_op=True).get_future()
+    return work.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+
+class InBfloat16(Trainer):
+    def wrap(self, model):
+        model = super().wrap(model)
+        if self.world > 1:
+            model.register_comm_hook(self.world, compressed)
+        return model
+
+
+class LateParameter(Trainer):
+    """The head is replaced after the wrapper was made: nobody reduces its gradient."""
+
+    ddp = {"find_unused_parameters": True}
+
+    def wrap(self, model):
+        wrapped = super().wrap(model)
+        if self.world > 1:
+            head = torch.nn.Linear(16, models.CLASSES)
+            head.load_state_dict(model.head.state_dict())
+            model.head = head
+        return wrapped
+
+
+class Adam(Trainer):
+    options = {"weight_decay": 0.01}
+
+    def make_optimizer(self):
+        return torch.optim.AdamW(self.model.parameters(), lr=0.01, **self.options)
+
+
+class OtherEpsilon(Adam):
+    options = {"weight_decay": 0.01, "eps": 1e-3}
+
+
+class Coupled(Adam):
+    def make_optimizer(self):
+        return torch.optim.Adam(self.model.parameters(), lr=0.01, weight_decay=0.01)
+
+
+class DecayOnHalf(Adam):
+    """Decay reaches weights alone, and should reach all."""
+
+    def make_optimizer(self):
+        parameters = list(self.model.parameters())
+        groups = [{"params": [p for p in parameters if p.dim() > 1]}, {"params": [p for p in parameters if p.dim() == 1], "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=0.01, **self.options)
+
+
+class MomentsLost(Adam):
+    """The optimizer is made anew before step 2, as after a resume that does not load it."""
+
+    def before_step(self, step):
+        if step == 2:
+            for state in self.optimizer.state.values():
+                state["exp_avg"].zero_()
+                state["exp_avg_sq"].zero_()
+
+
+class NotUpdated(Adam):
+    """The head is in no group."""
+
+    def make_optimizer(self):
+        return torch.optim.AdamW([p for n, p in self.model.named_parameters() if "head" not in n], lr=0.01, **self.options)
+
+
+class Tied(Words):
+    def make_model(self):
+        return models.Transformer(tied=True)
+
+
+class Untied(Tied):
+    """The head starts as a copy of the embedding, and goes its own way."""
+
+    def make_model(self):
+        model = super().make_model()
+        model.head.weight = torch.nn.Parameter(model.words.weight.detach().clone())
+        return model
+
+
+class Normed(Trainer):
+    """Statistics of rank 0 reach all ranks in each forward pass."""
+
+    def make_model(self):
+        return models.Conv()
+
+    def inputs(self, ids):
+        return models.SERIES[ids]
+
+
+class BuffersApart(Normed):
+    ddp = {"broadcast_buffers": False}
+
+
+class Contrastive(Trainer):
+    """Rows are contrasted with the candidates of all ranks; the gather passes gradients on."""
+
+    def make_model(self):
+        return models.TwoTowers()
+
+    def labels(self, ids):
+        return models.OTHER_SIDE[ids]
+
+    def gathered(self, keys):
+        return torch.cat(torch.distributed.nn.functional.all_gather(keys)) if self.world > 1 else keys
+
+    def row_losses(self, called, x, y):
+        queries, keys = called(x, y)
+        targets = torch.arange(len(x)) + (self.rank * len(x))
+        return F.cross_entropy(queries @ self.gathered(keys).t() / 0.2, targets, reduction="none")
+
+
+class DetachedGather(Contrastive):
+    """Only the rank's own candidates carry gradients."""
+
+    def gathered(self, keys):
+        parts = self.run.gather(keys)
+        parts[self.rank] = keys
+        return torch.cat(parts)
+
+
+class OwnNegatives(Contrastive):
+    def row_losses(self, called, x, y):
+        queries, keys = called(x, y)
+        return F.cross_entropy(queries @ keys.t() / 0.2, torch.arange(len(x)), reduction="none")
+
+
+class LabelsNotShifted(Contrastive):
+    def row_losses(self, called, x, y):
+        queries, keys = called(x, y)
+        return F.cross_entropy(queries @ self.gathered(keys).t() / 0.2, torch.arange(len(x)), reduction="none")
+
+
+class Swapped(ByHand):
+    """Two tensors of one shape get each other's mean."""
+
+    def reduce(self):
+        super().reduce()
+        a, b = self.model.first.bias, self.model.second.bias
+        a.grad, b.grad = b.grad, a.grad
+
+
+class RankMissing(ByHand):
+    """Rank 1 adds nothing to the sum."""
+
+    def reduce(self):
+        for p in self.model.parameters():
+            if self.rank == 1:
+                p.grad.zero_()
+        super().reduce()
+
+
+class StaleOnOneRank(ByHand):
+    """Rank 1 sends its gradient of the step before."""
+
+    def reduce(self):
+        now = [p.grad.clone() for p in self.model.parameters()]
+        if self.rank == 1 and hasattr(self, "old"):
+            for p, old in zip(self.model.parameters(), self.old):
+                p.grad.copy_(old)
+        self.old = now
+        super().reduce()
+
+
+def _case(kind, world, *codes, **more):
+    words = "".join(" " + c.lower() if c.isupper() else c for c in kind.__name__).strip()
+    return Case(f"mistake: {words}", check(kind, world, codes, **more))
+
+
+CASES = [
+    _case(NotDivided, 2, "accumulation-not-scaled"),
+    _case(Summed, 3, "gradient-sum-not-mean"),
+    _case(RateTimesWorld, 3, "rate-scaled-linear"),
+    _case(OneRanksRate, 2, "rate-differs"),
+    _case(SchedulePerRankWrong, 2, "scheduler-stepped-per-rank", "rate-differs", step=1),
+    _case(SameEpoch, 2, "set-epoch-forgotten", step=4),
+    _case(SameRows, 3, "shards-identical"),
+    _case(OtherSeed, 3, "sampler-seed-differs"),
+    _case(RowDropped, 3, "sample-dropped"),
+    _case(RowRepeated, 3, "sample-duplicated"),
+    _case(RowsLeftOut, 3, "rows-left-out"),
+    _case(NeverReduced, 2, "gradient-not-reduced"),
+    _case(LastNotReduced, 2, still_open="last-micro-step-not-reduced"),
+    _case(ClippedBefore, 3, "clip-before-reduction", "clip-on-local-norm"),
+    _case(NotClipped, 3, still_open="clip-missing, where only the reference declares the limit"),
+    _case(ClippedTwice, 3, "clip-twice"),
+    _case(OtherInit, 3, "initial-weights-differ", step=-1),
+    _case(NoWrapper, 3, "gradient-not-reduced"),
+    _case(MeanOfMeans, 3, "mean-of-means"),
+    _case(OverWorld, 3, "loss-over-world", "gradient-over-world"),
+    _case(TimesWorld, 3, "loss-times-world", "gradient-times-world"),
+    _case(DividedAgain, 3, "mean-taken-twice"),
+    _case(NotZeroed, 3, "gradients-not-zeroed", step=1),
+    _case(StaleLabels, 3, "sample-content"),
+    _case(SkippedOnOneRank, 3, "skip-decided-alone", "rank-behind", step=2),
+    _case(InBfloat16, 3, "reduced-in-low-precision"),
+    _case(LateParameter, 3, "parameter-not-reduced"),
+    _case(OtherEpsilon, 2, "config-differs"),
+    _case(Coupled, 2, "decay-coupled", "config-differs"),
+    _case(DecayOnHalf, 2, "weight-decay-missing", "wrong-parameter-group", "config-differs"),
+    _case(MomentsLost, 2, "optimizer-state-lost", step=2, right_world=2),
+    _case(NotUpdated, 2, "parameter-not-updated"),
+    _case(Untied, 2),
+    _case(BuffersApart, 3, "buffers-not-synchronised", step=1, right_world=3),
+    _case(DetachedGather, 3, "gather-own-slice", "candidates-detached"),
+    _case(OwnNegatives, 3, "local-negatives"),
+    _case(LabelsNotShifted, 3, "label-offset"),
+    _case(Swapped, 3, "buckets-swapped"),
+    _case(RankMissing, 3, "rank-missing"),
+    _case(StaleOnOneRank, 3, "stale-gradient", step=1),
+]  # fmt: skip

@@ -1,1 +1,140 @@
-CASES = []
+"""Programs without a line for the probe, started as `lockstep trace` starts them: their traces compare as those with lines."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+
+from case import QUIET, Case, code_of, need
+from lockstep_probe import zero
+from trainer import Trainer
+
+PYTHON = pathlib.Path(__file__).resolve().parent.parent.parent / "probe" / "python"
+
+START = """
+import os, sys
+import torch, torch.nn as nn, torch.distributed as dist
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+x, y = torch.randn(48, 6), torch.randint(0, 3, (48,))
+net = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+"""
+LOOP = """
+for step in range(4):
+    rows = [(step * 12 + k) % 48 for k in range(rank, 12, world)]
+    optimizer.zero_grad()
+    loss = nn.functional.cross_entropy(model(x[rows]), y[rows]) * FACTOR
+    loss.backward()
+    optimizer.step()
+    if dist.get_rank() == 0:
+        print("step", step)
+dist.barrier()
+dist.destroy_process_group()
+"""
+MODELS = {
+    "ddp": "model = nn.parallel.DistributedDataParallel(net)\noptimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n",
+    "optimizer first": "optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)\nmodel = nn.parallel.DistributedDataParallel(net)\n",
+    "fsdp2": "from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net) if world > 1 else net\n"
+             "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n",
+}  # fmt: skip
+
+
+def forked(bench, name, text, world):
+    """The script on ranks that are forked, and armed as a start of Python arms them; its folder of traces and what the ranks said."""
+    traces = bench.path(name + "/traces")
+
+    def program(run):
+        os.environ.update(LOCKSTEP_TRACE=traces, RANK=str(run.rank), WORLD_SIZE=str(world))
+        zero.arm()
+        code = text.replace('dist.init_process_group("gloo")\n', "").replace("dist.barrier()\ndist.destroy_process_group()\n", "")
+        exec(compile(code, "train.py", "exec"), {})  # noqa: S102
+
+    return traces, "".join(bench.run(program, world, name))
+
+
+def start(bench, name, text, world, *, path=(), trace=True):
+    """Runs the script in a process of its own, or under torch.distributed.run; its folder of traces, and stdout and stderr."""
+    here = bench.folder / name
+    here.mkdir(parents=True, exist_ok=True)
+    (here / "train.py").write_text(text)
+    environ = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([str(PYTHON / "lockstep_probe" / "startup"), str(PYTHON), *path]))
+    if trace:
+        environ["LOCKSTEP_TRACE"] = str(here / "traces")
+    runner = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    done = subprocess.run([sys.executable, *runner, str(here / "train.py")], env=environ, capture_output=True, text=True, check=False, timeout=500)
+    need(done.returncode == 0, f"the program ended with {done.returncode}: {done.stderr[-2000:]}")
+    return str(here / "traces"), done.stdout, done.stderr
+
+
+def script(kind, factor="1"):
+    return START + MODELS[kind] + LOOP.replace("FACTOR", factor)
+
+
+def check(kind):
+    def on_bench(bench):
+        a, _ = forked(bench, "a", script("ddp"), 1)
+        b, said = forked(bench, "b", script(kind), 2)
+        need(said.count("step 3") == 1 and "4 steps at level hash" in said, f"the program said: {said}")
+        quiet = bench.compare(a, b)
+        need(quiet["verdict"] in QUIET, f"{quiet['verdict']}: {quiet['sentence']}")
+        c, _ = forked(bench, "c", script(kind, "world"), 2)
+        wrong = bench.compare(a, c)
+        need(wrong["verdict"] == "divergent" and wrong["first_divergence"]["step"] == 0, f"not seen: {wrong['verdict']}: {wrong['sentence']}")
+        return f"{quiet['verdict']}; loss times world: {code_of(wrong)}"
+
+    return on_bench
+
+
+def by_torchrun(bench):
+    """An unmodified script under torch.distributed.run; a site's own sitecustomize still runs."""
+    own = bench.folder / "site"
+    own.mkdir()
+    (own / "sitecustomize.py").write_text("import builtins\nbuiltins.of_this_site = 17\n")
+    text = script("ddp").replace("dist.barrier()", "print('site', of_this_site)\ndist.barrier()")
+    a, _ = forked(bench, "a", script("ddp"), 1)
+    b, out, err = start(bench, "b", text, 2, path=[str(own)])
+    need(out.count("site 17") == 2, f"printed: {out}")
+    need(out.count("step 3") == 1 and "4 steps at level hash" in err and "Warning" not in err, f"the program said: {out}{err}")
+    quiet = bench.compare(a, b)
+    need(quiet["verdict"] in QUIET, f"{quiet['verdict']}: {quiet['sentence']}")
+    return quiet["verdict"]
+
+
+def without_a_folder(bench):
+    """Not a word without LOCKSTEP_TRACE, and no file: with lines in the program, and warnings as errors."""
+
+    def program(run):
+        warnings.simplefilter("error")
+        folder = pathlib.Path(run.folder)
+        before = sorted(p.name for p in folder.iterdir())
+        trainer = Trainer(run, lines=3, out="").train()
+        need(trainer.probe.is_off, "the probe is on")
+        need(sorted(p.name for p in folder.iterdir()) == before, "files were made")
+
+    said = bench.run(program, 2, "a")
+    need(not any(said), f"said: {said}")
+    return ""
+
+
+def without_warnings(bench):
+    """A traced training with warnings as errors."""
+
+    def program(run):
+        warnings.simplefilter("error")
+        Trainer(run, lines=10).train().probe.finish()
+
+    said = bench.run(program, 2, "a")
+    need("Warning" not in "".join(said) and "4 steps" in said[0] and not said[1], f"said: {said}")
+    return ""
+
+
+CASES = [
+    Case("no lines: DDP", check("ddp")),
+    Case("no lines: the optimizer before DDP", check("optimizer first")),
+    Case("no lines: FSDP2", check("fsdp2")),
+    Case("no lines: torch.distributed.run, another sitecustomize", by_torchrun),
+    Case("nothing without LOCKSTEP_TRACE", without_a_folder),
+    Case("no warnings", without_warnings),
+]

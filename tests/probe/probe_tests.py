@@ -54,7 +54,7 @@ def worker(cases, options, folder, turn, report):
     failed = 0
     for number, case in enumerate(cases):
         if number % options.jobs == turn:
-            here = folder / case.name.replace(" ", "-").replace("/", "-")
+            here = folder / "".join(c if c.isalnum() else "-" for c in case.name)
             here.mkdir(parents=True, exist_ok=True)
             failed += run_one(case, options, here, report)
     sys.stdout.flush()

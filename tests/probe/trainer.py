@@ -30,7 +30,7 @@ class Trainer:
         self.optimizer = self.make_optimizer()
         self.probe = None
         if self.lines:
-            self.probe = lockstep_probe.attach(self.called, self.probed_optimizers(), out=out or run.folder, level=level or self.level,
+            self.probe = lockstep_probe.attach(self.called, self.probed_optimizers(), out=run.folder if out is None else out or None, level=level or self.level,
                                                against=against, first_step=self.first_step, declare=self.declare)  # fmt: skip
         if self.lines >= 10:
             self.probe.replay(self.forward_backward, build=self.build, dropout=self.dropout_in_replay)

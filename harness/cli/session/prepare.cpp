@@ -13,6 +13,7 @@
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
 #include "harness/run/identity.h"
+#include "harness/run/probe.h"
 #include "harness/verdict/config/metrics.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/plan/launcher_choice.h"
@@ -29,6 +30,10 @@ namespace {
 /// What a config says of its data: equal ones read the same. How rows are read ahead or kept is no part of it.
 std::string key_of(const RunConfig& config) {
   std::string key = config.trainer;
+  if (spec_of(config).is_command()) {
+    for (const RunField& field : spec_of(config).fields()) key += fmt::format("\n{}={}", field.spec.key, text_of(field.of(config)));
+    return key;
+  }
   for (const RunField* field : fields_of(spec_of(config))) {
     const std::string_view name = field->spec.key;
     if (!name.starts_with("data.") || name == "data.cache" || name == "data.prefetch") continue;
@@ -159,7 +164,8 @@ Prepared prepare(const MatrixSelection& selection, std::string config_text) {
   std::string data_hash = prepared.data.hash();
   // The kept step that a replay begins from is read by its runs as data are.
   if (!matrix.replay.empty()) data_hash = hash_in_hex(data_hash + hash_of_file(matrix.replay));
-  prepared.identity = current_identity(prepared.rank_program, data_hash);
+  prepared.identity = trains_command(matrix) ? probe_identity(find_probe(), data_hash)
+                                                                         : current_identity(prepared.rank_program, data_hash);
   prepared.plan = make_plan(matrix, prepared.out_dir, prepared.identity);
   return prepared;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/cli/session/progress.h"
+#include "harness/run/probe.h"
 #include "harness/run/run_folder.h"
 
 namespace lockstep {
@@ -51,6 +52,22 @@ std::string damage_text(const Plan& plan) {
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
+std::string command_notes(const Prepared& prepared) {
+  const Matrix& matrix = prepared.plan.matrix;
+  if (!trains_command(matrix)) return "";
+  const RunConfig& config = matrix.cells.front().config;
+  const TrainerSpec& trainer = spec_of(config);
+  std::string text = trainer.data_words == nullptr ? "" : trainer.data_words(config) + "\n";
+  for (const PlannedRun& run : prepared.plan.runs) {
+    const ProbeReport report = run.reused ? read_probe_report(run_folder(prepared.out_dir, run.id), 0) : ProbeReport{};
+    if (!report.there || !report.problem.empty()) continue;
+    text += fmt::format("recorded with torch {}, tier {}; can be judged: {}\n", report.torch, report.tier, judged_with(report));
+    const std::string missing = not_seen(report);
+    return text + (missing.empty() ? "" : "not seen: " + missing + "\n");
+  }
+  return text + "what can be judged the first run will tell\n";
+}
+
 std::string opening_text(const Prepared& prepared, int jobs) {
   const Plan& plan = prepared.plan;
   const auto reused =
@@ -59,8 +76,12 @@ std::string opening_text(const Prepared& prepared, int jobs) {
   const BuildIdentity& id = prepared.identity;
   std::string text = fmt::format("{}: {} cells, seeds {}\n", plan.matrix.name, plan.matrix.cells.size(),
                                  seeds_text(plan.matrix.seeds));
-  text += fmt::format("build {} · LibTorch {} · {} · data {}\n", id.build,
-                      id.libtorch.empty() ? "not found" : id.libtorch, id.isa, id.data);
+  if (trains_command(plan.matrix)) {
+    text += fmt::format("probe {} · {} · sources {}\n{}", id.build, id.isa, id.data, command_notes(prepared));
+  } else {
+    text += fmt::format("build {} · LibTorch {} · {} · data {}\n", id.build,
+                        id.libtorch.empty() ? "not found" : id.libtorch, id.isa, id.data);
+  }
   text += fmt::format("resolved config {} · {} runs: {} to do, {} reused", plan_hash(plan), plan.runs.size(),
                       to_do, reused);
   if (to_do > 0) text += fmt::format(" · about {}", duration_text(estimate_total_s(plan, jobs)));

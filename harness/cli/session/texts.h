@@ -13,6 +13,9 @@ namespace lockstep {
 /// if there is none. Without the last line's end.
 std::string damage_text(const Plan& plan);
 
+/// Of a matrix whose runs are a command: what decides whether they are reused, and what can be judged with what finished runs recorded. Else empty.
+std::string command_notes(const Prepared& prepared);
+
 /// Printed before anything runs: seeds, build, the resolved config's hash, what there is to do.
 std::string opening_text(const Prepared& prepared, int jobs);
 

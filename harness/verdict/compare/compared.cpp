@@ -28,7 +28,11 @@ constexpr std::array<const char*, kLookedKinds> kWords = {
 std::set<Phase> phases_of(const StepOfRun& step) {
   std::set<Phase> phases;
   for (const StepRecords& rank : step.ranks) {
-    for (const Record& record : rank.records) phases.insert(record.phase);
+    const Record* before = nullptr;  // ranks record phase after phase
+    for (const Record& record : rank.records) {
+      if (before == nullptr || before->phase != record.phase) phases.insert(record.phase);
+      before = &record;
+    }
   }
   return phases;
 }

@@ -25,9 +25,10 @@ std::string statistics_apart(const TensorStats& said, const TensorStats& other) 
 }
 
 bool keeps_values(const Record& record) {
+  if (record.payload.empty()) return false;
   int64_t elements = 1;
   for (const int64_t extent : record.shape) elements *= extent;
-  return !record.payload.empty() && record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
+  return record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
 }
 
 bool is_tensor(const Record& record) {
@@ -80,8 +81,13 @@ void Contradictions::look(const StepOfRun& a, const StepOfRun& b, const std::str
   }
   if (a.ranks.size() != b.ranks.size()) return;
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
-    for (const Record& record : a.ranks[rank].records) {
-      const Record* const other = is_tensor(record) ? find_record(b.ranks[rank], record.phase, record.name) : nullptr;
+    const std::vector<Record>&own = a.ranks[rank].records, &others = b.ranks[rank].records;
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const Record& record = own[i];
+      if (!is_tensor(record)) continue;
+      // Both runs record in one order as a rule.
+      const bool at_same_place = i < others.size() && others[i].phase == record.phase && others[i].name == record.name;
+      const Record* const other = at_same_place ? &others[i] : find_record(b.ranks[rank], record.phase, record.name);
       const std::string what = other != nullptr ? against_each_other(record, *other) : "";
       if (!what.empty()) note(a.step, rank, record, what);
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "harness/base/word_list.h"
 #include "harness/verdict/evidence/replicas.h"
@@ -36,8 +37,8 @@ void remember_samples(SampleHistory& history, const StepOfRun& step) {
 /// The next step of a run becomes its current one, and that the one before.
 void StepPairs::read(bool of_a) {
   std::optional<StepOfRun>&step = of_a ? step_a_ : step_b_, &before = of_a ? before_a_ : before_b_;
-  before = std::move(step);
-  step = (of_a ? a_ : b_).next();
+  std::swap(before, step);
+  step = (of_a ? a_ : b_).next(std::exchange(step, std::nullopt));
   if (!step) return;
   remember_samples(of_a ? samples_a_ : samples_b_, *step);
   if (!of_a) remember_generators(generators_b_, *step);

@@ -40,10 +40,14 @@ bool stands(const RunField& field, const LaterKeys& later) {
   return true;
 }
 
-std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer, const LaterKeys& later) {
+/// `config`: whose keys of open groups stand there; null: none.
+std::vector<JsonSlot> make_json_slots(const TrainerSpec& trainer, const LaterKeys& later, const RunConfig* config = nullptr) {
   const auto fields = fields_of(trainer);
   std::vector<const RunField*> sorted(fields.begin(), fields.end());
-  std::erase_if(sorted, [&later](const RunField* field) { return !stands(*field, later); });
+  // Of keys that users name, only those that are set: which others have been looked for is no part of a config.
+  std::erase_if(sorted, [&](const RunField* field) {
+    return !stands(*field, later) || (field->is_open() && (config == nullptr || text_of(field->of(*config)).empty()));
+  });
   std::sort(sorted.begin(), sorted.end(), [](auto* a, auto* b) { return a->spec.key < b->spec.key; });
   std::vector<JsonSlot> slots;
   std::string_view group;
@@ -140,16 +144,25 @@ const TrainerSpec& trainer_of(const nlohmann::json& json, Problems& problems) {
 std::string canonical_json(const RunConfig& config) {
   std::string out;
   out.reserve(1600);
-  for (const JsonSlot& slot : json_slots(spec_of(config), sets_later_keys(config))) {
-    out += slot.before;
-    append_json(out, slot.field->of(config));
-  }
+  const TrainerSpec& trainer = spec_of(config);
+  const LaterKeys later = sets_later_keys(config);
+  const auto write = [&](const std::vector<JsonSlot>& slots) {
+    for (const JsonSlot& slot : slots) {
+      out += slot.before;
+      append_json(out, slot.field->of(config));
+    }
+  };
+  trainer.open_groups.empty() ? write(json_slots(trainer, later)) : write(make_json_slots(trainer, later, &config));
   out += '}';
   return out;
 }
 
 std::string config_hash(const RunConfig& config) {
-  return hash_in_hex(canonical_json(config));
+  const auto leave_out_places = spec_of(config).leave_out_places;
+  if (leave_out_places == nullptr) return hash_in_hex(canonical_json(config));
+  RunConfig placeless = config;
+  leave_out_places(placeless);
+  return hash_in_hex(canonical_json(placeless));
 }
 
 std::string training_hash(const RunConfig& config) {
@@ -198,7 +211,7 @@ RunConfig run_config_from_json(const std::string& text, const std::string& file_
 std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& config) {
   std::vector<std::pair<std::string, std::string>> out;
   for (const RunField* field : fields_of(spec_of(config))) {
-    if (!stands(*field, sets_later_keys(config))) continue;
+    if (!stands(*field, sets_later_keys(config)) || (field->is_open() && text_of(field->of(config)).empty())) continue;
     out.emplace_back(field->spec.key, text_of(field->of(config)));
   }
   return out;

@@ -110,9 +110,15 @@ template <class Owner>
 struct Field {
   FieldSpec spec;
   FieldRef (*ref)(Owner&);
-  FieldRef of(Owner& owner) const { return ref(owner); }
+  /// Of a key that users name themselves (`env.NAME`), instead of `ref`: the place of its value, which is made if it is not there and
+  /// `make` says so; else that of an empty text, for reading.
+  FieldRef (*named)(Owner&, std::string_view key, bool make) = nullptr;
+  FieldRef of(Owner& owner) const { return ref != nullptr ? ref(owner) : named(owner, spec.key, true); }
   /// For reading alone; no table's accessor writes.
-  FieldRef of(const Owner& owner) const { return ref(const_cast<Owner&>(owner)); }
+  FieldRef of(const Owner& owner) const {
+    return ref != nullptr ? ref(const_cast<Owner&>(owner)) : named(const_cast<Owner&>(owner), spec.key, false);
+  }
+  bool is_open() const { return ref == nullptr; }
 };
 using RunField = Field<RunConfig>;
 
@@ -121,10 +127,12 @@ std::span<const RunField> core_fields();
 /// Null if there is none of that key.
 const RunField* find_core_field(std::string_view key);
 
-/// Every field of a trainer's runs: the core's, then its own.
+/// Every field of a trainer's runs: the core's, then its own; of those that users name, the ones that have been looked for. Spans stay valid.
 std::span<const RunField* const> fields_of(const TrainerSpec& trainer);
-/// The same by key; null if its runs have none of that key.
+/// The same by key; null if its runs have none of that key. A key of an open group (OpenGroup) is there from the first look on.
 const RunField* find_field(const TrainerSpec& trainer, std::string_view key);
+/// Letters, digits and '_', not beginning with a digit: what may stand behind an open group's point.
+bool is_open_name(std::string_view name);
 /// The first trainer with an own key of that name; null if there is none.
 const TrainerSpec* owner_of_key(std::string_view key);
 

@@ -1,7 +1,10 @@
 // The core's table: one line a key. A test counts the structs' members, so that none is forgotten here.
 
 #include <algorithm>
+#include <cctype>
+#include <deque>
 #include <map>
+#include <mutex>
 
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/mutants.h"
@@ -214,11 +217,12 @@ const RunField kCoreFields[] = {
 struct FieldIndex {
   std::vector<const RunField*> fields, by_key;
 
-  explicit FieldIndex(const TrainerSpec* trainer) {
+  explicit FieldIndex(const TrainerSpec* trainer, const std::map<std::string, RunField, std::less<>>& open = {}) {
     for (const RunField& field : kCoreFields) fields.push_back(&field);
     if (trainer != nullptr && trainer->fields != nullptr) {
       for (const RunField& field : trainer->fields()) fields.push_back(&field);
     }
+    for (const auto& [key, field] : open) fields.push_back(&field);
     by_key = fields;
     std::ranges::sort(by_key, {}, key_of);
   }
@@ -229,14 +233,44 @@ struct FieldIndex {
   }
 };
 
-const FieldIndex& index_of(const TrainerSpec& trainer) {
-  static const std::map<const TrainerSpec*, FieldIndex> indices = [] {
-    std::map<const TrainerSpec*, FieldIndex> all;
-    for (const TrainerSpec* spec : trainer_specs()) all.emplace(spec, FieldIndex(spec));
-    return all;
-  }();
-  return indices.at(&trainer);
+/// All trainers' fields. A key of an open group is added when it is looked for; an index that somebody has seen stays as it is.
+class FieldIndices {
+ public:
+  FieldIndices() {
+    for (const TrainerSpec* spec : trainer_specs()) newest_[spec] = &indices_.emplace_back(spec);
+  }
+  const FieldIndex& of(const TrainerSpec& trainer) {
+    const std::lock_guard lock(mutex_);
+    return *newest_.at(&trainer);
+  }
+  const RunField* open(const TrainerSpec& trainer, std::string_view key) {
+    const auto group = std::ranges::find_if(trainer.open_groups, [key](const OpenGroup& each) {
+      return key.starts_with(each.prefix) && is_open_name(key.substr(each.prefix.size()));
+    });
+    if (group == trainer.open_groups.end()) return nullptr;
+    const std::lock_guard lock(mutex_);
+    auto& known = open_[&trainer];
+    const auto [at, is_new] = known.try_emplace(std::string(key));
+    if (is_new) {
+      at->second = {{.key = at->first, .range = kAny, .unit = "", .help = group->help}, nullptr, group->value};
+      newest_[&trainer] = &indices_.emplace_back(&trainer, known);
+    }
+    return &at->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<const TrainerSpec*, std::map<std::string, RunField, std::less<>>> open_;
+  std::deque<FieldIndex> indices_;
+  std::map<const TrainerSpec*, const FieldIndex*> newest_;
+};
+
+FieldIndices& indices() {
+  static FieldIndices all;
+  return all;
 }
+
+const FieldIndex& index_of(const TrainerSpec& trainer) { return indices().of(trainer); }
 
 }  // namespace
 
@@ -250,13 +284,20 @@ const RunField* find_core_field(std::string_view key) {
 std::span<const RunField* const> fields_of(const TrainerSpec& trainer) { return index_of(trainer).fields; }
 
 const RunField* find_field(const TrainerSpec& trainer, std::string_view key) {
-  return index_of(trainer).find(key);
+  const RunField* known = index_of(trainer).find(key);
+  return known != nullptr ? known : indices().open(trainer, key);
+}
+
+bool is_open_name(std::string_view name) {
+  const auto fits = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  return !name.empty() && std::isdigit(static_cast<unsigned char>(name.front())) == 0 && std::ranges::all_of(name, fits);
 }
 
 const TrainerSpec* owner_of_key(std::string_view key) {
   for (const TrainerSpec* spec : trainer_specs()) {
     const auto own = spec->fields();
     if (std::ranges::any_of(own, [key](const RunField& field) { return field.spec.key == key; })) return spec;
+    if (std::ranges::any_of(spec->open_groups, [key](const OpenGroup& group) { return key.starts_with(group.prefix); })) return spec;
   }
   return nullptr;
 }

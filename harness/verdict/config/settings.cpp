@@ -17,8 +17,10 @@ bool is_group(std::string_view word) {
     const std::string_view key = field->spec.key;
     return key.size() > word.size() && key.starts_with(word) && key[word.size()] == '.';
   };
-  return std::ranges::any_of(trainer_specs(),
-                             [&](const TrainerSpec* spec) { return std::ranges::any_of(fields_of(*spec), opens); });
+  const auto opens_group = [word](const OpenGroup& group) { return group.prefix.substr(0, group.prefix.size() - 1) == word; };
+  return std::ranges::any_of(trainer_specs(), [&](const TrainerSpec* spec) {
+    return std::ranges::any_of(fields_of(*spec), opens) || std::ranges::any_of(spec->open_groups, opens_group);
+  });
 }
 
 }  // namespace

@@ -99,6 +99,23 @@ struct RunCosts {
   double evaluation_flops = 0, curve_flops = 0;  ///< of the evaluation at the end, and of one before it
 };
 
+/// Keys that users name themselves: `env.NAME`. Their values are texts; an empty one is as if the key were not there.
+struct OpenGroup {
+  std::string_view prefix;  ///< "env."
+  std::string_view help;
+  FieldRef (*value)(RunConfig& config, std::string_view key, bool make) = nullptr;
+};
+
+/// What starts a run's ranks where these are a program of the user's and not lockstep-rank.
+struct CommandLine {
+  std::string shell;   ///< for /bin/sh -c
+  std::string folder;  ///< where it runs
+  std::vector<std::pair<std::string, std::string>> variables;
+  bool starts_ranks = false;  ///< it starts all ranks itself; else it is started once for each rank
+  std::string metrics_from;   ///< a log that it leaves, whose metrics are the run's; empty: none
+  std::string against;        ///< id of the run whose states its probe replays; empty: of none
+};
+
 struct TrainerSpec {
   std::string_view name = {};
   std::string_view help = {};  ///< one line
@@ -109,6 +126,7 @@ struct TrainerSpec {
   /// Its own keys, which stand beside the core's; and its section with their defaults.
   std::span<const RunField> (*fields)() = nullptr;
   std::any (*section)() = nullptr;
+  std::span<const OpenGroup> open_groups = {};
   /// What is wrong with a run's own keys, alone and with the core's.
   std::vector<KeyProblem> (*problems)(const RunConfig& config, const CheckedFor& what) = nullptr;
 
@@ -148,6 +166,19 @@ struct TrainerSpec {
   /// May a run's loss leave out rows of a step, without the sample ids telling which? Null: all rows count.
   bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
   ScoreSpec scores = {};
+
+  /// Of a trainer whose ranks are a command of the user's: what is started for a run in that folder. Its ranks are real, its traces are the
+  /// probe's, and what it measures is what these hold. Null: lockstep-rank runs the trainer.
+  CommandLine (*command)(const RunConfig& config, const std::string& run_dir) = nullptr;
+  /// Settles its own settings by the folder of the config file. Null: nothing depends on it.
+  void (*take_config_folder)(RunConfig& base, const std::string& folder) = nullptr;
+  /// Takes out of a config what tells where files are, and decides nothing of a run, before it is hashed. Null: there is no such setting.
+  void (*leave_out_places)(RunConfig& config) = nullptr;
+  /// Makes a cell's run read that of its reference; false, or null: it does not.
+  bool (*read_reference)(RunConfig& config, const std::string& reference_run) = nullptr;
+  /// What its data hash is of, for the plan: "12 files of train/ (48 kB)". Null: nothing is said.
+  std::string (*data_words)(const RunConfig& config) = nullptr;
+  bool is_command() const { return command != nullptr; }
 };
 
 /// Every trainer, in the order in which they are listed; the first is the default. Defined in scenarios/specs.cpp.

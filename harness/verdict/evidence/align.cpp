@@ -99,6 +99,7 @@ std::size_t name_begins(const Record& record) {
 /// Takes the prefixes off that the header declares, each once, in their order.
 void strip(StepRecords& rank, const Declared* declared) {
   if (!declared) return;
+  if (!declared->strip_prefixes.empty()) rank.filled_by = 0;
   for (Record& record : rank.records) {
     if (!names_a_parameter(record)) continue;
     for (const std::string& prefix : declared->strip_prefixes) {
@@ -124,6 +125,7 @@ void unwrap(StepRecords& rank) {
       for (Record& record : rank.records) {
         if (names_a_parameter(record)) record.name.erase(name_begins(record), prefix.size());
       }
+      rank.filled_by = 0;
       again = true;
     }
   }
@@ -131,13 +133,16 @@ void unwrap(StepRecords& rank) {
 
 }  // namespace
 
-std::optional<StepOfRun> RunReader::next() {
+std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
   if (ended_) return std::nullopt;
+  std::vector<StepRecords> old;
+  if (used) old = std::move(used->ranks);
+  old.resize(readers_.size());
   StepOfRun step;
   step.declared = header().declared;
   std::vector<bool> ended(readers_.size(), false);
   for (std::size_t rank = 0; rank < readers_.size(); ++rank) {
-    std::optional<StepRecords> records = readers_[rank].next();
+    std::optional<StepRecords> records = readers_[rank].next(std::move(old[rank]));
     ended[rank] = !records;
     if (records) {
       strip(*records, header().declared.get());

@@ -26,7 +26,8 @@ class RunReader {
   /// The next step that every rank holds whole, or nothing at the end of the first rank that ends. Where all
   /// names of parameters begin with a wrapper's prefix ("module."), they stand without it; a prefix that the header
   /// declares is taken off wherever it stands.
-  std::optional<StepOfRun> next();
+  /// `used`: a step that this reader has given and nobody needs any more; its memory serves the next one.
+  std::optional<StepOfRun> next(std::optional<StepOfRun> used = {});
 
   /// Once next() gave nothing: where and how the traces end if they are not whole; empty if they are.
   const std::string& end() const { return end_; }

@@ -109,7 +109,7 @@ class Checker {
     const Primary& primary = source_.matrix.primary;
     if (primary.target <= 0) return;
     const auto metrics = spec_of(source_.base).metrics();
-    const bool followed = std::ranges::any_of(metrics, [&](const MetricSpec& metric) {
+    const bool followed = spec_of(source_.base).is_command() || std::ranges::any_of(metrics, [&](const MetricSpec& metric) {
       return metric.name == primary.metric && metric.when == MetricSpec::When::evaluation;
     });
     if (followed) return;

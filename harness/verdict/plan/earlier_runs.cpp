@@ -92,7 +92,7 @@ bool is_hash(std::string_view text) {
 
 bool is_evidence(const std::string& file_name) {
   return file_name == "run.json" || (file_name.starts_with("rank-") &&
-                                     (file_name.ends_with(".trace") || file_name.ends_with(".result.json")));
+                                     (file_name.ends_with(".trace") || file_name.ends_with(".result.json") || file_name.ends_with(".probe.json")));
 }
 
 std::string evidence_json(const std::string& run_folder) {

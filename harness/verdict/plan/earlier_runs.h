@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-/// Files that the judge reads: run.json, traces and results of ranks. A finished run is reused only if they
+/// Files that the judge reads: run.json, traces and results of ranks, what a probe says of itself. A finished run is reused only if they
 /// are all as they were.
 bool is_evidence(const std::string& file_name);
 

@@ -6,6 +6,7 @@
 
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/learning_keys.h"
+#include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +19,8 @@ constexpr auto kOutcomeTestNames = std::to_array<std::string_view>({"t", "sign"}
 static_assert(kOutcomeTestNames.size() == static_cast<std::size_t>(OutcomeTest::sign) + 1);
 
 }  // namespace
+
+bool trains_command(const Matrix& matrix) { return !matrix.cells.empty() && spec_of(matrix.cells.front().config).is_command(); }
 
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
   return cell.seeds.empty() ? matrix.seeds : cell.seeds;

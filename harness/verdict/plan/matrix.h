@@ -154,6 +154,9 @@ struct Overrides {
   std::string launcher;          ///< who starts the ranks; empty: as in the file
 };
 
+/// Are its runs a command of the user's? A matrix has one trainer.
+bool trains_command(const Matrix& matrix);
+
 /// The seeds that a cell runs with: its own if it has some, else the matrix's.
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell);
 

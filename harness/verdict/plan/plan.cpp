@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 
@@ -92,8 +93,8 @@ bool same_model(const RunConfig& a, const RunConfig& b) {
 
 // A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
 bool wants_forced(const Matrix& matrix, const Cell& cell) {
-  // An A/A pair shows how outcomes scatter and nothing else.
-  if (matrix.forced_steps.empty() || cell.noise) return false;
+  // An A/A pair shows how outcomes scatter and nothing else. A command's probe replays steps in the run itself.
+  if (matrix.forced_steps.empty() || cell.noise || spec_of(cell.config).is_command()) return false;
   // A run that must fail has no step that could be compared.
   if (cell.expected == std::vector{VerdictKind::failed}) return false;
   // The reference's batch does not fit into a step of another size.
@@ -133,6 +134,7 @@ class Planner {
     std::vector<int64_t> seeds;   ///< of all cells that have it
     bool forced = false;
     std::string first_run;  ///< id of the run of the first seed
+    std::map<int64_t, std::string> runs = {};  ///< ids by seed
   };
 
   int64_t first_seed(const Cell& cell) const { return seeds_of(matrix_, cell).front(); }
@@ -168,7 +170,9 @@ class Planner {
       if (reference.forced && seed == first_seed) {
         config.snapshot_steps = merged(config.snapshot_steps, below(matrix_.forced_steps, config.steps));
       }
+      if (RunConfig read = config; reads_reference(read)) config.snapshot_steps = merged(config.snapshot_steps, below(matrix_.forced_steps, config.steps));
       const std::size_t run = add(RunRole::reference, reference.first->reference_name, std::move(config));
+      reference.runs[seed] = runs_[run].id;
       if (seed == first_seed) reference.first_run = runs_[run].id;
     }
   }
@@ -221,7 +225,7 @@ class Planner {
     // it.
     const bool trains = asked_by(matrix_).trains && !replays();
     for (const int64_t seed : trains ? seeds_of(matrix_, cell) : std::vector<int64_t>{}) {
-      add_trained(cell, seed);
+      add_trained(cell, seed, reference.runs.contains(seed) ? reference.runs.at(seed) : "");
     }
     if (trains && !cell.noise && certifies_prefixes(matrix_.ranks) &&
         cell.config.backend == Backend::emulated && cell.config.layout.world_size > 1 &&
@@ -238,13 +242,20 @@ class Planner {
   }
 
   /// A cell's run. One that goes on from another cell's begins with the state that this one keeps.
-  std::size_t add_trained(const Cell& cell, int64_t seed) {
+  std::size_t add_trained(const Cell& cell, int64_t seed, const std::string& reference = "") {
     RunConfig config = cell.config;
     config.seed = seed;
     const auto steps = gone_on_from_.find(&cell);
     config.snapshot_steps = merged(config.snapshot_steps, steps == gone_on_from_.end() ? std::vector<int64_t>{} : steps->second);
     std::vector<std::string> needs = go_on_from_source(cell, config);
+    if (!reference.empty() && reads_reference(config, reference)) needs.push_back(reference);
     return add(RunRole::cell, cell.name, std::move(config), std::move(needs));
+  }
+
+  /// Does the trainer's own run read the reference's? Then the config says which.
+  static bool reads_reference(RunConfig& config, const std::string& reference = "") {
+    const auto read = spec_of(config).read_reference;
+    return read != nullptr && read(config, reference);
   }
 
   /// Puts the run's id in place of the cell's name. Throws ConfigError if that cell was not selected.

@@ -140,12 +140,38 @@ class SourceReader {
     if (asks.finish != nullptr) asks.finish(source_, problems_);
     check_seeds_auto(source_, problems_);
     source_.base.seed = source_.matrix.seeds.front();
+    if (settings_.trainer().is_command()) settle_command();
     if (source_.matrix.ranks == RanksPolicy::real) source_.base.backend = Backend::gloo;
     return std::move(source_);
   }
 
  private:
   bool is_given(std::string_view key) const { return source_.places.contains(key); }
+  bool is_trainers_own(std::string_view key) const {
+    const auto own = settings_.trainer().fields();
+    return std::ranges::any_of(own, [key](const RunField& field) { return field.spec.key == key; });
+  }
+
+  /// Nobody but its own processes runs a command's steps: there are no emulated ranks, and gradients are forced by its probe alone.
+  void settle_command() {
+    Matrix& matrix = source_.matrix;
+    if (is_given("ranks") && matrix.ranks != RanksPolicy::real)
+      problems_.add(source_.place_of("ranks"), "the ranks of a command are its own processes: ranks must be real");
+    matrix.ranks = RanksPolicy::real;
+    if (!is_given("primary.metric")) matrix.primary.metric = "train_loss";
+    const QuestionPlan& asks = asked_by(matrix);
+    if (asks.references != References::given) {
+      problems_.add(source_.place_of("question"),
+                    fmt::format("{} runs lockstep's own trainers; of a command ask mechanism or outcome, and plant your own mistakes through "
+                                "axes such as env.MISTAKE: ["", wrong_scale]",
+                                asks.name));
+      source_.sound = false;
+    }
+    if (settings_.trainer().take_config_folder != nullptr) {
+      const std::filesystem::path file = std::filesystem::absolute(matrix.file);
+      settings_.trainer().take_config_folder(source_.base, file.parent_path().lexically_normal().string());
+    }
+  }
 
   static std::string question_of_several_seeds() {
     const auto plans = question_plans();
@@ -260,9 +286,11 @@ class SourceReader {
         read_include(entry);
       } else if (entry.key == "expect") {
         read_expect(entry);
-      } else if (const MatrixField* field = find_matrix_field(entry.key)) {
-        watch([&] { read_field(field->spec, field->of(source_.matrix), entry.value, problems_); },
-              decides_cells(entry.key));
+      } else if (const MatrixField* field = find_matrix_field(entry.key); field != nullptr && !is_trainers_own(entry.key)) {
+        FieldSpec spec = field->spec;
+        // What a command measures, its own program decides.
+        if (settings_.trainer().is_command() && entry.key == "primary.metric") spec.choices = nullptr;
+        watch([&] { read_field(spec, field->of(source_.matrix), entry.value, problems_); }, decides_cells(entry.key));
       } else if (entry.key != "axes" && entry.key != "reference") {
         watch([&] { read_setting(entry); });
       }

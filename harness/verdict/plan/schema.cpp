@@ -48,11 +48,20 @@ const std::vector<UserKey>& user_keys() {
 // An object of RunConfig keys, each with one value, one or several, or several.
 Json settings_schema(Many many) {
   Json object = object_schema();
-  for (const auto& [key, values] : user_keys()) {
-    const Json one{{"$ref", "#/definitions/" + key}};
+  const auto as_many = [many](const Json& one) -> Json {
     const Json list{{"type", "array"}, {"items", one}, {"minItems", 1}};
-    const Json either{{"anyOf", {one, list}}};
-    add_property(object, key, many == Many::one ? one : many == Many::list ? list : either);
+    return many == Many::one ? one : many == Many::list ? list : Json{{"anyOf", {one, list}}};
+  };
+  for (const auto& [key, values] : user_keys()) add_property(object, key, as_many({{"$ref", "#/definitions/" + key}}));
+  // Keys that users name: with their group in front, or within it.
+  for (const TrainerSpec* trainer : trainer_specs()) {
+    for (const OpenGroup& group : trainer->open_groups) {
+      const std::string word(group.prefix.substr(0, group.prefix.size() - 1)), name = "[A-Za-z_][A-Za-z0-9_]*$";
+      const Json value = as_many({{"$ref", "#/definitions/" + word + ".NAME"}});
+      object["patternProperties"]["^" + word + "\\." + name] = value;
+      const Json within{{"type", "object"}, {"description", group.help}, {"patternProperties", {{"^" + name, value}}}, {"additionalProperties", false}};
+      object["properties"][word] = within;
+    }
   }
   return object;
 }
@@ -112,9 +121,15 @@ std::string config_schema() {
               {"type", "object"},
               {"required", {"name"}},
               {"additionalProperties", false},
-              {"properties", settings_schema(Many::one)["properties"]}};
+              {"properties", settings_schema(Many::one)["properties"]},
+              {"patternProperties", settings_schema(Many::one)["patternProperties"]}};
   for (const MatrixField& field : matrix_fields()) {
-    add_property(schema, std::string(field.spec.key), field_schema(field.spec, field.of(matrix)));
+    const std::string key(field.spec.key);
+    Json value = field_schema(field.spec, field.of(matrix));
+    // A trainer's own key of that name stands in its place where this trainer is asked for.
+    const auto own = std::ranges::find(user_keys(), key, &UserKey::key);
+    if (own != user_keys().end()) value = {{"anyOf", {value, own->values.front()}}};
+    add_property(schema, key, value);
   }
   // Some questions derive every cell's reference; the others need it given.
   Json derived = Json::array();
@@ -139,6 +154,11 @@ std::string config_schema() {
   settings["minProperties"] = 1;
   schema["definitions"]["rule"] = settings_schema(Many::one_or_list);
   schema["definitions"]["settings"] = std::move(settings);
+  for (const TrainerSpec* trainer : trainer_specs()) {
+    for (const OpenGroup& group : trainer->open_groups)
+      schema["definitions"][std::string(group.prefix) + "NAME"] = {{"anyOf", {{{"type", "string"}}, {{"type", "number"}}, {{"type", "boolean"}}}},
+                                                                   {"description", group.help}};
+  }
   for (const auto& [key, values] : user_keys()) {
     schema["definitions"][key] = values.size() == 1 ? values.front() : Json{{"anyOf", values}};
   }

@@ -212,13 +212,15 @@ void MatrixJudge::judge_untraced(const SeedPair& first, CellResult& result) cons
 
 /// Of the runs that trained freely.
 Mechanism MatrixJudge::compare_free(const Cell& cell, const SeedPair& pair) const {
+  // What a command's run does, its traces declare: the config knows no more than how it was started.
+  const bool command = trains_command(plan_.matrix);
   return sources_.compare_runs({dir_of(*pair.reference),
                                 dir_of(*pair.cell),
                                 {},
                                 plan_.matrix.band,
-                                &pair.reference->config,
-                                &pair.cell->config,
-                                cell.declared});
+                                command ? nullptr : &pair.reference->config,
+                                command ? nullptr : &pair.cell->config,
+                                command ? std::vector<std::string>{} : cell.declared});
 }
 
 void MatrixJudge::judge_computing(const Cell& cell, const SeedPair& first, CellResult& result) const {
@@ -325,7 +327,7 @@ void MatrixJudge::judge_costs(const SeedPair& first, CellResult& result) const {
 void MatrixJudge::judge_noise_scale(const SeedPair& first, CellResult& result) const {
   // The noise scale advises on the learning rate for a batch, which does not matter where equal bits are
   // asked for.
-  if (!asks_.by_outcome || result.failure || !first.cell || !sources_.read_noise_scale) return;
+  if (!asks_.by_outcome || result.failure || !first.cell || !sources_.read_noise_scale || trains_command(plan_.matrix)) return;
   try {
     result.noise_scale = sources_.read_noise_scale(first.cell->config, dir_of(*first.cell));
   } catch (const std::runtime_error& error) {

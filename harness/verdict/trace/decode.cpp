@@ -1,6 +1,7 @@
 #include "harness/verdict/trace/decode.h"
 
 #include <array>
+#include <utility>
 
 namespace lockstep {
 namespace {
@@ -20,7 +21,7 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-void ByteCursor::fail(const std::string& reason) const { throw TraceError(place_ + ": " + reason); }
+void ByteCursor::fail(const std::string& reason) const { throw TraceError(place_() + ": " + reason); }
 
 std::string_view ByteCursor::take(std::size_t size) {
   if (size > bytes_.size()) fail("a record is longer than its frame");
@@ -120,11 +121,12 @@ StepDecoder::Known StepDecoder::decode_definition(ByteCursor& in) {
   return known;
 }
 
-std::vector<uint32_t> StepDecoder::decode_sequence(ByteCursor& in) {
+StepDecoder::Sequence StepDecoder::decode_sequence(ByteCursor& in) {
   const uint64_t count = in.varint();
   if (count > in.left()) in.fail("more records than its frame has bytes");
-  std::vector<uint32_t> sequence;
-  sequence.reserve(count);
+  Sequence sequence;
+  sequence.number = static_cast<uint32_t>(sequences_.size() + 1);
+  sequence.definitions.reserve(count);
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t id = in.varint();
     if (id > known_.size()) in.fail("a record without a definition");
@@ -135,7 +137,8 @@ std::vector<uint32_t> StepDecoder::decode_sequence(ByteCursor& in) {
       known_.push_back(decode_definition(in));
       if (in.left() != after) in.fail("a definition of a wrong length");
     }
-    sequence.push_back(static_cast<uint32_t>(id));
+    sequence.definitions.push_back(static_cast<uint32_t>(id));
+    sequence.has_parts = sequence.has_parts || known_[id].prototype.placement;
   }
   return sequence;
 }
@@ -150,8 +153,7 @@ uint64_t StepDecoder::samples_hash(const std::vector<int64_t>& ids) const {
   return tensor_hash({ids.data(), DType::int64, shape, positions});
 }
 
-Record StepDecoder::decode_record(ByteCursor& in, const Known& known) const {
-  Record record = known.prototype;
+void StepDecoder::fill(Record& record, ByteCursor& in, const Known& known) const {
   switch (known.kind) {
     case RecordKind::samples:
       record.ids = in.ids();
@@ -186,26 +188,32 @@ Record StepDecoder::decode_record(ByteCursor& in, const Known& known) const {
       break;
     }
   }
-  return record;
 }
 
-const std::vector<uint32_t>& StepDecoder::sequence_of(ByteCursor& in) {
+const StepDecoder::Sequence& StepDecoder::sequence_of(ByteCursor& in) {
   const uint64_t reference = in.varint();
   if (reference > sequences_.size()) in.fail("a sequence of records that was never defined");
   if (reference == 0) sequences_.push_back(decode_sequence(in));
-  const std::vector<uint32_t>& sequence = reference == 0 ? sequences_.back() : sequences_[reference - 1];
-  if (sequence.size() > in.left()) in.fail("more records than its frame has bytes");
+  const Sequence& sequence = reference == 0 ? sequences_.back() : sequences_[reference - 1];
+  if (sequence.definitions.size() > in.left()) in.fail("more records than its frame has bytes");
   return sequence;
 }
 
 StepRecords StepDecoder::decode(ByteCursor& in) {
-  StepRecords step;
+  StepRecords step = std::exchange(used_, {});
   step.step = unzigzag(in.varint());
-  const std::vector<uint32_t>& sequence = sequence_of(in);
-  step.records.reserve(sequence.size());
-  for (uint32_t id : sequence) {
-    step.records.push_back(decode_record(in, known_[id]));
-    step.records.back().step = step.step;
+  const Sequence& sequence = sequence_of(in);
+  const std::size_t count = sequence.definitions.size();
+  if (step.filled_by != sequence.number || step.records.size() != count) {
+    step.records.clear();
+    step.records.reserve(count);
+  }
+  step.filled_by = sequence.has_parts ? 0 : sequence.number;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Known& known = known_[sequence.definitions[i]];
+    if (i == step.records.size()) step.records.push_back(known.prototype);
+    step.records[i].step = step.step;
+    fill(step.records[i], in, known);
   }
   if (in.left() != 0) in.fail("bytes after the last record of a step");
   return step;
@@ -251,7 +259,7 @@ void StepDecoder::add_record(ByteCursor& in, const Known& known, GradientNorms& 
 GradientNorms StepDecoder::decode_gradient_norms(ByteCursor& in) {
   GradientNorms norms;
   norms.step = unzigzag(in.varint());
-  for (uint32_t id : sequence_of(in)) add_record(in, known_[id], norms);
+  for (const uint32_t id : sequence_of(in).definitions) add_record(in, known_[id], norms);
   if (in.left() != 0) in.fail("bytes after the last record of a step");
   return norms;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // From the payload of a step's frame to records; every length is checked before it is believed.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,7 +16,8 @@ namespace lockstep {
 /// Takes little-endian values from a payload; throws TraceError naming the place when it does not hold them.
 class ByteCursor {
  public:
-  ByteCursor(std::string_view bytes, std::string place) : bytes_(bytes), place_(std::move(place)) {}
+  /// `place`: in words, asked for if something is wrong.
+  ByteCursor(std::string_view bytes, std::function<std::string()> place) : bytes_(bytes), place_(std::move(place)) {}
   [[noreturn]] void fail(const std::string& reason) const;
   std::size_t left() const { return bytes_.size(); }
   std::string_view take(std::size_t size);
@@ -32,7 +34,7 @@ class ByteCursor {
 
  private:
   std::string_view bytes_;
-  std::string place_;
+  std::function<std::string()> place_;
 };
 
 /// Definitions and sequences so far; each step's frame may add to them.
@@ -40,6 +42,8 @@ class StepDecoder {
  public:
   StepDecoder(int rank, int world_size) : rank_(rank), world_size_(world_size) {}
   StepRecords decode(ByteCursor& in);
+  /// A step that `decode` made and nobody needs any more: if the next one has the same definitions, its records are filled again.
+  void take_back(StepRecords used) { used_ = std::move(used); }
   /// Takes only the norms of gradients from the same bytes.
   GradientNorms decode_gradient_norms(ByteCursor& in);
 
@@ -52,16 +56,23 @@ class StepDecoder {
   };
   static Known decode_definition(ByteCursor& in);
   static std::shared_ptr<const Placement> decode_placement(ByteCursor& in, const std::vector<int64_t>& shape);
-  std::vector<uint32_t> decode_sequence(ByteCursor& in);
+  struct Sequence {
+    std::vector<uint32_t> definitions;
+    uint32_t number = 0;  ///< in the file
+    bool has_parts = false;  ///< a record has a placement: who reads the step may put parts together
+  };
+  Sequence decode_sequence(ByteCursor& in);
   /// The definitions of the step's records, in their order; they may be new in this frame.
-  const std::vector<uint32_t>& sequence_of(ByteCursor& in);
+  const Sequence& sequence_of(ByteCursor& in);
   static void add_record(ByteCursor& in, const Known& known, GradientNorms& to);
-  Record decode_record(ByteCursor& in, const Known& known) const;
+  /// Sets all that is not of the definition.
+  void fill(Record& record, ByteCursor& in, const Known& known) const;
   uint64_t samples_hash(const std::vector<int64_t>& ids) const;
 
   int rank_, world_size_;
   std::vector<Known> known_;
-  std::vector<std::vector<uint32_t>> sequences_;
+  std::vector<Sequence> sequences_;
+  StepRecords used_;
 };
 
 }  // namespace lockstep

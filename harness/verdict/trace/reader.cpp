@@ -32,11 +32,43 @@ class Source {
   uint64_t size() const { return size_; }
 
   /// The caller has checked that the bytes are there; false if the file has shrunk since.
-  bool read(uint64_t offset, char* to, std::size_t count) const {
+  bool read(uint64_t offset, char* to, std::size_t count) {
     if (!file_) {
       if (count > 0) std::memcpy(to, bytes_.data() + offset, count);
       return true;
     }
+    while (count > 0) {
+      const uint64_t ahead = offset - window_begin_;
+      if (offset < window_begin_ || ahead >= window_.size()) {
+        // Frames follow each other: the next ones are read along with a small one.
+        if (count >= kWindowBytes) return read_through(offset, to, count);
+        if (!fill_window(offset)) return false;
+        continue;
+      }
+      const std::size_t here = std::min(count, window_.size() - static_cast<std::size_t>(ahead));
+      std::memcpy(to, window_.data() + ahead, here);
+      to += here;
+      offset += here;
+      count -= here;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr std::size_t kWindowBytes = std::size_t{1} << 16;  // a run of 1,000 ranks has as many open
+
+  bool fill_window(uint64_t offset) {
+    window_.resize(static_cast<std::size_t>(std::min<uint64_t>(kWindowBytes, size_ - offset)));
+    window_begin_ = offset;
+    ssize_t got = 0;
+    do {
+      got = ::pread(file_->descriptor(), window_.data(), window_.size(), static_cast<off_t>(offset));
+    } while (got < 0 && errno == EINTR);
+    window_.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return got > 0;
+  }
+
+  bool read_through(uint64_t offset, char* to, std::size_t count) const {
     while (count > 0) {
       const ssize_t got = ::pread(file_->descriptor(), to, count, static_cast<off_t>(offset));
       if (got < 0 && errno == EINTR) continue;
@@ -48,10 +80,11 @@ class Source {
     return true;
   }
 
- private:
   std::optional<OpenFile> file_;
   std::span<const std::byte> bytes_;
   uint64_t size_ = 0;
+  std::string window_;
+  uint64_t window_begin_ = 0;
 };
 
 }  // namespace
@@ -97,7 +130,7 @@ struct TraceReader::Impl {
                       with_commas(static_cast<int64_t>(source.size())));
   }
 
-  void read(uint64_t from, char* to, std::size_t count) const {
+  void read(uint64_t from, char* to, std::size_t count) {
     if (!source.read(from, to, count)) fail("the file was truncated while it was read");
   }
 
@@ -155,7 +188,7 @@ struct TraceReader::Impl {
   /// `decoded` is what is to be made of a step: a decoder's member function.
   template <typename Step>
   Step decode(std::string_view payload, Step (StepDecoder::*decoded)(ByteCursor&)) {
-    ByteCursor cursor(payload, place());
+    ByteCursor cursor(payload, [this] { return place(); });
     Step step = ((*decoder).*decoded)(cursor);
     if (steps > 0 && step.step <= last_step) fail(fmt::format("step {} is repeated or out of order",
                                                               step.step));
@@ -166,6 +199,7 @@ struct TraceReader::Impl {
   std::optional<GradientNorms>& parts_of(const GradientNorms&) { return norm_parts; }
 
   static void add(StepRecords& to, StepRecords&& from) {
+    to.filled_by = 0;
     to.records.insert(to.records.end(), std::make_move_iterator(from.records.begin()),
                       std::make_move_iterator(from.records.end()));
   }
@@ -205,7 +239,7 @@ struct TraceReader::Impl {
 
   void end_finished(std::string_view payload) {
     if (parts || norm_parts) fail("the end mark inside a step");
-    ByteCursor cursor(payload, place());
+    ByteCursor cursor(payload, [this] { return place(); });
     const uint64_t count = cursor.varint();
     if (cursor.left() != 0 || count != static_cast<uint64_t>(steps)) {
       fail(fmt::format("the end mark states {} steps, but {} were read", count, steps));
@@ -283,7 +317,10 @@ TraceReader::TraceReader(TraceReader&&) noexcept = default;
 TraceReader& TraceReader::operator=(TraceReader&&) noexcept = default;
 
 const TraceHeader& TraceReader::header() const { return impl_->header; }
-std::optional<StepRecords> TraceReader::next() { return impl_->next(&StepDecoder::decode); }
+std::optional<StepRecords> TraceReader::next(StepRecords used) {
+  impl_->decoder->take_back(std::move(used));
+  return impl_->next(&StepDecoder::decode);
+}
 std::optional<GradientNorms> TraceReader::next_gradient_norms() {
   return impl_->next(&StepDecoder::decode_gradient_norms);
 }

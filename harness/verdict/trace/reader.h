@@ -38,7 +38,8 @@ class TraceReader {
   const TraceHeader& header() const;
   /// The next whole step, or nothing at the end. A frame cut short ends the trace; a wrong checksum throws
   /// TraceError.
-  std::optional<StepRecords> next();
+  /// `used`: a step that this reader has given and nobody needs any more; its memory serves the next one.
+  std::optional<StepRecords> next(StepRecords used = {});
   /// The next whole step too, but only its gradients' norms: no records are made, which is
   /// many times as fast.
   std::optional<GradientNorms> next_gradient_norms();

@@ -126,6 +126,8 @@ struct Record {
 struct StepRecords {
   int64_t step = 0;
   std::vector<Record> records;  ///< in the order in which they were written
+  /// By which sequence of definitions a reader has made them, so that it can fill them again; 0: of none, or they were changed since.
+  uint32_t filled_by = 0;
 };
 
 /// Norms of one rank's gradients at a step, over all parameters; all that the noise scale takes from a trace.

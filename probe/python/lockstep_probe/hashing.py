@@ -136,7 +136,11 @@ def plain(tensor):
         tensor = tensor.to(torch.float32 if tensor.is_floating_point() else torch.int32)
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
+    if not tensor.is_contiguous():
+        return tensor.contiguous()
+    if tensor.numel() and not tensor.data_ptr():
+        raise ValueError(f"a tensor of shape {list(tensor.shape)} has no memory at this moment")
+    return tensor
 
 
 def raw(tensor):

@@ -156,6 +156,16 @@ def mesh_facts(parameters):
     return groups, replicas
 
 
+def is_data_parallel(modules, parameters, world_size):
+    """FSDP2 over all ranks, and nothing else: gradients of all ranks are reduced together."""
+    sharded = [p for p in parameters if is_sharded(p)]
+    if not sharded or not any(fsdp_groups(m) for m in modules):
+        return False
+    words = [name for mesh in meshes(sharded) for name in _root(mesh).mesh_dim_names or ()]
+    parallel = any(name == key or name.startswith(key + "_") or name.endswith("_" + key) for name in words for key in MESH_WORDS)
+    return not parallel and all(mesh.size() == world_size for mesh in meshes(sharded))
+
+
 def settings_of(optimizer):
     """What the header declares of PyTorch's own optimizers; None of others."""
     kind = type(optimizer)

@@ -40,7 +40,9 @@ def _clip(clip):
     def clipped(parameters, max_norm, total_norm, *args, **kwargs):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         tell("on_clip", parameters, float(max_norm), total_norm)
-        return clip(parameters, max_norm, total_norm, *args, **kwargs)
+        result = clip(parameters, max_norm, total_norm, *args, **kwargs)
+        tell("after_clip", parameters)
+        return result
 
     return clipped
 
@@ -49,7 +51,9 @@ def _clip_value(clip):
     def clipped(parameters, *args, **kwargs):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         tell("on_clip", parameters, None, None)
-        return clip(parameters, *args, **kwargs)
+        result = clip(parameters, *args, **kwargs)
+        tell("after_clip", parameters)
+        return result
 
     return clipped
 
@@ -94,6 +98,23 @@ def _ddp(init):
     return made
 
 
+def _pipeline_scale(scale):
+    def scaled(self, factor, *args, **kwargs):
+        result = scale(self, factor, *args, **kwargs)
+        if factor != 1:
+            tell("on_pipeline_scale", list(self.submod.parameters()), factor)
+        return result
+
+    return scaled
+
+
+def watch_pipelines():
+    """Stages of torch.distributed.pipelining divide gradients after the backward passes."""
+    kind = getattr(sys.modules.get("torch.distributed.pipelining.stage"), "_PipelineStageBase", None)
+    if hasattr(kind, "scale_grads") and not hasattr(kind.scale_grads, "__wrapped__"):
+        _wrap(kind, "scale_grads", _pipeline_scale)
+
+
 def _unsharded(init):
     def made(self, *args, **kwargs):
         was = getattr(self, "_unsharded_param", None)
@@ -133,6 +154,8 @@ def _install():
     _done = True
     clip = sys.modules["torch.nn.utils.clip_grad"]
     _wrap(clip, "_clip_grads_with_norm_", _clip)
+    if hasattr(torch.nn.utils, "clip_grads_with_norm_"):
+        torch.nn.utils.clip_grads_with_norm_ = clip._clip_grads_with_norm_
     _wrap(clip, "clip_grad_value_", _clip_value)
     torch.nn.utils.clip_grad_value_ = clip.clip_grad_value_
     if hasattr(torch.amp, "GradScaler"):

@@ -51,9 +51,10 @@ def guarded(method):
 
 
 class Watched:
-    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients."""
+    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients;
+    `clipped`: the hash of a gradient that nobody had reduced when it was clipped."""
 
-    __slots__ = ("alike", "handles", "local", "name", "parameter", "parts", "reduced", "sum", "unsharded")
+    __slots__ = ("alike", "clipped", "handles", "local", "name", "parameter", "parts", "reduced", "sum", "unsharded")
 
     def __init__(self, name, parameter, alike):
         self.name, self.parameter, self.alike = name, parameter, alike
@@ -61,7 +62,7 @@ class Watched:
         self.clear()
 
     def clear(self):
-        self.local = self.reduced = self.sum = None
+        self.local = self.reduced = self.sum = self.clipped = None
         self.parts = {}
 
 
@@ -83,8 +84,11 @@ class Step:
         self.losses, self.roots, self.terms = [], [], {}
         self.ledger = ledger
         self.backwards, self.buckets = 0, 0
-        self.norm = None
+        self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
+        self.asked = False  # step() has been called
+        self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
+        self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
         self.skipped = False
         self.scale = 1.0
         self.generators = self.drawing = self.drew_from = None
@@ -109,8 +113,9 @@ class Probe:
         self._clip_norm = self._autocast = None  # as the first step shows them
         self._ids_at, self._kept_states, self._metrics = {}, {}, set()
         self._updates, self._writer, self._pulse = {}, None, None
+        self._first_step = first_step
         self._next_ledger = Ledger()  # calls after a step's update belong to the step that follows
-        self._replay = None
+        self._replay = self.replicas = None
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self._saw = {"samples": False, "loss": False, "row_losses": False}
         self._began = None
@@ -134,7 +139,7 @@ class Probe:
 
         `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row.
         """
-        step = self._open()
+        step = self._open(begins=True)
         self._told_rows = True
         ids = [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
         step.ids += ids
@@ -156,6 +161,7 @@ class Probe:
         if step is None:
             self._note("step() was called before any forward or backward pass of the model: nothing is recorded of it", once="step")
             return
+        step.asked = not self._is_held_back()
         if loss is not None:
             step.losses.append(float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss))
             self._saw["loss"] = True
@@ -170,7 +176,7 @@ class Probe:
     @guarded
     def term(self, name, value, weight=1.0):
         """A named part of the loss: loss = sum of weight * value."""
-        step = self._open()
+        step = self._open(begins=True)
         name = str(name).replace("/", ".")
         step.terms[name] = (float(value.detach()) if isinstance(value, torch.Tensor) else float(value), float(weight))
 
@@ -201,10 +207,13 @@ class Probe:
 
     # The step.
 
-    def _open(self):
-        """The step that is open, or the next one."""
+    def _open(self, begins=False):
+        """The step that is open, or the next one. `begins`: the trainer begins a batch; a step that it has called over, and not updated, is left out."""
         with self._lock:
             step = self._step
+            if step is not None and begins and step.asked and step.backwards and not step.stepped and self.optimizers:
+                for optimizer in list(self.optimizers):
+                    self._leave_out(optimizer)
             if step is not None and not self._is_over(step):
                 return step
             if step is not None:
@@ -249,6 +258,7 @@ class Probe:
             self._note(f"hashes are computed by {hashes.name}")
         self._recorder = Recorder(hashes, self.settings.level, self.rank == 0)
         self._find_parameters()
+        patches.watch_pipelines()
         self._wrappers = [w for w in map(model.find_wrapper, self.models) if w is not None]
         sharded = any(model.is_sharded(w.parameter) for w in self._watched.values())
         self._by_hand = self.world_size > 1 and not self._wrappers and not sharded
@@ -336,7 +346,8 @@ class Probe:
     def _check_parameters(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
         now = [p for o in self.optimizers for g in o.param_groups for p in g["params"]] + [p for m in self.models for p in m.parameters()]
-        if all(id(p) in self._watched for p in now):
+        whole = {id(w.unsharded) for w in self._watched.values() if w.unsharded is not None}  # FSDP2 puts these in the modules for a while
+        if all(id(p) in self._watched or id(p) in whole for p in now):
             return
         before = {w.name for w in self._watched.values()}
         replaced = {w.name: w for w in self._watched.values()}
@@ -353,7 +364,7 @@ class Probe:
     def _before_forward(self, module):
         """Lightning calls `training_step` in one process, and the module itself only under DistributedDataParallel."""
         called = [module, *module.children()] if hasattr(module, "training_step") else [module]
-        return [each.register_forward_pre_hook(self._forward_begins, with_kwargs=True) for each in called]
+        return [each.register_forward_pre_hook(self._forward_begins, prepend=True, with_kwargs=True) for each in called]
 
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
@@ -374,7 +385,7 @@ class Probe:
 
     @guarded
     def _on_forward(self, inputs):
-        step = self._open()
+        step = self._open(begins=True)
         if not self._told_rows:
             step.ids += loader.ids_of(inputs, self.world_size, step.batches)
             self._saw["samples"] |= bool(step.ids)
@@ -396,6 +407,8 @@ class Probe:
 
     @guarded
     def _add_part(self, watched, gradient):
+        if id(watched.parameter) in self._step.updated:
+            return
         part = model_part(self, gradient, watched.parameter).clone()
         micro = self._step.backwards
         watched.parts[micro] = watched.parts[micro] + part if micro in watched.parts else part
@@ -407,10 +420,12 @@ class Probe:
     @guarded
     def _on_accumulated(self, watched, parameter):
         step = self._backward_runs()
-        if not step.records or watched.unsharded is not None or self._is_held_back():
+        if not step.records or watched.unsharded is not None or self._is_held_back() or id(parameter) in step.updated:
             return
         gradient = parameter.grad
         if gradient is not None:
+            if step.reduced and watched.parts:  # the gradient holds what all ranks have made of earlier micro-steps
+                gradient = sum(watched.parts.values())
             watched.local = self._gradient("local gradients", watched, gradient)
 
     def _unsharded_added(self, watched, gradient):
@@ -421,7 +436,7 @@ class Probe:
     def _on_unsharded(self, watched, gradient):
         """FSDP2's whole gradient of this rank, before the reduction."""
         step = self._backward_runs()
-        if not step.records:
+        if not step.records or id(watched.parameter) in step.updated:
             return
         gradient = model_part(self, gradient, watched.unsharded)
         if step.keeps:
@@ -474,9 +489,10 @@ class Probe:
         self._finish_calls(step.ledger, reducer=True)
         if self._is_held_back() or not step.records:
             return
+        step.reduced = bool(self._wrappers)
         for watched in self._watched.values():
             gradient = watched.parameter.grad
-            if gradient is None:
+            if gradient is None or id(watched.parameter) in step.updated:
                 continue
             if watched.sum is not None:
                 watched.local = self._record_unsharded(watched, watched.sum)
@@ -518,6 +534,30 @@ class Probe:
         if not self.is_off and step is not None and not self._inside and not self._is_over(step):
             step.roots.append(loss.detach())
 
+    def on_pipeline_scale(self, parameters, factor):
+        if not self.is_off and self._step is not None and self._step.records:
+            self._on_pipeline_scale({id(p) for p in parameters}, factor)
+
+    @guarded
+    def _on_pipeline_scale(self, parameters, factor):
+        """A pipeline schedule divides the sum of its micro-batches' gradients once they are all there."""
+        for watched in self._watched.values():
+            gradient = watched.parameter.grad
+            if id(watched.parameter) not in parameters or gradient is None or watched.local is None:
+                continue
+            watched.parts = {micro: part / factor for micro, part in watched.parts.items()}
+            if watched.sum is not None:
+                watched.sum = watched.sum / factor
+                watched.local = self._record_unsharded(watched, watched.sum)
+            elif not self._wrappers:
+                watched.local = self._gradient("local gradients", watched, gradient)
+            elif watched.parts:
+                watched.local = self._gradient("local gradients", watched, sum(watched.parts.values()))
+            else:
+                watched.local = None
+            if watched.reduced is not None:
+                watched.reduced = self._gradient("reduced gradients", watched, gradient)
+
     def on_clip(self, parameters, max_norm, norm):
         if not self.is_off and self._step is not None and any(id(p) in self._watched for p in parameters):
             self._on_clip(parameters, max_norm, norm)
@@ -525,7 +565,7 @@ class Probe:
     @guarded
     def _on_clip(self, parameters, max_norm, norm):
         step = self._step
-        if self._by_hand and step.records:
+        if self.world_size > 1 and step.records:
             self._reduced_by_hand()
         if max_norm is None or self._is_over(step):
             return
@@ -533,15 +573,46 @@ class Probe:
             if model.is_sharded(norm):
                 norm = norm.full_tensor()
         trained = {id(w.parameter) for w in self._watched.values() if w.parameter.grad is not None}
-        if trained <= set(map(id, parameters)):
+        # Several calls with one norm, as DTensors and plain tensors take, are one clipping.
+        clipped = step.clipped.setdefault(float(norm), set())
+        clipped.update(map(id, parameters))
+        if trained <= clipped:
             step.norm = float(norm)
             if self._clip_norm is None and 0 < max_norm < float("inf"):
                 self._clip_norm = max_norm
 
     def _reduced_by_hand(self):
+        """What clipping or the optimizer takes, of gradients that no wrapper has reduced."""
         for watched in self._watched.values():
-            if watched.reduced is None and watched.parameter.grad is not None:
+            gradient = watched.parameter.grad
+            if watched.reduced is None and gradient is not None and id(watched.parameter) not in self._step.updated:
+                if watched.local is None and self._wrappers and not self._step.reduced and watched.unsharded is None:
+                    watched.local = self._gradient("local gradients", watched, gradient)
+                watched.reduced = self._gradient("reduced gradients", watched, gradient)
+
+    def _clipped_too_early(self):
+        """Were a trainer's own gradients clipped, and reduced afterwards? Then what it has reduced is what comes next."""
+        for watched in self._watched.values():
+            if watched.clipped is None or watched.parameter.grad is None:
+                continue
+            if hash_in(self._gradient("local gradients", watched, watched.parameter.grad)) != watched.clipped:
                 watched.reduced = self._gradient("reduced gradients", watched, watched.parameter.grad)
+            watched.clipped = None
+
+    def after_clip(self, parameters):
+        if self._step is not None and self._by_hand_is_open(parameters):
+            self._after_clip()
+
+    def _by_hand_is_open(self, parameters):
+        return not self.is_off and self._prepared and self._by_hand and self._step.records and any(id(p) in self._watched for p in parameters)
+
+    @guarded
+    def _after_clip(self):
+        for watched in self._watched.values():
+            gradient = watched.parameter.grad
+            if gradient is not None and watched.local is not None and watched.reduced is not None:
+                if hash_in(watched.local) == hash_in(watched.reduced):
+                    watched.clipped = hash_in(self._gradient("local gradients", watched, gradient))
 
     def _listen_to_optimizer(self, optimizer):
         self._handles += [optimizer.register_step_pre_hook(self._before_update), optimizer.register_step_post_hook(self._after_update)]
@@ -579,16 +650,25 @@ class Probe:
         self._beat("update")
         if not step.records:
             return
-        if self._by_hand:
+        if self.world_size > 1:
             self._reduced_by_hand()
-        index = next((i for i, o in enumerate(self.optimizers) if o is optimizer), 0)
-        for number, group in enumerate(optimizer.param_groups):
-            name = "learning_rate" if index == number == 0 else f"learning_rate/{index}.{number}"
-            step.first.append(self._recorder.scalar("control", name, float(group["lr"]), alike=True))
+            self._clipped_too_early()
+        self._record_rates(optimizer)
+        for group in optimizer.param_groups:
             for p in group["params"]:
                 watched = self._watched.get(id(p))
                 if watched is not None and p.grad is not None:
                     step.last.append(self._gradient("applied gradients", watched, p.grad))
+
+    def _record_rates(self, optimizer):
+        """The first group's rate, and those of other groups that have another, by the group's first parameter."""
+        first = float(self.optimizers[0].param_groups[0]["lr"])
+        for group in optimizer.param_groups:
+            rate, watched = float(group["lr"]), self._watched.get(id(group["params"][0])) if group["params"] else None
+            if group is self.optimizers[0].param_groups[0]:
+                self._step.first.append(self._recorder.scalar("control", "learning_rate", rate, alike=True))
+            elif rate != first and watched is not None:
+                self._step.first.append(self._recorder.scalar("control", f"learning_rate/{watched.name}", rate, alike=True))
 
     def _after_update(self, optimizer, _args, _kwargs):
         if not self.is_off:
@@ -602,6 +682,7 @@ class Probe:
     def _end_update(self, optimizer):
         step = self._step
         step.stepped.append(optimizer)
+        step.updated |= {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not self._is_over(step):
             return
         if step.records:
@@ -618,7 +699,12 @@ class Probe:
 
     @guarded
     def _on_skipped(self, optimizer):
+        self._leave_out(optimizer)
+
+    def _leave_out(self, optimizer):
         self._step.skipped = True
+        if self._step.records:
+            self._record_rates(optimizer)
         self._end_update(optimizer)
 
     # Collectives.
@@ -648,8 +734,9 @@ class Probe:
         everyone = len(ranks) == self.world_size
         group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
         first = hashing.plain(tensors[0].flatten()[:1]) if tensors else torch.zeros(1)
-        # Calls of one tag are compared with each other: other operations and types are other calls.
-        tag = call.tag or (f"{call.op} {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else call.op)
+        # Calls of one tag are compared with each other: other operations, types and groups are other calls.
+        kind = f" {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else ""
+        tag = call.tag or f"{call.op}{kind}{'' if everyone else f' of {group}'}"
         from_reducer = self._in_backward and call.op == "all_reduce" and call.reduction is None and bool(self._wrappers)
         if from_reducer and tensors[0].is_floating_point():
             group, tag, call.reduction = ("gradients" if everyone else f"gradients {group}"), f"bucket {step.buckets}", "sum"
@@ -739,7 +826,7 @@ class Probe:
                             records.append(self._held(phase, f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, values))
                         elif key == "step":
                             counts.add(int(value))
-        updates = max(counts) if counts else max(self._updates.values(), default=0)
+        updates = max(counts) if counts else self._first_step + max(self._updates.values(), default=0)
         records.append(self._recorder.scalar(phase, "updates", updates, alike=True))
         return records
 
@@ -862,9 +949,12 @@ class Probe:
         groups, replicas = model.mesh_facts([w.parameter for w in self._watched.values()])
         if groups:
             declared["groups"] = groups
+        if replicas is None and model.is_data_parallel(self.models, [w.parameter for w in self._watched.values()], self.world_size):
+            replicas = [list(range(self.world_size))]
         if replicas and self.world_size > 1:
             declared["replicas"] = replicas
         declared |= self.declared
+        self.replicas = declared.get("replicas")
         return {
             "config_hash": os.environ.get("LOCKSTEP_RUN") or os.path.basename(self.settings.out) or "run", "rank": self.rank,
             "world_size": self.world_size, "trainer": os.path.basename(sys.argv[0] or "python"), "level": self.settings.level,
@@ -881,6 +971,8 @@ class Probe:
             say(text)
 
     def _give_up(self, error):
+        if self.is_off:
+            return
         self.is_off = True
         where = self._step.number if self._step is not None else self._number
         if isinstance(error, OSError):
@@ -965,11 +1057,14 @@ class Probe:
     def _reduce_replayed(self):
         """Of a trainer that reduces by itself: what the replay function has reduced, or else the mean over ranks."""
         watched = [w for w in self._watched.values() if w.local is not None and w.parameter.grad is not None]
+        together = next((ranks for ranks in self.replicas or () if self.rank in ranks), range(self.world_size))
         with self.paused():
             reduces = torch.tensor(any(hash_in(self._gradient("local gradients", w, w.parameter.grad)) != hash_in(w.local) for w in watched))
             reduces = reduces.to(torch.int32)
             dist.all_reduce(reduces, op=dist.ReduceOp.MAX)
-            for each in watched if not reduces else ():
+            if not reduces and len(together) not in (1, self.world_size):
+                return  # some of the ranks: how, the probe does not know
+            for each in watched if not reduces and len(together) > 1 else ():
                 dist.all_reduce(each.parameter.grad)
                 if self.declared.get("gradient_reduction") != "sum":
                     each.parameter.grad /= self.world_size

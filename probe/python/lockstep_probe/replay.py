@@ -197,8 +197,16 @@ def _without_dropout(modules):
 
 
 def _mine(probe, snapshot):
-    """This rank's samples of a reference's step: those it took itself there, if the step's are the same; else every so manyth."""
-    return probe._ids_at[snapshot.step] if snapshot.step in probe._same_rows else snapshot.ids[probe.rank :: probe.world_size]
+    """This rank's samples of a reference's step: those it took itself there, if the step's are the same; else every so manyth.
+
+    Ranks that hold one model together take the same.
+    """
+    if snapshot.step in probe._same_rows:
+        return probe._ids_at[snapshot.step]
+    for ranks in probe.replicas or ():
+        if probe.rank in ranks:
+            return snapshot.ids[ranks.index(probe.rank) :: len(ranks)]
+    return snapshot.ids[probe.rank :: probe.world_size]
 
 
 def _gather(probe, value):
@@ -218,7 +226,7 @@ def _gather(probe, value):
 def _same_rows(probe, found):
     """The steps at which this run's ranks together hold the reference's rows."""
     everyone = _gather(probe, [list(probe._ids_at.get(s.step, [])) for s in found])
-    return {s.step for k, s in enumerate(found) if sorted(i for each in everyone for i in each[k]) == sorted(s.ids)}
+    return {s.step for k, s in enumerate(found) if {i for each in everyone for i in each[k]} == set(s.ids)}
 
 
 def _together(probe, problem):
@@ -240,6 +248,7 @@ class Run:
         self.probe = Probe(subject.inner, [], settings, declare=probe.declared, own=probe.own, rank=probe.rank,
                            world_size=probe.world_size, tier="replayed")  # fmt: skip
         self.probe.optimizers = []
+        self.probe.replicas = probe.replicas
         self.drew = False  # has a forward pass taken random numbers?
 
     def step(self, step_on, snapshot, ids):

@@ -57,6 +57,13 @@ def _install():
 
 
 def _attach(optimizer):
+    try:
+        _attach_to(optimizer)
+    except Exception as error:  # noqa: BLE001  a probe must not stop a trainer
+        sys.stderr.write(f"lockstep_probe: {type(error).__name__}: {error}; nothing is recorded, and training goes on\n")
+
+
+def _attach_to(optimizer):
     from lockstep_probe import model, patches, settings
     from lockstep_probe.probe import Probe, say
 

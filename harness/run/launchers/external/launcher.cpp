@@ -37,11 +37,6 @@ constexpr double kLastFile_s = 0.1;
 constexpr double kOrphans_s = 5;
 constexpr std::size_t kLauncherLines = 3;
 
-bool is_gone(int pid) {
-  const char state = process_state(pid).state;
-  return state == '?' || state == 'Z' || state == 'X';
-}
-
 std::string launcher_log(const std::string& dir) { return dir + "/launcher.log"; }
 
 /// In the forked child: only calls that are safe between fork and exec.

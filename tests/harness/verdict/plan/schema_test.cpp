@@ -94,8 +94,19 @@ class Checker {
                          [&](const json& name) { return value.contains(name.get<std::string>()); });
     }
     if (key == "properties") return properties(wanted, value);
+    if (key == "patternProperties") {
+      return std::all_of(wanted.items().begin(), wanted.items().end(), [&](const auto& pattern) {
+        return !value.is_object() || std::all_of(value.items().begin(), value.items().end(), [&](const auto& item) {
+          return !matches(item.key(), pattern.key()) || accepts(item.value(), pattern.value());
+        });
+      });
+    }
     if (key == "additionalProperties") {
-      const auto known = [&](const auto& item) { return rule["properties"].contains(item.key()); };
+      const json patterns = rule.value("patternProperties", json::object());
+      const auto known = [&](const auto& item) {
+        const auto fits = [&](const auto& pattern) { return matches(item.key(), pattern.key()); };
+        return rule.value("properties", json::object()).contains(item.key()) || std::any_of(patterns.items().begin(), patterns.items().end(), fits);
+      };
       return !value.is_object() || std::all_of(value.items().begin(), value.items().end(), known);
     }
     ADD_FAILURE() << "unknown keyword " << key;
@@ -156,6 +167,7 @@ std::set<std::string> user_keys() {
       keys.insert(key);
       if (const std::size_t dot = key.find('.'); dot != std::string::npos) keys.insert(key.substr(0, dot));
     }
+    for (const OpenGroup& group : trainer->open_groups) keys.insert(std::string(group.prefix.substr(0, group.prefix.size() - 1)));
   }
   return keys;
 }

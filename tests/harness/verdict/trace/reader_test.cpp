@@ -107,6 +107,56 @@ TEST(TraceReader, SaysWhatADamagedFrameGivesAndWhatToDo) {
                                      "run the matrix again to retrain this run"));
 }
 
+std::string text_of(const StepRecords& step) {
+  std::string text = std::to_string(step.step);
+  for (const Record& record : step.records) {
+    text += "\n" + std::to_string(record.step) + " " + name_of(record.phase) + " " + record.name + " " + testing::PrintToString(record.shape) + " " +
+            std::to_string(record.stats.hash) + " " + std::to_string(record.stats.norm) + " " + std::to_string(record.value) + " " +
+            testing::PrintToString(record.ids) + " " + std::to_string(record.payload.size()) + " " + std::to_string(record.has_stats) + " " +
+            std::to_string(record.collective.hash_in) + " " + std::to_string(record.dot) + " " + std::to_string(static_cast<bool>(record.placement));
+    if (!record.payload.empty()) text += std::to_string(std::to_integer<int>(record.payload.front()));
+  }
+  return text;
+}
+
+TEST(TraceReader, MakesTheSameRecordsInUsedMemory) {
+  const TempFolder folder;
+  // Steps with other records than the one before, with as many, in parts, and with a part of a tensor.
+  for (const std::size_t part_bytes : {kMostPartBytes, std::size_t{60}}) {
+    TraceWriter writer(folder / "t", {"hash", 0, 1, "foreign", TraceLevel::hash, "test"}, real_files(), part_bytes);
+    const std::vector<int64_t> shape = {3}, whole = {9}, offset = {3};
+    const Placement part{true, whole, offset};
+    for (int64_t step = 0; step < 12; ++step) {
+      const float value = static_cast<float>(step);
+      const std::vector<float> values = {value, 2, -value};
+      writer.begin_step(step);
+      writer.samples(std::vector<int64_t>(static_cast<std::size_t>(step % 3), step));
+      writer.random("noise", static_cast<uint64_t>(step), 8);
+      writer.scalar(Phase::loss, "loss", 0.5 * value, Sharing::own);
+      const std::string name = step % 4 == 1 ? "a longer name than fits into a string" : "b";
+      TensorView view{values.data(), DType::float32, shape, {}};
+      if (step % 5 == 4) view.placement = &part;
+      writer.tensor(Phase::parameters, name, view, Sharing::own, step % 2 == 0 ? shape : std::vector<int64_t>{}, step % 3 == 0 ? Keep::whole : Keep::by_level);
+      if (step > 6) writer.collective({"all_reduce", "sum", "", std::to_string(step % 2), -1, DType::float32, {3}, static_cast<uint64_t>(step), 2});
+      writer.end_step();
+    }
+    writer.finish();
+    TraceReader fresh(folder / "t"), reusing(folder / "t");
+    StepRecords used;
+    int64_t steps = 0;
+    while (std::optional<StepRecords> step = fresh.next()) {
+      std::optional<StepRecords> again = reusing.next(std::move(used));
+      ASSERT_TRUE(again);
+      EXPECT_EQ(text_of(*again), text_of(*step));
+      used = std::move(*again);
+      ++steps;
+    }
+    EXPECT_EQ(steps, 12);
+    EXPECT_FALSE(reusing.next(std::move(used)));
+    EXPECT_TRUE(reusing.finished());
+  }
+}
+
 TEST(TraceProblem, IsNoneOfAWholeTraceOfItsRunAlone) {
   support::TempFolder folder;
   const std::string whole = small_trace(3), path = folder / "rank-0.trace";

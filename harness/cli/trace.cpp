@@ -1,0 +1,218 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <ostream>
+
+#include "harness/base/clean_text.h"
+#include "harness/base/counted.h"
+#include "harness/base/errors.h"
+#include "harness/base/shell_word.h"
+#include "harness/cli/commands.h"
+#include "harness/run/libraries.h"
+#include "harness/run/probe.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// What the probe leaves in a folder: rank-3.trace, rank-3.probe.json.
+bool is_probes_own(const fs::path& path) {
+  const std::string name = path.filename().string();
+  constexpr std::string_view kRank = "rank-";
+  if (!name.starts_with(kRank)) return false;
+  const std::size_t end = name.find_first_not_of("0123456789", kRank.size());
+  if (end == kRank.size() || end == std::string::npos) return false;
+  const std::string_view rest = std::string_view(name).substr(end);
+  return rest == ".trace" || rest == ".probe.json";
+}
+
+/// Those in the folder, and in the replays below it.
+std::vector<fs::path> left_before(const fs::path& out) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (fs::directory_iterator at(out, error), end; !error && at != end; at.increment(error))
+    if (is_probes_own(at->path())) found.push_back(at->path());
+  for (fs::recursive_directory_iterator at(out / "replay", error), end; !error && at != end; at.increment(error))
+    if (is_probes_own(at->path())) found.push_back(at->path());
+  std::ranges::sort(found);
+  return found;
+}
+
+void make_room(const fs::path& out, bool overwrite) {
+  std::error_code error;
+  if (fs::exists(out, error) && !fs::is_directory(out, error)) throw ConfigError("--out " + out.string() + ": is no folder");
+  if (fs::exists(out / "run.json", error))
+    throw ConfigError("--out " + out.string() + ": is a run of a matrix (it has a run.json); choose another folder");
+  const std::vector<fs::path> there = left_before(out);
+  if (!there.empty() && !overwrite) {
+    throw ConfigError(fmt::format("--out {}: holds {} of an earlier run, the first {}; choose another folder, or --overwrite to remove them",
+                                  out.string(), counted(static_cast<int64_t>(there.size()), "file"), there.front().filename().string()));
+  }
+  for (const fs::path& path : there) {
+    if (!fs::remove(path, error) && error) throw MachineError(path.string() + ": cannot be removed: " + error.message());
+  }
+  if (fs::create_directories(out, error); error) throw MachineError(out.string() + ": cannot be created: " + error.message());
+}
+
+void require_traces(const std::string& folder) {
+  std::error_code error;
+  if (fs::exists(fs::path(folder) / "rank-0.trace", error)) return;
+  throw ConfigError("--against " + folder + ": has no rank-0.trace; name the folder of the run that this one should equal");
+}
+
+constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+
+/// How a command ended.
+struct CommandEnd {
+  int code = 0, signal = 0;
+  int asked_by = 0;  ///< the first signal that asked it to end, and came through lockstep or its terminal
+};
+
+/// Runs the command in the foreground, with this process's streams, until it ends.
+CommandEnd run_in_foreground(std::vector<std::string> words, std::vector<std::string> variables) {
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  for (const int number : kPassedOn) sigaddset(&watched, number);
+  sigaddset(&watched, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &watched, &before);
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  ::posix_spawnattr_setsigmask(&attributes, &before);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
+  pid_t child = -1;
+  const int error = ::posix_spawnp(&child, arguments.front(), nullptr, &attributes, arguments.data(), environment.data());
+  ::posix_spawnattr_destroy(&attributes);
+  if (error != 0) {
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    throw ConfigError(fmt::format("{}: cannot be started: {}", words.front(), std::strerror(error)));
+  }
+  CommandEnd end;
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    siginfo_t what;
+    const int number = ::sigwaitinfo(&watched, &what);
+    if (number <= 0 || number == SIGCHLD) continue;
+    if (end.asked_by == 0 && number != SIGUSR1 && number != SIGUSR2) end.asked_by = number;
+    // What a terminal sends has reached the command, too.
+    if (what.si_code != SI_KERNEL) ::kill(child, number);
+  }
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  end.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  end.code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+  return end;
+}
+
+std::string size_text(uint64_t bytes) {
+  constexpr double kKilo = 1000;
+  const auto size = static_cast<double>(bytes);
+  if (size < kKilo * kKilo) return fmt::format("{:.0f} kB", std::max(1.0, size / kKilo));
+  return size < kKilo * kKilo * kKilo ? fmt::format("{:.1f} MB", size / kKilo / kKilo) : fmt::format("{:.2f} GB", size / kKilo / kKilo / kKilo);
+}
+
+struct Recorded {
+  std::vector<RecordedRank> ranks;
+  int64_t steps() const {
+    const auto least = std::ranges::min_element(ranks, {}, &RecordedRank::steps);
+    return least == ranks.end() ? 0 : least->steps;
+  }
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const RecordedRank& rank : ranks) sum += rank.bytes;
+    return sum;
+  }
+};
+
+Recorded read_recorded(const std::string& out) {
+  Recorded recorded;
+  for (int rank = 0, world = 1; rank < world; ++rank) {
+    recorded.ranks.push_back(read_recorded_rank(out, rank));
+    world = std::max(world, recorded.ranks.back().world_size);
+  }
+  return recorded;
+}
+
+/// What is wrong with the record of each rank, a line each.
+std::vector<std::string> problems_of(const Recorded& recorded) {
+  std::vector<std::string> lines;
+  for (std::size_t r = 0; r < recorded.ranks.size(); ++r) {
+    const RecordedRank& rank = recorded.ranks[r];
+    if (!rank.there)
+      lines.push_back(fmt::format("rank {} of {} left no trace", r, recorded.ranks.size()));
+    else if (!rank.problem.empty())
+      lines.push_back(rank.problem);
+    else if (!rank.whole)
+      lines.push_back(rank.last_step < 0 ? fmt::format("rank {}: cut short before its first step was whole", r)
+                                         : fmt::format("rank {}: cut short after step {}", r, rank.last_step));
+  }
+  return lines;
+}
+
+void say_recorded(const TraceOptions& options, const std::string& out, const Recorded& recorded, std::ostream& err) {
+  const ProbeReport report = read_probe_report(out, 0);
+  err << fmt::format("recorded in {}: {}, {}, level {}, {}\n", shell_quoted(options.out),
+                     counted(static_cast<int64_t>(recorded.ranks.size()), "rank"), counted(recorded.steps(), "step"),
+                     recorded.ranks.front().level, size_text(recorded.bytes()));
+  if (!report.problem.empty()) err << clean_line(fmt::format("  rank-0.probe.json: {}", report.problem)) << "\n";
+  if (report.there && report.problem.empty()) {
+    err << clean_line(fmt::format("  tier {} ({}torch {}); can be judged: {}", report.tier, report.wrapper == "none" ? "" : report.wrapper + ", ",
+                                  report.torch, judged_with(report)))
+        << "\n";
+    if (const std::string missing = not_seen(report); !missing.empty()) err << "  not seen: " << missing << "\n";
+    if (report.seconds > 0) err << fmt::format("  the probe took {:.1f} of {:.1f} s\n", report.probe_seconds, report.seconds);
+    for (const std::string& note : report.notes) err << "  note: " << clean_line(note) << "\n";
+  }
+  for (const std::string& line : problems_of(recorded)) err << "  " << clean_line(line) << "\n";
+  err << fmt::format("next: lockstep compare {} {}\n", options.against.empty() ? "REF" : shell_quoted(options.against), shell_quoted(options.out));
+  if (options.against.empty()) err << "  REF: the folder of the run that this one should equal, recorded in the same way\n";
+}
+
+constexpr const char* kNothing =
+    "the command ended well, and the probe recorded nothing. Check, in this order:\n"
+    "  1. Does the command start Python with -S, -I or -E, or set PYTHONPATH itself? Then the probe is not loaded: add\n"
+    "     `import lockstep_probe` to the script.\n"
+    "  2. Does it run elsewhere (a container, ssh, a batch job)? Then variables and folders do not reach it.\n"
+    "  3. Does it take a training step with a torch.optim optimizer? The probe records at optimizer.step().\n"
+    "  4. Does it use torch at all, in the Python that it starts?\n";
+
+}  // namespace
+
+int trace_command(const TraceOptions& options, const Console& console) {
+  const std::string probe = find_probe();
+  const fs::path out = fs::absolute(options.out).lexically_normal();
+  if (!options.against.empty()) require_traces(options.against);
+  make_room(options.out, options.overwrite);
+  ProbeSettings settings;
+  settings.trace = out.string();
+  settings.level = options.level;
+  settings.snapshots = options.snapshots;
+  settings.every = options.every;
+  if (!options.against.empty()) settings.against = fs::absolute(options.against).lexically_normal().string();
+  const CommandEnd end = run_in_foreground(options.command, environment_with(probe_variables(probe, settings)));
+  const Recorded recorded = read_recorded(out.string());
+  const bool any = std::ranges::any_of(recorded.ranks, &RecordedRank::there);
+  console.err << "\n";
+  if (any) say_recorded(options, out.string(), recorded, console.err);
+  const bool failed = end.code != 0 || end.signal != 0;
+  if (failed) {
+    console.err << (end.signal != 0 ? fmt::format("the command was ended by signal {} (SIG{})", end.signal, ::sigabbrev_np(end.signal))
+                                    : fmt::format("the command ended with status {}", end.code))
+                << (any ? "; what was recorded up to there is readable\n" : ", and recorded nothing\n");
+    return end.asked_by != 0 ? kExitInterrupted : kExitDied;
+  }
+  if (any && recorded.steps() > 0) return kExitAsExpected;
+  console.err << kNothing;
+  return kExitMachine;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,422 @@
+#include "harness/run/launchers/command/launcher.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/close_range.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/clock.h"
+#include "harness/base/errors.h"
+#include "harness/base/json_text.h"
+#include "harness/base/read_file.h"
+#include "harness/base/sealed_json.h"
+#include "harness/base/shell_word.h"
+#include "harness/run/launchers/command/leavings.h"
+#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/libraries.h"
+#include "harness/run/priority.h"
+#include "harness/run/probe.h"
+#include "harness/run/process_state.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/field.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+constexpr int kLookEvery_ms = 20;
+/// For what started a rank to notice that it is gone, and to say how it ended.
+constexpr double kLauncherNotices_s = 5;
+constexpr const char* kShell = "/bin/sh";
+
+/// The ranks that mpirun and srun start know themselves by other names than PyTorch reads.
+constexpr const char* kAsTorchReads =
+    "export RANK=\"${RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}}\" "
+    "WORLD_SIZE=\"${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-$SLURM_STEP_NUM_TASKS}}}\" "
+    "LOCAL_RANK=\"${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$SLURM_LOCALID}}}\"; ";
+
+/// The command in place of its shell, or in front of one that passes on that it shall end: what ends the shell alone would leave it behind.
+std::string followed(const std::string& command) {
+  const std::string first = command.substr(0, command.find(' ', command.find_first_not_of(' ')));
+  if (command.find_first_of(";&|()`\n") == std::string::npos && first.find('=') == std::string::npos) return "exec " + command;
+  return "trap 'trap \"\" TERM; kill -TERM 0' TERM; (" + command + "\n) & wait $!";
+}
+
+/// In the forked child: only calls that are safe between fork and exec.
+[[noreturn]] void become_command(char* const* arguments, char* const* environment, const char* folder, int log, pid_t lockstep_pid) {
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // what has started ranks ends them when it is told to
+  if (::getppid() != lockstep_pid) ::_exit(127);
+  ::setsid();
+  Urgent::be_ordinary();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
+  ::dup2(log, STDOUT_FILENO);
+  ::dup2(log, STDERR_FILENO);
+  ::close_range(STDERR_FILENO + 1, ~0U, 0);
+  if (::chdir(folder) != 0) ::_exit(126);
+  ::execve(arguments[0], arguments, environment);
+  ::_exit(127);
+}
+
+/// Of a command that starts its ranks itself: they all write there.
+std::string command_log(const std::string& dir) { return dir + "/command.log"; }
+
+/// A port that nothing listens on now. Below those that the kernel gives to whoever connects: one of these would be taken before rank 0 listens.
+int free_port(const std::string& run_dir) {
+  constexpr uint16_t kFirst = 20000, kCount = 12000, kTries = 200;
+  const uint64_t start = XXH3_64bits(run_dir.data(), run_dir.size()) + static_cast<uint64_t>(::getpid());
+  for (uint16_t n = 0; n < kTries; ++n) {
+    const auto port = static_cast<uint16_t>(kFirst + (start + n) % kCount);
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    const bool bound = socket >= 0 && ::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+    if (socket >= 0) ::close(socket);
+    if (bound) return port;
+  }
+  throw MachineError(fmt::format("of {} ports from {} on none is free", kCount, kFirst));
+}
+
+/// Processes of the run, whatever session they are in: each has the run's heartbeat file in its environment.
+std::vector<pid_t> processes_of_run(const std::string& heartbeat) {
+  std::vector<pid_t> found;
+  const std::string mark = std::string("LOCKSTEP_HEARTBEAT=") + heartbeat;
+  std::error_code error;
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    int pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr != name.data() + name.size() || pid == ::getpid()) continue;
+    std::ifstream file(at->path() / "environ", std::ios::binary);
+    for (std::string entry; std::getline(file, entry, '\0');) {
+      if (entry != mark) continue;
+      found.push_back(pid);
+      break;
+    }
+  }
+  return found;
+}
+
+std::string text_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+int number_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number_integer() ? found->get<int>() : -1;
+}
+
+/// A shell says 128 and the signal of a program that one has ended.
+void undo_shell(int& code, int& signal) {
+  constexpr int kSignalled = 128, kMostSignal = 64;
+  if (signal != 0 || code <= kSignalled || code > kSignalled + kMostSignal) return;
+  signal = code - kSignalled;
+  code = 0;
+}
+
+}  // namespace
+
+CommandLauncher::CommandLauncher(std::string probe, std::vector<std::string> before) : probe_(std::move(probe)), before_(std::move(before)) {
+  events_.emplace_back();  // ready
+}
+
+CommandLauncher::~CommandLauncher() {
+  for (auto& [run, going] : going_) kill_all(going);
+}
+
+std::vector<std::pair<std::string, std::string>> CommandLauncher::variables_of(const Going& going, const RunConfig& config) const {
+  ProbeSettings settings;
+  settings.trace = going.dir;
+  settings.level = text_of(find_core_field("trace")->of(config));
+  for (const int64_t step : config.snapshot_steps) settings.snapshots += (settings.snapshots.empty() ? "" : ",") + std::to_string(step);
+  if (!going.line.against.empty()) settings.against = (fs::path(going.dir).parent_path() / going.line.against).string();
+  settings.heartbeat = going.dir + "/" + going.what.heartbeats;
+  settings.run = going.hash;
+  Variables variables = probe_variables(probe_, settings);
+  std::string names;
+  for (const auto& [name, value] : going.line.variables) names += (names.empty() ? "" : " ") + name;
+  variables.emplace_back("LOCKSTEP_ENV", names);  // ranks say which values they have of these
+  // Another number of threads changes bits; who wants one says so in env.
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) variables.emplace_back(name, std::to_string(kThreadsPerRank));
+  for (const auto& [name, value] : going.line.variables) {
+    const auto same = std::ranges::find(variables, name, &Variables::value_type::first);
+    if (same == variables.end())
+      variables.emplace_back(name, value);
+    else
+      same->second = name == "PYTHONPATH" ? same->second + ":" + value : value;
+  }
+  return variables;
+}
+
+void CommandLauncher::start_process(Going& going, int rank, const Variables& variables) {
+  std::vector<std::string> entries = environment_with(variables);
+  std::erase_if(entries, [&](const std::string& entry) {
+    const std::string name = entry.substr(0, entry.find('='));
+    return is_rank_variable(name) && std::ranges::find(variables, name, &Variables::value_type::first) == variables.end();
+  });
+  std::vector<std::string> words = {kShell, "-c", followed(going.line.shell)};
+  if (going.has_launcher && !going.line.starts_ranks) {
+    words.clear();
+    for (const std::string& word : before_) words.push_back(replaced(word, "{ranks}", std::to_string(going.what.world_size)));
+    words.insert(words.end(), {kShell, "-c", kAsTorchReads + followed(going.line.shell)});
+  }
+  const std::string log_path = going.has_launcher ? command_log(going.dir) : rank_log_path(going.dir, rank);
+  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (log < 0) throw MachineError(log_path + ": " + std::strerror(errno));
+  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(entries);
+  const pid_t lockstep_pid = ::getpid(), pid = ::fork();
+  const int error = errno;
+  if (pid == 0) become_command(arguments.data(), environment.data(), going.line.folder.c_str(), log, lockstep_pid);
+  ::close(log);
+  if (pid < 0) throw MachineError(std::string("cannot start a command: ") + std::strerror(error));
+  going.processes.push_back(pid);
+}
+
+void CommandLauncher::start(const RankStart& what) {
+  Going going;
+  going.what = what;
+  going.dir = fs::absolute(what.dir).lexically_normal().string();
+  std::string problem;
+  const auto run = read_sealed(going.dir + "/run.json", problem);
+  if (!run) throw MachineError(going.dir + "/run.json " + problem);
+  const RunConfig config = run_config_from_json(run->at("config").dump(), going.dir + "/run.json");
+  const auto command = spec_of(config).command;
+  LOCKSTEP_CHECK(command != nullptr, "a run of this launcher is a command");
+  going.hash = config_hash(config);
+  going.line = command(config, going.dir);
+  going.has_launcher = going.line.starts_ranks || (!before_.empty() && what.world_size > 1);
+  going.ranks.resize(static_cast<std::size_t>(what.world_size));
+  going.heartbeats = HeartbeatFile::open(going.dir + "/" + what.heartbeats, what.world_size);
+  Variables variables = variables_of(going, config);
+  const std::string port = std::to_string(free_port(going.dir));
+  // torchrun's own port, where the command names none: two runs at once must not meet.
+  variables.emplace_back("PET_MASTER_PORT", port);
+  if (!going.line.starts_ranks) variables.insert(variables.end(), {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::started;
+  event.run = what.run;
+  if (going.has_launcher) {
+    start_process(going, 0, variables);
+    event.pids.assign(static_cast<std::size_t>(what.processes), going.processes.front());
+  } else {
+    const std::string world = std::to_string(what.world_size);
+    for (int rank = 0; rank < what.world_size; ++rank) {
+      Variables own = variables;
+      const std::string number = std::to_string(rank);
+      own.insert(own.end(), {{"RANK", number}, {"LOCAL_RANK", number}, {"WORLD_SIZE", world}, {"LOCAL_WORLD_SIZE", world}});
+      start_process(going, rank, own);
+    }
+    event.pids.assign(going.processes.begin(), going.processes.end());
+  }
+  events_.push_back(std::move(event));
+  going_.insert_or_assign(what.run, std::move(going));
+}
+
+bool CommandLauncher::all_ended(const Going& going) const {
+  return std::ranges::all_of(going.processes, [](pid_t pid) { return pid < 0; }) && std::ranges::all_of(going.ranks, &Rank::ended);
+}
+
+void CommandLauncher::kill_all(Going& going) {
+  for (const pid_t pid : going.processes)
+    if (pid > 0) ::killpg(pid, SIGKILL);
+  for (const pid_t pid : processes_of_run(going.dir + "/" + going.what.heartbeats)) ::kill(pid, SIGKILL);
+  going.killed = true;
+}
+
+void CommandLauncher::stop(const std::string& run, int signal) {
+  const auto found = going_.find(run);
+  if (found == going_.end()) return;
+  Going& going = found->second;
+  going.told = true;
+  if (signal == SIGKILL) return kill_all(going);
+  for (const pid_t pid : going.processes)
+    if (pid > 0) ::killpg(pid, signal);
+}
+
+/// A rank has ended, and that is told; what it leaves becomes its result.
+void CommandLauncher::end_rank(Going& going, int rank, int code, int signal, bool told) {
+  Rank& ended = going.ranks[static_cast<std::size_t>(rank)];
+  if (ended.ended) return;
+  ended.ended = true;
+  undo_shell(code, signal);
+  const RankLeft left{going.dir, going.hash, rank, going.what.world_size, going.heartbeats->operation(rank)};
+  std::error_code error;
+  if (going.has_launcher && (code != 0 || signal != 0)) write_excerpt(command_log(going.dir), left);
+  if (!fs::exists(rank_result_path(going.dir, rank), error)) {
+    if (code == 0 && signal == 0)
+      write_finished(left, going.line.metrics_from);
+    else if (const std::string thrown = thrown_error(left); !thrown.empty())
+      write_failed(left, thrown);
+  }
+  LauncherEvent event;
+  event.kind = LauncherEvent::Kind::exit;
+  event.run = going.what.run;
+  event.rank = going.what.processes == 1 ? -1 : rank;
+  event.code = code;
+  event.signal = signal;
+  event.told = told;
+  events_.push_back(std::move(event));
+}
+
+/// Ranks that stand apart from what the others are end the run before it trains.
+void CommandLauncher::refuse(Going& going, int rank, const std::string& why) {
+  const int named = rank < going.what.world_size ? rank : 0;
+  write_failed({going.dir, going.hash, named, going.what.world_size, "prepare"}, why);
+  kill_all(going);
+}
+
+void CommandLauncher::look_at_hellos(Going& going) {
+  for (std::size_t r = 0; r < going.ranks.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (going.ranks[r].greeted || going.killed) continue;
+    const FileText file = read_file(fmt::format("{}/rank-{}.hello.json", going.dir, rank), kMostConfigBytes);
+    if (!file) continue;
+    const nlohmann::json hello = parse_json(file.text);
+    if (!hello.is_object()) continue;
+    going.ranks[r].greeted = true;
+    const int world = number_in(hello, "world_size");
+    if (world != going.what.world_size) {
+      return refuse(going, rank, fmt::format("rank {} says that it is one of {} ranks, and the layout has {}{}", rank, world, going.what.world_size,
+                                             going.line.starts_ranks ? ": does the command pass {ranks} on?" : ""));
+    }
+    const nlohmann::json environment = hello.value("env", nlohmann::json::object());
+    for (const auto& [name, value] : going.line.variables) {
+      if (name == "PYTHONPATH" || !environment.is_object() || text_in(environment, name.c_str()) == value) continue;
+      return refuse(going, rank, fmt::format("rank {} has {}={}, where the config gives {}", rank, name, text_in(environment, name.c_str()), value));
+    }
+    const std::string versions = fmt::format("torch {}, Python {}, probe {}", text_in(hello, "torch"), text_in(hello, "python"), text_in(hello, "probe"));
+    if (going.first_hello.empty()) going.first_hello = versions;
+    if (versions != going.first_hello)
+      return refuse(going, rank, fmt::format("rank {} has {}, another rank {}: all ranks must have the same", rank, versions, going.first_hello));
+  }
+}
+
+/// A command that started its ranks itself has ended, and with it all that is known of them.
+void CommandLauncher::launcher_ended(Going& going, int code, int signal) {
+  undo_shell(code, signal);
+  const bool well = code == 0 && signal == 0;
+  const std::map<int, int> said = well ? std::map<int, int>{} : exit_codes_in(command_log(going.dir));
+  std::vector<int> order(going.ranks.size());
+  for (std::size_t r = 0; r < order.size(); ++r) order[r] = static_cast<int>(r);
+  const auto gone_at = [&](int rank) {
+    const double at = going.ranks[static_cast<std::size_t>(rank)].gone_at;
+    return at > 0 ? at : monotonic_s();
+  };
+  std::ranges::stable_sort(order, {}, gone_at);
+  bool explained = well || going.killed;
+  const auto end = [&](int rank, int its_code, int its_signal, bool told) {
+    end_rank(going, rank, its_code, its_signal, told);
+    explained = explained || !told;
+  };
+  // First those of which the launcher, or they themselves, said why.
+  for (const int rank : order) {
+    const RankLeft left{going.dir, going.hash, rank, going.what.world_size, going.heartbeats->operation(rank)};
+    const auto status = said.find(rank);
+    if (well)
+      end(rank, 0, 0, false);
+    else if (!thrown_error(left).empty())
+      end(rank, 1, 0, false);
+    // The launcher ends the others with SIGTERM, and says so of each.
+    else if (status != said.end() && status->second != -SIGTERM && status->second != 0)
+      end(rank, std::max(status->second, 0), std::max(-status->second, 0), false);
+  }
+  for (const int rank : order) {
+    if (going.ranks[static_cast<std::size_t>(rank)].ended) continue;
+    if (going.killed)
+      end(rank, 0, SIGKILL, true);
+    else if (is_whole({going.dir, going.hash, rank, going.what.world_size, ""}))
+      end_rank(going, rank, 0, 0, false);
+    else if (!explained)
+      end(rank, code, signal, false);
+    else
+      end(rank, 0, SIGTERM, true);
+  }
+}
+
+/// Ranks that a launcher started end where nobody waits for them: their processes are gone.
+void CommandLauncher::look_at_ranks(Going& going, double now) {
+  for (std::size_t r = 0; r < going.ranks.size(); ++r) {
+    Rank& rank = going.ranks[r];
+    const int number = static_cast<int>(r), pid = going.heartbeats->process(number);
+    if (rank.ended || pid <= 0) continue;
+    if (rank.gone_at == 0) {
+      if (is_gone(pid)) rank.gone_at = now;
+      continue;
+    }
+    if (now - rank.gone_at < kLauncherNotices_s) continue;
+    const RankLeft left{going.dir, going.hash, number, going.what.world_size, going.heartbeats->operation(number)};
+    if (is_whole(left)) {
+      end_rank(going, number, 0, 0, false);
+    } else {
+      if (thrown_error(left).empty()) write_failed(left, fmt::format("its process {} is gone, and what started it goes on as if it were not", pid));
+      end_rank(going, number, 1, 0, false);
+    }
+  }
+}
+
+void CommandLauncher::look(Going& going, double now) {
+  look_at_hellos(going);
+  if (going.has_launcher) look_at_ranks(going, now);
+  for (std::size_t p = 0; p < going.processes.size(); ++p) {
+    int status = 0;
+    if (going.processes[p] < 0 || ::waitpid(going.processes[p], &status, WNOHANG) != going.processes[p]) continue;
+    going.processes[p] = -1;
+    look_at_hellos(going);
+    const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0, code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+    // What it started must not outlive it.
+    if (going.has_launcher) {
+      for (const pid_t pid : processes_of_run(going.dir + "/" + going.what.heartbeats)) ::kill(pid, SIGKILL);
+      launcher_ended(going, code, signal);
+    } else {
+      end_rank(going, static_cast<int>(p), code, signal, going.told || going.killed);
+    }
+  }
+}
+
+std::vector<LauncherEvent> CommandLauncher::poll(double wait_s) {
+  const double until = monotonic_s() + std::max(wait_s, 0.0);
+  for (;;) {
+    for (auto at = going_.begin(); at != going_.end();) {
+      look(at->second, monotonic_s());
+      at = all_ended(at->second) ? going_.erase(at) : std::next(at);
+    }
+    const double left_ms = 1000 * (until - monotonic_s());
+    if (!events_.empty() || left_ms <= 0) break;
+    ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kLookEvery_ms));
+  }
+  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
+  events_.clear();
+  return events;
+}
+
+void CommandLauncher::shut_down(double deadline_s) {
+  const double deadline = monotonic_s() + deadline_s;
+  for (auto& [run, going] : going_) kill_all(going);
+  while (!going_.empty() && monotonic_s() < deadline) poll(0.1);
+  events_.clear();
+}
+
+}  // namespace lockstep

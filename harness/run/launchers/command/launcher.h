@@ -1,0 +1,65 @@
+#pragma once
+// Runs whose ranks are a command of the user's, with the probe switched on (docs/config.md, trainer: command). The command starts its ranks
+// itself, or it is started once for each. Ranks make themselves known by their heartbeats and rank-<r>.hello.json, which
+// probe/python/lockstep_probe/heartbeat.py writes; what they leave becomes their results when they end.
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/run/launchers/launcher.h"
+#include "harness/verdict/config/trainer_spec.h"
+
+namespace lockstep {
+
+class CommandLauncher : public Launcher {
+ public:
+  /// `before`: words in front of a command, which start it on {ranks} ranks, for commands that do not start them themselves; empty: lockstep does.
+  CommandLauncher(std::string probe, std::vector<std::string> before);
+  ~CommandLauncher() override;
+
+  void start(const RankStart& what) override;
+  void stop(const std::string& run, int signal) override;
+  void tell(const std::string&, const std::string&) override {}
+  std::vector<LauncherEvent> poll(double wait_s) override;
+  void shut_down(double deadline_s) override;
+
+ private:
+  struct Rank {
+    bool ended = false;
+    double gone_at = 0;  ///< when its process was seen to be gone, and its launcher was not; 0: it is there, or nobody knows it
+    bool greeted = false;
+  };
+  struct Going {
+    RankStart what;
+    std::string dir;   ///< absolute
+    std::string hash;  ///< of the run's config
+    CommandLine line;
+    bool has_launcher = false;          ///< one process, which starts the ranks
+    std::vector<pid_t> processes;       ///< by rank, or that one; -1: it has ended
+    std::vector<Rank> ranks;
+    std::optional<HeartbeatFile> heartbeats;
+    std::string first_hello;            ///< versions that the first rank named
+    bool killed = false, told = false;
+  };
+  void start_process(Going& going, int rank, const std::vector<std::pair<std::string, std::string>>& variables);
+  std::vector<std::pair<std::string, std::string>> variables_of(const Going& going, const RunConfig& config) const;
+  void look(Going& going, double now);
+  void look_at_hellos(Going& going);
+  void look_at_ranks(Going& going, double now);
+  void refuse(Going& going, int rank, const std::string& why);
+  void launcher_ended(Going& going, int code, int signal);
+  void end_rank(Going& going, int rank, int code, int signal, bool told);
+  void kill_all(Going& going);
+  bool all_ended(const Going& going) const;
+
+  std::string probe_;
+  std::vector<std::string> before_;
+  std::map<std::string, Going> going_;
+  std::deque<LauncherEvent> events_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+// What lockstep and the ranks of a command tell each other: where the probe is, heartbeats from Python, and what ranks leave.
+
+#include <gmock/gmock.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+
+#include "harness/base/errors.h"
+#include "harness/run/heartbeat.h"
+#include "harness/run/launchers/command/leavings.h"
+#include "harness/run/probe.h"
+#include "harness/run/stacks.h"
+#include "tests/support/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+TEST(Probe, IsLookedForBesideTheProgramOrWhereTheUserSays) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "usr/lib/python3.11");
+  EXPECT_THAT(probe_places(folder / "usr/bin/lockstep", ""),
+              ElementsAre(folder / "usr/share/lockstep/probe", folder / "usr/lib/python3.11/site-packages", folder / "usr/lib/python3.11/dist-packages",
+                          std::filesystem::path(folder.path()).parent_path().string() + "/probe/python"));
+  EXPECT_THAT(probe_places("/usr/bin/lockstep", "/mine"), ElementsAre("/mine"));
+}
+
+TEST(Probe, ReportsMayLackWhatTheyDoNotKnow) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(read_probe_report(folder.path(), 0).there);
+  write_text(folder / "rank-0.probe.json", R"({"tier": "lines", "samples": true, "metrics": ["accuracy", 3], "seconds": "x"})");
+  const ProbeReport report = read_probe_report(folder.path(), 0);
+  EXPECT_TRUE(report.there && report.samples && !report.loss);
+  EXPECT_THAT(report.metrics, ElementsAre("accuracy"));
+  EXPECT_EQ(judged_with(report), "free runs, rows by their ids");
+  EXPECT_EQ(not_seen(report), "the loss, losses of rows");
+  write_text(folder / "rank-1.probe.json", "{");
+  EXPECT_THAT(read_probe_report(folder.path(), 1).problem, HasSubstr("not JSON"));
+}
+
+/// Plain Python, without PyTorch: status of `script` with the probe's folder first.
+int python(const std::string& script) {
+  const std::string command = "PYTHONPATH=" LOCKSTEP_SOURCE_DIR "/probe/python LOCKSTEP_ENV='MISTAKE' MISTAKE=sum python3 -c \"import sys, types; "
+                              "package = types.ModuleType('lockstep_probe'); package.__path__ = ['" LOCKSTEP_SOURCE_DIR "/probe/python/lockstep_probe']; "
+                              "sys.modules['lockstep_probe'] = package; from lockstep_probe import heartbeat; " + script + "\"";
+  const int status = std::system(command.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(PythonHeartbeat, IsReadAsThatOfARankOfOurs) {
+  const TemporaryFolder folder;
+  const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 3);
+  ASSERT_EQ(python("b = heartbeat.open('" + folder / "heartbeat" + "', 1, 3); b.step(17, 'all_reduce grad'); b.show(0.25)"), 0);
+  EXPECT_EQ(seen.step(1), 17);
+  EXPECT_EQ(seen.operation(1), "all_reduce grad");
+  EXPECT_EQ(seen.shown(1), 0.25);
+  EXPECT_GT(seen.process(1), 0);
+  EXPECT_EQ(seen.changes(1) % 2, 0U);
+  EXPECT_EQ(seen.process(0), 0);
+  EXPECT_EQ(seen.step(2), -1);
+  EXPECT_THAT(read_text(folder / "rank-1.hello.json"), testing::AllOf(HasSubstr("\"world_size\": 3"), HasSubstr("\"MISTAKE\": \"sum\"")));
+}
+
+TEST(PythonHeartbeat, SaysWhatNobodyCaughtAndNeverFailsItself) {
+  const TemporaryFolder folder;
+  const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 1);
+  EXPECT_EQ(python("heartbeat.open('" + folder / "heartbeat" + "', 0, 1); raise ValueError('no such file')") , 1);
+  EXPECT_EQ(thrown_error({folder.path(), "", 0, 1, ""}), "ValueError: no such file");
+  EXPECT_EQ(python("heartbeat.open('" + folder / "heartbeat" + "', 5, 6).step(1, 'x'); heartbeat.open('', 0, 1).step(1, 'x'); heartbeat.open('/nowhere/x', 0, 1).close()"), 0);
+}
+
+TEST(PythonStacks, AreReadOfTheFirstThread) {
+  const char* const said =
+      "Thread 0x00007f01 (most recent call first):\n  File \"/usr/lib/python3/threading.py\", line 300 in wait\n\n"
+      "Current thread 0x00007f02 (most recent call first):\n  File \"/x/distributed_c10d.py\", line 12 in all_reduce\n  File \"/x/train.py\", line 7 in <module>\n";
+  EXPECT_THAT(read_stacks("faulthandler", 71, said, true).frames, ElementsAre("all_reduce (distributed_c10d.py:12)", "<module> (train.py:7)"));
+}
+
+TEST(MetricsInLog, AreReadFromTables) {
+  const TemporaryFolder folder;
+  write_text(folder / "m.csv", "epoch,step,loss,\"acc, top\"\n0,1,2.5,\n0,2,nan,0.25\n1,4,1.5,0.5\n");
+  const auto found = metrics_in_log(folder / "m.csv");
+  EXPECT_THAT(found.at("acc, top").steps, ElementsAre(2, 4));
+  EXPECT_THAT(found.at("acc, top").values, ElementsAre(0.25, 0.5));
+  EXPECT_EQ(found.at("loss").steps.size(), 3U);
+}
+
+TEST(MetricsInLog, AreReadFromLinesOfJson) {
+  const TemporaryFolder folder;
+  write_text(folder / "m.jsonl", "{\"step\": 1, \"val\": 2, \"name\": \"x\"}\n\n{\"note\": 1}\n{\"step\": 5, \"val\": 2.5}\n{\"step\": 5, \"val\": 3}\n");
+  const auto found = metrics_in_log(folder / "m.jsonl");
+  EXPECT_THAT(found.at("val").steps, ElementsAre(1, 5));
+  EXPECT_THAT(found.at("val").values, ElementsAre(2, 3));
+  EXPECT_EQ(found.size(), 1U);
+}
+
+TEST(MetricsInLog, AreReadFromEventsOfTensorBoard) {
+  const TemporaryFolder folder;
+  const std::string hex =
+      "1800000000000000000000000900000000000000001a0d627261696e2e4576656e743a320000000019000000000000000000000009000000000000000010052a0c0a0a0a03766161"
+      "150000003f00000000";
+  const std::string later = "1a000000000000000000000009000000000000000010ac022a0c0a0a0a03766161150000403f00000000";
+  std::string bytes;
+  for (const std::string& part : {hex, later})
+    for (std::size_t i = 0; i + 1 < part.size(); i += 2) bytes.push_back(static_cast<char>(std::stoi(part.substr(i, 2), nullptr, 16)));
+  std::filesystem::create_directories(folder / "logs/v0");
+  write_text(folder / "logs/v0/events.out.tfevents.1.host", bytes + "cut short");
+  const auto found = metrics_in_log(folder / "logs");
+  EXPECT_THAT(found.at("vaa").steps, ElementsAre(5, 300));
+  EXPECT_THAT(found.at("vaa").values, ElementsAre(0.5, 0.75));
+}
+
+TEST(MetricsInLog, SayWhatIsWrongWithThem) {
+  const TemporaryFolder folder;
+  const auto problem = [&](const std::string& name) -> std::string {
+    try {
+      metrics_in_log(folder / name);
+    } catch (const std::runtime_error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  write_text(folder / "a.csv", "time,loss\n1,2\n");
+  write_text(folder / "b.jsonl", "{\"step\": 1}\nnot json\n");
+  write_text(folder / "c.jsonl", "{\"step\": 1}\n");
+  EXPECT_THAT(problem("a.csv"), HasSubstr("names no column step"));
+  EXPECT_THAT(problem("b.jsonl"), HasSubstr("line 2 is no JSON object"));
+  EXPECT_THAT(problem("c.jsonl"), HasSubstr("holds no number by step"));
+  EXPECT_THAT(problem("none.csv"), HasSubstr("No such file"));
+}
+
+TEST(ExitCodes, AreReadOfEachRankThatTorchrunNames) {
+  const TemporaryFolder folder;
+  write_text(folder / "log",
+             "[1]:\n  time      : x\n  rank      : 2 (local_rank: 2)\n  exitcode  : -15 (pid: 17) (SIGTERM)\nRoot Cause (first observed failure):\n[0]:\n"
+             "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 16)\n");
+  EXPECT_THAT(exit_codes_in(folder / "log"), ElementsAre(Pair(1, -9), Pair(2, -15)));
+  EXPECT_TRUE(exit_codes_in(folder / "none").empty());
+}
+
+}  // namespace
+}  // namespace lockstep
