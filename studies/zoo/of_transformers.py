@@ -48,6 +48,31 @@ def llama():
     return transformers.LlamaForCausalLM(config)
 
 
+def gpt2_classifier():
+    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=24, n_embd=16, n_layer=1, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0,
+                                     attn_pdrop=0.0, num_labels=3, pad_token_id=0, use_cache=False)  # fmt: skip
+    return transformers.GPT2ForSequenceClassification(config)
+
+
+def llama_classifier():
+    config = transformers.LlamaConfig(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                                      num_key_value_heads=1, max_position_embeddings=24, num_labels=3, pad_token_id=0, use_cache=False)  # fmt: skip
+    return transformers.LlamaForSequenceClassification(config)
+
+
+def bert_classifier():
+    config = transformers.BertConfig(vocab_size=VOCABULARY, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
+                                     max_position_embeddings=24, num_labels=3, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)  # fmt: skip
+    return transformers.BertForSequenceClassification(config)
+
+
+def collate_classes(rows):
+    """As `collate`, with one label a row: of three classes."""
+    batch = collate(rows)
+    batch["labels"] = batch["input_ids"].sum(1) % 3
+    return batch
+
+
 class Trainer(transformers.Trainer):
     """Takes the sample ids off the batch; the second of the probe's lines."""
 
@@ -96,7 +121,8 @@ def trained(run, make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=F
         max_steps=run.steps, use_cpu=True, save_strategy="no", report_to="none", logging_strategy="no", disable_tqdm=True, seed=1,
         remove_unused_columns=False, dataloader_pin_memory=False, label_names=["labels"], **arguments)  # fmt: skip
     tracing = Tracing(run)
-    trainer = Trainer(model=model, args=settings, train_dataset=_rows(), data_collator=collate, compute_loss_func=own_loss,
+    classifies = "Classification" in type(model).__name__
+    trainer = Trainer(model=model, args=settings, train_dataset=_rows(), data_collator=collate_classes if classifies else collate, compute_loss_func=own_loss,
                       callbacks=[tracing] if run.traced else [])  # fmt: skip
     tracing.trainer = trainer
     trainer.divisor = accumulation if per_micro_step_mean else 1
@@ -109,6 +135,7 @@ def trained(run, make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=F
 WARMUP = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 10}
 WIDE = {"max_grad_norm": 0.0}
 ACCUMULATED = "24 rows; 3 × 4 × 2"
+TIMES_WORLD = ("loss-times-world", "gradient-times-world")
 SUBJECTS = [
     Subject(LIBRARY, "Trainer, GPT-2", trained),
     Subject(LIBRARY, "Trainer, Llama", trained, {"make": llama}, {"make": llama}),
@@ -119,9 +146,15 @@ SUBJECTS = [
     Subject(LIBRARY, "Trainer, compute_loss_func: sum / num_items_in_batch", trained, {"own_loss": sum_over_all}, {"own_loss": sum_over_all}),
     Subject(LIBRARY, "Trainer, average_tokens_across_devices=False", trained, {"average_tokens_across_devices": False}, expect=("mean-of-means",),
             known="transformers#34242"),
-    Subject(LIBRARY, "Trainer, model without loss keywords", trained, {"per_micro_step_mean": True}, expect=("mean-of-means",), known="transformers#34191"),
+    Subject(LIBRARY, "Trainer, model without loss keywords", trained, {"per_micro_step_mean": True}, expect=("mean-of-means",), known="transformers#37766"),
     Subject(LIBRARY, "Trainer, model without loss keywords, gradient_accumulation_steps=4", trained, {"per_micro_step_mean": True, "accumulation": 4},
-            expect=("micro-steps-weighted-alike", "mean-of-means"), known="transformers#34191", layout=ACCUMULATED),
+            expect=("micro-steps-weighted-alike", "mean-of-means"), known="transformers#37766", layout=ACCUMULATED),
+    *(Subject(LIBRARY, f"Trainer, {make().__class__.__name__}", trained, {"make": make} | WIDE, {"make": make} | WIDE, expect=TIMES_WORLD, known="transformers#47688")
+      for make in (gpt2_classifier, llama_classifier, bert_classifier)),
+    Subject(LIBRARY, "Trainer, GPT2ForSequenceClassification, gradient_accumulation_steps=4", trained, {"make": gpt2_classifier, "accumulation": 4} | WIDE,
+            {"make": gpt2_classifier} | WIDE, expect=("constant-factor", "accumulation-not-scaled", *TIMES_WORLD), known="transformers#47688", layout=ACCUMULATED),
+    Subject(LIBRARY, "Trainer, GPT2ForSequenceClassification, average_tokens_across_devices=False", trained,
+            {"make": gpt2_classifier, "average_tokens_across_devices": False} | WIDE, {"make": gpt2_classifier} | WIDE),
     Subject(LIBRARY, "Trainer, compute_loss_func: mean", trained, {"own_loss": mean_of_all} | WIDE, {"own_loss": mean_of_all} | WIDE,
             expect=("gradient-times-world", "loss-times-world", "mean-of-means", "constant-factor")),
 ]  # fmt: skip

@@ -183,7 +183,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lockstep", required=True)
     parser.add_argument("--only", default="", help="libraries; the others' kept answers stay")
-    parser.add_argument("--name", default="", help="only subjects whose name has this text; nothing is kept")
+    parser.add_argument("--name", default="", help="only subjects whose name has this text; the others' kept answers stay")
     parser.add_argument("--results", type=pathlib.Path, default=HERE / "results.json")
     parser.add_argument("--keep", type=pathlib.Path)
     options = parser.parse_args()
@@ -213,8 +213,9 @@ def main():
             for subject in module.SUBJECTS:
                 if options.name in subject.name:
                     whole["subjects"][subject.key] = zoo.entry(subject)
-            if not options.name:
-                keep(whole, options.results)
+                elif subject.key in before["subjects"]:
+                    whole["subjects"][subject.key] = before["subjects"][subject.key]
+            keep(whole, options.results)
             if not options.keep:
                 shutil.rmtree(pathlib.Path(scratch) / library, ignore_errors=True)
     return 0
