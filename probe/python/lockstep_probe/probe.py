@@ -86,6 +86,7 @@ class Step:
         self.backwards, self.buckets = 0, 0
         self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
         self.asked = False  # step() has been called
+        self.due = False  # parameters after the update are still to be recorded
         self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
@@ -116,6 +117,8 @@ class Probe:
         self._first_step = first_step
         self._next_ledger = Ledger()  # calls after a step's update belong to the step that follows
         self._replay = self.replicas = None
+        self._asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
+        self._modes = None  # of each module: does it train?
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self._saw = {"samples": False, "loss": False, "row_losses": False}
         self._began = None
@@ -162,6 +165,8 @@ class Probe:
             self._note("step() was called before any forward or backward pass of the model: nothing is recorded of it", once="step")
             return
         step.asked = not self._is_held_back()
+        if step.due:
+            self._record_state(step)
         if loss is not None:
             step.losses.append(float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss))
             self._saw["loss"] = True
@@ -229,6 +234,8 @@ class Probe:
             self._beat("forward")
             if step.records:
                 step.generators = random_state.states(self._recorder.hashes.xxh3)
+            if self._modes is None:
+                self._modes = [{name: m.training for name, m in each.named_modules()} for each in self.models]
             if keeps:
                 step.first += self._state("snapshot")
                 self._keep_first_state()
@@ -398,7 +405,8 @@ class Probe:
 
     def _added(self, watched, gradient):
         """What a backward pass adds to a parameter's gradient, before it is added."""
-        if not self.is_off and self._wants_parts() and watched.unsharded is None:
+        # DistributedDataParallel passes none for a parameter that nothing used.
+        if gradient is not None and not self.is_off and self._wants_parts() and watched.unsharded is None:
             self._add_part(watched, gradient)
 
     def _wants_parts(self):
@@ -686,8 +694,15 @@ class Probe:
             return
         if step.records:
             self._gradients_of_step(step)
-            step.last += self._parameters(step.keeps, step.keeps or self.settings.level == "full")
+            # What the trainer does between its optimizer's step and step(), such as averaging weights, belongs to this step.
+            step.due = self._asks and not step.asked
+            if not step.due:
+                self._record_state(step)
         self._beat("after update")
+
+    def _record_state(self, step):
+        step.due = False
+        step.last += self._parameters(step.keeps, step.keeps or self.settings.level == "full")
 
     def steps_of(self, optimizer):
         return self._updates.get(id(optimizer), 0)
@@ -904,6 +919,9 @@ class Probe:
             self._header_due, self._initial = False, None
         if not step.records:
             return
+        if step.due:
+            self._asks = False
+            self._record_state(step)
         self._finish_calls(step.ledger)
         records = []
         if step.ids:

@@ -152,12 +152,20 @@ def _default_dtype(dtype):
         torch.set_default_dtype(before)
 
 
+def _set_modes(probe, inner):
+    """Each module trains or evaluates as it did at the first step: a frozen BatchNorm stays frozen."""
+    for each, modes in zip(inner, probe._modes):
+        for name, module in each.named_modules():
+            module.training = modes.get(name, True)
+
+
 def _subject(probe, build, wide):
     """A model to replay in. Raises whatever building it raises."""
     if build is not None:
         with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
             called = build()
         inner = [model.bare(m) for m in (called if isinstance(called, (list, tuple)) else [called])]
+        _set_modes(probe, inner)
         if wide:
             _widen_inputs(inner)
         return Subject(called, inner)
@@ -170,8 +178,7 @@ def _subject(probe, build, wide):
             each.double()
     if wide:
         _widen_inputs(inner)
-    for each in inner:
-        each.train()
+    _set_modes(probe, inner)
     wrapped = [_rewrapped(probe._wrappers[0], each) if probe._wrappers and any(model.bare(w) is m for w in probe._wrappers) else each
                for each, m in zip(inner, probe.models)]  # fmt: skip
     return Subject(wrapped[0] if len(wrapped) == 1 else wrapped, inner)
