@@ -531,8 +531,7 @@ struct Snapshot {
 
 /// Of one trace: the snapshots with values by step, and the sample ids of those steps.
 struct Kept {
-  std::string file;  ///< its bytes
-  bool ended = false;
+  std::string digest;  ///< XXH3 of its bytes
   std::map<int64_t, Snapshot> snapshots;
   std::map<int64_t, std::vector<int64_t>> ids;
 };
@@ -626,13 +625,34 @@ inline void read_record(const Definition& what, int64_t step, Cursor& in, Kept& 
   }
 }
 
+inline std::string hex16(uint64_t value) {
+  char digits[17];
+  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
+  return digits;
+}
+
+/// Is its last frame the end mark?
+inline bool has_end_mark(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
+  for (uint32_t payload = 1; payload <= 10; ++payload) {
+    uint64_t head = 0;
+    if (size < 12 + 16 + static_cast<std::streamoff>(payload)) return false;
+    in.seekg(size - 16 - static_cast<std::streamoff>(payload));
+    in.read(reinterpret_cast<char*>(&head), sizeof head);
+    if (in && head == frame_head(payload, Frame::end_mark)) return true;
+  }
+  return false;
+}
+
 /// Checks each frame's length and checksum. A trace that is cut short is read up to there.
 inline Kept read_trace(const std::filesystem::path& path) {
   Kept kept;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw std::runtime_error(path.string() + " cannot be read: " + std::strerror(errno));
-  kept.file.assign(std::istreambuf_iterator<char>(in), {});
-  const std::string_view bytes = kept.file;
+  const std::string file(std::istreambuf_iterator<char>(in), {});
+  const std::string_view bytes = file;
+  kept.digest = hex16(XXH3_64bits(bytes.data(), bytes.size()));
   if (!bytes.starts_with(std::string_view(kMagic, 8))) throw std::runtime_error(path.string() + " is not a trace");
   std::vector<Definition> definitions;
   std::vector<std::vector<uint64_t>> sequences;
@@ -646,7 +666,6 @@ inline Kept read_trace(const std::filesystem::path& path) {
       throw std::runtime_error(path.string() + " is damaged at byte " + std::to_string(at));
     }
     at += length + 16;
-    kept.ended = type == Frame::end_mark;
     if (type == Frame::header || type == Frame::end_mark) continue;
     Cursor payload(frame.substr(8));
     const int64_t step = payload.signed_varint();
@@ -664,12 +683,6 @@ inline Kept read_trace(const std::filesystem::path& path) {
     for (const uint64_t each : sequences[number - 1]) read_record(definitions[each], step, payload, kept);
   }
   return kept;
-}
-
-inline std::string hex16(uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
 }
 
 inline std::string environment(const char* name) {
@@ -817,7 +830,10 @@ class Probe {
     record([&] { gradients(detail::Phase::applied_gradients, options_.replicated); });
   }
   /// Ends the step, after the update. `loss`: this rank's.
-  void step(const at::Tensor& loss) { step(enabled() ? loss.detach().to(at::kDouble).item<double>() : 0); }
+  void step(const at::Tensor& loss) {
+    record([&] { scalar(detail::Phase::loss, "loss", loss.detach().to(at::kDouble).item<double>(), false); });
+    step();
+  }
   void step(double loss) {
     record([&] { scalar(detail::Phase::loss, "loss", loss, false); });
     step();
@@ -881,7 +897,7 @@ class Probe {
       const std::filesystem::path reference = against.empty() ? folder_ : std::filesystem::path(against);
       const detail::Kept first = ended_trace(reference, 0);
       const std::map<int64_t, std::vector<int64_t>> ids = ids_against(reference, first);
-      const std::filesystem::path out = folder_ / "replay" / detail::hex16(XXH3_64bits(first.file.data(), first.file.size()));
+      const std::filesystem::path out = folder_ / "replay" / first.digest;
       const Held held = hold();
       for (const auto& [dropout, p] : held.dropouts) dropout->options.p(0);  // other masks on other ranks would hide everything else
       try {
@@ -1197,10 +1213,7 @@ class Probe {
     const std::filesystem::path path = folder / ("rank-" + std::to_string(rank) + ".trace");
     constexpr int kTries = 600;
     for (int tried = 0; tried < kTries; ++tried) {
-      if (std::filesystem::exists(path)) {
-        detail::Kept kept = detail::read_trace(path);
-        if (kept.ended) return kept;
-      }
+      if (detail::has_end_mark(path)) return detail::read_trace(path);
       ::poll(nullptr, 0, 100);
     }
     throw std::runtime_error(path.string() + " has no end mark after 60 s");
