@@ -53,7 +53,8 @@ constexpr const char* kShell = "/bin/sh";
 constexpr const char* kAsTorchReads =
     "export RANK=\"${RANK:-${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-$SLURM_PROCID}}}\" "
     "WORLD_SIZE=\"${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-$SLURM_STEP_NUM_TASKS}}}\" "
-    "LOCAL_RANK=\"${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$SLURM_LOCALID}}}\"; ";
+    "LOCAL_RANK=\"${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$SLURM_LOCALID}}}\"; "
+    "export LOCAL_WORLD_SIZE=\"${LOCAL_WORLD_SIZE:-${OMPI_COMM_WORLD_LOCAL_SIZE:-${MPI_LOCALNRANKS:-$WORLD_SIZE}}}\"; ";
 
 /// The command in place of its shell, or in front of one that passes on that it shall end: what ends the shell alone would leave it behind.
 std::string followed(const std::string& command) {
