@@ -33,8 +33,10 @@ Mechanism with_differences(Mechanism mechanism, const std::vector<ConfigDifferen
 bool is_explained(const CauseInputs& inputs) {
   constexpr double kCertain = 0.9;
   const auto cause = name_cause(inputs);
-  // One factor on every tensor is unlike anything that rounding grows into, though many mistakes have one.
-  return cause && (cause->code == "constant-factor" || (cause->code != "unexplained" && cause->confidence >= kCertain));
+  if (!cause || cause->code == "unexplained") return false;
+  // One factor on all of several tensors is unlike anything that rounding grows into, though many mistakes have one.
+  const bool of_all = cause->code == "constant-factor" && inputs.forced && inputs.forced->reference.gradients.size() > 1;
+  return of_all || cause->confidence >= kCertain;
 }
 
 }  // namespace

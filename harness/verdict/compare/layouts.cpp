@@ -179,6 +179,23 @@ struct Apart {
   }
 };
 
+/// Is the reduced gradient nearer to the sum of the ranks' own than to their mean?
+bool seems_summed(const ForcedValues& values) {
+  const auto ranks = static_cast<double>(values.local.size());
+  if (values.reduced_by_sum || values.local.size() < 2) return values.reduced_by_sum;
+  double along = 0, size = 0;
+  const std::vector<NamedTensor> mean = mean_of_local(values);
+  for (const NamedTensor& reduced : values.gradients) {
+    const NamedTensor* own = find_tensor(mean, reduced.name);
+    if (!own || own->values.size() != reduced.values.size()) continue;
+    for (std::size_t i = 0; i < own->values.size(); ++i) {
+      along += own->values[i] * reduced.values[i];
+      size += own->values[i] * own->values[i];
+    }
+  }
+  return size > 0 && std::abs(along / size - ranks) < std::abs(along / size - 1);
+}
+
 /// Two free runs of different layouts, step by step.
 class FreeLayouts {
  public:
@@ -228,10 +245,13 @@ class FreeLayouts {
     // Runs that begin with the same later step come from somewhere else: nothing says that it is the same place.
     const bool known = !parameters_.assumed() || a.step == 0;
     const bool drew = is_step && !trainer_ && forward_draws_differ(a, b);
-    if (drew) note_draws();
+    if (drew) ++drawn_steps_;
     const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
+    // Where nothing is held against the reference, the run's own numbers show how its ranks' gradients are joined.
+    const bool unjudged = drew || rounding_bound(0, epsilon_) > kUselessBound;
+    if (whole && unjudged && !trainer_ && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));
     OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr, &exact_);
     std::optional<Difference> found = std::move(own.difference);
     if (is_step && (!found || !is_exact(found->phase))) {
@@ -330,13 +350,6 @@ class FreeLayouts {
     if (judged_steps_ == 0) assumed_ = parameters_.assumed();
     ++judged_steps_;
     last_judged_ = step;
-  }
-
-  /// The step's values are another draw's on each side. What each run says of itself is still judged.
-  void note_draws() {
-    ++drawn_steps_;
-    const Declared* declared = pairs_.b().header().declared.get();
-    if (!reduced_by_sum_) reduced_by_sum_ = declared && declared->gradient_reduction == "sum";
   }
 
   void note_apart(const StepOfRun& a, const StepOfRun& b) {
