@@ -165,6 +165,8 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
   report.float64 = value_or(json, "float64", false);
   report.metrics = texts(json, "metrics");
   report.notes = texts(json, "notes");
+  if (value_or(json, "dropout", false))
+    report.notes.emplace_back("the model has dropout: each rank draws its own, so that another layout computes other numbers; compare without it");
   report.seconds = value_or(json, "seconds", 0.0);
   report.probe_seconds = value_or(json, "probe_seconds", 0.0);
   return report;
