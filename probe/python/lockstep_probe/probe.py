@@ -12,7 +12,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import collectives, hashing, loader, model, patches, random_state, trace_file
+from lockstep_probe import collectives, hashing, heartbeat, loader, model, patches, random_state, trace_file
 from lockstep_probe.recorder import Recorder, hash_in
 
 VERSION = "0.1.0"
@@ -125,6 +125,7 @@ class Probe:
         self._lock = threading.RLock()
         if self.is_off:
             return
+        self._open_heartbeat()
         patches.watch(self)
         atexit.register(self.finish)
         loader.install()
@@ -133,6 +134,13 @@ class Probe:
             self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
         for optimizer in self.optimizers:
             self._listen_to_optimizer(optimizer)
+
+    def _open_heartbeat(self):
+        """As early as the rank is known: one that hangs before its first step is seen too."""
+        rank, world_size = os.environ.get("RANK", self.rank), os.environ.get("WORLD_SIZE", self.world_size)
+        if self.settings.heartbeat and self.tier != "replayed":
+            self._pulse = heartbeat.open(self.settings.heartbeat, int(rank or 0), int(world_size or 1))
+            self._pulse.step(max(self._number + 1, 0), "load")
 
     # What the trainer calls.
 
@@ -279,11 +287,6 @@ class Probe:
                 collectives.listen(self)
             except (RuntimeError, AttributeError) as error:
                 self._note(f"collectives are not recorded: this torch ({torch.__version__}) has not the hooks for them ({error})")
-        if self.settings.heartbeat:
-            with contextlib.suppress(ImportError):
-                from lockstep_probe import heartbeat
-
-                self._pulse = heartbeat.open(self.settings.heartbeat, self.rank, self.world_size)
         self._header_due = True
         keeps = self.settings.keeps(0, self._step_bytes)
         self._initial = self._parameters(keeps, keeps)
