@@ -249,7 +249,7 @@ class FreeLayouts {
     const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
     if (equal && whole) return by_values(a, b);
-    // Where nothing is held against the reference, the run's own numbers show how its ranks' gradients are joined.
+    // Where nothing is compared with the reference, the run's own numbers show how its ranks' gradients are joined.
     const bool unjudged = drew || rounding_bound(0, epsilon_) > kUselessBound;
     if (whole && unjudged && !trainer_ && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));
     OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr, &exact_);
@@ -271,6 +271,7 @@ class FreeLayouts {
         return shown;
       }
     }
+    if (is_step) keep_earlier(found, moved_buffer());
     if (!found && whole && is_step && !equal && !drew) {
       if (auto explained = by_near_values(a, b)) return explained;
     }
@@ -281,6 +282,29 @@ class FreeLayouts {
     inputs.cell = b;
     if (found->phase == Phase::collective) inputs.ledger = own.ledger;
     return inputs;
+  }
+
+  /// A buffer that the reference left as it was in this step, such as a frozen BatchNorm's statistics, and a rank of the run did not.
+  std::optional<Difference> moved_buffer() const {
+    const auto &before_a = pairs_.before_a(), &before_b = pairs_.before_b();
+    const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
+    if (trainer_ || !before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1) return std::nullopt;
+    const auto hash = [](const StepRecords& rank, const std::string& name) {
+      const Record* record = find_record(rank, Phase::parameters, name);
+      return record ? std::optional(record->stats.hash) : std::nullopt;
+    };
+    for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+      if (!record->name.starts_with("buffer/") || hash(before_a->ranks[0], record->name) != record->stats.hash) continue;
+      std::vector<int> moved;
+      for (std::size_t rank = 0; rank < std::min(b.ranks.size(), before_b->ranks.size()); ++rank) {
+        const auto was = hash(before_b->ranks[rank], record->name), is = hash(b.ranks[rank], record->name);
+        if (was && is && *was != *is) moved.push_back(static_cast<int>(rank));
+      }
+      if (moved.empty()) continue;
+      return difference_at(a.step, Phase::parameters, moved.size() == 1 ? moved.front() : kAllRanks, record->name, DivergenceKind::update,
+                           "no change in this step", "a change", static_cast<int>(b.ranks.size()));
+    }
+    return std::nullopt;
   }
 
   EqualStep values_at(const StepOfRun& a, const StepOfRun& b, Compared& compared) const {

@@ -369,6 +369,26 @@ TEST_F(ForeignRuns, WhatForwardPassesDrawIsAnotherDrawOfAnotherLayout) {
   EXPECT_EQ(compare(c, b).verdict, VerdictKind::divergent);
 }
 
+TEST_F(ForeignRuns, ABufferThatStandsStillInTheReferenceStandsStill) {
+  const auto buffers = [](int64_t from, int of_rank) {
+    return [=](TraceWriter& writer, int64_t step, int rank) {
+      const float moving = step >= from && rank == of_rank ? 2.0F : 1.0F;
+      write_tensor(writer, Phase::parameters, "buffer/mean", {moving, 0}, Sharing::own);
+      write_tensor(writer, Phase::parameters, "buffer/count", {static_cast<float>(step), 0}, Sharing::own);
+    };
+  };
+  SgdRun a, b, moved;
+  b.world_size = moved.world_size = 3;
+  a.extra = b.extra = buffers(100, 0);
+  moved.extra = buffers(2, 1);
+  EXPECT_NE(compare(a, b).verdict, VerdictKind::divergent);
+  const Mechanism found = compare(a, moved);
+  ASSERT_TRUE(found.first_divergence) << found.sentence;
+  EXPECT_EQ(found.first_divergence->step, 2);
+  EXPECT_EQ(found.first_divergence->rank, 1);
+  EXPECT_EQ(found.first_divergence->where, "buffer/mean");
+}
+
 TEST(Contradictions, StatisticsAreHeldAgainstValuesAndHashes) {
   const std::vector<float> values{3, -4};
   Record sound;
