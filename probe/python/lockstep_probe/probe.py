@@ -652,6 +652,8 @@ class Probe:
     @guarded
     def _on_update(self, optimizer):
         step = self._step
+        if step is not None and step.due and any(optimizer is s for s in step.stepped):
+            return  # a second update of the same step: its end shows in the parameters
         if step is None or any(optimizer is s for s in step.stepped):
             # Of another optimizer that never steps nothing more is expected.
             if step is not None:
@@ -687,7 +689,8 @@ class Probe:
     @guarded
     def _on_updated(self, optimizer):
         self._updates[id(optimizer)] = self._updates.get(id(optimizer), 0) + 1
-        self._end_update(optimizer)
+        if self._step is not None and not any(optimizer is s for s in self._step.stepped):
+            self._end_update(optimizer)
 
     def _end_update(self, optimizer):
         step = self._step
@@ -890,6 +893,7 @@ class Probe:
         if step.losses:
             records.append(self._recorder.scalar("loss", "loss", sum(step.losses) / len(step.losses)))
         elif step.roots and self.tier != "replayed":
+            self._saw["loss"] = True
             records.append(self._recorder.scalar("loss", "loss", sum(float(root) for root in step.roots) / step.scale))
         for name, (value, weight) in step.terms.items():
             records += [self._recorder.scalar("loss", f"loss/{name}", value), self._recorder.scalar("loss", f"weight/{name}", weight)]
