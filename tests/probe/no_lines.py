@@ -92,7 +92,7 @@ def by_torchrun(bench):
     own = bench.folder / "site"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import builtins\nbuiltins.of_this_site = 17\n")
-    text = script("ddp").replace("dist.barrier()", "print('site', of_this_site)\ndist.barrier()")
+    text = script("ddp").replace("dist.barrier()", "print(f'site {of_this_site}')\ndist.barrier()")
     a, _ = forked(bench, "a", script("ddp"), 1)
     b, out, err = start(bench, "b", text, 2, path=[str(own)])
     need(out.count("site 17") == 2, f"printed: {out}")

@@ -100,6 +100,8 @@ std::string counts_behind(const CauseInputs& inputs, double factor) {
 
 std::optional<Cause> constant_factor(const CauseInputs& inputs) {
   const auto scaled = scaled_of(inputs);
+  // Of gradients alone the sign has a rule of its own.
+  if (scaled && inputs.difference.phase == Phase::loss && is_factor(scaled->factor, -1)) return made("sign-flipped", kExact, scaled->text);
   if (!scaled || has_a_name(inputs, scaled->factor)) return std::nullopt;
   const std::string counts = counts_behind(inputs, scaled->factor);
   return made("constant-factor", kGeneral + 0.1, scaled->text + (counts.empty() ? "" : ": " + counts));

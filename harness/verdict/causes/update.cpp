@@ -337,8 +337,14 @@ std::optional<Cause> clip_fault(const CauseInputs& inputs) {
   const ForcedValues& cell = inputs.forced->cell;
   const double clip = inputs.cell_facts.clip_norm, whole = reduced_norm(cell), right = clip_factor(clip, whole);
   const std::optional<double> factor = applied_factor(cell);
-  if (!factor || clip <= 0) return std::nullopt;
+  if (!factor) return std::nullopt;
   const auto is = [&](double wanted) { return std::abs(*factor - wanted) <= 1e-5 * wanted; };
+  if (const double world = world_size_of(inputs); world > 1 && (is(right / world) || is(right * world))) {
+    return made(is(right / world) ? "mean-taken-twice" : "gradient-sum-not-mean", kExact,
+                fmt::format("the optimizer took {} times the reduced gradient: it was {} the ranks once more after the reduction", short_number(*factor / right),
+                            is(right / world) ? "divided by" : "multiplied by"));
+  }
+  if (clip <= 0) return std::nullopt;
   const std::string text = fmt::format("gradients of norm {} were multiplied by {} where clipping to {} gives {}",
                                        short_number(whole), short_number(*factor), clip, short_number(right));
   std::vector<Cause> fitting;

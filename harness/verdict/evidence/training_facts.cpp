@@ -108,14 +108,15 @@ std::vector<ConfigDifference> declared_differences(const Declared* reference, co
   const auto reduction = [](const Declared& declared) { return declared.gradient_reduction.empty() ? std::string("mean") : declared.gradient_reduction; };
   add("gradient_reduction", reduction(a), reduction(b), std::string());
   for (const char* key : {"rate_factor", "weight_decay"}) {
-    const auto text = [key](const Declared& declared) {
+    const auto text = [&, key](const Declared& declared) {
       std::string all;
       for (const DeclaredParameters& each : declared.parameters) {
         const bool rate = std::string_view(key) == "rate_factor";
         if (rate ? each.rate_factor != 1 : each.weight_decay.has_value())
           all += fmt::format("{}{}: {}", all.empty() ? "" : ", ", each.prefix, rate ? each.rate_factor : *each.weight_decay);
       }
-      return all;
+      // Who declares the optimizer and no group of its own has one setting for all.
+      return all.empty() && a.optimizer && b.optimizer ? std::string("the optimizer's") : all;
     };
     add(fmt::format("parameters.{}", key).c_str(), text(a), text(b), std::string());
   }
