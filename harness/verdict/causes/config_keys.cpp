@@ -78,6 +78,9 @@ struct Consequence {
 constexpr auto kConsequences = std::to_array<Consequence>({
     {"lr_rule", "rate-scaled-linear"},
     {"lr_rule", "rate-scaled-sqrt"},
+    {"parameters.weight_decay", "wrong-parameter-group"},
+    {"parameters.weight_decay", "weight-decay-missing"},
+    {"parameters.rate_factor", "wrong-parameter-group"},
     {"rank_seed", "same-stream-on-all-ranks"},
     {"rank_seed", "stream-keyed-by-rank"},
     {"negatives", "negatives-missing"},

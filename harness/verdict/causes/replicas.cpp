@@ -102,6 +102,13 @@ std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
                           drift->held.size() < drift->names ? "; the others agree: these were made after the wrapper that broadcasts" : ""));
 }
 
+/// A buffer that stands still in the reference, and on all ranks of the run but one.
+std::optional<Cause> buffer_of_one_rank(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::parameters || told.rank < 0 || !is_buffer(told.where)) return std::nullopt;
+  return made("buffers-not-synchronised", kExact, fmt::format("{} changes on rank {} alone", told.where, told.rank));
+}
+
 std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
   const auto drift = drift_of(inputs);
   if (!drift || inputs.difference.divergence.step < 0) return std::nullopt;
@@ -190,7 +197,7 @@ std::optional<Cause> replicas_drift(const CauseInputs& inputs) {
               fmt::format("{} of {} tensors differ between ranks: {}", drift->held.size(), drift->names, drift->who()));
 }
 
-constexpr Rule kReplicaRules[] = {labelled_replicated_but_differs, initial_weights_differ, buffers_not_synchronised, rank_behind,
+constexpr Rule kReplicaRules[] = {labelled_replicated_but_differs, initial_weights_differ, buffer_of_one_rank, buffers_not_synchronised, rank_behind,
                                   replica_corrupted,      clip_by_own_norms,        replicas_drift};
 
 /// The ledger's audit has named the broken rule already.

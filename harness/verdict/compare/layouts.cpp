@@ -301,8 +301,8 @@ class FreeLayouts {
         if (was && is && *was != *is) moved.push_back(static_cast<int>(rank));
       }
       if (moved.empty()) continue;
-      return difference_at(a.step, Phase::parameters, moved.size() == 1 ? moved.front() : kAllRanks, record->name, DivergenceKind::update,
-                           "no change in this step", "a change", static_cast<int>(b.ranks.size()));
+      return difference_at(a.step, Phase::parameters, moved.size() == 1 ? moved.front() : kAllRanks, record->name,
+                           moved.size() == 1 ? DivergenceKind::replica : DivergenceKind::value, "no change in this step", "a change", static_cast<int>(b.ranks.size()));
     }
     return std::nullopt;
   }
