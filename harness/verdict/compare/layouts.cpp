@@ -248,7 +248,10 @@ class FreeLayouts {
     if (drew) ++drawn_steps_;
     const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
-    if (equal && whole) return by_values(a, b);
+    if (equal && whole) {
+      std::optional<CauseInputs> differing = by_values(a, b);
+      return differing ? std::move(differing) : found_at_step(moved_buffer());
+    }
     // Where nothing is compared with the reference, the run's own numbers show how its ranks' gradients are joined.
     const bool unjudged = drew || rounding_bound(0, epsilon_) > kUselessBound;
     if (whole && unjudged && !trainer_ && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));

@@ -30,6 +30,7 @@ const std::vector<UserKey>& user_keys() {
     for (const TrainerSpec* trainer : trainer_specs()) {
       const RunConfig defaults(*trainer);
       for (const RunField* field : fields_of(*trainer)) {
+        if (field->named != nullptr) continue;  // a key that some user has named: the pattern says which there may be
         if (field->spec.setter != Setter::user) continue;
         Json value = field_schema(field->spec, field->of(defaults));
         const auto known = std::ranges::find(all, field->spec.key, &UserKey::key);
