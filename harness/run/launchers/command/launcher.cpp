@@ -65,6 +65,8 @@ std::string followed(const std::string& command) {
 
 /// In the forked child: only calls that are safe between fork and exec.
 [[noreturn]] void become_command(char* const* arguments, char* const* environment, const char* folder, int log, pid_t lockstep_pid) {
+  // Lockstep's own handlers would swallow what ends the child before its exec.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // what has started ranks ends them when it is told to
   if (::getppid() != lockstep_pid) ::_exit(127);
   ::setsid();
