@@ -45,6 +45,14 @@ def plain_names(module, named):
         yield name, tensor
 
 
+def named(modules, tensors):
+    """(prefix, name, tensor) of all modules' `named_parameters` or `named_buffers`; of several modules the prefix tells which."""
+    for number, module in enumerate(modules):
+        prefix = f"model {number}." if len(modules) > 1 else ""
+        for name, tensor in plain_names(module, getattr(module, tensors)()):
+            yield prefix, name, tensor
+
+
 def is_compiled(model):
     return any(hasattr(m, "_orig_mod") for m in (model, getattr(model, "module", None))) or any(
         getattr(m, "_compiled_call_impl", None) is not None for m in bare(model).modules())  # fmt: skip

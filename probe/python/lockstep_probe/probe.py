@@ -50,6 +50,14 @@ def guarded(method):
     return call
 
 
+def number_of(value):
+    return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
+
+
+def whole_numbers(ids):
+    return [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
+
+
 class Watched:
     """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients;
     `clipped`: the hash of a gradient that nobody had reduced when it was clipped."""
@@ -78,7 +86,7 @@ class Step:
 
     def __init__(self, number, keeps, records, ledger):
         self.number, self.keeps, self.records = number, keeps, records
-        self.ids, self.micro_ids, self.batches = [], [], []
+        self.ids, self.batches = [], []
         self.first, self.last = [], []  # records before and after the gradients'
         self.inputs, self.labels, self.row_losses = [], [], []
         self.losses, self.roots, self.terms = [], [], {}
@@ -152,9 +160,8 @@ class Probe:
         """
         step = self._open(begins=True)
         self._told_rows = True
-        ids = [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
+        ids = whole_numbers(ids)
         step.ids += ids
-        step.micro_ids.append(ids)
         self._saw["samples"] = True
         for tensor, records in ((inputs, step.inputs), (labels, step.labels)):
             if tensor is None:
@@ -176,7 +183,7 @@ class Probe:
         if step.due:
             self._record_state(step)
         if loss is not None:
-            step.losses.append(float(loss.detach()) if isinstance(loss, torch.Tensor) else float(loss))
+            step.losses.append(number_of(loss))
             self._saw["loss"] = True
         if row_losses is not None:
             rows = hashing.plain(row_losses).reshape(-1)
@@ -191,7 +198,7 @@ class Probe:
         """A named part of the loss: loss = sum of weight * value."""
         step = self._open(begins=True)
         name = str(name).replace("/", ".")
-        step.terms[name] = (float(value.detach()) if isinstance(value, torch.Tensor) else float(value), float(weight))
+        step.terms[name] = (number_of(value), float(weight))
 
     @guarded
     def metric(self, name, value, ids=None):
@@ -199,14 +206,13 @@ class Probe:
         if self._step is None:
             self._open()
         if ids is not None:
-            ids = [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
+            ids = whole_numbers(ids)
             tensor = torch.as_tensor(value)
             if not tensor.is_floating_point():
                 tensor = tensor.to(torch.float64)
             self._step.last.append(self._recorder.tensor("evaluation", name, tensor, ids=ids, values=True))
         else:
-            number = float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
-            self._step.last.append(self._recorder.scalar("evaluation", name, number))
+            self._step.last.append(self._recorder.scalar("evaluation", name, number_of(value)))
         self._metrics.add(str(name))
 
     def replay(self, step_on, *, build=None, dropout=True):
@@ -251,10 +257,7 @@ class Probe:
             return step
 
     def _is_over(self, step):
-        return bool(step.stepped) and all(any(o is s for s in step.stepped) for o in self._active_optimizers())
-
-    def _active_optimizers(self):
-        return self.optimizers
+        return bool(step.stepped) and all(any(o is s for s in step.stepped) for o in self.optimizers)
 
     def _prepare(self):
         """Before the first step: who this rank is, which parameters there are, and the trace's file."""
@@ -307,16 +310,13 @@ class Probe:
 
     def _find_parameters(self):
         """Names of all parameters, and hooks on those that have none yet."""
-        several = len(self.models) > 1
         ignored = {name for m in self.models for name in getattr(m, "_ddp_params_and_buffers_to_ignore", ())}
         known = set()
-        for number, each in enumerate(self.models):
-            prefix = f"model {number}." if several else ""
-            for name, p in model.plain_names(each, each.named_parameters()):
-                known.add(id(p))
-                if id(p) not in self._watched:
-                    own = name in ignored or any(name.startswith(start) for start in self.own)
-                    self._listen(Watched(prefix + name, p, not own))
+        for prefix, name, p in model.named(self.models, "named_parameters"):
+            known.add(id(p))
+            if id(p) not in self._watched:
+                own = name in ignored or any(name.startswith(start) for start in self.own)
+                self._listen(Watched(prefix + name, p, not own))
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 for p in group["params"]:
@@ -824,11 +824,9 @@ class Probe:
         return records
 
     def _buffers(self):
-        several = len(self.models) > 1
-        for number, each in enumerate(self.models):
-            for name, buffer in model.plain_names(each, each.named_buffers()):
-                if buffer is not None:
-                    yield (f"model {number}." if several else "") + name, buffer
+        for prefix, name, buffer in model.named(self.models, "named_buffers"):
+            if buffer is not None:
+                yield prefix + name, buffer
 
     def _held(self, phase, name, tensor, alike, values):
         placement = model.placement_of(tensor)

@@ -75,16 +75,13 @@ class Subject:
 
     def load(self, snapshot):
         """Raises ValueError that names what does not fit."""
-        several = len(self.inner) > 1
         with torch.no_grad():
-            for number, each in enumerate(self.inner):
-                prefix = f"model {number}." if several else ""
-                for name, tensor in each.named_parameters():
-                    self._set(tensor, snapshot.tensors.get(prefix + name), prefix + name)
-                for name, tensor in each.named_buffers():
-                    kept = snapshot.tensors.get("buffer/" + prefix + name)
-                    if kept is not None:
-                        self._set(tensor, kept, "buffer/" + prefix + name)
+            for prefix, name, tensor in model.named(self.inner, "named_parameters"):
+                self._set(tensor, snapshot.tensors.get(prefix + name), prefix + name)
+            for prefix, name, tensor in model.named(self.inner, "named_buffers"):
+                kept = snapshot.tensors.get("buffer/" + prefix + name)
+                if kept is not None:
+                    self._set(tensor, kept, "buffer/" + prefix + name)
 
     @staticmethod
     def _set(tensor, kept, name):
@@ -100,15 +97,6 @@ class Subject:
         if placement is not None and placement.shard:
             kept = kept[tuple(slice(o, o + n) for o, n in zip(placement.offset, part.shape))]
         part.copy_(kept.to(part.dtype))
-
-    def state(self):
-        kept = {}
-        several = len(self.inner) > 1
-        for number, each in enumerate(self.inner):
-            prefix = f"model {number}." if several else ""
-            kept |= {prefix + name: model.held(p.detach()).clone() for name, p in each.named_parameters()}
-            kept |= {"buffer/" + prefix + name: b.detach().clone() for name, b in each.named_buffers()}
-        return kept
 
 
 def _to_wide(value):
