@@ -29,7 +29,7 @@ for step in range(4):
     loss.backward()
     optimizer.step()
     if dist.get_rank() == 0:
-        print("step", step)
+        print(f"step {step}")
 dist.barrier()
 dist.destroy_process_group()
 """
@@ -88,7 +88,10 @@ def check(kind):
 
 
 def by_torchrun(bench):
-    """An unmodified script under torch.distributed.run; a site's own sitecustomize still runs."""
+    """An unmodified script under torch.distributed.run; a site's own sitecustomize still runs.
+
+    Both ranks write into one pipe, unbuffered under some environments: each print() has one argument, and no end of a line is counted.
+    """
     own = bench.folder / "site"
     own.mkdir()
     (own / "sitecustomize.py").write_text("import builtins\nbuiltins.of_this_site = 17\n")
