@@ -183,6 +183,7 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   ask(causes::rules_for(phase));
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
+  ask(causes::rows_apart_rules());
   if (causes::scores_candidates(inputs)) {
     if (phase == Phase::scores) ask(causes::candidate_rules());
     if (phase == Phase::loss) ask(causes::contrast_rules());
