@@ -2,6 +2,7 @@
 // a rank's own rows where the reference takes it over all.
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numeric>
@@ -77,9 +78,10 @@ std::optional<double> common_factor(const Combined& step, const std::function<do
   return factor;
 }
 
-/// Does every rank count its rows as the reference does, but for a factor?
+/// Does every rank count its rows as the reference does, but for a factor that they share?
 bool counts_rows_alike(const Combined& step) {
-  return common_factor(step, [&](std::size_t r) { return step.ranks[r].loss; }).has_value();
+  const auto factor = common_factor(step, [&](std::size_t r) { return step.ranks[r].loss; });
+  return factor && (step.ranks.size() > 1 || near_value(*factor, step.unit(), 10 * step.rows.tolerance));
 }
 
 bool is_one_of(double value, std::initializer_list<double> known, double tolerance) {
@@ -193,9 +195,18 @@ std::optional<Cause> rows_left_out_apart(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-/// The same rows give the same numbers in both functions.
-bool same_numbers(const std::map<int64_t, double>& a, const std::map<int64_t, double>& b, double tolerance, double size) {
-  return a.size() == b.size() && std::ranges::equal(a, b, [&](const auto& x, const auto& y) { return x.first == y.first && std::abs(x.second - y.second) <= tolerance * size; });
+/// Of the same rows the second has that factor times what the first has.
+bool same_numbers(const std::map<int64_t, double>& a, const std::map<int64_t, double>& b, double factor, double room) {
+  return a.size() == b.size() && std::ranges::equal(a, b, [&](const auto& x, const auto& y) { return x.first == y.first && std::abs(factor * x.second - y.second) <= room; });
+}
+
+/// Does the function, of the same rows, give what the reference's gives? A loss that is divided by the rows of all ranks gives W times as much.
+bool agrees_on_same_rows(const MeasuredRows& reference, const MeasuredRows& rank, double world, double room) {
+  if (!rank.together) return false;
+  return std::ranges::any_of(std::array{1.0, world, 1 / world}, [&](double factor) {
+    return std::abs(factor * *reference.together - *rank.together) <= room && same_numbers(reference.singles, rank.singles, factor, room) &&
+           same_numbers(reference.pairs, rank.pairs, factor, room);
+  });
 }
 
 /// The reference's loss couples rows. Of the same rows every rank's function gives what the reference's does, and of the ranks' own rows another loss: what
@@ -205,13 +216,13 @@ std::optional<Cause> taken_over_own_rows(const CauseInputs& inputs) {
   const MeasuredRows& reference = inputs.rows->reference.front();
   if (!taken_apart(reference).is_coupled) return std::nullopt;
   const double tolerance = reference.epsilon < 1e-10 ? 1e-9 : 1e-5, size = std::max(1.0, std::abs(*reference.together));
+  const auto world = static_cast<double>(inputs.rows->cell.size());
   double sum = 0;
   for (const MeasuredRows& rank : inputs.rows->cell) {
-    if (!rank.together || std::abs(*rank.together - *reference.together) > tolerance * size) return std::nullopt;
-    if (!same_numbers(reference.singles, rank.singles, tolerance, size) || !same_numbers(reference.pairs, rank.pairs, tolerance, size)) return std::nullopt;
+    if (!agrees_on_same_rows(reference, rank, world, tolerance * size)) return std::nullopt;
     sum += rank.own;
   }
-  const double mean = sum / static_cast<double>(inputs.rows->cell.size());
+  const double mean = sum / world;
   for (const double loss : {sum, mean}) {
     if (std::abs(loss - *reference.together) <= 1e3 * tolerance * size) return std::nullopt;
   }
@@ -222,7 +233,18 @@ std::optional<Cause> taken_over_own_rows(const CauseInputs& inputs) {
   return made("local-statistics", 0.9, text);
 }
 
-/// Rows that count most are whole and lose the same; the others, which are padded, lose something else, and all count alike.
+/// Do all rows count alike, or each what it counts in the reference?
+bool weighs_alike_or_as(const RowLosses& found, const RowLosses& expected) {
+  constexpr double kSame = 1e-6;
+  const auto is_as_expected = [&](const auto& row) { return near_value(row.second.weight, expected.rows.at(row.first).weight, kSame); };
+  return std::ranges::all_of(found.rows, [](const auto& row) { return near_value(row.second.weight, 1, kSame); }) || std::ranges::all_of(found.rows, is_as_expected);
+}
+
+bool same_rows(const RowLosses& a, const RowLosses& b) {
+  return std::ranges::equal(a.rows, b.rows, {}, [](const auto& row) { return row.first; }, [](const auto& row) { return row.first; });
+}
+
+/// Rows that count most are whole and lose the same; the others, which are padded, lose something else.
 std::optional<Cause> mask_ignored_apart(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::loss || !inputs.rows || inputs.rows->reference.empty()) return std::nullopt;
   const auto expected = taken_apart(inputs.rows->reference.front()).rows;
@@ -232,19 +254,17 @@ std::optional<Cause> mask_ignored_apart(const CauseInputs& inputs) {
   std::size_t whole = 0, padded = 0;
   for (const MeasuredRows& rank : inputs.rows->cell) {
     const auto found = taken_apart(rank).rows;
-    if (!found || found->is_sum || found->rows.size() != expected->rows.size()) return std::nullopt;
+    if (!found || found->is_sum || !same_rows(*found, *expected) || !weighs_alike_or_as(*found, *expected)) return std::nullopt;
     whole = padded = 0;
     for (const auto& [id, row] : expected->rows) {
-      const auto other = found->rows.find(id);
-      if (other == found->rows.end() || !near_value(other->second.weight, 1, 1e-6)) return std::nullopt;
-      const bool is_whole = near_value(row.weight, most, 1e-6), is_same = near_value(other->second.loss, row.loss, 10 * expected->tolerance);
+      const bool is_whole = near_value(row.weight, most, 1e-6), is_same = near_value(found->rows.at(id).loss, row.loss, 10 * expected->tolerance);
       if (is_whole != is_same) return std::nullopt;
       (is_whole ? whole : padded) += 1;
     }
   }
   if (whole < 2 || padded < 2) return std::nullopt;
   return made("mask-ignored", 0.9,
-              fmt::format("replays of single rows: the {} rows that count most in the reference lose the same, the {} that count less lose something else, and all count alike", whole, padded));
+              fmt::format("replays of single rows: the {} rows that count most in the reference lose the same, and the {} that count less lose something else", whole, padded));
 }
 
 constexpr Rule kRowsApartRules[] = {mean_of_means_apart, micro_steps_apart, rows_left_out_apart, taken_over_own_rows, mask_ignored_apart};

@@ -1,5 +1,6 @@
 // Losses that ranks make of rows, told from what the function gives for single rows and pairs.
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <optional>
@@ -22,7 +23,7 @@ const std::vector<Ids> kRanks = {{7, 3, 11}, {5, 2, 13, 17, 19}};
 
 /// Row i loses this, and counts that many tokens.
 double loss_of_row(int64_t id) { return 1 + std::sin(static_cast<double>(id)); }
-double tokens_of(int64_t id) { return static_cast<double>(id % 5 + 1); }
+double tokens_of(int64_t id) { return static_cast<double>(std::min<int64_t>(id % 7 + 1, 5)); }
 
 double weighted_sum(const Ids& ids) {
   double sum = 0;
@@ -157,6 +158,8 @@ TEST(RowsApart, NameRowsThatAreLeftOut) {
 TEST(RowsApart, NameWhatIsTakenOverOwnRows) {
   EXPECT_EQ(code_of(contrastive, contrastive, [](std::size_t rank) { return contrastive(kRanks[rank]); }), "local-negatives");
   EXPECT_EQ(code_of(normalised, normalised, [](std::size_t rank) { return normalised(kRanks[rank]); }), "local-statistics");
+  const LossOf twice = [](const Ids& ids) { return 2 * normalised(ids); };
+  EXPECT_EQ(code_of(normalised, twice, [&](std::size_t rank) { return twice(kRanks[rank]); }), "local-statistics");
 }
 
 TEST(RowsApart, AreSilentOfACoupledLossThatIsRightOrOtherwiseWrong) {
@@ -175,6 +178,13 @@ TEST(RowsApart, NameAMaskThatIsIgnored) {
   };
   const auto own = [&](std::size_t rank) { return unmasked(kRanks[rank]); };
   EXPECT_EQ(code_of(mean_by_tokens, unmasked, own), "mask-ignored");
+  // The sum has the padding too, and the divisor has not.
+  const LossOf unmasked_sum = [](const Ids& ids) {
+    double sum = 0;
+    for (const int64_t id : ids) sum += tokens_of(id) * loss_of_row(id) + (5 - tokens_of(id)) * 0.3;
+    return sum / tokens(ids);
+  };
+  EXPECT_EQ(code_of(mean_by_tokens, unmasked_sum, own), "mask-ignored");
   const LossOf other = [&](const Ids& ids) { return unmasked(ids) + 0.1; };
   EXPECT_EQ(code_of(mean_by_tokens, other, own), "unexplained");
 }
