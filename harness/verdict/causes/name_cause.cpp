@@ -139,7 +139,7 @@ std::string ratio_seen(const CauseInputs& inputs) {
 /// What is known beside the divergence's own sentence, where nothing fits.
 std::string plain_evidence(const CauseInputs& inputs) {
   std::string text = "no known cause fits";
-  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
+  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs), functions_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
   }
   const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);

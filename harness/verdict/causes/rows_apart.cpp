@@ -9,6 +9,7 @@
 #include <set>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/evidence/rows_apart.h"
@@ -272,5 +273,21 @@ constexpr Rule kRowsApartRules[] = {mean_of_means_apart, micro_steps_apart, rows
 }  // namespace
 
 std::span<const Rule> rows_apart_rules() { return kRowsApartRules; }
+
+std::string functions_seen(const CauseInputs& inputs) {
+  if (!inputs.rows || inputs.rows->reference.empty() || inputs.rows->cell.empty()) return "";
+  const MeasuredRows& reference = inputs.rows->reference.front();
+  if (!reference.together || !std::isfinite(*reference.together)) return "";
+  std::vector<std::size_t> apart;
+  for (std::size_t rank = 0; rank < inputs.rows->cell.size(); ++rank) {
+    const MeasuredRows& own = inputs.rows->cell[rank];
+    if (!own.together) return "";
+    if (!agrees_on_same_rows(reference, own, static_cast<double>(inputs.rows->cell.size()), 1e-5 * std::max(1.0, std::abs(*reference.together)))) apart.push_back(rank);
+  }
+  if (apart.empty()) return "of the same rows every rank's function gives the reference's loss";
+  // A gather of equal rows has each of them W times, which a loss that couples rows must see.
+  if (apart.size() == inputs.rows->cell.size()) return taken_apart(reference).is_coupled ? "" : "of the same rows every rank's function gives another loss than the reference's";
+  return fmt::format("of the same rows the function gives the reference's loss on other ranks, and another one on rank {}", fmt::join(apart, ", "));
+}
 
 }  // namespace lockstep::causes

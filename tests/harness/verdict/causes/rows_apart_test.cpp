@@ -73,15 +73,20 @@ MeasuredRows measured(const LossOf& loss, const Ids& own, double own_loss) {
   return found;
 }
 
-/// The code for ranks that hold kRanks and have lost this of them, with that function.
-std::string code_of(const LossOf& reference, const LossOf& cell, const std::function<double(std::size_t)>& own, Phase phase = Phase::loss, int64_t micro_steps = 1) {
+/// The cause for ranks that hold kRanks and have lost this of them, with that function.
+Cause cause_of(const LossOf& reference, const LossOf& cell, const std::function<double(std::size_t)>& own, Phase phase = Phase::loss, int64_t micro_steps = 1,
+               const LossOf& of_rank_1 = {}) {
   CauseInputs inputs;
   inputs.difference.phase = phase;
   inputs.difference.divergence.step = 0;
   inputs.cell_facts.accumulation = micro_steps;
   inputs.rows = RowsApart{.step = 0, .reference = {measured(reference, kBatch, reference(kBatch))}, .cell = {}};
-  for (std::size_t rank = 0; rank < kRanks.size(); ++rank) inputs.rows->cell.push_back(measured(cell, kRanks[rank], own(rank)));
-  return name_cause(inputs)->code;
+  for (std::size_t rank = 0; rank < kRanks.size(); ++rank) inputs.rows->cell.push_back(measured(rank == 1 && of_rank_1 ? of_rank_1 : cell, kRanks[rank], own(rank)));
+  return *name_cause(inputs);
+}
+
+std::string code_of(const LossOf& reference, const LossOf& cell, const std::function<double(std::size_t)>& own, Phase phase = Phase::loss, int64_t micro_steps = 1) {
+  return cause_of(reference, cell, own, phase, micro_steps).code;
 }
 
 double by_world(std::size_t rank) { return 2 * weighted_sum(kRanks[rank]) / tokens(kBatch); }
@@ -167,6 +172,16 @@ TEST(RowsApart, AreSilentOfACoupledLossThatIsRightOrOtherwiseWrong) {
   // Of equal rows on all ranks a gather has each candidate twice.
   const LossOf gathered = [](const Ids& ids) { return contrastive(ids) + std::log(2.0); };
   EXPECT_EQ(code_of(contrastive, gathered, [](std::size_t rank) { return contrastive(kRanks[rank]); }), "unexplained");
+}
+
+TEST(RowsApart, TellWhoseFunctionIsAnother) {
+  const LossOf other = [](const Ids& ids) { return mean_by_tokens(ids) + 0.1; };
+  const auto own = [](std::size_t rank) { return 1.5 * by_world(rank) + static_cast<double>(rank); };
+  const Cause cause = cause_of(mean_by_tokens, mean_by_tokens, own, Phase::loss, 1, other);
+  EXPECT_EQ(cause.code, "unexplained");
+  EXPECT_NE(cause.evidence.find("and another one on rank 1"), std::string::npos) << cause.evidence;
+  EXPECT_NE(cause_of(mean_by_tokens, mean_by_tokens, own).evidence.find("every rank's function gives the reference's loss"), std::string::npos);
+  EXPECT_NE(cause_of(mean_by_tokens, other, own).evidence.find("every rank's function gives another loss"), std::string::npos);
 }
 
 TEST(RowsApart, NameAMaskThatIsIgnored) {
