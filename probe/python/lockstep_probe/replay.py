@@ -363,9 +363,12 @@ def _trial(probe, step_on, build, dropout, folder):
 
 def _apart(probe, step_on, build, folder, found, wide):
     """Without dropout: what rows lose and not what they draw."""
-    subject = _subject(probe, build, wide)
-    with _without_dropout(subject.inner), _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
-        rows_apart.write(probe, folder, step_on, subject, found, lambda snapshot: _mine(probe, snapshot))
+    try:
+        subject = _subject(probe, build, wide)
+        with _without_dropout(subject.inner), _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
+            rows_apart.write(probe, folder, step_on, subject, found, lambda snapshot: list(_mine(probe, snapshot)))
+    except Exception as error:  # noqa: BLE001  the user's own function
+        probe._note(f"replay: rows are not taken apart: {type(error).__name__}: {error}")
 
 
 def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):

@@ -71,9 +71,25 @@ def _nothing(*_args, async_op=False, **_kwargs):
     return _answer(async_op)
 
 
+def _only_backward(name):
+    """Gradients are not looked at: there any answer will do."""
+
+    def answer(*_args, async_op=False, **_kwargs):
+        if not _backward.runs:
+            raise TalksToOthers(name)
+        return _answer(async_op)
+
+    return answer
+
+
+class _Backward:
+    runs = False
+
+
+_backward = _Backward()
 _ALIKE = {
-    "all_reduce": _all_reduce, "all_gather": _all_gather, "all_gather_into_tensor": _all_gather_into_tensor,
-    "broadcast": _nothing, "barrier": _nothing,
+    "all_reduce": _all_reduce, "all_gather": _all_gather, "all_gather_into_tensor": _all_gather_into_tensor, "broadcast": _nothing, "barrier": _nothing,
+    **{name: _only_backward(name) for name in ("scatter", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single")},
 }  # fmt: skip
 
 
@@ -104,7 +120,11 @@ def _roots():
 
     def listening(tensor, *args, **kwargs):
         heard.append(tensor.detach())
-        return backward(tensor, *args, **kwargs)
+        _backward.runs = True
+        try:
+            return backward(tensor, *args, **kwargs)
+        finally:
+            _backward.runs = False
 
     torch.Tensor.backward = listening
     try:
@@ -114,7 +134,7 @@ def _roots():
 
 
 def _loss(step_on, subject, ids):
-    """Of a forward and backward pass; raises what the function raises, ValueError if it tells no loss."""
+    """Of a forward and backward pass. Raises what the function raises, and ValueError if it tells no loss."""
     for each in subject.inner:
         each.zero_grad(set_to_none=True)
     with _roots() as roots:
@@ -122,7 +142,7 @@ def _loss(step_on, subject, ids):
     if isinstance(loss, torch.Tensor) and loss.numel() == 1:
         return float(loss.detach())
     if not roots or any(root.numel() != 1 for root in roots):
-        raise ValueError("no loss")
+        raise ValueError("it returns no loss, and calls backward() on none")
     return sum(float(root) for root in roots)
 
 
@@ -174,24 +194,30 @@ def _records(recorder, measured, ids, dtype):
     return records
 
 
+def _own_losses(step_on, subject, snapshots, mine):
+    """Of each step, of this rank's rows; ranks together."""
+    losses = []
+    with _without_reducer(subject.called):
+        for snapshot in snapshots:
+            subject.load(snapshot)
+            losses.append(_loss(step_on, subject, mine(snapshot)))
+    return losses
+
+
 def write(probe, folder, step_on, subject, found, mine):
-    """Of the first of the replayed steps. `mine(snapshot)`: this rank's rows of it. Ranks call it together."""
+    """Of the first of the replayed steps. `mine(snapshot)`: this rank's rows of it. Ranks call it together. Raises what the function raises."""
+    snapshots = [s for s in found if 1 < len(s.ids) <= MOST_ROWS and len(set(s.ids)) == len(s.ids)][:MOST_STEPS]
     hashes = hashing.load()
     recorder = Recorder(hashes, "full", True)
+    dtype = next((p.dtype for each in subject.inner for p in each.parameters()), torch.float32)
+    losses = _own_losses(step_on, subject, snapshots, mine)
+    steps = [[recorder.samples(mine(s)), recorder.scalar("loss", "own", loss)] for s, loss in zip(snapshots, losses)]
+    with _among_equals(), _without_reducer(subject.called), contextlib.suppress(TalksToOthers):
+        for snapshot, records in zip(snapshots, steps):
+            subject.load(snapshot)
+            records += _records(recorder, _Measured(step_on, subject, snapshot), list(snapshot.ids), dtype)
     writer = trace_file.Writer(os.path.join(folder, f"rank-{probe.rank}.trace"), hashes)
     writer.header(trace_file.header_of(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")))
-    for snapshot in [s for s in found if 1 < len(s.ids) <= MOST_ROWS and len(set(s.ids)) == len(s.ids)][:MOST_STEPS]:
-        own = list(mine(snapshot))
-        subject.load(snapshot)
-        try:
-            with _without_reducer(subject.called):
-                loss = _loss(step_on, subject, own)
-        except ValueError:
-            continue
-        dtype = next((p.dtype for each in subject.inner for p in each.parameters()), torch.float32)
-        records = [recorder.samples(own), recorder.scalar("loss", "own", loss)]
-        subject.load(snapshot)
-        with _among_equals(), _without_reducer(subject.called), contextlib.suppress(TalksToOthers):
-            records += _records(recorder, _Measured(step_on, subject, snapshot), list(snapshot.ids), dtype)
+    for snapshot, records in zip(snapshots, steps):
         writer.step(snapshot.step, records)
     writer.finish(whole=True)
