@@ -131,7 +131,7 @@ class BoundedStep {
         return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, DivergenceKind::missing, "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
-      if (is_in_shards(*record, *other)) continue;
+      if (is_in_shards(*record, *other) || is_as_taken(*record, *other)) continue;
       if (record->stats.hash == other->stats.hash) compared_.add(Looked::reduced_gradients, a_.step);
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
       const TensorStats &x = record->stats, &y = other->stats;
@@ -146,6 +146,15 @@ class BoundedStep {
     }
     if (worst) used_ = most;
     return worst;
+  }
+
+  /// What B's tracer calls reduced is what the optimizer took, and the reference has worked on it in between.
+  bool is_as_taken(const Record& of_a, const Record& of_b) const {
+    const auto is_taken = [](const StepOfRun& step, const Record& record) {
+      const Record* applied = find_record(step.ranks[0], Phase::applied_gradients, record.name);
+      return !applied || applied->stats.hash == record.stats.hash;
+    };
+    return is_taken(b_, of_b) && !is_taken(a_, of_a) && records_of(a_.ranks[0], Phase::gradient_norm).empty();
   }
 
   std::optional<Difference> gradient_norm() {

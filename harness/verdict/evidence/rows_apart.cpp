@@ -9,20 +9,24 @@
 namespace lockstep {
 namespace {
 
+void take(const Record& record, Measured& to) {
+  if (record.name == "own") to.own = record.value;
+  if (record.name == "together") to.together = record.value;
+  if (record.name != "singles" && record.name != "pairs") return;
+  const auto values = values_of(record);
+  if (!values || values->size() != record.ids.size()) return;
+  auto& by_id = record.name == "singles" ? to.singles : to.pairs;
+  for (std::size_t i = 0; i < values->size(); ++i) by_id[record.ids[i]] = (*values)[i];
+  if (record.name == "singles" && !record.ids.empty()) to.first = record.ids.front();
+  to.epsilon = epsilon_of(record.dtype);
+}
+
 MeasuredRows measured_by(const StepRecords& rank) {
   MeasuredRows found;
   for (const Record& record : rank.records) {
     if (record.phase == Phase::samples) found.own_ids = record.ids;
-    if (record.phase != Phase::loss) continue;
-    if (record.name == "own") found.own = record.value;
-    if (record.name == "together") found.together = record.value;
-    if (record.name != "singles" && record.name != "pairs") continue;
-    const auto values = values_of(record);
-    if (!values || values->size() != record.ids.size()) continue;
-    auto& to = record.name == "singles" ? found.singles : found.pairs;
-    for (std::size_t i = 0; i < values->size(); ++i) to[record.ids[i]] = (*values)[i];
-    if (record.name == "singles" && !record.ids.empty()) found.first = record.ids.front();
-    found.epsilon = epsilon_of(record.dtype);
+    if (record.phase == Phase::loss) take(record, found.loss);
+    if (record.phase == Phase::local_gradients) take(record, found.slope);
   }
   return found;
 }
@@ -39,8 +43,8 @@ std::map<int64_t, std::vector<MeasuredRows>> measured_in(const std::string& dir)
 /// Relative, of sums of quotients of differences.
 double tolerance_of(double epsilon) { return epsilon < 1e-10 ? 1e-8 : 3e-4; }
 
-/// The loss of all rows as their losses and weights give it; nothing where pairs do not tell a weight.
-std::optional<double> loss_of_means(const MeasuredRows& measured, RowLosses& to) {
+/// Of all rows, as their values and weights give it; nothing where pairs do not tell a weight.
+std::optional<double> of_a_mean(const Measured& measured, RowValues& to) {
   const double first = measured.singles.at(*measured.first);
   to.rows[*measured.first] = {first, 1};
   double sum = first, weights = 1;
@@ -57,7 +61,7 @@ std::optional<double> loss_of_means(const MeasuredRows& measured, RowLosses& to)
   return sum / weights;
 }
 
-std::optional<double> loss_of_sums(const MeasuredRows& measured, RowLosses& to) {
+std::optional<double> of_a_sum(const Measured& measured, RowValues& to) {
   const double first = measured.singles.at(*measured.first);
   to.is_sum = true;
   to.rows[*measured.first] = {first, 1};
@@ -84,14 +88,18 @@ std::optional<RowsApart> rows_apart(const std::string& reference_dir, const std:
   return found;
 }
 
-TakenApart taken_apart(const MeasuredRows& measured) {
+TakenApart taken_apart(const Measured& measured) {
   TakenApart found;
   if (!measured.together || !measured.first || measured.pairs.size() + 1 != measured.singles.size() || measured.singles.size() < 3) return found;
   double size = std::abs(*measured.together);
-  for (const auto& [id, loss] : measured.singles) size = std::max(size, std::abs(loss));
+  for (const auto& [id, value] : measured.singles) size = std::max(size, std::abs(value));
+  // Of equal rows a mean is the same whatever each counts.
+  const double first = measured.singles.at(*measured.first);
+  const auto is_equal = [&](const auto& pair) { return std::abs(pair.second - first) <= tolerance_of(measured.epsilon) * size; };
+  if (std::ranges::all_of(measured.pairs, is_equal)) return found;
   double nearest = INFINITY;
-  for (const auto& made_of : {loss_of_means, loss_of_sums}) {
-    RowLosses rows;
+  for (const auto& made_of : {of_a_mean, of_a_sum}) {
+    RowValues rows;
     rows.tolerance = tolerance_of(measured.epsilon);
     const auto predicted = made_of(measured, rows);
     if (!predicted) continue;

@@ -1,16 +1,17 @@
-"""A replayed step's loss taken apart: what the trainer's function gives for its rows one by one, in pairs and together.
+"""A replayed step taken apart: the loss, and the gradient's slope, that the trainer's function gives for its rows one by one, in pairs and together.
 
-From these `lockstep compare` knows what each row loses and counts, or that the loss couples rows (negatives, statistics of the batch), and so how ranks
+The slope is the gradient's dot product with a fixed random direction: as a loss does, it adds up over rows, and tells them apart where all lose the same. From these `lockstep compare` knows what each row loses and counts, or that the loss couples rows (negatives, statistics of the batch), and so how ranks
 must have combined their rows to get the losses that they got. Traces lie beside the replays, in .../rows.
 """
 
 import contextlib
 import os
+import zlib
 
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import hashing, trace_file
+from lockstep_probe import hashing, model, trace_file
 from lockstep_probe.recorder import Recorder
 
 MOST_STEPS, MOST_ROWS = 2, 64
@@ -133,17 +134,30 @@ def _roots():
         torch.Tensor.backward = backward
 
 
-def _loss(step_on, subject, ids):
-    """Of a forward and backward pass. Raises what the function raises, and ValueError if it tells no loss."""
-    for each in subject.inner:
-        each.zero_grad(set_to_none=True)
-    with _roots() as roots:
-        loss = step_on(subject.called, list(ids))
-    if isinstance(loss, torch.Tensor) and loss.numel() == 1:
-        return float(loss.detach())
-    if not roots or any(root.numel() != 1 for root in roots):
-        raise ValueError("it returns no loss, and calls backward() on none")
-    return sum(float(root) for root in roots)
+class _Function:
+    """The trainer's function on a model; each call gives the loss and the slope."""
+
+    def __init__(self, step_on, subject):
+        self._step_on, self._subject = step_on, subject
+        self._parameters = [(p, self._direction(prefix + name, model.held(p))) for prefix, name, p in model.named(subject.inner, "named_parameters")]
+
+    @staticmethod
+    def _direction(name, parameter):
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        return torch.randn(parameter.shape, generator=generator, dtype=torch.float64).to(parameter)
+
+    def __call__(self, ids):
+        """Of a forward and backward pass. Raises what the function raises, and ValueError if it tells no loss."""
+        for each in self._subject.inner:
+            each.zero_grad(set_to_none=True)
+        with _roots() as roots:
+            loss = self._step_on(self._subject.called, list(ids))
+        slope = sum(float((model.held(p.grad) * direction).sum()) for p, direction in self._parameters if p.grad is not None)
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1:
+            return float(loss.detach()), slope
+        if not roots or any(root.numel() != 1 for root in roots):
+            raise ValueError("it returns no loss, and calls backward() on none")
+        return sum(float(root) for root in roots), slope
 
 
 def _without_reducer(called):
@@ -156,29 +170,29 @@ def _without_reducer(called):
 
 
 class _Measured:
-    """Losses of sets of rows, each from the step's own state; None where the function does not take the set."""
+    """Of sets of rows, each from the step's own state; None where the function does not take the set."""
 
-    def __init__(self, step_on, subject, snapshot):
-        self._step_on, self._subject, self._snapshot = step_on, subject, snapshot
+    def __init__(self, function, subject, snapshot):
+        self._function, self._subject, self._snapshot = function, subject, snapshot
         self._has_buffers = any(True for each in subject.inner for _ in each.buffers())
 
     def of(self, ids):
         if self._has_buffers:
             self._subject.load(self._snapshot)
         try:
-            return _loss(self._step_on, self._subject, ids)
+            return self._function(ids)
         except TalksToOthers:
             raise
         except Exception:  # noqa: BLE001  a batch normalisation takes no single row, for instance
             return None
 
     def list_of(self, sets):
-        losses = []
+        found = []
         for ids in sets:
-            losses.append(self.of(ids))
-            if losses[-1] is None:
+            found.append(self.of(ids))
+            if found[-1] is None:
                 return None
-        return losses
+        return found
 
 
 def _records(recorder, measured, ids, dtype):
@@ -187,35 +201,39 @@ def _records(recorder, measured, ids, dtype):
         return []  # what it draws itself is not the rows'
     singles = measured.list_of([i] for i in ids)
     pairs = None if singles is None else measured.list_of([ids[0], i] for i in ids[1:])
-    records = [recorder.scalar("loss", "together", together)]
-    for name, values, of in (("singles", singles, ids), ("pairs", pairs, ids[1:])):
-        if values is not None:
-            records.append(recorder.tensor("loss", name, torch.tensor(values, dtype=dtype), ids=of, values=True))
+    records = _numbers(recorder, "together", together)
+    for name, found, of in (("singles", singles, ids), ("pairs", pairs, ids[1:])):
+        for phase, values in zip(("loss", "local gradients"), zip(*found or [])):
+            records.append(recorder.tensor(phase, name, torch.tensor(values, dtype=dtype), ids=of, values=True))
     return records
 
 
-def _own_losses(step_on, subject, snapshots, mine):
+def _numbers(recorder, name, pair):
+    return [recorder.scalar(phase, name, value) for phase, value in zip(("loss", "local gradients"), pair)]
+
+
+def _own(function, subject, snapshots, mine):
     """Of each step, of this rank's rows; ranks together."""
-    losses = []
+    found = []
     with _without_reducer(subject.called):
         for snapshot in snapshots:
             subject.load(snapshot)
-            losses.append(_loss(step_on, subject, mine(snapshot)))
-    return losses
+            found.append(function(mine(snapshot)))
+    return found
 
 
 def write(probe, folder, step_on, subject, found, mine):
     """Of the first of the replayed steps. `mine(snapshot)`: this rank's rows of it. Ranks call it together. Raises what the function raises."""
     snapshots = [s for s in found if 1 < len(s.ids) <= MOST_ROWS and len(set(s.ids)) == len(s.ids)][:MOST_STEPS]
-    hashes = hashing.load()
+    hashes, function = hashing.load(), _Function(step_on, subject)
     recorder = Recorder(hashes, "full", True)
     dtype = next((p.dtype for each in subject.inner for p in each.parameters()), torch.float32)
-    losses = _own_losses(step_on, subject, snapshots, mine)
-    steps = [[recorder.samples(mine(s)), recorder.scalar("loss", "own", loss)] for s, loss in zip(snapshots, losses)]
+    own = _own(function, subject, snapshots, mine)
+    steps = [[recorder.samples(mine(s)), *_numbers(recorder, "own", pair)] for s, pair in zip(snapshots, own)]
     with _among_equals(), _without_reducer(subject.called), contextlib.suppress(TalksToOthers):
         for snapshot, records in zip(snapshots, steps):
             subject.load(snapshot)
-            records += _records(recorder, _Measured(step_on, subject, snapshot), list(snapshot.ids), dtype)
+            records += _records(recorder, _Measured(function, subject, snapshot), list(snapshot.ids), dtype)
     writer = trace_file.Writer(os.path.join(folder, f"rank-{probe.rank}.trace"), hashes)
     writer.header(trace_file.header_of(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")))
     for snapshot, records in zip(snapshots, steps):

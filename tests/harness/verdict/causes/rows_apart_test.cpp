@@ -64,13 +64,21 @@ double normalised(const Ids& ids) {
   return mean + std::sqrt(squares / static_cast<double>(ids.size()));
 }
 
-MeasuredRows measured(const LossOf& loss, const Ids& own, double own_loss) {
-  MeasuredRows found{.own_ids = own, .own = own_loss, .together = loss(kBatch), .singles = {}, .first = kBatch.front(), .pairs = {}, .epsilon = 2.2e-16};
+Measured measured(const LossOf& loss, double own) {
+  Measured found{.own = own, .together = loss(kBatch), .singles = {}, .first = kBatch.front(), .pairs = {}, .epsilon = 2.2e-16};
   for (const int64_t id : kBatch) {
     found.singles[id] = loss({id});
     if (id != kBatch.front()) found.pairs[id] = loss({kBatch.front(), id});
   }
   return found;
+}
+
+/// All rows lose the same where the gradient alone is told.
+bool as_gradient = false;
+
+MeasuredRows in_channel(const Ids& own, const Measured& measured_rows) {
+  if (!as_gradient) return {.own_ids = own, .loss = measured_rows, .slope = {}};
+  return {.own_ids = own, .loss = measured([](const Ids&) { return 0.7; }, 0.7), .slope = measured_rows};
 }
 
 /// The cause for ranks that hold kRanks and have lost this of them, with that function.
@@ -80,8 +88,8 @@ Cause cause_of(const LossOf& reference, const LossOf& cell, const std::function<
   inputs.difference.phase = phase;
   inputs.difference.divergence.step = 0;
   inputs.cell_facts.accumulation = micro_steps;
-  inputs.rows = RowsApart{.step = 0, .reference = {measured(reference, kBatch, reference(kBatch))}, .cell = {}};
-  for (std::size_t rank = 0; rank < kRanks.size(); ++rank) inputs.rows->cell.push_back(measured(rank == 1 && of_rank_1 ? of_rank_1 : cell, kRanks[rank], own(rank)));
+  inputs.rows = RowsApart{.step = 0, .reference = {in_channel(kBatch, measured(reference, reference(kBatch)))}, .cell = {}};
+  for (std::size_t rank = 0; rank < kRanks.size(); ++rank) inputs.rows->cell.push_back(in_channel(kRanks[rank], measured(rank == 1 && of_rank_1 ? of_rank_1 : cell, own(rank))));
   return *name_cause(inputs);
 }
 
@@ -92,7 +100,7 @@ std::string code_of(const LossOf& reference, const LossOf& cell, const std::func
 double by_world(std::size_t rank) { return 2 * weighted_sum(kRanks[rank]) / tokens(kBatch); }
 
 TEST(RowsApart, TellsWeightsOfRowsFromPairs) {
-  const TakenApart apart = taken_apart(measured(mean_by_tokens, kBatch, 0));
+  const TakenApart apart = taken_apart(measured(mean_by_tokens, 0));
   ASSERT_TRUE(apart.rows);
   EXPECT_FALSE(apart.is_coupled);
   EXPECT_FALSE(apart.rows->is_sum);
@@ -100,21 +108,27 @@ TEST(RowsApart, TellsWeightsOfRowsFromPairs) {
 }
 
 TEST(RowsApart, TellsASum) {
-  const TakenApart apart = taken_apart(measured([](const Ids& ids) { return weighted_sum(ids) / 24; }, kBatch, 0));
+  const TakenApart apart = taken_apart(measured([](const Ids& ids) { return weighted_sum(ids) / 24; }, 0));
   ASSERT_TRUE(apart.rows);
   EXPECT_TRUE(apart.rows->is_sum);
 }
 
 TEST(RowsApart, TellsThatRowsAreCoupled) {
   for (const LossOf& loss : {LossOf(contrastive), LossOf(normalised)}) {
-    const TakenApart apart = taken_apart(measured(loss, kBatch, 0));
+    const TakenApart apart = taken_apart(measured(loss, 0));
     EXPECT_FALSE(apart.rows);
     EXPECT_TRUE(apart.is_coupled);
   }
 }
 
+TEST(RowsApart, ClaimsNothingOfRowsThatAllLoseTheSame) {
+  const TakenApart apart = taken_apart(measured([](const Ids&) { return 0.7; }, 0));
+  EXPECT_FALSE(apart.rows);
+  EXPECT_FALSE(apart.is_coupled);
+}
+
 TEST(RowsApart, ClaimsNothingOfAFunctionThatTakesNoSingleRow) {
-  MeasuredRows rows = measured(contrastive, kBatch, 0);
+  Measured rows = measured(contrastive, 0);
   rows.singles.clear();
   rows.pairs.clear();
   const TakenApart apart = taken_apart(rows);
@@ -130,6 +144,15 @@ TEST(RowsApart, NameAMeanOfMeans) {
   // The reference divides by a constant, the ranks by their own numbers of rows, and they are summed.
   const LossOf over_all = [](const Ids& ids) { return mean_by_rows(ids) * static_cast<double>(ids.size()) / 8; };
   EXPECT_EQ(code_of(over_all, mean_by_rows, [](std::size_t rank) { return mean_by_rows(kRanks[rank]) / 2; }), "mean-of-means");
+}
+
+TEST(RowsApart, AreToldFromGradientsWhereAllRowsLoseTheSame) {
+  as_gradient = true;
+  EXPECT_EQ(code_of(mean_by_tokens, mean_by_tokens, [](std::size_t rank) { return mean_by_tokens(kRanks[rank]); }), "mean-of-means");
+  EXPECT_EQ(code_of(mean_by_tokens, mean_by_tokens, by_world), "unexplained");
+  // Gradients that the function has reduced itself are not the ranks' own.
+  EXPECT_EQ(code_of(mean_by_tokens, mean_by_tokens, [](std::size_t) { return mean_by_tokens(kRanks[0]); }), "unexplained");
+  as_gradient = false;
 }
 
 TEST(RowsApart, AreSilentWhereRanksCountRowsAlike) {
@@ -180,7 +203,8 @@ TEST(RowsApart, TellWhoseFunctionIsAnother) {
   const Cause cause = cause_of(mean_by_tokens, mean_by_tokens, own, Phase::loss, 1, other);
   EXPECT_EQ(cause.code, "unexplained");
   EXPECT_NE(cause.evidence.find("and another one on rank 1"), std::string::npos) << cause.evidence;
-  EXPECT_NE(cause_of(mean_by_tokens, mean_by_tokens, own).evidence.find("every rank's function gives the reference's loss"), std::string::npos);
+  // Nothing is known of gradients.
+  EXPECT_EQ(cause_of(mean_by_tokens, mean_by_tokens, own).evidence.find("of the same rows"), std::string::npos);
   EXPECT_NE(cause_of(mean_by_tokens, other, own).evidence.find("every rank's function gives another loss"), std::string::npos);
 }
 
