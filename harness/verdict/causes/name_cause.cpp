@@ -10,6 +10,7 @@
 #include "harness/verdict/causes/config_keys.h"
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/causes/score_evidence.h"
+#include "harness/verdict/causes/step_gradients.h"
 #include "harness/verdict/causes/trainer_rules.h"
 #include "harness/verdict/compare/exact_runs.h"
 #include "harness/verdict/config/trainer_spec.h"
@@ -179,8 +180,12 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   const Phase phase = inputs.difference.phase;
   const causes::TrainerRules& own = causes::trainer_rules(inputs);
   const bool is_ours = inputs.trainer || inputs.rules;
-  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) ask(rules(phase));
+  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) {
+    ask(rules(phase));
+    if (phase != Phase::local_gradients && causes::lacks_a_gradient(inputs)) ask(rules(Phase::local_gradients));
+  }
   ask(causes::rules_for(phase));
+  for (const auto rules : {causes::missing_gradient_rules, causes::buffer_rules, causes::forward_draw_rules}) ask(rules());
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
   if (causes::scores_candidates(inputs)) {
