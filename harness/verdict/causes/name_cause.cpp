@@ -140,6 +140,9 @@ std::string ratio_seen(const CauseInputs& inputs) {
 /// What is known beside the divergence's own sentence, where nothing fits.
 std::string plain_evidence(const CauseInputs& inputs) {
   std::string text = "no known cause fits";
+  // With which weights a resumed run begins.
+  if (inputs.difference.phase == Phase::snapshot && inputs.difference.divergence.kind == DivergenceKind::value)
+    text += "; " + expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual);
   for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
   }

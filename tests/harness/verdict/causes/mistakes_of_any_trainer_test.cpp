@@ -525,5 +525,35 @@ TEST_F(MistakesOfAnyTrainer, AnUpdateThatAClosedFormExplainsIsNamedByIt) {
   expect(a, b, "weight-decay-missing", 0, "the configs differ in weight_decay 0.25 / 0");
 }
 
+// --- resumed runs ---
+
+TEST_F(MistakesOfAnyTrainer, ARunThatIsResumedWithOlderWeightsPartsThere) {
+  OtherRun a = of_world(1), b = of_world(2);
+  a.steps = 6;
+  b.first = 3;
+  b.steps = 3;
+  expect_quiet(a, b);
+  OtherRun rounded = b;
+  rounded.weights = [](Tensors& own) { own[0].values[0] = std::nextafter(own[0].values[0], 0.0F); };
+  expect_quiet(a, rounded);
+  OtherRun old = b;
+  old.weights = [&](Tensors& own) {
+    std::vector<Tensors> again{initial()};
+    for (int64_t step = 0; step < 2; ++step) step_of(of_world(1), step, again);
+    own = again[0];
+  };
+  const Mechanism found = compare(a, old);
+  ASSERT_TRUE(found.first_divergence) << found.sentence;
+  EXPECT_EQ(found.first_divergence->step, 3);
+  EXPECT_EQ(found.first_divergence->phase, "snapshot");
+  EXPECT_THAT(found.sentence, HasSubstr("from those of step 2"));
+  ASSERT_TRUE(found.cause);
+  EXPECT_EQ(found.cause->code, "unexplained");
+  EXPECT_THAT(found.cause->evidence, HasSubstr("from those of step 2"));
+  OtherRun elsewhere = b;
+  elsewhere.weights = [](Tensors& own) { own[0].values[0] += 3; };  // near no step
+  EXPECT_THAT(compare(a, elsewhere).sentence, testing::Not(HasSubstr("from those of step")));
+}
+
 }  // namespace
 }  // namespace lockstep
