@@ -295,11 +295,12 @@ std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
                    std::vector{dropped->first});
   }
   if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
-  return made(
-      "sample-dropped", kExact,
-      fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their place",
-                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
-                  samples->missing.front()));
+  // Where every other rank has its own samples, whose they are is known.
+  return of_rank(made("sample-dropped", kExact,
+                      fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their place",
+                                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
+                                  samples->missing.front())),
+                 samples->differing);
 }
 
 std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {

@@ -318,6 +318,14 @@ TEST_F(MistakesOfAnyTrainer, RowsOfTwoStepsAreNoLargerBatch) {
   expect(of_world(1), b, "global-batch-times-world", 0);
 }
 
+TEST_F(MistakesOfAnyTrainer, RowsThatOneRankLacksAreThatRanks) {
+  OtherRun b = of_world(3);
+  b.before_reduction = from(1, [](StepOfAll& step) {
+    for (std::vector<int64_t>* rows : {&step.ranks[1].ids, &step.ranks[1].contents}) rows->resize(2);
+  });
+  expect(of_world(1), b, "sample-dropped", 1, "2 samples of the reference's batch are missing", 1);
+}
+
 TEST_F(MistakesOfAnyTrainer, OtherContentsOfOneRanksRowsAreTold) {
   OtherRun b = of_world(3);
   const Edit of_one = [](StepOfAll& step) {
