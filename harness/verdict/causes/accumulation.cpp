@@ -254,6 +254,17 @@ std::vector<std::string> partly_own(const CauseInputs& inputs) {
   return names;
 }
 
+/// Does one of the tensors that are not the mean have a part in a micro-step before the last?
+bool wrong_ones_have_earlier_parts(const RankParts& rank, const std::vector<NamedTensor>& reduced, const std::vector<NamedTensor>& mean) {
+  for (std::size_t k = 0; k + 1 < rank.gradients.size(); ++k) {
+    for (const GradientPart* part : rank.gradients[k]) {
+      const NamedTensor *own = find_tensor(reduced, part->parameter), *expected = find_tensor(mean, part->parameter);
+      if (own && expected && norm(part->values.values) > 0 && !same_but_for_rounding({*own}, {*expected})) return true;
+    }
+  }
+  return false;
+}
+
 std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced || inputs.forced->cell.local.size() < 2) return std::nullopt;
   const ForcedValues& cell = inputs.forced->cell;
@@ -277,6 +288,8 @@ std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
     for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] += own->values[i] - of_all->values[i];
   }
   if (!same_but_for_rounding(cell.gradients, predicted) || same_but_for_rounding(cell.gradients, mean)) return std::nullopt;
+  // A tensor that the last micro-step alone reaches was not reduced at all.
+  if (!wrong_ones_have_earlier_parts(parts_of(cell, "micro ").front(), cell.gradients, mean)) return std::nullopt;
   return made("last-micro-step-not-reduced", kExact,
               "rank 0's reduced gradient is the mean over ranks of all micro-steps but the last, and of the last its own gradient");
 }

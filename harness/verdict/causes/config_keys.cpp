@@ -74,13 +74,18 @@ bool fits(const std::string& key, Phase phase) {
 struct Consequence {
   std::string_view key, code;
 };
-/// Causes that say what a key does rather than that something else is wrong.
+/// Causes that say what a key does rather than that something else is wrong. Those of updates are closed forms that reproduce every
+/// parameter.
 constexpr auto kConsequences = std::to_array<Consequence>({
     {"lr_rule", "rate-scaled-linear"},
     {"lr_rule", "rate-scaled-sqrt"},
     {"parameters.weight_decay", "wrong-parameter-group"},
     {"parameters.weight_decay", "weight-decay-missing"},
     {"parameters.rate_factor", "wrong-parameter-group"},
+    {"parameters.rate_factor", "rate-differs"},
+    {"weight_decay", "weight-decay-missing"},
+    {"weight_decay", "weight-decay-twice"},
+    {"optimizer", "decay-coupled"},
     {"rank_seed", "same-stream-on-all-ranks"},
     {"rank_seed", "stream-keyed-by-rank"},
     {"negatives", "negatives-missing"},
@@ -106,7 +111,7 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
                                [&](const Consequence& each) { return each.key == it.key && each.code == named.code; });
   });
   const std::string keys = "the configs differ in " + differences_text(fitting);
-  if (is_meant) return Cause{named.code, named.confidence, fmt::format("{}; {}", named.evidence, keys), ""};
+  if (is_meant) return Cause{named.code, named.confidence, fmt::format("{}; {}", named.evidence, keys), "", named.rank};
   const bool tells = named.code != "unexplained";
   return made("config-differs", kExact,
               fmt::format("{}, which can take effect first in {}{}", keys, inputs.difference.divergence.phase,

@@ -4,7 +4,10 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -23,25 +26,26 @@ struct Rate {
   double value() const { return actual[wrong.front()]; }
 };
 
-std::optional<double> rate_in(const StepRecords& rank) {
-  for (const Record& record : rank.records) {
-    if (record.phase == Phase::control && record.name == "learning_rate") return record.value;
-  }
-  return std::nullopt;
+constexpr const char* kRate = "learning_rate";
+
+/// The rate of that name. A group of parameters without a rate of its own has the optimizer's.
+std::optional<double> rate_in(const StepRecords& rank, const std::string& name) {
+  const Record* own = find_record(rank, Phase::control, name);
+  if (!own) own = find_record(rank, Phase::control, kRate);
+  return own && own->is_scalar ? std::optional(own->value) : std::nullopt;
 }
 
-/// The rate if it is what differs, alike on every rank that has a wrong one.
-std::optional<Rate> rate_of(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != "learning_rate" ||
-      !inputs.reference || !inputs.cell) {
+/// The rate of that name if it is what differs, alike on every rank that has a wrong one.
+std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& name) {
+  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != name || !inputs.reference || !inputs.cell) {
     return std::nullopt;
   }
-  const std::optional<double> expected = rate_in(inputs.reference->ranks[0]);
+  const std::optional<double> expected = rate_in(inputs.reference->ranks[0], name);
   if (!expected) return std::nullopt;
   Rate rate;
   rate.expected = *expected;
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    const std::optional<double> actual = rate_in(inputs.cell->ranks[rank]);
+    const std::optional<double> actual = rate_in(inputs.cell->ranks[rank], name);
     if (!actual) return std::nullopt;
     rate.actual.push_back(*actual);
     if (*actual != *expected) rate.wrong.push_back(rank);
@@ -52,6 +56,8 @@ std::optional<Rate> rate_of(const CauseInputs& inputs) {
   }
   return rate;
 }
+
+std::optional<Rate> rate_of(const CauseInputs& inputs) { return rate_named(inputs, kRate); }
 
 bool same(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
 
@@ -111,15 +117,55 @@ std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
                   exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
 }
 
-/// Of runs without a config: is the cell's rate at each step the reference's at the step that `other` gives, as far as both
-/// are recorded? Three steps with rates of their own must show it.
-bool follows_other_steps(const CauseInputs& inputs, const std::function<int64_t(int64_t)>& other) {
+/// A schedule that multiplies the rate by one factor at each multiple of some number of steps.
+struct StepDecay {
+  int64_t every = 0;
+  double factor = 1;
+};
+
+/// The decay that recorded rates follow, each of them: two drops or more must show it.
+std::optional<StepDecay> decay_of(const std::map<int64_t, double>& rates) {
+  std::vector<int64_t> drops;
+  StepDecay decay;
+  for (auto at = rates.begin(); at != rates.end(); ++at) {
+    const auto next = std::next(at);
+    if (next == rates.end()) break;
+    if (next->first != at->first + 1 || at->second == 0) return std::nullopt;
+    if (same(at->second, next->second)) continue;
+    const double factor = next->second / at->second;
+    if (!drops.empty() && !same(factor, decay.factor)) return std::nullopt;
+    decay.factor = factor;
+    drops.push_back(next->first);
+  }
+  if (drops.size() < 2) return std::nullopt;
+  decay.every = drops[1] - drops[0];
+  for (std::size_t k = 0; k < drops.size(); ++k) {
+    if (drops[k] != drops[0] + static_cast<int64_t>(k) * decay.every) return std::nullopt;
+  }
+  // No drop may have been missed before the first one that was seen.
+  const bool of_multiples = drops[0] % decay.every == 0, seen_before = drops[0] - rates.begin()->first <= decay.every;
+  return of_multiples && seen_before ? std::optional(decay) : std::nullopt;
+}
+
+/// The reference's rate at a step: as it was recorded, or as its decay continues.
+std::optional<double> reference_rate(const CauseInputs& inputs, const std::optional<StepDecay>& decay, int64_t step) {
+  const auto recorded = inputs.reference_rates.find(step);
+  if (recorded != inputs.reference_rates.end()) return recorded->second;
+  if (!decay || inputs.reference_rates.empty()) return std::nullopt;
+  const auto& [last, rate] = *inputs.reference_rates.rbegin();
+  if (step < last) return std::nullopt;
+  return rate * std::pow(decay->factor, static_cast<double>(step / decay->every - last / decay->every));
+}
+
+/// Of runs without a config: is the cell's rate at each step the reference's at the step that `other` gives, as far as that is
+/// known: recorded, or as `decay` continues? Three steps with rates of their own must show it.
+bool follows_other_steps(const CauseInputs& inputs, const std::optional<StepDecay>& decay, const std::function<int64_t(int64_t)>& other) {
   if (inputs.reference_config || inputs.cell_config) return false;
   std::set<double> seen;
   for (const auto& [step, rate] : inputs.cell_rates) {
-    const auto expected = inputs.reference_rates.find(other(step));
-    if (expected == inputs.reference_rates.end()) continue;
-    if (!same(rate, expected->second)) return false;
+    const auto expected = reference_rate(inputs, decay, other(step));
+    if (!expected) continue;
+    if (!same(rate, *expected)) return false;
     seen.insert(rate);
   }
   return seen.size() >= 3;
@@ -129,8 +175,9 @@ std::optional<Cause> stepped_per_rank_by_history(const CauseInputs& inputs) {
   const auto rate = rate_of(inputs);
   const int64_t world = world_size_of(inputs);
   if (!rate || world < 2) return std::nullopt;
+  const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
   for (const int64_t behind : {int64_t{0}, world - 1}) {
-    if (!follows_other_steps(inputs, [=](int64_t step) { return step * world + behind; })) continue;
+    if (!follows_other_steps(inputs, decay, [=](int64_t step) { return step * world + behind; })) continue;
     return made("scheduler-stepped-per-rank", kExact,
                 fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
                             world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
@@ -143,7 +190,8 @@ std::optional<Cause> shifted_by_history(const CauseInputs& inputs) {
   if (!rate) return std::nullopt;
   for (int64_t shift = 1; shift <= 10; ++shift) {
     for (const int64_t signed_shift : {shift, -shift}) {
-      if (!follows_other_steps(inputs, [=](int64_t step) { return step + signed_shift; })) continue;
+      // A decay that is shifted looks as one that is scaled.
+      if (!follows_other_steps(inputs, std::nullopt, [=](int64_t step) { return step + signed_shift; })) continue;
       return made("schedule-shifted", kExact,
                   fmt::format("from step {} on the rate is the reference's of {} {}", inputs.difference.divergence.step,
                               counted(shift, "step"), signed_shift > 0 ? "later" : "earlier"));
@@ -185,6 +233,18 @@ std::optional<Cause> rate_differs(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
 }
 
+/// Of a group of parameters that has, or should have, a rate of its own.
+std::optional<Cause> rate_of_group_differs(const CauseInputs& inputs) {
+  constexpr std::string_view kOfGroup = "learning_rate/";
+  const std::string& where = inputs.difference.divergence.where;
+  if (!where.starts_with(kOfGroup)) return std::nullopt;
+  const auto rate = rate_named(inputs, where);
+  if (!rate) return std::nullopt;
+  return made("rate-differs", kGeneral,
+              fmt::format("the rate of the group of {} is {} {}, expected {}", where.substr(kOfGroup.size()), exact_number(rate->value()), on_ranks(*rate),
+                          exact_number(rate->expected)));
+}
+
 std::optional<Cause> schedules_differ(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::control || !told.where.starts_with("schedule/")) return std::nullopt;
@@ -194,11 +254,14 @@ std::optional<Cause> schedules_differ(const CauseInputs& inputs) {
 std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != "skipped" || !inputs.cell) return std::nullopt;
   std::vector<std::size_t> skipping, others;
+  bool recorded = false;
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    // A tracer may say it of the ranks alone that leave their update out.
     const Record* record = find_record(inputs.cell->ranks[rank], Phase::control, "skipped");
-    if (!record) return std::nullopt;
-    (record->value != 0 ? skipping : others).push_back(rank);
+    recorded = recorded || record;
+    (record && record->value != 0 ? skipping : others).push_back(rank);
   }
+  if (!recorded) return std::nullopt;
   if (skipping.empty()) {
     // Nobody leaves it out, although the reference does, and a rank's own loss is no number: another's was asked.
     std::vector<std::size_t> without;
@@ -212,12 +275,15 @@ std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
                             inputs.difference.divergence.step, fmt::join(without, ", ")));
   }
   if (others.empty()) return std::nullopt;
-  return made("skip-decided-alone", kExact,
-              fmt::format("rank {} leaves out the update of step {}, and rank {} makes it", fmt::join(skipping, ", "), inputs.difference.divergence.step, fmt::join(others, ", ")));
+  return of_rank(made("skip-decided-alone", kExact,
+                      fmt::format("rank {} leaves out the update of step {}, and rank {} makes it", fmt::join(skipping, ", "), inputs.difference.divergence.step,
+                                  fmt::join(others, ", "))),
+                 skipping);
 }
 
 constexpr Rule kRules[] = {schedules_differ, skip_decided_alone, scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
-                           stepped_per_rank_by_history, shifted_by_history, rate_differs};
+                           stepped_per_rank_by_history, shifted_by_history, rate_differs,
+                           rate_of_group_differs};
 
 }  // namespace
 

@@ -166,7 +166,34 @@ std::optional<Cause> row_content(const CauseInputs& inputs) {
               fmt::format("{} of sample {} are not the reference's: {}", told.where, told.sample.value_or(-1), expected_found(told.expected, told.actual)));
 }
 
-constexpr Rule kInputRules[] = {labels_shifted_at_shard_edge, labels_without_offset, row_content};
+/// Rows of one rank alone hold something else than the reference's rows of the same samples, where other ranks' rows agree.
+std::optional<Cause> content_of_one_rank(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::inputs || !inputs.reference || !inputs.cell || others_agree(inputs) == std::optional(false)) return std::nullopt;
+  const std::string& where = inputs.difference.divergence.where;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
+  std::vector<std::size_t> wrong_ranks;
+  std::size_t wrong = 0, of_wrong = 0, right_elsewhere = 0;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    StepOfRun alone;
+    alone.ranks = {inputs.cell->ranks[rank]};
+    std::size_t own_wrong = 0, own = 0;
+    for (const auto& [id, row] : rows_by_sample(alone, Phase::inputs, where)) {
+      const auto found = expected.find(id);
+      if (found == expected.end()) return std::nullopt;
+      ++own;
+      own_wrong += found->second != row;
+    }
+    if (own_wrong == 0) right_elsewhere += own;
+    else wrong_ranks.push_back(rank), wrong = own_wrong, of_wrong = own;
+  }
+  if (wrong_ranks.size() != 1 || right_elsewhere == 0) return std::nullopt;
+  return of_rank(made("sample-content", kFits,
+                      fmt::format("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all {} rows of the other ranks are", wrong, of_wrong,
+                                  wrong_ranks.front(), where, right_elsewhere)),
+                 wrong_ranks);
+}
+
+constexpr Rule kInputRules[] = {labels_shifted_at_shard_edge, labels_without_offset, row_content, content_of_one_rank};
 
 std::optional<Cause> average_of_weights_differs(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::averaged_weights) return std::nullopt;

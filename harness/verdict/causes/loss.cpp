@@ -13,6 +13,7 @@
 #include "harness/verdict/causes/loss_evidence.h"
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/trace/record_values.h"
 
 namespace lockstep::causes {
@@ -149,19 +150,21 @@ std::optional<Cause> loss_not_scaled_by_accumulation(const CauseInputs& inputs) 
 /// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
 std::optional<Cause> loss_in_other_precision(const CauseInputs& inputs) {
   const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
-  if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss || !inputs.forced) {
-    return std::nullopt;
-  }
-  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
+  if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss) return std::nullopt;
+  // What one header alone declares is not known to differ.
+  const auto declared = [](const std::optional<StepOfRun>& step) { return step && step->declared ? step->declared->precision : std::string(); };
+  const std::string of_reference = declared(inputs.reference), of_cell = declared(inputs.cell);
+  if (of_reference.empty() || of_cell.empty() || of_reference == of_cell) return std::nullopt;
+  const auto loss_of = [&](const ForcedValues* values, const std::optional<StepOfRun>& step) { return values ? values->loss : step ? mean_loss(*step) : std::nullopt; };
+  const std::optional<double> reference = loss_of(inputs.forced ? &inputs.forced->reference : nullptr, inputs.reference),
+                              cell = loss_of(inputs.forced ? &inputs.forced->cell : nullptr, inputs.cell);
   if (!reference || !cell) return std::nullopt;
   // Roundings of some ten operations.
   constexpr double kMostUnits = 64;
   const double units = std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
   if (!(units <= kMostUnits)) return std::nullopt;
   return made("precision-differs", kFits,
-              fmt::format("the runs' headers declare precisions that round by {:.2g} and {:.2g}, and losses lie {:.2g} units of the "
-                          "coarser one apart",
-                          expected, actual, units));
+              fmt::format("the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one apart", of_reference, of_cell, units));
 }
 
 /// Rows with padding lose something else, and rows without it what the reference's lose.

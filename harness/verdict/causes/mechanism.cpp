@@ -12,6 +12,18 @@
 namespace lockstep {
 namespace {
 
+/// Where the comparison tells no single rank and the cause proves one, the first divergence tells that.
+void tell_rank(Mechanism& mechanism, int world_size) {
+  if (!mechanism.cause || !mechanism.cause->rank || !mechanism.first_divergence || mechanism.first_divergence->rank >= 0) return;
+  Divergence& told = *mechanism.first_divergence;
+  const std::string old = fmt::format(", {}: ", rank_text(told.rank, world_size)), now = fmt::format(", {}: ", rank_text(*mechanism.cause->rank, world_size));
+  told.rank = *mechanism.cause->rank;
+  for (std::string* text : {&told.sentence, &mechanism.sentence}) {
+    const std::size_t at = text->find(old);
+    if (at != std::string::npos) text->replace(at, old.size(), now);
+  }
+}
+
 /// `replays`: null where there are none.
 Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences, const ReplaysBeside* replays = nullptr) {
   Mechanism& mechanism = comparison.mechanism;
@@ -22,6 +34,7 @@ Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& diff
     // What one header alone declares is not known to differ: told, and no cause.
     std::erase_if(comparison.around->config_differences, [](const ConfigDifference& each) { return each.reference == kNotDeclared || each.cell == kNotDeclared; });
     mechanism.cause = name_cause(*comparison.around);
+    if (comparison.around->cell) tell_rank(mechanism, static_cast<int>(comparison.around->cell->ranks.size()));
   }
   return std::move(mechanism);
 }

@@ -10,6 +10,7 @@
 #include "harness/verdict/causes/config_keys.h"
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/causes/score_evidence.h"
+#include "harness/verdict/causes/step_gradients.h"
 #include "harness/verdict/causes/trainer_rules.h"
 #include "harness/verdict/compare/exact_runs.h"
 #include "harness/verdict/config/trainer_spec.h"
@@ -139,6 +140,9 @@ std::string ratio_seen(const CauseInputs& inputs) {
 /// What is known beside the divergence's own sentence, where nothing fits.
 std::string plain_evidence(const CauseInputs& inputs) {
   std::string text = "no known cause fits";
+  // With which weights a resumed run begins.
+  if (inputs.difference.phase == Phase::snapshot && inputs.difference.divergence.kind == DivergenceKind::value)
+    text += "; " + expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual);
   for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs), functions_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
   }
@@ -179,8 +183,12 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   const Phase phase = inputs.difference.phase;
   const causes::TrainerRules& own = causes::trainer_rules(inputs);
   const bool is_ours = inputs.trainer || inputs.rules;
-  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) ask(rules(phase));
+  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) {
+    ask(rules(phase));
+    if (phase != Phase::local_gradients && causes::lacks_a_gradient(inputs)) ask(rules(Phase::local_gradients));
+  }
   ask(causes::rules_for(phase));
+  for (const auto rules : {causes::missing_gradient_rules, causes::buffer_rules, causes::forward_draw_rules}) ask(rules());
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
   ask(causes::rows_apart_rules());

@@ -183,9 +183,38 @@ std::optional<Cause> masks_drawn_again(const CauseInputs& inputs) {
                           stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(*size_b), short_number(*size_a)));
 }
 
+/// A generator that the forward pass draws from begins in a state that it has had at an earlier step, and has left since, on every rank: the
+/// process was seeded anew within the step.
+std::optional<Cause> seeded_anew_within_step(const CauseInputs& inputs) {
+  const int64_t step = inputs.difference.divergence.step;
+  const auto now = inputs.cell_generators.find(step);
+  if (inputs.difference.phase != Phase::random || !is_of_a_generator(inputs.difference.divergence.where) || now == inputs.cell_generators.end()) return std::nullopt;
+  for (const auto& [stream, states] : now->second) {
+    if (stream == inputs.difference.divergence.where || states.empty()) continue;
+    const std::vector<Use> uses = uses_of(inputs.cell, stream);
+    if (uses.size() != states.size() || !std::ranges::all_of(uses, [](const Use& use) { return use.draws > 0; })) continue;
+    bool left_since = false;
+    for (auto earlier = std::make_reverse_iterator(now); earlier != inputs.cell_generators.rend(); ++earlier) {
+      const auto then = earlier->second.find(stream);
+      if (then == earlier->second.end()) continue;
+      if (then->second != states) {
+        left_since = true;
+      } else if (left_since) {
+        return made("stream-not-advanced", kExact,
+                    fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left since; from {} it takes another number of draws", stream,
+                                step, earlier->first, inputs.difference.divergence.where));
+      } else {
+        break;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
   const auto streams = streams_of(inputs);
-  if (!streams || masks_drawn_again(inputs)) return std::nullopt;
+  // Where a generator is put back, the count of its draws is that of the states between.
+  if (!streams || masks_drawn_again(inputs) || seeded_anew_within_step(inputs)) return std::nullopt;
   const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
   if (expected == actual || (actual > expected) != extra) return std::nullopt;
   // A stream that the reference never draws from is another method, not a draw too many.
@@ -306,10 +335,29 @@ std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
 
 constexpr Rule kRandomRules[] = {
     same_stream_on_all_ranks, stream_keyed_by_rank, masks_drawn_again,    extra_draws,          draws_missing,
-    stream_not_advanced,      generator_not_advanced, same_generator_on_all_ranks, dropout_not_replayed, random_stream_differs};
+    stream_not_advanced,      generator_not_advanced, seeded_anew_within_step, same_generator_on_all_ranks, dropout_not_replayed, random_stream_differs};
+
+/// A forward pass that draws nothing on any rank, where it drew at earlier steps and the reference's draws: dropout is off.
+std::optional<Cause> forward_draws_missing(const CauseInputs& inputs) {
+  if (is_exact(inputs.difference.phase) || !inputs.reference || !inputs.cell) return std::nullopt;
+  const int64_t step = inputs.difference.divergence.step;
+  for (const Record* record : records_of(inputs.reference->ranks[0], Phase::random)) {
+    if (!is_of_a_generator(record->name) || name_of_generator(record->name) != "model") continue;
+    const double expected = draws_of(uses_of(inputs.reference, record->name)), actual = draws_of(uses_of(inputs.cell, record->name));
+    const bool drew_before = std::ranges::any_of(inputs.cell_generators, [&](const auto& each) { return each.first < step && each.second.contains(record->name); });
+    if (!(expected > 0) || actual > 0 || !drew_before) continue;
+    return made("draws-missing", kExact,
+                fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and the run's own took some before", record->name, step,
+                            exact_number(expected)));
+  }
+  return std::nullopt;
+}
+
+constexpr Rule kForwardDrawRules[] = {forward_draws_missing};
 
 }  // namespace
 
 std::span<const Rule> random_rules() { return kRandomRules; }
+std::span<const Rule> forward_draw_rules() { return kForwardDrawRules; }
 
 }  // namespace lockstep::causes

@@ -39,6 +39,11 @@ struct Reduction {
   std::vector<Reduced> tensors;
   std::size_t world = 1;
   std::string bucket;  ///< of the divergence's tensor, ", in bucket 2", or empty
+
+  bool by_sum() const { return evidence->cell.reduced_by_sum; }
+  /// What one rank's gradient counts in the reduction, and what that is called: of a trainer that adds gradients up `mean` is their sum.
+  double share() const { return by_sum() ? 1 : 1 / static_cast<double>(world); }
+  const char* name() const { return by_sum() ? "sum" : "mean"; }
 };
 
 /// What element i of a tensor's reduction would be.
@@ -104,16 +109,19 @@ std::string of_tensors(const Reduction& reduction) {
                      reduction.bucket);
 }
 
-/// "rank 2": a hypothesis about one rank that explains every wrong tensor. Where only a few numbers are wrong, ranks may fit by
-/// chance: "rank 2 or 5". Empty if none does, or all do.
-std::string single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
+/// The rank about which a hypothesis explains every wrong tensor. Where only a few numbers are wrong, ranks may fit by chance: several. Empty if none
+/// does, or all do.
+std::vector<int> single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
   std::vector<int> fitting;
   for (std::size_t rank = 0; rank < reduction.world; ++rank) {
     if (explains(reduction, hypothesis(rank), false)) fitting.push_back(reduction.evidence->cell.local_ranks.at(rank));
   }
-  if (fitting.empty() || fitting.size() == reduction.world) return "";
-  return fmt::format("rank {}", fmt::join(fitting, " or "));
+  if (fitting.size() == reduction.world) fitting.clear();
+  return fitting;
 }
+
+/// "rank 2", or "rank 2 or 5".
+std::string one_of(const std::vector<int>& ranks) { return fmt::format("rank {}", fmt::join(ranks, " or ")); }
 
 std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence,
                                double factor) {
@@ -122,8 +130,8 @@ std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, doub
   const Hypothesis scaled = [&](const Reduced& t, std::size_t i) { return factor * t.mean.values[i]; };
   if (!explains(*reduction, scaled, true)) return std::nullopt;
   return made(code, confidence,
-              fmt::format("every reduced gradient is {} times the mean of the local gradients",
-                          factor_text(factor, static_cast<int>(reduction->world))));
+              fmt::format("every reduced gradient is {} times the {} of the local gradients",
+                          factor_text(factor, static_cast<int>(reduction->world)), reduction->name()));
 }
 
 std::optional<Cause> gradient_sum_not_mean(const CauseInputs& inputs) {
@@ -232,14 +240,14 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
   const Hypothesis clipped = [&](const Reduced& t, std::size_t i) {
     double sum = 0;
     for (std::size_t rank = 0; rank < factors.size(); ++rank) sum += factors[rank] * t.local[rank]->values[i];
-    return sum / static_cast<double>(factors.size());
+    return sum * reduction->share();
   };
   if (!explains(*reduction, clipped, true)) return std::nullopt;
   return made(
       "clip-before-reduction", kExact,
       fmt::format(
-          "the reduced gradient is the mean of local gradients that were each clipped to {}: factors {:.4g}",
-          inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
+          "the reduced gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
+          reduction->name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
 }
 
 std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
@@ -324,16 +332,17 @@ std::optional<Cause> rank_missing(const CauseInputs& inputs) {
   for (const double scale : {1.0, world / (world - 1)}) {
     // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never
     // reduced.
-    if (scale != 1 && reduction->world == 2) break;
-    const std::string rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
-      return [=](const Reduced& t, std::size_t i) {
-        return scale * (t.mean.values[i] - t.local[r]->values[i] / world);
+    if (scale != 1 && (reduction->world == 2 || reduction->by_sum())) break;
+    const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+      return [=, share = reduction->share()](const Reduced& t, std::size_t i) {
+        return scale * (t.mean.values[i] - t.local[r]->values[i] * share);
       };
     });
-    if (rank.empty()) continue;
-    return made("rank-missing", kExact,
-                fmt::format("{} are the mean without {}'s gradient{}", of_tensors(*reduction), rank,
-                            scale == 1 ? "" : ", divided by one less than the world size"));
+    if (ranks.empty()) continue;
+    return of_rank(made("rank-missing", kExact,
+                        fmt::format("{} are the {} without {}'s gradient{}", of_tensors(*reduction), reduction->name(), one_of(ranks),
+                                    scale == 1 ? "" : ", divided by one less than the world size")),
+                   ranks);
   }
   return std::nullopt;
 }
@@ -341,14 +350,14 @@ std::optional<Cause> rank_missing(const CauseInputs& inputs) {
 std::optional<Cause> rank_counted_twice(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
   if (!reduction) return std::nullopt;
-  const auto world = static_cast<double>(reduction->world);
-  const std::string rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
-    return [=](const Reduced& t, std::size_t i) { return t.mean.values[i] + t.local[r]->values[i] / world; };
+  const double share = reduction->share();
+  const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+    return [=](const Reduced& t, std::size_t i) { return t.mean.values[i] + t.local[r]->values[i] * share; };
   });
-  if (rank.empty()) return std::nullopt;
-  return made(
-      "rank-counted-twice", kExact,
-      fmt::format("{} are the mean with {}'s gradient added twice", of_tensors(*reduction), rank));
+  if (ranks.empty()) return std::nullopt;
+  return of_rank(made("rank-counted-twice", kExact,
+                      fmt::format("{} are the {} with {}'s gradient added twice", of_tensors(*reduction), reduction->name(), one_of(ranks))),
+                 ranks);
 }
 
 std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
@@ -356,7 +365,7 @@ std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
   if (!reduction || !reduction->evidence->cell_before) return std::nullopt;
   const ForcedValues& before = *reduction->evidence->cell_before;
   if (before.local.size() != reduction->world) return std::nullopt;
-  const auto world = static_cast<double>(reduction->world);
+  const double share = reduction->share();
   const auto old = [&](std::size_t rank, const std::string& name) {
     return find_tensor(before.local[rank], name);
   };
@@ -366,22 +375,21 @@ std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
       if (!found || found->values.size() != tensor.mean.values.size()) return std::nullopt;
     }
   }
-  const std::string rank = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+  const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
     return [&, r](const Reduced& t, std::size_t i) {
-      return t.mean.values[i] + (old(r, t.mean.name)->values[i] - t.local[r]->values[i]) / world;
+      return t.mean.values[i] + (old(r, t.mean.name)->values[i] - t.local[r]->values[i]) * share;
     };
   });
   const Hypothesis all = [&](const Reduced& t, std::size_t i) {
     double sum = 0;
-    for (std::size_t r = 0; r < t.local.size(); ++r) sum += old(r, t.mean.name)->values[i] / world;
+    for (std::size_t r = 0; r < t.local.size(); ++r) sum += old(r, t.mean.name)->values[i] * share;
     return sum;
   };
-  if (rank.empty() && !explains(*reduction, all, false)) return std::nullopt;
-  return made(
-      "stale-gradient", kExact,
-      fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
-                  rank.empty() ? "every rank's contribution" : rank + "'s contribution",
-                  before.step));
+  if (ranks.empty() && !explains(*reduction, all, false)) return std::nullopt;
+  return of_rank(made("stale-gradient", kExact,
+                      fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
+                                  ranks.empty() ? "every rank's contribution" : one_of(ranks) + "'s contribution", before.step)),
+                 ranks);
 }
 
 std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {

@@ -197,6 +197,35 @@ std::optional<Cause> replicas_drift(const CauseInputs& inputs) {
               fmt::format("{} of {} tensors differ between ranks: {}", drift->held.size(), drift->names, drift->who()));
 }
 
+/// Statistics of BatchNorm that stand still in the reference, as in a frozen or evaluated model, and that every rank of the run moves to values of its
+/// own: its features are normalised by its own rows.
+std::optional<Cause> statistics_of_own_rows(const CauseInputs& inputs) {
+  if (is_exact(inputs.difference.phase) || !inputs.reference || !inputs.cell || !inputs.reference_before || !inputs.cell_before || inputs.cell->ranks.size() < 2) return std::nullopt;
+  const StepOfRun &a = *inputs.reference, &before_a = *inputs.reference_before, &b = *inputs.cell, &before_b = *inputs.cell_before;
+  if (before_a.step != a.step - 1 || before_b.step != b.step - 1 || before_b.ranks.size() != b.ranks.size()) return std::nullopt;
+  std::vector<std::string> names;
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    if (!is_buffer(record->name) || !(record->name.ends_with("running_mean") || record->name.ends_with("running_var"))) continue;
+    const Record* old = find_record(before_a.ranks[0], Phase::parameters, record->name);
+    if (!old || old->stats.hash != record->stats.hash) return std::nullopt;
+    std::set<uint64_t> own, began;
+    for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
+      const Record *was = find_record(before_b.ranks[rank], Phase::parameters, record->name), *is = find_record(b.ranks[rank], Phase::parameters, record->name);
+      if (!was || !is || was->stats.hash == is->stats.hash) return std::nullopt;
+      own.insert(is->stats.hash);
+      began.insert(was->stats.hash);
+    }
+    if (own.size() != b.ranks.size() || began != std::set<uint64_t>{old->stats.hash}) return std::nullopt;
+    names.push_back(record->name);
+  }
+  if (names.empty()) return std::nullopt;
+  return made("batch-norm-local", kFits,
+              fmt::format("{} {} in the reference and move on each of {} ranks to values of its own, from equal ones: each normalises by the statistics of its own rows",
+                          fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size()));
+}
+
+constexpr Rule kBufferRules[] = {statistics_of_own_rows};
+
 constexpr Rule kReplicaRules[] = {labelled_replicated_but_differs, initial_weights_differ, buffer_of_one_rank, buffers_not_synchronised, rank_behind,
                                   replica_corrupted,      clip_by_own_norms,        replicas_drift};
 
@@ -211,6 +240,7 @@ constexpr Rule kLedgerRules[] = {by_audit};
 }  // namespace
 
 std::span<const Rule> replica_rules() { return kReplicaRules; }
+std::span<const Rule> buffer_rules() { return kBufferRules; }
 std::span<const Rule> ledger_rules() { return kLedgerRules; }
 
 }  // namespace lockstep::causes

@@ -20,6 +20,7 @@ inline constexpr double kExact = 0.98, kFits = 0.8, kGeneral = 0.5;
 
 std::span<const Rule> sample_rules();
 std::span<const Rule> random_rules();
+std::span<const Rule> forward_draw_rules();  ///< of what a forward pass drew, where it shows behind it
 std::span<const Rule> control_rules();
 std::span<const Rule> score_rules();
 std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
@@ -33,6 +34,7 @@ std::span<const Rule> finite_rules();    ///< of values that are no numbers, in 
 std::span<const Rule> reduction_rules();
 std::span<const Rule> accumulation_rules(Phase phase);  ///< of micro-steps: in loss, local and reduced gradients
 std::span<const Rule> named_loss_rules(Phase phase);    ///< of one named part of the loss: there, too
+std::span<const Rule> missing_gradient_rules();         ///< of a parameter that has none, in any phase
 std::span<const Rule> factor_rules();                   ///< one factor on loss and gradients
 std::span<const Rule> shard_rules(Phase phase);         ///< of tensors in parts: in the gradient norm and parameters
 std::span<const Rule> initial_rules();                  ///< of parameters before the first step
@@ -44,10 +46,18 @@ std::span<const Rule> norm_rules();  ///< of the gradient norm
 std::span<const Rule> clip_rules();  ///< of what the optimizer took
 std::span<const Rule> update_rules();
 std::span<const Rule> replica_rules();
+std::span<const Rule> buffer_rules();  ///< of buffers that move, in any phase
 std::span<const Rule> ledger_rules();
 
 /// A cause without its remedy, which stands in the cause's page.
 Cause made(const char* code, double confidence, const std::string& evidence);
+
+/// The cause as one rank's mistake, where it is that of exactly one.
+template <typename Ranks>
+Cause of_rank(Cause cause, const Ranks& ranks) {
+  if (ranks.size() == 1) cause.rank = static_cast<int>(*ranks.begin());
+  return cause;
+}
 
 /// World size of the cell; 1 if it is not known.
 int world_size_of(const CauseInputs& inputs);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep::causes {
@@ -228,11 +229,40 @@ std::optional<Cause> padding_at_epoch_end(const CauseInputs& inputs) {
                           samples->batch.size(), start, samples->extra.front()));
 }
 
+/// A step of a run that had the reference's batch at the step before, and has now the rows of several of the reference's steps: they were
+/// recorded as one, since the update between them was not made, or not by every optimizer.
+bool holds_rows_of_several_steps(const CauseInputs& inputs, const Samples& samples) {
+  const int64_t step = inputs.difference.divergence.step;
+  const ByRank *cell_before = at(inputs.cell_samples, step - 1), *before = at(inputs.reference_samples, step - 1), *next = at(inputs.reference_samples, step + 1);
+  if (!cell_before || !before || !next || samples.batch.empty() || sorted(*before).empty() || sorted(*cell_before) != sorted(*before)) return false;
+  const Ids now = sorted(samples.now), later = sorted(*next);
+  return !later.empty() && std::ranges::includes(now, samples.batch) && std::ranges::includes(now, later);
+}
+
+/// Such a step in which the optimizer took gradients of some parameters alone, although the reference's takes those of others, too.
+std::optional<Cause> some_parameters_not_updated(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || !inputs.reference || !inputs.cell || !holds_rows_of_several_steps(inputs, *samples)) return std::nullopt;
+  std::vector<std::string> without;
+  std::size_t updated = 0;
+  for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::applied_gradients)) {
+    const auto taken = std::ranges::count_if(inputs.cell->ranks, [&](const StepRecords& rank) { return find_record(rank, Phase::applied_gradients, expected->name) != nullptr; });
+    if (taken == 0) without.push_back(expected->name);
+    else if (taken == std::ssize(inputs.cell->ranks)) ++updated;
+    else return std::nullopt;
+  }
+  if (without.empty() || updated == 0) return std::nullopt;
+  return made("parameter-not-updated", kFits,
+              fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} parameters in it and not those of {}: {} first",
+                          inputs.difference.divergence.step, updated, without.size(), without.front()));
+}
+
 /// As many rows on each rank as the reference has on all of them.
 std::optional<Cause> global_batch_times_world(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   const int64_t step = inputs.difference.divergence.step;
   if (!samples || samples->now.size() < 2 || samples->extra.empty() || padding_at_epoch_end(inputs)) return std::nullopt;
+  if (holds_rows_of_several_steps(inputs, *samples)) return std::nullopt;
   const std::size_t world = samples->now.size(), rows = sorted(samples->now).size();
   if (rows != world * samples->batch.size()) return std::nullopt;
   if (std::ranges::all_of(samples->now, [&](const Ids& rank) { return rank == samples->now.front(); })) return std::nullopt;
@@ -259,16 +289,18 @@ std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
   if (!samples) return std::nullopt;
   if (const auto dropped = dropped_by(*samples)) {
-    return made("sample-dropped", kExact,
-                fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
-                            dropped->first, dropped->second));
+    return of_rank(made("sample-dropped", kExact,
+                        fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
+                                    dropped->first, dropped->second)),
+                   std::vector{dropped->first});
   }
   if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
-  return made(
-      "sample-dropped", kExact,
-      fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their place",
-                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
-                  samples->missing.front()));
+  // Where every other rank has its own samples, whose they are is known.
+  return of_rank(made("sample-dropped", kExact,
+                      fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their place",
+                                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
+                                  samples->missing.front())),
+                 samples->differing);
 }
 
 std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
@@ -390,7 +422,7 @@ std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
                   samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
 }
 
-constexpr Rule kSamplesRules[] = {global_batch_times_world, padding_at_epoch_end, position_lost, set_epoch_forgotten_on_some,
+constexpr Rule kSamplesRules[] = {some_parameters_not_updated, global_batch_times_world, padding_at_epoch_end, position_lost, set_epoch_forgotten_on_some,
                            shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
                            sample_duplicated, sample_replaced,     shards_overlap,   shuffle_differs,
                            sampler_seed_differs};

@@ -21,6 +21,11 @@ std::optional<Role> declared_role(const Declared& declared, const std::string& n
   return kBeyondAnyTrainers + static_cast<Role>(first - declared.parameters.begin());
 }
 
+std::optional<Role> role_of(const std::string& name, const TrainerRules& rules, const Declared* declared) {
+  if (declared) return declared_role(*declared, name, rules);
+  return rules.role_of ? std::optional(rules.role_of(parameter_group(name))) : std::nullopt;
+}
+
 }  // namespace
 
 Signatures::Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
@@ -28,10 +33,21 @@ Signatures::Signatures(const std::vector<NamedTensor>& reference, const std::vec
   for (const TensorUse& use : judgement.tensors) {
     const NamedTensor *expected = find_tensor(reference, use.name), *actual = find_tensor(cell, use.name);
     if (!expected || !actual || expected->values.size() != actual->values.size()) continue;
-    const std::optional<Role> role = declared ? declared_role(*declared, use.name, rules)
-                                     : rules.role_of ? std::optional(rules.role_of(parameter_group(use.name)))
-                                                     : std::nullopt;
+    const std::optional<Role> role = role_of(use.name, rules, declared);
     tensors_.push_back({role, &expected->values, &actual->values, use.use.band});
+  }
+  add_missing(reference, cell, judgement, rules, declared);
+}
+
+void Signatures::add_missing(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell, const GradientJudgement& judgement,
+                             const TrainerRules& rules, const Declared* declared) {
+  double band = 0;
+  for (const TensorUse& use : judgement.tensors) band = std::max(band, use.use.band);
+  for (const std::string& name : judgement.missing) {
+    const NamedTensor* expected = find_tensor(reference, name);
+    if (!expected || find_tensor(cell, name) || judgement.tensors.empty()) continue;
+    zeros_.push_back(std::make_unique<const std::vector<double>>(expected->values.size(), 0.0));
+    tensors_.push_back({role_of(name, rules, declared), &expected->values, zeros_.back().get(), band});
   }
 }
 

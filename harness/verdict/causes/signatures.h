@@ -1,7 +1,9 @@
 #pragma once
 // How the gradients of parameter groups relate to the reference's: which closed forms fit within the band.
 
+#include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "harness/verdict/causes/cause.h"
@@ -12,7 +14,8 @@ namespace lockstep::causes {
 /// Gradients of a cell beside the reference's, tensor by tensor, each with its band.
 class Signatures {
  public:
-  /// Both lists must outlive it. Tensors that the judgement does not know are left out. Roles are what the traces'
+  /// Both lists must outlive it. Tensors that the judgement does not know are left out; a gradient that the cell lacks is 0, with the
+  /// widest band of the others. Roles are what the traces'
   /// header declares (null: nothing), or else the trainer's rules say. Where neither does, a role has no tensors.
   Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
              const GradientJudgement& judgement, const TrainerRules& rules, const Declared* declared = nullptr);
@@ -47,7 +50,10 @@ class Signatures {
   static bool fits(const Pair& pair, double factor);
   static bool tells(const Pair& pair);
   static bool no_factor_fits(const Pair& pair);
+  void add_missing(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell, const GradientJudgement& judgement,
+                   const TrainerRules& rules, const Declared* declared);
   std::vector<Pair> tensors_;
+  std::vector<std::unique_ptr<const std::vector<double>>> zeros_;  ///< of gradients that the cell lacks
 };
 
 }  // namespace lockstep::causes

@@ -19,8 +19,12 @@ struct StepGradients {
   int world = 1;
   const Declared* declared = nullptr;  ///< of a trainer that is not ours
   Signatures signatures() const { return {evidence->reference.gradients, mean, *judgement, *rules, declared}; }
-  std::string text() const { return signature_text(*judgement, world); }
+  std::string text() const;
 };
+
+/// Is what differs a gradient that the reference has and the cell does not, in its local ones or, so that it is first seen there, in its
+/// reduced ones? Then every wrong gradient that lacks may be one of 0.
+bool lacks_a_gradient(const CauseInputs& inputs);
 
 /// The local ones; nothing unless the divergence lies in them, and they are known.
 std::optional<StepGradients> local_of(const CauseInputs& inputs);

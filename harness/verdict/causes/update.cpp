@@ -4,11 +4,18 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <numeric>
+#include <set>
+#include <tuple>
 
 #include <fmt/format.h>
 
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/update.h"
+#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep::causes {
 namespace {
@@ -257,16 +264,88 @@ constexpr Rule kUpdateRules[] = {
     optimizer_counter_ahead, wrong_parameter_group, clip_missing,  clip_twice,           clip_on_local_norm,
     rate_not_applied,        parameter_not_updated, update_differs};
 
+/// Did every rank's parameter keep its bits in the step? Nothing where the trace does not tell.
+std::optional<bool> kept_its_bits(const CauseInputs& inputs, const std::string& name) {
+  const StepOfRun& now = *inputs.cell;
+  const bool is_before = inputs.cell_before && inputs.cell_before->step == now.step - 1 && inputs.cell_before->ranks.size() == now.ranks.size();
+  bool known = false;
+  for (std::size_t rank = 0; rank < now.ranks.size(); ++rank) {
+    const Record* after = find_record(now.ranks[rank], Phase::parameters, name);
+    const Record* before = is_before ? find_record(inputs.cell_before->ranks[rank], Phase::parameters, name) : nullptr;
+    if (!before) before = find_record(now.ranks[rank], Phase::snapshot, name);
+    if (!after || !before || after->hashed != before->hashed) continue;
+    if (after->stats.hash != before->stats.hash) return false;
+    known = true;
+  }
+  return known ? std::optional(true) : std::nullopt;
+}
+
+/// Has no rank of the cell a reduced gradient at the step, where the reference has?
+bool lacks_every_gradient(const CauseInputs& inputs) {
+  if (!inputs.reference || !inputs.cell) return false;
+  const auto has = [](const StepOfRun& step) {
+    return std::ranges::any_of(step.ranks, [](const StepRecords& rank) { return !records_of(rank, Phase::reduced_gradients).empty(); });
+  };
+  return has(*inputs.reference) && !has(*inputs.cell);
+}
+
+/// Rank 0's calls by operation: those that reduce gradients, and the others.
+std::pair<std::size_t, std::size_t> calls_of(const StepOfRun& step) {
+  std::size_t reducing = 0, others = 0;
+  for (const Record* record : records_of(step.ranks[0], Phase::collective)) {
+    const std::string& op = record->collective.op;
+    (op == "reduce_scatter" || op == "all_reduce" || op == "reduce_gradients" ? reducing : others) += 1;
+  }
+  return {reducing, others};
+}
+
+/// A step that reduces nothing, although its forward and backward passes gather what the step before gathered: nothing moves.
+std::optional<Cause> no_gradient_reduced(const CauseInputs& inputs) {
+  const bool of_gradients = inputs.difference.phase == Phase::reduced_gradients && inputs.difference.divergence.kind == DivergenceKind::missing;
+  if ((inputs.difference.phase != Phase::optimizer_state && !of_gradients) || !lacks_every_gradient(inputs) || inputs.cell->ranks.size() < 2) return std::nullopt;
+  if (!inputs.cell_before || inputs.cell_before->step != inputs.cell->step - 1) return std::nullopt;
+  const auto [reducing, others] = calls_of(*inputs.cell);
+  const auto [reducing_before, others_before] = calls_of(*inputs.cell_before);
+  if (reducing != 0 || reducing_before == 0 || others == 0 || others != others_before) return std::nullopt;
+  std::size_t still = 0;
+  for (const Record* record : records_of(inputs.cell->ranks[0], Phase::parameters)) {
+    if (record->is_scalar || record->name.starts_with("buffer/")) continue;
+    if (kept_its_bits(inputs, record->name) != std::optional(true)) return std::nullopt;
+    ++still;
+  }
+  if (still == 0) return std::nullopt;
+  return made("gradient-not-reduced", 0.95,
+              fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no parameter has a reduced gradient, and none of {} moves",
+                          inputs.cell->step, others, reducing_before, still));
+}
+
 /// Of what the optimizer counted, where that is what differs.
 std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::optimizer_state || told.where != "updates") return std::nullopt;
+  // An optimizer that gets no gradient counts nothing.
+  if (lacks_every_gradient(inputs)) return std::nullopt;
   const double expected = std::strtod(told.expected.c_str(), nullptr), actual = std::strtod(told.actual.c_str(), nullptr);
   return made(actual > expected ? "optimizer-counter-ahead" : "optimizer-counter-lost", 0.9,
               fmt::format("the optimizer has counted {} updates, the reference's {}", told.actual, told.expected));
 }
 
-constexpr Rule kStateRules[] = {counted_otherwise};
+/// Parameters that have no gradient and stand still, where all others have the reference's gradients, and move.
+std::optional<Cause> without_gradient(const CauseInputs& inputs) {
+  if (!lacks_a_gradient(inputs) || !inputs.cell) return std::nullopt;
+  const GradientJudgement& judgement = inputs.forced->reduced;
+  if (judgement.tensors.empty() || std::ranges::any_of(judgement.tensors, [](const TensorUse& each) { return each.use.used() > 1; })) return std::nullopt;
+  for (const std::string& name : judgement.missing) {
+    if (kept_its_bits(inputs, name) != std::optional(true)) return std::nullopt;
+  }
+  const bool others_move = std::ranges::any_of(judgement.tensors, [&](const TensorUse& each) { return kept_its_bits(inputs, each.name) == std::optional(false); });
+  if (judgement.missing.empty() || !others_move) return std::nullopt;
+  return made("parameter-not-updated", kFits,
+              fmt::format("{} has no gradient on any rank and did not change in the update; the gradients of the {} other tensors agree", fmt::join(judgement.missing, ", "),
+                          judgement.tensors.size()));
+}
+
+constexpr Rule kMissingGradientRules[] = {without_gradient, no_gradient_reduced};
 
 /// Ranks that report the norm of their own gradients where all should report that of the reduced ones.
 std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
@@ -358,7 +437,105 @@ std::optional<Cause> clip_fault(const CauseInputs& inputs) {
   return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
 }
 
-constexpr Rule kClipRules[] = {clip_fault};
+/// What one rank's optimizer took of the reduced gradients: the factor that all of its tensors have, and the norms that it may have clipped by.
+struct RankClip {
+  double factor = 1, local = 0, own_parts = 0;
+};
+
+/// The factor between two records' values, or between their norms where values were not kept; nothing of gradients that are 0, and NaN where the values
+/// have several.
+std::optional<double> factor_between(const Record& reduced, const Record& applied) {
+  const auto before = values_of(reduced), after = values_of(applied);
+  if (!before || !after || before->size() != after->size()) {
+    if (!reduced.has_stats || !applied.has_stats) return std::nan("");
+    return reduced.stats.norm > 0 ? std::optional(applied.stats.norm / reduced.stats.norm) : std::nullopt;
+  }
+  const double own = norm(*before);
+  if (!(own > 0)) return std::nullopt;
+  const double factor = std::inner_product(before->begin(), before->end(), after->begin(), 0.0) / (own * own);
+  double rest = 0;
+  for (std::size_t i = 0; i < before->size(); ++i) rest = std::hypot(rest, (*after)[i] - factor * (*before)[i]);
+  return rest <= 1e-5 * own ? std::optional(factor) : std::nan("");
+}
+
+/// Of every rank, from its own records: of parts where it holds parts. Empty where a rank's tensors have several factors, or were not kept.
+std::vector<RankClip> clips_by_rank(const StepOfRun& step) {
+  constexpr double kSame = 1e-5;
+  std::vector<RankClip> clips;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    RankClip clip;
+    std::optional<double> seen;
+    const auto add = [&](const Record& applied, const Record* reduced) {
+      const std::optional<double> factor = reduced ? factor_between(*reduced, applied) : std::nan("");
+      if (factor && seen && !(std::abs(*factor - *seen) <= kSame * *seen)) seen = std::nan("");
+      else if (factor && !seen) seen = factor;
+    };
+    for (const Record* local : records_of(step.ranks[rank], Phase::local_gradients)) clip.local = std::hypot(clip.local, local->has_stats ? local->stats.norm : std::nan(""));
+    for (const Record* applied : records_of(step.ranks[rank], Phase::applied_gradients)) {
+      const Record* part = find_part(step, rank, Phase::applied_gradients, applied->name);
+      const Record* part_before = find_part(step, rank, Phase::reduced_gradients, applied->name);
+      if (part_before && part_before->has_stats) clip.own_parts = std::hypot(clip.own_parts, part_before->stats.norm);
+      if (part) add(*part, part_before);
+      else add(*applied, find_record(step.ranks[rank], Phase::reduced_gradients, applied->name));
+    }
+    if (!seen || !(*seen > 0)) return {};
+    clip.factor = *seen;
+    clips.push_back(clip);
+  }
+  return clips;
+}
+
+/// The limit to which each rank has clipped by its own norm; nothing unless two ranks or more are clipped by factors of their own.
+std::optional<double> own_limit(const std::vector<RankClip>& clips, double RankClip::*norm) {
+  constexpr double kSame = 1e-4;
+  std::optional<double> limit;
+  std::set<double> factors;
+  for (const RankClip& clip : clips) {
+    if (!(clip.*norm > 0)) return std::nullopt;
+    if (clip.factor > 1 - kSame) continue;
+    const double own = clip.factor * (clip.*norm);
+    if (limit && std::abs(own - *limit) > kSame * *limit) return std::nullopt;
+    if (!limit) limit = own;
+    if (std::ranges::none_of(factors, [&](double other) { return std::abs(other - clip.factor) <= 10 * kSame * other; })) factors.insert(clip.factor);
+  }
+  if (!limit || factors.size() < 2) return std::nullopt;
+  const bool others_below = std::ranges::all_of(clips, [&](const RankClip& clip) { return clip.factor <= 1 - kSame || clip.*norm <= (1 + kSame) * *limit; });
+  return others_below ? limit : std::nullopt;
+}
+
+/// Ranks that took different multiples of one reduced gradient, each clipped by the norm of what is its own.
+std::optional<Cause> clipped_by_own_norms(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::applied_gradients || !inputs.cell || inputs.cell->ranks.size() < 2) return std::nullopt;
+  const std::vector<RankClip> clips = clips_by_rank(*inputs.cell);
+  for (const auto& [code, norm, whose] : {std::tuple{"norm-of-own-shard", &RankClip::own_parts, "parts"}, {"clip-on-local-norm", &RankClip::local, "local gradients"}}) {
+    const auto limit = own_limit(clips, norm);
+    if (!limit) continue;
+    std::vector<double> factors, norms;
+    for (const RankClip& clip : clips) factors.push_back(clip.factor), norms.push_back(clip.*norm);
+    return made(code, kExact,
+                fmt::format("the optimizers of the ranks took {:.4g} times the reduced gradient: each clipped to {} by the norm of its own {}, {:.4g}", fmt::join(factors, ", "),
+                            short_number(*limit), whose, fmt::join(norms, ", ")));
+  }
+  return std::nullopt;
+}
+
+constexpr Rule kClipRules[] = {clip_fault, clipped_by_own_norms};
+
+/// The reference clips, as it declares, and the cell, which declares nothing of it, takes the same gradients as they are.
+std::optional<Cause> clip_not_made(const CauseInputs& inputs) {
+  const double limit = inputs.reference_facts.clip_norm;
+  if (inputs.difference.phase != Phase::optimizer_state || !inputs.forced || !(limit > 0) || inputs.cell_facts.clip_norm > 0) return std::nullopt;
+  const ForcedEvidence& forced = *inputs.forced;
+  if (forced.reduced.tensors.empty() || std::ranges::any_of(forced.reduced.tensors, [](const TensorUse& each) { return each.use.used() > 1; })) return std::nullopt;
+  const auto of_reference = applied_factor(forced.reference), of_cell = applied_factor(forced.cell);
+  const double whole = reduced_norm(forced.reference), right = clip_factor(limit, whole);
+  if (!of_reference || !of_cell || right > 0.999 || std::abs(*of_reference - right) > 1e-4 * right || std::abs(*of_cell - 1) > 1e-6) return std::nullopt;
+  return made("clip-missing", kExact,
+              fmt::format("the optimizer took the reduced gradients, of norm {}, as they are; the reference's, clipped to {}, took {} times them", short_number(whole), limit,
+                          short_number(right)));
+}
+
+constexpr Rule kStateRules[] = {counted_otherwise, clip_not_made};
 
 }  // namespace
 
@@ -374,6 +551,7 @@ bool clipped_by(const CauseInputs& inputs, double norm) {
 
 std::span<const Rule> update_rules() { return kUpdateRules; }
 std::span<const Rule> state_rules() { return kStateRules; }
+std::span<const Rule> missing_gradient_rules() { return kMissingGradientRules; }
 std::span<const Rule> norm_rules() { return kNormRules; }
 std::span<const Rule> clip_rules() { return kClipRules; }
 

@@ -12,6 +12,7 @@
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/compare/forced/free.h"
 #include "harness/verdict/compare/layouts.h"
+#include "harness/verdict/compare/resumed.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/compare/step_records.h"
@@ -218,6 +219,23 @@ Comparison compare_pairs(StepPairs& pairs, const CompareOptions& options) {
   return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
 }
 
+/// A run that was resumed with other weights than the reference's of that step, where nothing else was found up to there: a right resumption differs by
+/// rounding, and whatever is compared from equal weights says nothing of it.
+std::optional<Comparison> resumed_elsewhere(StepPairs& pairs, const CompareOptions& options, const Comparison& comparison) {
+  if (options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b())) return std::nullopt;
+  auto found = begins_with_other_weights(options.run_a, options.run_b);
+  if (!found) return std::nullopt;
+  const Divergence& told = found->difference.divergence;
+  const std::optional<Divergence>& first = comparison.mechanism.first_divergence;
+  if ((first && first->step <= told.step) || (options.steps > 0 && told.step >= options.steps)) return std::nullopt;
+  Mechanism result;
+  result.verdict = VerdictKind::divergent;
+  result.first_divergence = told;
+  result.sentence = told.sentence + gaps_sentence(pairs.gaps());
+  finish(*found, pairs, options);
+  return Comparison{std::move(result), std::move(found)};
+}
+
 }  // namespace
 
 std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
@@ -246,6 +264,7 @@ Comparison compare_traces(const CompareOptions& options) {
     return compare_exact_runs(pairs, options.reference_config, options.cell_config);
   }
   Comparison comparison = compare_pairs(pairs, options);
+  if (auto elsewhere = resumed_elsewhere(pairs, options, comparison)) comparison = *std::move(elsewhere);
   comparison.mechanism.sentence += pairs.contradictions().sentence();
   return comparison;
 }
