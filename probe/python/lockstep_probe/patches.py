@@ -5,6 +5,7 @@ which module), destroy_process_group (the last moment at which ranks can talk), 
 """
 
 import functools
+import operator
 import sys
 import weakref
 
@@ -18,7 +19,7 @@ _done = False
 
 def tell(what, *args):
     for probe in list(_probes):
-        getattr(probe, what)(*args)
+        operator.attrgetter(what)(probe)(*args)
 
 
 def watch(probe):
@@ -36,26 +37,23 @@ def _wrap(owner, name, make):
         setattr(owner, name, functools.wraps(found)(make(found)))
 
 
+def _clipping(clip, parameters, max_norm=None, norm=None):
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    tell("gradients.on_clip", parameters, max_norm, norm)
+    result = clip(parameters)
+    tell("gradients.after_clip", parameters)
+    return result
+
+
 def _clip(clip):
     def clipped(parameters, max_norm, total_norm, *args, **kwargs):
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        tell("on_clip", parameters, float(max_norm), total_norm)
-        result = clip(parameters, max_norm, total_norm, *args, **kwargs)
-        tell("after_clip", parameters)
-        return result
+        return _clipping(lambda each: clip(each, max_norm, total_norm, *args, **kwargs), parameters, float(max_norm), total_norm)
 
     return clipped
 
 
 def _clip_value(clip):
-    def clipped(parameters, *args, **kwargs):
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        tell("on_clip", parameters, None, None)
-        result = clip(parameters, *args, **kwargs)
-        tell("after_clip", parameters)
-        return result
-
-    return clipped
+    return lambda parameters, *args, **kwargs: _clipping(lambda each: clip(each, *args, **kwargs), parameters)
 
 
 def _scale(scale):
@@ -71,11 +69,11 @@ def _scale(scale):
 def _scaler_step(step):
     def stepped(self, optimizer, *args, **kwargs):
         inner = getattr(optimizer, "optimizer", optimizer)
-        before = [(probe, probe.steps_of(inner)) for probe in _probes]
+        before = [(probe.updates, probe.updates.count(inner)) for probe in _probes]
         result = step(self, optimizer, *args, **kwargs)
-        for probe, count in before:
-            if probe.steps_of(inner) == count:
-                probe.on_skipped(inner)
+        for updates, count in before:
+            if updates.count(inner) == count:
+                updates.on_skipped(inner)
         return result
 
     return stepped
@@ -102,7 +100,7 @@ def _pipeline_scale(scale):
     def scaled(self, factor, *args, **kwargs):
         result = scale(self, factor, *args, **kwargs)
         if factor != 1:
-            tell("on_pipeline_scale", list(self.submod.parameters()), factor)
+            tell("gradients.on_pipeline_scale", list(self.submod.parameters()), factor)
         return result
 
     return scaled
@@ -120,7 +118,7 @@ def _unsharded(init):
         was = getattr(self, "_unsharded_param", None)
         result = init(self, *args, **kwargs)
         if was is None:
-            tell("on_unsharded", self)
+            tell("parameters.on_unsharded", self)
         return result
 
     return made

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep_probe import hashing, model, trace_file
-from lockstep_probe.settings import Settings
+from lockstep_probe.replayed import ReplayedProbe
 
 MOST_STEPS = 8
 REPEATS = 4  # of a reference that cannot be replayed in float64
@@ -236,14 +236,8 @@ class Run:
     """Replays of one precision, in a trace of their own."""
 
     def __init__(self, probe, folder, subject, dropout):
-        from lockstep_probe.probe import Probe
-
-        self.subject, self.dropout, self.of = subject, dropout, probe
-        settings = Settings(out=folder, level="full")
-        self.probe = Probe(subject.inner, [], settings, declare=probe.declared, own=probe.own, rank=probe.rank,
-                           world_size=probe.world_size, tier="replayed")  # fmt: skip
-        self.probe.optimizers = []
-        self.probe.replicas = probe.replicas
+        self.subject, self.dropout = subject, dropout
+        self.probe = ReplayedProbe(subject.inner, folder, probe)
         self.drew = False  # has a forward pass taken random numbers?
 
     def step(self, step_on, snapshot, ids):
@@ -256,21 +250,20 @@ class Run:
             probe._number = snapshot.step - 1
             probe.rows(ids)
             loss = step_on(self.subject.called, list(ids))
-        self.drew |= probe._step is not None and probe._step.draws > 0
+        self.drew |= probe.current is not None and probe.current.draws > 0
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             probe.step(loss)
-        probe._end_replayed()
+        probe.end_step()
         return loss
 
 
 def _tried(probe, step_on, dropout, subject, folder):
     """Replays the run's own first step. What differs from training, in words; empty: nothing."""
-    number, (parameters, buffers) = next(iter(probe._kept_states.items()))
-    tensors = {**parameters, **{"buffer/" + name: b for name, b in buffers.items()}}
+    number, tensors = probe._kept_state
     run = Run(probe, folder, subject, dropout)
     snapshot = Snapshot(number, tensors, probe._ids_at.get(number, []))
     run.step(step_on, snapshot, snapshot.ids)
-    run.probe._close_replayed()
+    run.probe.close()
     own = next((r for s, r in trace_file.read_steps(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")) if s == number), [])
     again = next((r for s, r in trace_file.read_steps(os.path.join(folder, f"rank-{probe.rank}.trace")) if s == number), [])
     return _difference(own, again, number)
@@ -350,7 +343,7 @@ def _replay(probe, step_on, build, dropout, out, hashes):
 def _trial(probe, step_on, build, dropout, folder):
     problem = None
     has_dropout = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for each in probe.models for m in each.modules())
-    if not probe._kept_states or (has_dropout or not dropout):
+    if probe._kept_state is None or (has_dropout or not dropout):
         return None  # other masks, other gradients: a trial would prove nothing
     try:
         problem = _tried(probe, step_on, dropout, _subject(probe, build, False), folder) or None
@@ -372,7 +365,7 @@ def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
                 ids = [ids[i] for i in order]
             with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
                 run.step(step_on, snapshot, ids)
-        run.probe._close_replayed()
+        run.probe.close()
         if run.drew and probe.settings.against and trace_file.header_of(os.path.join(probe.settings.against, "rank-0.trace"))["world_size"] != probe.world_size:
             problem = ("forward passes take random numbers, which rows of another layout get differently; replay(step_on, dropout=False) leaves dropout out, "
                        "and other draws must be left out in step_on")  # fmt: skip
