@@ -156,9 +156,10 @@ class Probe:
                 self.write()
             if not self.prepared:
                 self._prepare()
-            return self._begin()
+            return self._begin(step)
 
-    def _begin(self):
+    def _begin(self, before):
+        """The step after the step `before`, which has been written just now, or None."""
         self._number += 1
         keeps, records = self.settings.keeps(self._number, self._step_bytes), self.settings.records(self._number, self._step_bytes)
         step = self.current = Step(self._number, keeps, records, self.calls.next_ledger())
@@ -166,7 +167,8 @@ class Probe:
             each.clear()
         self.beat("forward")
         if step.records:
-            step.generators = random_state.states(self.recorder.hashes.xxh3)
+            after = before.generators_after if before is not None else None
+            step.generators = after or random_state.states(self.recorder.hashes.xxh3)
         if self._modes is None:
             self._modes = [{name: m.training for name, m in each.named_modules()} for each in self.models]
         if keeps:

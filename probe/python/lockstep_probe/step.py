@@ -23,7 +23,8 @@ class Step:
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
         self.skipped = False
         self.scale = 1.0
-        self.generators = self.drawing = self.drew_from = None
+        self.generators = self.generators_after = None  # states of random generators at its beginning, and when it is written
+        self.drawing = self.drew_from = None
         self.draws = 0  # of forward passes
 
     def count_draws(self, xxh3):
@@ -51,8 +52,8 @@ class Step:
         return records
 
     def _random(self, recorder):
-        now = random_state.states(recorder.hashes.xxh3)
-        records = [recorder.random(*stream) for stream in random_state.used(self.generators, now)]
+        self.generators_after = random_state.states(recorder.hashes.xxh3)
+        records = [recorder.random(*stream) for stream in random_state.used(self.generators, self.generators_after)]
         if self.draws:
             records.append(recorder.random("process/model", self.drew_from, self.draws))
         return records
