@@ -31,12 +31,19 @@ def declared(probe, step):
         found["parameters"] = model.group_settings(probe.optimizers[0], {id(w.parameter): w.name for w in probe.parameters})
     found["clip_norm"] = probe.gradients.clip_norm
     found["accumulation"] = step.backwards if step.backwards > 1 else None
-    found["precision"] = probe.autocast
+    found["precision"] = _precision(probe, step)
     found["groups"], replicas = model.mesh_facts(probe.parameters.tensors())
     if replicas is None and model.is_data_parallel(probe.models, probe.parameters.tensors(), probe.world_size):
         replicas = [list(range(probe.world_size))]
     found["replicas"] = replicas if probe.world_size > 1 else None
     return {key: value for key, value in found.items() if value} | probe.declared
+
+
+def _precision(probe, step):
+    # Of a compiled forward pass no hook shows whether there is autocast around it, and within it.
+    if probe.autocast or (step.backwards and not probe.saw_forward):
+        return probe.autocast
+    return model.precision_of(probe.models, probe._wrappers, probe.parameters.tensors())
 
 
 def header(probe, said):

@@ -1,7 +1,7 @@
 """Places of PyTorch that no hook reaches, wrapped once a process: each wrapper calls what it wraps and tells the probes.
 
-Clipping (its norm, and the gradients before it), backward() (the loss), GradScaler (the scale; updates left out), DistributedDataParallel (which object wraps
-which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
+Clipping (its norm, and the gradients before it), backward() (the loss), autocast, GradScaler (the scale; updates left out), DistributedDataParallel (which
+object wraps which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
 """
 
 import functools
@@ -88,6 +88,15 @@ def _backward(backward):
     return called
 
 
+def _autocast(enter):
+    def entered(self):
+        if self._enabled and not torch.compiler.is_compiling():
+            tell("on_autocast", self.device, self.fast_dtype)
+        return enter(self)
+
+    return entered
+
+
 def _ddp(init):
     def made(self, *args, **kwargs):
         init(self, *args, **kwargs)
@@ -159,6 +168,7 @@ def _install():
     if hasattr(torch.amp, "GradScaler"):
         _wrap(torch.amp.GradScaler, "scale", _scale)
         _wrap(torch.amp.GradScaler, "step", _scaler_step)
+    _wrap(torch.autocast, "__enter__", _autocast)
     _wrap(torch.Tensor, "backward", _backward)
     _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
     import torch.distributed as dist

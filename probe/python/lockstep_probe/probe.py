@@ -43,7 +43,8 @@ class Probe:
         self.current, self.steps_done, self._number = None, 0, first_step - 1
         self.process, self.inside = os.getpid(), False
         self.prepared = self.finished = self.closed = self._failed = False
-        self.autocast = self._modes = None  # as the first step shows them; of each module: does it train?
+        self.autocast, self.saw_forward = None, False  # as the first step shows it
+        self._modes = None  # of each module: does it train?
         self._ids_at, self._kept_state, self.metrics = {}, None, set()
         self.writer = self._pulse = self._replay = self.replicas = None
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
@@ -273,10 +274,20 @@ class Probe:
             self.saw["samples"] |= bool(step.ids)
         if step.records:
             step.drawing = torch.get_rng_state()
-        if self.autocast is None:
-            device = next((p.device.type for p in self.parameters.tensors()), "cpu")
-            if torch.is_autocast_enabled(device):
-                self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+        self.saw_forward = True
+        device = self._device()
+        if torch.is_autocast_enabled(device):
+            self.on_autocast(device, torch.get_autocast_dtype(device))
+
+    def _device(self):
+        return next((p.device.type for p in self.parameters.tensors()), "cpu")
+
+    def on_autocast(self, device, dtype):
+        """Around the forward pass, or within it as Accelerate has it."""
+        step = self.current
+        if self.autocast is None and not self.is_off and step is not None and self._initial is not None and not self.is_over(step):
+            if torch.is_grad_enabled() and device == self._device():
+                self.autocast = str(dtype).removeprefix("torch.")
 
     @guarded
     def on_scale(self, scale):
