@@ -6,10 +6,12 @@ import pathlib
 import torch
 import torch.nn.functional as F
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
 import bits
-from case import Case, code_of, need
-from lockstep_probe import hashing, random_state, trace_file
+import models
+from case import QUIET, Case, code_of, environment, need
+from lockstep_probe import hashing, random_state, trace_file, zero
 from trainer import Sharded, Trainer
 
 
@@ -144,6 +146,93 @@ def precisions_differ(bench):
     return code_of(found)
 
 
+class Zero(Trainer):
+    """Each rank updates some of the parameters, and holds the moments of those alone."""
+
+    rate, decay = 0.01, 0.1
+
+    def make_optimizer(self):
+        if self.world == 1:
+            return torch.optim.Adam(self.model.parameters(), lr=self.rate, weight_decay=self.decay)
+        return ZeroRedundancyOptimizer(self.called.parameters(), optimizer_class=torch.optim.Adam, lr=self.rate, weight_decay=self.decay)
+
+    def all_optimizers(self):
+        return []
+
+
+class ZeroGroups(Zero):
+    def make_optimizer(self):
+        bias = [p for n, p in self.model.named_parameters() if "bias" in n]
+        groups = [{"params": [p for n, p in self.model.named_parameters() if "bias" not in n]}, {"params": bias, "weight_decay": 0.0}]
+        return ZeroRedundancyOptimizer(groups, optimizer_class=torch.optim.AdamW, lr=self.rate, weight_decay=self.decay)
+
+
+class DecaysTwice(Zero):
+    """From step 2 on: what the update should be follows from moments that lie on two ranks."""
+
+    def before_step(self, step):
+        if step == 2:
+            self.optimizer.param_groups[0]["weight_decay"] = 2 * self.decay
+
+
+class PlainAdam(Zero):
+    def make_optimizer(self):
+        return torch.optim.Adam(self.model.parameters(), lr=self.rate, weight_decay=self.decay)
+
+
+def moments(bench, name, rank):
+    """Parameters of whose moments the rank has recorded values at step 1."""
+    steps = dict(trace_file.read_steps(bench.path(f"{name}/rank-{rank}.trace")))
+    kept = [r for r in steps[1] if r.name.startswith("first_moment/") and r.phase == trace_file.PHASES["snapshot"] and r.values.numel()]
+    return {r.name.removeprefix("first_moment/") for r in kept}
+
+
+def zero_redundancy(bench):
+    bench.train(Zero, 3, "run", lines=3)
+    says = {"name": "adam", "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.1}
+    need(all(declared(bench, "run", rank).get("optimizer") == says for rank in range(3)), f"declared is {declared(bench, 'run')}")
+    own = [moments(bench, "run", rank) for rank in range(3)]
+    names = {name for name, _ in models.Mlp().named_parameters()}
+    need(set.union(*own) == names and sum(map(len, own)) == len(names), f"moments of each parameter once: {own}")
+    bench.train(ZeroGroups, 2, "groups", lines=3)
+    found = declared(bench, "groups")
+    need(found["optimizer"]["name"] == "adamw" and {p["weight_decay"] for p in found["parameters"]} == {0.0}, f"declared of groups is {found}")
+    return f"{len(names)} parameters over 3 ranks"
+
+
+def zero_is_adam(bench):
+    bench.train(PlainAdam, 2, "plain", lines=3)
+    bench.train(Zero, 2, "zero", lines=3)
+    found = bench.compare(bench.path("plain"), bench.path("zero"))
+    # The broadcasts of updated parameters are the one difference.
+    need(found["verdict"] in QUIET and not found["first_divergence"] and not found["config_differences"], f"of ZeRO and Adam {found}")
+    return found["verdict"]
+
+
+def zero_and_one_process(bench):
+    bench.train(Zero, 1, "one", lines=10)
+    bench.train(Zero, 2, "two", lines=10, against=bench.path("one"))
+    found = bench.compare(bench.path("one"), bench.path("two"))
+    need(found["verdict"] == "within_envelope", f"of one process and two ranks {found}")
+    bench.train(DecaysTwice, 2, "wrong", lines=10, against=bench.path("one"))
+    found = bench.compare(bench.path("one"), bench.path("wrong"))
+    need(code_of(found) == "weight-decay-twice" and found["first_divergence"]["step"] == 2, f"of decay twice {found}")
+    return "within_envelope; decay twice: " + code_of(found)
+
+
+def zero_without_lines(bench):
+    def program(run):
+        with environment(LOCKSTEP_TRACE=run.folder, LOCKSTEP_LEVEL="hash"):
+            zero.arm()
+            Zero(run, lines=0).train()
+
+    bench.run(program, 2, "run")
+    steps = dict(trace_file.read_steps(bench.path("run/rank-0.trace")))
+    need(declared(bench, "run").get("optimizer", {}).get("name") == "adam", f"declared is {declared(bench, 'run')}")
+    applied = [r.name for r in steps[1] if r.phase == trace_file.PHASES["applied gradients"]]
+    need(sorted(steps) == [-1, 0, 1, 2, 3] and len(applied) == len(set(applied)) == 6, f"steps {sorted(steps)}, applied {applied}")
+
+
 CASES = [
     Case("facts: random states", random_states),
     *(Case(f"facts: precision, {name}", precision(*of)) for name, *of in (
@@ -159,4 +248,8 @@ CASES = [
         ("compiled", CompiledUnseen, None),
     )),
     Case("facts: precisions differ", precisions_differ),
+    Case("facts: ZeroRedundancyOptimizer", zero_redundancy),
+    Case("facts: ZeroRedundancyOptimizer is Adam", zero_is_adam),
+    Case("facts: ZeroRedundancyOptimizer and one process", zero_and_one_process),
+    Case("facts: ZeroRedundancyOptimizer without lines", zero_without_lines),
 ]  # fmt: skip

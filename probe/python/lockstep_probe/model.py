@@ -186,9 +186,14 @@ def precision_of(modules, wrappers, parameters):
     return word if not dtypes and word in PRECISIONS else None
 
 
+def inner_optimizer(optimizer):
+    """Of ZeroRedundancyOptimizer the one that updates this rank's own parameters, and holds their state alone; else itself."""
+    return getattr(optimizer, "optim", optimizer) if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else optimizer
+
+
 def settings_of(optimizer):
     """What the header declares of PyTorch's own optimizers; None of others."""
-    kind = type(optimizer)
+    kind = type(inner_optimizer(optimizer))
     if not optimizer.param_groups:
         return None
     group = optimizer.param_groups[0]

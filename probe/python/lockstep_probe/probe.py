@@ -193,6 +193,7 @@ class Probe:
             self.rank = dist.get_rank() if together else int(os.environ.get("RANK", 0))
         if self.world_size is None:
             self.world_size = dist.get_world_size() if together else int(os.environ.get("WORLD_SIZE", 1))
+        self.updates.leave_inner_out()
         if not self.models:
             self.models = [model.bare(m) for m in model.owners(self.parameters.of_optimizers())]
             self._handles += [handle for each in self.models for handle in self._before_forward(each)]
@@ -337,7 +338,8 @@ class Probe:
         self._failed = True
 
     def _let_go(self):
-        for handle in self._handles + self.updates.handles + [h for w in self.parameters for h in w.handles]:
+        self.updates.let_go()
+        for handle in self._handles + [h for w in self.parameters for h in w.handles]:
             handle.remove()
 
     def detach(self):

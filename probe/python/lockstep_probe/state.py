@@ -3,6 +3,7 @@
 import torch
 
 from lockstep_probe import model
+from lockstep_probe.trace_file import Placement
 
 
 class State:
@@ -11,8 +12,8 @@ class State:
     def __init__(self, probe, average):
         self.probe, self.average = probe, average
 
-    def _record(self, phase, name, tensor, alike, values):
-        placement = model.placement_of(tensor)
+    def _record(self, phase, name, tensor, alike, values, placement=None):
+        placement = placement or model.placement_of(tensor)
         part = model.held(tensor.detach())
         return self.probe.recorder.tensor(phase, name, part, alike=alike and placement is None, placement=placement, values=values)
 
@@ -51,10 +52,24 @@ class State:
         for optimizer in self.probe.optimizers:
             for p in (p for group in optimizer.param_groups for p in group["params"]):
                 watched = self.probe.parameters.of(p)
-                for key, value in optimizer.state.get(p, {}).items() if watched else ():
+                for key, value, placement in self._state_of(optimizer, p) if watched else ():
                     if key in model.MOMENTS and isinstance(value, torch.Tensor):
-                        records.append(self._record(phase, f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, values))
+                        records.append(self._record(phase, f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, values, placement))
                     elif key == "step":
                         counts.add(int(value))
         updates = max(counts) if counts else self.probe.updates.number()
         return [*records, self.probe.recorder.scalar(phase, "updates", updates, alike=True)]
+
+    @staticmethod
+    def _state_of(optimizer, p):
+        """(key, value, placement) of a parameter. Of an optimizer whose ranks hold other parameters' state each, the owner has all of the
+        whole tensor, and the others an empty part behind it, so that all have the same order."""
+        state = model.inner_optimizer(optimizer).state
+        if model.inner_optimizer(optimizer) is optimizer:
+            yield from ((key, value, None) for key, value in state.get(p, {}).items())
+        elif p in state:
+            whole = Placement(tuple(p.shape), (0,) * p.dim(), True)
+            yield from ((key, value, whole if value.shape == p.shape else None) for key, value in state[p].items())
+        elif p.dim() and state:
+            behind = Placement(tuple(p.shape), (p.shape[0], *(0 for _ in p.shape[1:])), True)
+            yield from ((key, p.detach()[:0], behind) for key in next(iter(state.values())) if key in model.MOMENTS)

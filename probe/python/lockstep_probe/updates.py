@@ -1,16 +1,29 @@
 """Updates of the optimizers: what they take, and when a step's last one has been made or left out."""
 
+from lockstep_probe import model
 from lockstep_probe.guard import guarded
 
 
 class Updates:
     def __init__(self, probe):
-        self.probe, self._counts, self.handles = probe, {}, []
+        self.probe, self._counts, self._handles = probe, {}, {}
         for optimizer in probe.optimizers:
             self.listen(optimizer)
 
     def listen(self, optimizer):
-        self.handles += [optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)]
+        self._handles[id(optimizer)] = optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)
+
+    def let_go(self):
+        for handle in (handle for handles in self._handles.values() for handle in handles):
+            handle.remove()
+
+    def leave_inner_out(self):
+        """Optimizers that are part of another one: their steps are part of its step."""
+        optimizers = self.probe.optimizers
+        within = {id(inner) for o in optimizers if (inner := model.inner_optimizer(o)) is not o}
+        self.probe.optimizers = [o for o in optimizers if id(o) not in within]
+        for handle in (handle for key in within & self._handles.keys() for handle in self._handles[key]):
+            handle.remove()
 
     def count(self, optimizer):
         return self._counts.get(id(optimizer), 0)
