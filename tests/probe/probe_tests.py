@@ -33,7 +33,7 @@ import torch.distributed.tensor.parallel  # noqa: E402, F401
 
 from case import Bench, Problem  # noqa: E402
 
-FAMILIES = ("examples", "bits", "values", "layouts", "mistakes", "sharded_mistakes", "no_lines", "bad_input", "facts")
+FAMILIES = ("examples", "bits", "values", "layouts", "mistakes", "sharded_mistakes", "no_lines", "bad_input", "facts", "teacher")
 
 
 def run_one(case, options, folder, report):

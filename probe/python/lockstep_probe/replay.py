@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from lockstep_probe import hashing, model, trace_file
 from lockstep_probe.replayed import ReplayedProbe
+from lockstep_probe.teacher import Teacher, to_wide
 
 MOST_STEPS = 8
 REPEATS = 4  # of a reference that cannot be replayed in float64
@@ -70,11 +71,13 @@ def snapshots(folder):
 class Subject:
     """A model in which steps are replayed: its parameters and buffers can be set."""
 
-    def __init__(self, called, inner):
+    def __init__(self, called, inner, teacher, wide):
         self.called, self.inner = called, inner  # what step_on takes; the modules with the names that traces have
+        self._teacher, self._wide = teacher, wide
 
     def load(self, snapshot):
         """Raises ValueError that names what does not fit."""
+        self._teacher.load(snapshot, self._wide)
         with torch.no_grad():
             for prefix, name, tensor in model.named(self.inner, "named_parameters"):
                 self._set(tensor, snapshot.tensors.get(prefix + name), prefix + name)
@@ -99,19 +102,9 @@ class Subject:
         part.copy_(kept.to(part.dtype))
 
 
-def _to_wide(value):
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(map(_to_wide, value))
-    if type(value) is dict:
-        return {key: _to_wide(each) for key, each in value.items()}
-    return value
-
-
 def _widen_inputs(modules):
     for each in modules:
-        each.register_forward_pre_hook(lambda _m, args, kwargs: (tuple(map(_to_wide, args)), _to_wide(kwargs)), with_kwargs=True)
+        each.register_forward_pre_hook(lambda _m, args, kwargs: (tuple(map(to_wide, args)), to_wide(kwargs)), with_kwargs=True)
 
 
 def _copied(module):
@@ -156,7 +149,7 @@ def _subject(probe, build, wide):
         _set_modes(probe, inner)
         if wide:
             _widen_inputs(inner)
-        return Subject(called, inner)
+        return Subject(called, inner, probe.teacher, wide)
     if any(model.fsdp_groups(m) or model.has_flat_parameters(m) for m in probe.models):
         raise ValueError("a sharded model cannot be copied; give replay a build= that makes and wraps a fresh one")
     inner = [_copied(m) for m in probe.models]
@@ -169,7 +162,7 @@ def _subject(probe, build, wide):
     _set_modes(probe, inner)
     wrapped = [_rewrapped(probe._wrappers[0], each) if probe._wrappers and any(model.bare(w) is m for w in probe._wrappers) else each
                for each, m in zip(inner, probe.models)]  # fmt: skip
-    return Subject(wrapped[0] if len(wrapped) == 1 else wrapped, inner)
+    return Subject(wrapped[0] if len(wrapped) == 1 else wrapped, inner, probe.teacher, wide)
 
 
 @contextlib.contextmanager
@@ -306,7 +299,8 @@ def replay(probe, step_on, build, dropout):
     out, hashes = probe.settings.out, hashing.load()
     state = torch.get_rng_state()
     try:
-        _replay(probe, step_on, build, dropout, out, hashes)
+        with Teacher(probe.state) as probe.teacher:
+            _replay(probe, step_on, build, dropout, out, hashes)
     finally:
         torch.set_rng_state(state)
 

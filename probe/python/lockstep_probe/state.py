@@ -7,10 +7,10 @@ from lockstep_probe.trace_file import Placement
 
 
 class State:
-    """`average`: the module with the parameters' averages, or None."""
+    """`average`: the module with the parameters' averages, such as swa_utils.AveragedModel, or None."""
 
     def __init__(self, probe, average):
-        self.probe, self.average = probe, average
+        self.probe, self.average_module = probe, getattr(average, "module", average)
 
     def _record(self, phase, name, tensor, alike, values, placement=None):
         placement = placement or model.placement_of(tensor)
@@ -26,26 +26,34 @@ class State:
         records = [self._record(phase, w.name, w.parameter, w.alike, values) for w in self.probe.parameters]
         return records + [self._record(phase, "buffer/" + name, buffer, False, values) for name, buffer in self.buffers()]
 
-    def _averages(self, values):
-        if self.average is None:
-            return
+    def _averages(self):
+        """(name, tensor, alike) of the averages of parameters."""
         by_name = {w.name: w.alike for w in self.probe.parameters}
-        for name, p in getattr(self.average, "module", self.average).named_parameters():
-            if name in by_name:
-                yield self._record("averaged weights", name, p, by_name[name], values)
+        named = self.average_module.named_parameters() if self.average_module is not None else ()
+        return [(name, p, by_name[name]) for name, p in named if name in by_name]
+
+    def averages_in_snapshot(self):
+        """The same with its buffers and a snapshot's names: a trainer whose forward pass calls the module begins its steps with them."""
+        found = self._averages()
+        if self.average_module is not None:
+            found += [("buffer/" + name, buffer, False) for name, buffer in self.average_module.named_buffers()]
+        return [("average/" + name, tensor, alike) for name, tensor, alike in found]
 
     def after_update(self, values, optimizers):
-        records = [*self._weights("parameters", values), *self._averages(values)]
+        records = self._weights("parameters", values)
+        records += [self._record("averaged weights", name, p, alike, values) for name, p, alike in self._averages()]
         return records + self._of_optimizers("optimizer state", values) if optimizers else records
 
     def before_step(self):
         """Everything that a step begins with, with values."""
-        return self._weights("snapshot", True) + self._of_optimizers("snapshot", True)
+        averages = [self._record("snapshot", *each, True) for each in self.averages_in_snapshot()]
+        return self._weights("snapshot", True) + averages + self._of_optimizers("snapshot", True)
 
     def kept(self):
-        """Copies of parameters and buffers, by the names of a snapshot."""
-        found = {w.name: model.held(w.parameter.detach()).clone() for w in self.probe.parameters}
-        return found | {"buffer/" + name: buffer.detach().clone() for name, buffer in self.buffers()}
+        """Copies of parameters, buffers and averages, by the names of a snapshot."""
+        found = [(w.name, w.parameter) for w in self.probe.parameters] + [("buffer/" + name, buffer) for name, buffer in self.buffers()]
+        found += [(name, tensor) for name, tensor, _ in self.averages_in_snapshot()]
+        return {name: model.held(tensor.detach()).clone() for name, tensor in found}
 
     def _of_optimizers(self, phase, values):
         records, counts = [], set()
