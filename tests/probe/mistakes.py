@@ -39,8 +39,8 @@ def judged(found, way, step, codes):
     return f"{way}: not named"
 
 
-def check(kind, world, codes, step=0, right=None, right_world=1, still_open=""):
-    """`still_open`: what compare does not do yet; the case then only runs, and says what it finds."""
+def check(kind, world, codes, step=0, right=None, right_world=1, still_open="", by_replays=False):
+    """`still_open`: what compare does not do yet; the case then only runs, and says what it finds. `by_replays`: these must give the name."""
     right = right or kind.__mro__[1]
 
     def on_bench(bench):
@@ -60,6 +60,7 @@ def check(kind, world, codes, step=0, right=None, right_world=1, still_open=""):
                 words.append(judged(found, way, step, codes))
             except Problem as problem:
                 raise Problem(f"{problem}\n{''.join(said)}") from None
+        need(not by_replays or code_of(with_replays) in codes, f"replays do not name it: {with_replays['sentence']}")
         return "; ".join(words)
 
     return on_bench
@@ -232,6 +233,36 @@ class NoWrapper(Trainer):
 class MeanOfMeans(Words):
     def share(self, y, micros):
         return 1 / float((y >= 0).sum())
+
+
+class Alike(Words):
+    """Micro-steps' means over their own tokens count alike."""
+
+    micro = 2
+
+    def share(self, y, micros):
+        return 1 / float((y >= 0).sum()) / len(micros)
+
+
+class Deviation(Trainer):
+    """Rows lose what they lose beside the deviation over all."""
+
+    def sum_of_all(self, x):
+        x = x.detach().clone()
+        if self.world > 1:
+            dist.all_reduce(x)
+        return x
+
+    def row_losses(self, called, x, y):
+        rows = super().row_losses(called, x, y)
+        count = self.sum_of_all(torch.tensor(float(len(rows))))
+        mean = self.sum_of_all(rows.sum()) / count
+        return rows / (self.sum_of_all(((rows - mean) ** 2).sum()) / count + 0.1).sqrt()
+
+
+class OwnDeviation(Deviation):
+    def sum_of_all(self, x):
+        return x.detach().clone()
 
 
 class OverWorld(Trainer):
@@ -462,7 +493,7 @@ CASES = [
     _case(OtherSeed, 3, "sampler-seed-differs"),
     _case(RowDropped, 3, "sample-dropped"),
     _case(RowRepeated, 3, "sample-duplicated"),
-    _case(RowsLeftOut, 3, "rows-left-out"),
+    _case(RowsLeftOut, 3, "rows-left-out", by_replays=True),
     _case(NeverReduced, 2, "gradient-not-reduced"),
     _case(LastNotReduced, 2, still_open="last-micro-step-not-reduced"),
     _case(ClippedBefore, 3, "clip-before-reduction", "clip-on-local-norm"),
@@ -470,7 +501,9 @@ CASES = [
     _case(ClippedTwice, 3, "clip-twice"),
     _case(OtherInit, 3, "initial-weights-differ", step=-1),
     _case(NoWrapper, 3, "gradient-not-reduced"),
-    _case(MeanOfMeans, 3, "mean-of-means"),
+    _case(MeanOfMeans, 3, "mean-of-means", by_replays=True),
+    _case(Alike, 1, "micro-steps-weighted-alike", by_replays=True),
+    _case(OwnDeviation, 3, "local-statistics", by_replays=True),
     _case(OverWorld, 3, "loss-over-world", "gradient-over-world"),
     _case(TimesWorld, 3, "loss-times-world", "gradient-times-world"),
     _case(DividedAgain, 3, "mean-taken-twice"),
@@ -487,7 +520,7 @@ CASES = [
     _case(Untied, 2),
     _case(BuffersApart, 3, "buffers-not-synchronised", step=1, right_world=3),
     _case(DetachedGather, 3, "gather-own-slice", "candidates-detached"),
-    _case(OwnNegatives, 3, "local-negatives"),
+    _case(OwnNegatives, 3, "local-negatives", by_replays=True),
     _case(LabelsNotShifted, 3, "label-offset"),
     _case(Swapped, 3, "buckets-swapped"),
     _case(RankMissing, 3, "rank-missing"),

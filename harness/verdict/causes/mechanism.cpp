@@ -12,9 +12,12 @@
 namespace lockstep {
 namespace {
 
-Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences) {
+/// `replays`: null where there are none.
+Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences, const ReplaysBeside* replays = nullptr) {
   Mechanism& mechanism = comparison.mechanism;
   if (comparison.around) {
+    if (replays && !replays->cell_rows.empty())
+      comparison.around->rows = rows_apart(replays->reference_rows, replays->cell_rows, comparison.around->difference.divergence.step);
     comparison.around->config_differences = differences;
     // What one header alone declares is not known to differ: told, and no cause.
     std::erase_if(comparison.around->config_differences, [](const ConfigDifference& each) { return each.reference == kNotDeclared || each.cell == kNotDeclared; });
@@ -78,8 +81,9 @@ Mechanism compare_runs(const CompareOptions& options) {
   Comparison free = compare_traces(asking);
   const bool is_open = free.mechanism.verdict != VerdictKind::identical && free.mechanism.verdict != VerdictKind::within_envelope;
   const std::vector<ConfigDifference> differences = differences_of(options);
-  Mechanism mechanism = named(std::move(free), differences);
-  if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences));
+  const ReplaysBeside* beside = replays ? &*replays : nullptr;
+  Mechanism mechanism = named(std::move(free), differences, beside);
+  if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences, beside));
   return with_differences(std::move(mechanism), differences);
 }
 

@@ -139,7 +139,7 @@ std::string ratio_seen(const CauseInputs& inputs) {
 /// What is known beside the divergence's own sentence, where nothing fits.
 std::string plain_evidence(const CauseInputs& inputs) {
   std::string text = "no known cause fits";
-  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
+  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs), functions_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
   }
   const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);
@@ -183,6 +183,7 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   ask(causes::rules_for(phase));
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
+  ask(causes::rows_apart_rules());
   if (causes::scores_candidates(inputs)) {
     if (phase == Phase::scores) ask(causes::candidate_rules());
     if (phase == Phase::loss) ask(causes::contrast_rules());

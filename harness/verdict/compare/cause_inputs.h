@@ -14,6 +14,7 @@
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
 #include "harness/verdict/evidence/ledger_audit.h"
+#include "harness/verdict/evidence/rows_apart.h"
 #include "harness/verdict/evidence/training_facts.h"
 #include "harness/verdict/results/results.h"
 
@@ -45,6 +46,7 @@ struct CauseInputs {
   /// Rank 0's learning rates from the divergence on, if that lies in them.
   std::map<int64_t, double> reference_rates, cell_rates;
   std::optional<ForcedEvidence> forced;
+  std::optional<RowsApart> rows;        ///< of a replayed step at the divergence or before it, where both runs left it
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;

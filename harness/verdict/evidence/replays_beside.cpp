@@ -51,6 +51,9 @@ std::optional<ReplaysBeside> replays_beside(const std::string& reference_dir, co
   found.cell_twin = traces_in(of_cell / digest, "double");
   if (found.cell_twin.empty()) found.reference_twin.clear();
   if (found.reference_twin.empty()) found.cell_twin.clear();
+  found.reference_rows = traces_in(of_reference / digest, "rows");
+  found.cell_rows = traces_in(of_cell / digest, "rows");
+  if (found.reference_rows.empty() || found.cell_rows.empty()) found.reference_rows.clear(), found.cell_rows.clear();
   for (int number = 1;; ++number) {
     const std::string repeat = traces_in(of_reference / digest, fmt::format("repeat-{}", number));
     if (repeat.empty()) break;

@@ -11,6 +11,7 @@ namespace lockstep {
 struct ReplaysBeside {
   std::string reference, cell;            ///< in the trainers' own precision
   std::string reference_twin, cell_twin;  ///< in float64; empty where one of the two could not
+  std::string reference_rows, cell_rows;  ///< steps taken apart, see rows_apart.h; empty where one of the two has none
   std::vector<std::string> repeats;       ///< of the reference with its rows in other orders, where there is no float64
   bool has_twins() const { return !reference_twin.empty(); }
 };

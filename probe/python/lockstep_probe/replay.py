@@ -12,7 +12,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import hashing, model, trace_file
+from lockstep_probe import hashing, model, rows_apart, trace_file
 from lockstep_probe.replayed import ReplayedProbe
 from lockstep_probe.teacher import Teacher, to_wide
 
@@ -329,6 +329,8 @@ def _replay(probe, step_on, build, dropout, out, hashes):
         return
     probe.replayed = _precision(probe, step_on, build, dropout, os.path.join(folder, "single"), found, wide=False)
     probe.replayed_wide = _precision(probe, step_on, build, dropout, os.path.join(folder, "double"), found, wide=True)
+    if probe.replayed:
+        _apart(probe, step_on, build, os.path.join(folder, "rows"), found, wide=probe.replayed_wide)
     if probe.replayed and not probe.replayed_wide and against == out:
         for number in range(1, REPEATS + 1):
             _precision(probe, step_on, build, dropout, os.path.join(folder, f"repeat-{number}"), found, wide=False, repeat=number)
@@ -344,6 +346,16 @@ def _trial(probe, step_on, build, dropout, folder):
     except Exception as error:  # noqa: BLE001  the user's own function
         problem = f"{type(error).__name__}: {error}"
     return _together(probe, problem)
+
+
+def _apart(probe, step_on, build, folder, found, wide):
+    """Without dropout: what rows lose and not what they draw."""
+    try:
+        subject = _subject(probe, build, wide)
+        with _without_dropout(subject.inner), _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
+            rows_apart.write(probe, folder, step_on, subject, found, lambda snapshot: list(_mine(probe, snapshot)))
+    except Exception as error:  # noqa: BLE001  the user's own function
+        probe._note(f"replay: rows are not taken apart: {type(error).__name__}: {error}")
 
 
 def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
