@@ -148,7 +148,7 @@ class Broken(Adam):
 
     def before_step(self, step):
         if self.probe is not None and step == 2:
-            self.probe._recorder = None
+            self.probe.recorder = None
 
 
 def full_disk(bench):

@@ -62,7 +62,7 @@ def main():
             optimizer.step()
             probe.step(loss)
             # A step's records are written when the next one begins: with the probe on, here.
-            probe._open() if with_probe else None
+            probe.open() if with_probe else None
             if number >= 4:
                 seconds[with_probe].append(time.perf_counter() - began)
         probe.is_off = True

@@ -6,6 +6,7 @@ Prints a line for each case. Exit code 1 if one fails.
 """
 
 import argparse
+import gc
 import importlib
 import os
 import pathlib
@@ -31,9 +32,11 @@ import torch.distributed.pipelining  # noqa: E402, F401
 import torch._inductor.compile_fx  # noqa: E402, F401
 import torch.distributed.tensor.parallel  # noqa: E402, F401
 
+import lockstep_probe.probe  # noqa: E402, F401
+
 from case import Bench, Problem  # noqa: E402
 
-FAMILIES = ("examples", "bits", "values", "layouts", "mistakes", "sharded_mistakes", "no_lines", "bad_input")
+FAMILIES = ("examples", "bits", "values", "layouts", "mistakes", "sharded_mistakes", "no_lines", "bad_input", "facts", "teacher")
 
 
 def run_one(case, options, folder, report):
@@ -77,6 +80,8 @@ def main():
     if not cases:
         print("problem: no case has this text")
         return 1
+    gc.collect()
+    gc.freeze()  # ranks are forked: none of them looks through what was imported here
     with tempfile.TemporaryDirectory() as scratch:
         folder = (options.keep or pathlib.Path(scratch)).resolve()
         children = []

@@ -31,7 +31,8 @@ class Trainer:
         self.probe = None
         if self.lines:
             self.probe = lockstep_probe.attach(self.called, self.probed_optimizers(), out=run.folder if out is None else out or None, level=level or self.level,
-                                               against=against, first_step=self.first_step, declare=self.declare)  # fmt: skip
+                                               against=against, first_step=self.first_step, declare=self.declare,
+                                               average=self.average())  # fmt: skip
         if self.lines >= 10:
             self.probe.replay(self.forward_backward, build=self.build, dropout=self.dropout_in_replay)
 
@@ -44,6 +45,9 @@ class Trainer:
 
     def wrap(self, model):
         return DistributedDataParallel(model, **self.ddp) if self.world > 1 else model
+
+    def average(self):
+        """A module of averaged weights that the trainer keeps."""
 
     def make_optimizer(self):
         return torch.optim.SGD(self.model.parameters(), lr=self.rate)

@@ -33,7 +33,8 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
     """
     from lockstep_probe import model as models
     from lockstep_probe import patches, settings
-    from lockstep_probe.probe import Probe, say
+    from lockstep_probe.guard import say
+    from lockstep_probe.probe import Probe
 
     modules = list(model) if isinstance(model, (list, tuple)) else [model]
     optimizers = [] if optimizer is None else list(optimizer) if isinstance(optimizer, (list, tuple)) else [optimizer]
@@ -50,7 +51,7 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
         say(f"attach: {error}; nothing is recorded, and training goes on")
         asked = settings.Settings(level="off")
     for probe in patches.probes():
-        if probe.tier == "zero" and probe._prepared and not probe.is_off:
+        if probe.tier == "zero" and probe.prepared and not probe.is_off:
             say("attach: training has begun without it; the probe that needs no lines goes on, and this call adds what it can")
             return probe
         if probe.tier == "zero":

@@ -13,6 +13,7 @@ MOMENTS = {
     "momentum_buffer": "first_moment", "exp_avg": "first_moment", "exp_avg_sq": "second_moment", "sum": "second_moment",
     "square_avg": "second_moment",
 }  # fmt: skip
+PRECISIONS = ("float32", "float64", "bfloat16", "float16")
 MESH_WORDS = {"tp": "tensor", "pp": "pipeline", "cp": "context", "sp": "sequence", "ep": "expert"}
 
 
@@ -174,9 +175,25 @@ def is_data_parallel(modules, parameters, world_size):
     return not parallel and all(mesh.size() == world_size for mesh in meshes(sharded))
 
 
+def precision_of(modules, wrappers, parameters):
+    """The dtype to which wrappers cast parameters, or else their own; None if there are several, or traces have no word for it."""
+    cast = {id(p.sharded_param): group.mp_policy.param_dtype for m in modules for group in fsdp_groups(m) for p in group.fsdp_params}
+    # DistributedDataParallel and FSDP1 keep their policies under one name.
+    policies = [getattr(each, "mixed_precision", None) for each in [*wrappers, *(inner for m in modules for inner in m.modules())]]
+    asked = {dtype for policy in policies if isinstance(dtype := getattr(policy, "param_dtype", None), torch.dtype)}
+    dtypes = asked or {cast.get(id(p)) or p.dtype for p in parameters if p.is_floating_point()} or {torch.get_default_dtype()}
+    word = str(dtypes.pop()).removeprefix("torch.")
+    return word if not dtypes and word in PRECISIONS else None
+
+
+def inner_optimizer(optimizer):
+    """Of ZeroRedundancyOptimizer the one that updates this rank's own parameters, and holds their state alone; else itself."""
+    return getattr(optimizer, "optim", optimizer) if type(optimizer).__name__ == "ZeroRedundancyOptimizer" else optimizer
+
+
 def settings_of(optimizer):
     """What the header declares of PyTorch's own optimizers; None of others."""
-    kind = type(optimizer)
+    kind = type(inner_optimizer(optimizer))
     if not optimizer.param_groups:
         return None
     group = optimizer.param_groups[0]

@@ -1,10 +1,11 @@
 """Places of PyTorch that no hook reaches, wrapped once a process: each wrapper calls what it wraps and tells the probes.
 
-Clipping (its norm, and the gradients before it), backward() (the loss), GradScaler (the scale; updates left out), DistributedDataParallel (which object wraps
-which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
+Clipping (its norm, and the gradients before it), backward() (the loss), autocast, GradScaler (the scale; updates left out), DistributedDataParallel (which
+object wraps which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
 """
 
 import functools
+import operator
 import sys
 import weakref
 
@@ -18,7 +19,7 @@ _done = False
 
 def tell(what, *args):
     for probe in list(_probes):
-        getattr(probe, what)(*args)
+        operator.attrgetter(what)(probe)(*args)
 
 
 def watch(probe):
@@ -36,26 +37,23 @@ def _wrap(owner, name, make):
         setattr(owner, name, functools.wraps(found)(make(found)))
 
 
+def _clipping(clip, parameters, max_norm=None, norm=None):
+    parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+    tell("gradients.on_clip", parameters, max_norm, norm)
+    result = clip(parameters)
+    tell("gradients.after_clip", parameters)
+    return result
+
+
 def _clip(clip):
     def clipped(parameters, max_norm, total_norm, *args, **kwargs):
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        tell("on_clip", parameters, float(max_norm), total_norm)
-        result = clip(parameters, max_norm, total_norm, *args, **kwargs)
-        tell("after_clip", parameters)
-        return result
+        return _clipping(lambda each: clip(each, max_norm, total_norm, *args, **kwargs), parameters, float(max_norm), total_norm)
 
     return clipped
 
 
 def _clip_value(clip):
-    def clipped(parameters, *args, **kwargs):
-        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        tell("on_clip", parameters, None, None)
-        result = clip(parameters, *args, **kwargs)
-        tell("after_clip", parameters)
-        return result
-
-    return clipped
+    return lambda parameters, *args, **kwargs: _clipping(lambda each: clip(each, *args, **kwargs), parameters)
 
 
 def _scale(scale):
@@ -71,11 +69,11 @@ def _scale(scale):
 def _scaler_step(step):
     def stepped(self, optimizer, *args, **kwargs):
         inner = getattr(optimizer, "optimizer", optimizer)
-        before = [(probe, probe.steps_of(inner)) for probe in _probes]
+        before = [(probe.updates, probe.updates.count(inner)) for probe in _probes]
         result = step(self, optimizer, *args, **kwargs)
-        for probe, count in before:
-            if probe.steps_of(inner) == count:
-                probe.on_skipped(inner)
+        for updates, count in before:
+            if updates.count(inner) == count:
+                updates.on_skipped(inner)
         return result
 
     return stepped
@@ -90,6 +88,15 @@ def _backward(backward):
     return called
 
 
+def _autocast(enter):
+    def entered(self):
+        if self._enabled and not torch.compiler.is_compiling():
+            tell("on_autocast", self.device, self.fast_dtype)
+        return enter(self)
+
+    return entered
+
+
 def _ddp(init):
     def made(self, *args, **kwargs):
         init(self, *args, **kwargs)
@@ -102,7 +109,7 @@ def _pipeline_scale(scale):
     def scaled(self, factor, *args, **kwargs):
         result = scale(self, factor, *args, **kwargs)
         if factor != 1:
-            tell("on_pipeline_scale", list(self.submod.parameters()), factor)
+            tell("gradients.on_pipeline_scale", list(self.submod.parameters()), factor)
         return result
 
     return scaled
@@ -120,7 +127,7 @@ def _unsharded(init):
         was = getattr(self, "_unsharded_param", None)
         result = init(self, *args, **kwargs)
         if was is None:
-            tell("on_unsharded", self)
+            tell("parameters.on_unsharded", self)
         return result
 
     return made
@@ -161,6 +168,7 @@ def _install():
     if hasattr(torch.amp, "GradScaler"):
         _wrap(torch.amp.GradScaler, "scale", _scale)
         _wrap(torch.amp.GradScaler, "step", _scaler_step)
+    _wrap(torch.autocast, "__enter__", _autocast)
     _wrap(torch.Tensor, "backward", _backward)
     _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
     import torch.distributed as dist

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from lockstep_probe import hashing, model, rows_apart, trace_file
-from lockstep_probe.settings import Settings
+from lockstep_probe.replayed import ReplayedProbe
+from lockstep_probe.teacher import Teacher, to_wide
 
 MOST_STEPS = 8
 REPEATS = 4  # of a reference that cannot be replayed in float64
@@ -70,11 +71,13 @@ def snapshots(folder):
 class Subject:
     """A model in which steps are replayed: its parameters and buffers can be set."""
 
-    def __init__(self, called, inner):
+    def __init__(self, called, inner, teacher, wide):
         self.called, self.inner = called, inner  # what step_on takes; the modules with the names that traces have
+        self._teacher, self._wide = teacher, wide
 
     def load(self, snapshot):
         """Raises ValueError that names what does not fit."""
+        self._teacher.load(snapshot, self._wide)
         with torch.no_grad():
             for prefix, name, tensor in model.named(self.inner, "named_parameters"):
                 self._set(tensor, snapshot.tensors.get(prefix + name), prefix + name)
@@ -99,19 +102,9 @@ class Subject:
         part.copy_(kept.to(part.dtype))
 
 
-def _to_wide(value):
-    if isinstance(value, torch.Tensor):
-        return value.double() if value.is_floating_point() and value.dtype != torch.float64 else value
-    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
-        return type(value)(map(_to_wide, value))
-    if type(value) is dict:
-        return {key: _to_wide(each) for key, each in value.items()}
-    return value
-
-
 def _widen_inputs(modules):
     for each in modules:
-        each.register_forward_pre_hook(lambda _m, args, kwargs: (tuple(map(_to_wide, args)), _to_wide(kwargs)), with_kwargs=True)
+        each.register_forward_pre_hook(lambda _m, args, kwargs: (tuple(map(to_wide, args)), to_wide(kwargs)), with_kwargs=True)
 
 
 def _copied(module):
@@ -156,7 +149,7 @@ def _subject(probe, build, wide):
         _set_modes(probe, inner)
         if wide:
             _widen_inputs(inner)
-        return Subject(called, inner)
+        return Subject(called, inner, probe.teacher, wide)
     if any(model.fsdp_groups(m) or model.has_flat_parameters(m) for m in probe.models):
         raise ValueError("a sharded model cannot be copied; give replay a build= that makes and wraps a fresh one")
     inner = [_copied(m) for m in probe.models]
@@ -169,7 +162,7 @@ def _subject(probe, build, wide):
     _set_modes(probe, inner)
     wrapped = [_rewrapped(probe._wrappers[0], each) if probe._wrappers and any(model.bare(w) is m for w in probe._wrappers) else each
                for each, m in zip(inner, probe.models)]  # fmt: skip
-    return Subject(wrapped[0] if len(wrapped) == 1 else wrapped, inner)
+    return Subject(wrapped[0] if len(wrapped) == 1 else wrapped, inner, probe.teacher, wide)
 
 
 @contextlib.contextmanager
@@ -236,14 +229,8 @@ class Run:
     """Replays of one precision, in a trace of their own."""
 
     def __init__(self, probe, folder, subject, dropout):
-        from lockstep_probe.probe import Probe
-
-        self.subject, self.dropout, self.of = subject, dropout, probe
-        settings = Settings(out=folder, level="full")
-        self.probe = Probe(subject.inner, [], settings, declare=probe.declared, own=probe.own, rank=probe.rank,
-                           world_size=probe.world_size, tier="replayed")  # fmt: skip
-        self.probe.optimizers = []
-        self.probe.replicas = probe.replicas
+        self.subject, self.dropout = subject, dropout
+        self.probe = ReplayedProbe(subject.inner, folder, probe)
         self.drew = False  # has a forward pass taken random numbers?
 
     def step(self, step_on, snapshot, ids):
@@ -256,21 +243,20 @@ class Run:
             probe._number = snapshot.step - 1
             probe.rows(ids)
             loss = step_on(self.subject.called, list(ids))
-        self.drew |= probe._step is not None and probe._step.draws > 0
+        self.drew |= probe.current is not None and probe.current.draws > 0
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             probe.step(loss)
-        probe._end_replayed()
+        probe.end_step()
         return loss
 
 
 def _tried(probe, step_on, dropout, subject, folder):
     """Replays the run's own first step. What differs from training, in words; empty: nothing."""
-    number, (parameters, buffers) = next(iter(probe._kept_states.items()))
-    tensors = {**parameters, **{"buffer/" + name: b for name, b in buffers.items()}}
+    number, tensors = probe._kept_state
     run = Run(probe, folder, subject, dropout)
     snapshot = Snapshot(number, tensors, probe._ids_at.get(number, []))
     run.step(step_on, snapshot, snapshot.ids)
-    run.probe._close_replayed()
+    run.probe.close()
     own = next((r for s, r in trace_file.read_steps(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")) if s == number), [])
     again = next((r for s, r in trace_file.read_steps(os.path.join(folder, f"rank-{probe.rank}.trace")) if s == number), [])
     return _difference(own, again, number)
@@ -313,7 +299,8 @@ def replay(probe, step_on, build, dropout):
     out, hashes = probe.settings.out, hashing.load()
     state = torch.get_rng_state()
     try:
-        _replay(probe, step_on, build, dropout, out, hashes)
+        with Teacher(probe.state) as probe.teacher:
+            _replay(probe, step_on, build, dropout, out, hashes)
     finally:
         torch.set_rng_state(state)
 
@@ -352,7 +339,7 @@ def _replay(probe, step_on, build, dropout, out, hashes):
 def _trial(probe, step_on, build, dropout, folder):
     problem = None
     has_dropout = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for each in probe.models for m in each.modules())
-    if not probe._kept_states or (has_dropout or not dropout):
+    if probe._kept_state is None or (has_dropout or not dropout):
         return None  # other masks, other gradients: a trial would prove nothing
     try:
         problem = _tried(probe, step_on, dropout, _subject(probe, build, False), folder) or None
@@ -384,7 +371,7 @@ def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
                 ids = [ids[i] for i in order]
             with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
                 run.step(step_on, snapshot, ids)
-        run.probe._close_replayed()
+        run.probe.close()
         if run.drew and probe.settings.against and trace_file.header_of(os.path.join(probe.settings.against, "rank-0.trace"))["world_size"] != probe.world_size:
             problem = ("forward passes take random numbers, which rows of another layout get differently; replay(step_on, dropout=False) leaves dropout out, "
                        "and other draws must be left out in step_on")  # fmt: skip

@@ -65,13 +65,14 @@ def _attach(optimizer):
 
 def _attach_to(optimizer):
     from lockstep_probe import model, patches, settings
-    from lockstep_probe.probe import Probe, say
+    from lockstep_probe.guard import say
+    from lockstep_probe.probe import Probe
 
     live = [probe for probe in patches.probes() if not probe.is_off]
     if any(probe.tier != "zero" for probe in live):
         return
     if live:
-        if not live[0]._prepared:
+        if not live[0].prepared:
             live[0].add_optimizer(optimizer)
         return
     try:

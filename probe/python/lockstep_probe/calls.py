@@ -1,0 +1,105 @@
+"""The trainer's collectives, on their way into the records of their step."""
+
+import torch
+import torch.distributed as dist
+
+from lockstep_probe import collectives, hashing
+from lockstep_probe.guard import guarded
+
+
+class Ledger:
+    """Collectives of one step, in their order; `open`: those whose outputs are not hashed yet, by their work."""
+
+    def __init__(self):
+        self.calls, self.open = [], {}
+
+
+class Calls:
+    """A listener of `collectives`. What the probe itself calls (`probe.inside`) is not the trainer's."""
+
+    def __init__(self, probe):
+        self.probe = probe
+        self._next = Ledger()  # calls after a step's update belong to the step that follows
+
+    def listen(self):
+        try:
+            collectives.install()
+            collectives.listen(self)
+        except (RuntimeError, AttributeError) as error:
+            self.probe._note(f"collectives are not recorded: this torch ({torch.__version__}) has not the hooks for them ({error})")
+
+    def next_ledger(self):
+        """For a step that begins."""
+        ledger, self._next = self._next, Ledger()
+        return ledger
+
+    def begin(self, call):
+        if self.probe.prepared and not self.probe.inside:
+            self._begin(call)
+
+    @guarded
+    def _begin(self, call):
+        probe, step = self.probe, self.probe.current
+        ledger = step.ledger if step is not None and not probe.is_over(step) else self._next
+        if ledger is not self._next and not step.records:
+            return
+        tensors = call.inputs or call.outputs
+        ranks = dist.get_process_group_ranks(call.group)
+        everyone = len(ranks) == probe.world_size
+        group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
+        first = hashing.plain(tensors[0].flatten()[:1]) if tensors else torch.zeros(1)
+        # Calls of one tag are compared with each other: other operations, types and groups are other calls.
+        kind = f" {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else ""
+        tag = call.tag or f"{call.op}{kind}{'' if everyone else f' of {group}'}"
+        from_reducer = probe.gradients.in_backward and call.op == "all_reduce" and call.reduction is None and bool(probe._wrappers)
+        if from_reducer and tensors[0].is_floating_point():
+            group, tag, call.reduction = ("gradients" if everyone else f"gradients {group}"), f"bucket {step.buckets}", "sum"
+            step.buckets += 1
+        elif from_reducer:
+            group, call.reduction = "control", "sum"
+        shape = tuple(tensors[0].shape) if len(tensors) == 1 else (sum(t.numel() for t in tensors),)
+        if call.root >= 0 and not everyone and call.root < len(ranks):
+            call.root = ranks[call.root]
+        call.slot, call.tag = len(ledger.calls), ledger
+        ledger.calls.append([call, group, tag, self._hash(call.inputs), 0, hashing.DTYPES[first.dtype], shape, from_reducer])
+
+    def _hash(self, tensors):
+        return sum(map(self.probe.recorder.hash_of, tensors)) & (1 << 64) - 1
+
+    def issued(self, call):
+        if call.slot is None or self.probe.is_off:
+            return
+        if call.op == "barrier" or not call.outputs:
+            call.outputs = call.work = None
+            return
+        call.tag.open[id(call.work)] = call
+
+    def finished(self, work):
+        """Somebody has waited for it."""
+        step = self.probe.current
+        for ledger in (step.ledger if step is not None else None, self._next):
+            call = ledger.open.pop(id(work), None) if ledger is not None else None
+            if call is not None:
+                self._hash_output(ledger, call)
+
+    @guarded
+    def _hash_output(self, ledger, call):
+        ledger.calls[call.slot][4] = self._hash(call.outputs)
+        call.outputs = call.work = None
+
+    def finish(self, ledger, reducer=False):
+        """Of works that nobody has waited for in Python; `reducer`: the Reducer's alone, which its own callback has waited for."""
+        for key, call in list(ledger.open.items()):
+            if reducer and not ledger.calls[call.slot][7]:
+                continue
+            del ledger.open[key]
+            if call.op not in ("send", "recv"):
+                call.work.wait()
+            elif not call.work.is_completed():
+                continue
+            self._hash_output(ledger, call)
+
+    def records(self, ledger):
+        self.finish(ledger)
+        return [self.probe.recorder.collective(call, group, tag, given, got, dtype, shape)
+                for call, group, tag, given, got, dtype, shape, _ in ledger.calls]  # fmt: skip

@@ -1,0 +1,79 @@
+"""What a rank says of its run: the trace's header, rank-R.probe.json, and what the probe does not see."""
+
+import json
+import os
+import sys
+
+import torch
+
+import lockstep_probe
+from lockstep_probe import model
+
+
+def unseen(probe):
+    """In words, before the first step."""
+    if any(model.has_flat_parameters(m) for m in probe.models):
+        yield "FullyShardedDataParallel (FSDP1) hides parameters in flat ones: their parts are recorded as they are, and not put together"
+    if any(model.is_compiled(m) for m in probe.models):
+        yield ("torch.compile: gradients, parameters and DDP's and the program's own collectives are recorded as without it; collectives "
+               "inside a compiled graph (functional ones) and CUDA graphs' replays are not")  # fmt: skip
+    if getattr(torch._dynamo.config, "compiled_autograd", False) if "torch._dynamo" in sys.modules else False:
+        yield "compiled autograd may pass hooks of gradients by: local gradients may be missing"
+    if any(type(optimizer).__name__ == "LBFGS" for optimizer in probe.optimizers):
+        yield "LBFGS computes gradients within its step: local gradients are those of its last evaluation"
+
+
+def declared(probe, step):
+    """What docs/trace.md lists, as far as the run's first step shows it; `attach(declare=…)` has the last word."""
+    found = {"strip_prefixes": ["module.", "_orig_mod."]}
+    if len(probe.optimizers) == 1:
+        found["optimizer"] = model.settings_of(probe.optimizers[0])
+        found["parameters"] = model.group_settings(probe.optimizers[0], {id(w.parameter): w.name for w in probe.parameters})
+    found["clip_norm"] = probe.gradients.clip_norm
+    found["accumulation"] = step.backwards if step.backwards > 1 else None
+    found["precision"] = _precision(probe, step)
+    found["groups"], replicas = model.mesh_facts(probe.parameters.tensors())
+    if replicas is None and model.is_data_parallel(probe.models, probe.parameters.tensors(), probe.world_size):
+        replicas = [list(range(probe.world_size))]
+    found["replicas"] = replicas if probe.world_size > 1 else None
+    return {key: value for key, value in found.items() if value} | probe.declared
+
+
+def _precision(probe, step):
+    # Of a compiled forward pass no hook shows whether there is autocast around it, and within it.
+    if probe.autocast or (step.backwards and not probe.saw_forward):
+        return probe.autocast
+    return model.precision_of(probe.models, probe._wrappers, probe.parameters.tensors())
+
+
+def header(probe, said):
+    return {
+        "config_hash": os.environ.get("LOCKSTEP_RUN") or os.path.basename(probe.settings.out) or "run", "rank": probe.rank,
+        "world_size": probe.world_size, "trainer": os.path.basename(sys.argv[0] or "python"), "level": probe.settings.level,
+        "started_by": f"lockstep_probe {lockstep_probe.__version__}", "declared": said,
+    }  # fmt: skip
+
+
+def _wrapper(probe):
+    if probe._wrappers:
+        return "ddp"
+    if any(model.fsdp_groups(m) for m in probe.models):
+        return "fsdp2"
+    return "dtensor" if any(map(model.is_sharded, probe.parameters.tensors())) else "none"
+
+
+def write(probe, done):
+    """rank-R.probe.json: what the run has recorded, for `lockstep`. Raises OSError."""
+    modules = [m for each in probe.models for m in each.modules()]
+    facts = {
+        "format": 1, "tier": probe.tier, "probe": lockstep_probe.__version__, "torch": torch.__version__, "wrapper": _wrapper(probe), **probe.saw,
+        "metrics": sorted(probe.metrics), "replay": probe.replayed, "float64": probe.replayed_wide,
+        "level": probe.settings.level, "steps": probe.steps_done, "done": done, "world_size": probe.world_size,
+        "seconds": round(probe.seconds_whole, 4), "probe_seconds": round(probe.seconds, 4),
+        "dropout": any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules),
+        "notes": [text for _, text in probe.notes],
+    }  # fmt: skip
+    path = os.path.join(probe.settings.out, f"rank-{probe.rank}.probe.json")
+    with open(path + ".new", "w") as file:
+        json.dump(facts, file, indent=1)
+    os.replace(path + ".new", path)

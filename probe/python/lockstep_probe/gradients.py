@@ -1,0 +1,202 @@
+"""A step's gradients: as a rank computes them, as they are reduced, as clipping leaves them, and the parts of micro-steps."""
+
+import torch
+
+from lockstep_probe import model
+from lockstep_probe.guard import guarded
+from lockstep_probe.recorder import hash_in
+
+_engine = torch.autograd.Variable._execution_engine
+
+
+class Gradients:
+    """`clip_norm`: the limit that the trainer's first clipping takes."""
+
+    def __init__(self, probe):
+        self.probe, self.clip_norm, self.in_backward = probe, None, False
+        self._accumulates = 1  # backward passes of a step, as far as is known
+
+    # Hooks of the backward pass.
+
+    @guarded
+    def added(self, watched, gradient):
+        """What a backward pass adds to a parameter's gradient, before it is added."""
+        step = self.probe.current
+        # DistributedDataParallel passes none for a parameter that nothing used.
+        if gradient is None or step is None or not step.keeps or self.probe.is_over(step) or watched.unsharded is not None:
+            return
+        if id(watched.parameter) not in step.updated:
+            watched.add_part(step.backwards, self._part(gradient, watched.parameter))
+
+    @guarded
+    def accumulated(self, watched, parameter):
+        step = self._backward_runs()
+        if not step.records or watched.unsharded is not None or self.probe.is_held_back() or id(parameter) in step.updated:
+            return
+        if parameter.grad is not None:
+            # Where each micro-step is reduced, this holds the mean of earlier ones and the own last: their mean has the reduced gradient's bits.
+            watched.local = self.record("local gradients", watched, parameter.grad)
+
+    @guarded
+    def added_unsharded(self, watched, gradient):
+        """FSDP2's whole gradient of this rank, before the reduction."""
+        step = self._backward_runs()
+        if not step.records or id(watched.parameter) in step.updated:
+            return
+        gradient = self._part(gradient, watched.unsharded)
+        if step.keeps:
+            watched.add_part(step.backwards, gradient)
+        if step.keeps or self._accumulates > 1:
+            watched.sum = gradient.clone() if watched.sum is None else watched.sum + gradient
+        elif watched.local is None:
+            watched.local = self._record_unsharded(watched, gradient)
+        else:
+            watched.local = None  # used twice, or an accumulation that began in this step: the sum is not known
+            self._accumulates = max(self._accumulates, 2)
+
+    def _backward_runs(self):
+        step = self.probe.open()
+        if not self.in_backward:
+            self.in_backward = True
+            step.count_draws(self.probe.recorder.hashes.xxh3)
+            self.probe.beat("backward")
+            # DistributedDataParallel queues its own callback during the backward pass; one that is queued from a callback comes after it.
+            _engine.queue_callback(lambda: _engine.queue_callback(self._backward_ends))
+        return step
+
+    @guarded
+    def _backward_ends(self):
+        probe, step = self.probe, self.probe.current
+        self.in_backward = False
+        step.backwards += 1
+        probe.calls.finish(step.ledger, reducer=True)
+        if probe.is_held_back() or not step.records:
+            return
+        step.reduced = bool(probe._wrappers)
+        for watched in probe.parameters:
+            gradient = watched.parameter.grad
+            if gradient is None or id(watched.parameter) in step.updated:
+                continue
+            if watched.sum is not None:
+                watched.local = self._record_unsharded(watched, watched.sum)
+            if not probe.by_hand:
+                watched.reduced = self.record("reduced gradients", watched, gradient)
+        probe.beat("update")
+
+    # Records.
+
+    def record(self, phase, watched, gradient):
+        part, placement = self._part(gradient, watched.parameter), model.placement_of(watched.parameter)
+        alike = phase != "local gradients" and watched.alike and placement is None
+        part = part if phase == "applied gradients" else self._unscaled(part)
+        return self.probe.recorder.tensor(phase, watched.name, part, alike=alike, placement=placement, values=self.probe.current.keeps)
+
+    def _record_unsharded(self, watched, gradient):
+        placement = model.placement_of(watched.unsharded)
+        return self.probe.recorder.tensor("local gradients", watched.name, self._unscaled(gradient), placement=placement, values=self.probe.current.keeps)
+
+    def _part(self, gradient, parameter):
+        """The rank's part of a gradient; partial sums of tensor-parallel ranks are added up first, as the update will."""
+        if model.is_sharded(gradient) and any(kind.is_partial() for kind in gradient.placements):
+            gradient = gradient.redistribute(placements=parameter.placements)
+        return model.held(gradient).detach()
+
+    def _unscaled(self, gradient):
+        scale = self.probe.current.scale
+        return gradient if scale == 1 else gradient.detach() / scale
+
+    def of_step(self, step):
+        """Local gradients, their parts, reduced gradients, in the order of parameters."""
+        self._accumulates = max(self._accumulates, step.backwards)
+        for watched in self.probe.parameters:
+            if watched.local is None and watched.reduced is not None and not self.probe.by_hand:
+                # This rank has not used it, and others have: DistributedDataParallel adds nothing for it.
+                if watched.unsharded is None and not model.is_sharded(watched.parameter):
+                    watched.local = self.record("local gradients", watched, torch.zeros_like(watched.parameter))
+            if watched.local is not None:
+                step.first.append(watched.local)
+                if step.backwards > 1 and step.keeps and watched.parts:
+                    self._parts(step, watched)
+        step.first += [w.reduced for w in self.probe.parameters if w.reduced is not None]
+
+    def _parts(self, step, watched):
+        whole = sum(watched.parts.values())
+        for micro in range(step.backwards):
+            part = watched.parts.get(micro)
+            part = self._unscaled(torch.zeros_like(whole) if part is None else part)
+            dot = float((part.double() * self._unscaled(whole).double()).sum())
+            step.first.append(self.probe.recorder.tensor("gradient parts", f"micro {micro}/{watched.name}", part, dot=dot, values=True))
+
+    # What changes gradients after the backward pass.
+
+    @guarded
+    def on_pipeline_scale(self, parameters, factor):
+        """A pipeline schedule divides the sum of its micro-batches' gradients once they are all there."""
+        if self.probe.current is None or not self.probe.current.records:
+            return
+        for watched in filter(None, map(self.probe.parameters.of, parameters)):
+            gradient = watched.parameter.grad
+            if gradient is None or watched.local is None:
+                continue
+            watched.parts = {micro: part / factor for micro, part in watched.parts.items()}
+            if watched.sum is not None:
+                watched.sum = watched.sum / factor
+                watched.local = self._record_unsharded(watched, watched.sum)
+            elif not self.probe._wrappers:
+                watched.local = self.record("local gradients", watched, gradient)
+            elif watched.parts:
+                watched.local = self.record("local gradients", watched, sum(watched.parts.values()))
+            else:
+                watched.local = None
+            if watched.reduced is not None:
+                watched.reduced = self.record("reduced gradients", watched, gradient)
+
+    @guarded
+    def on_clip(self, parameters, max_norm, norm):
+        probe, step = self.probe, self.probe.current
+        if step is None or not any(map(probe.parameters.of, parameters)):
+            return
+        if probe.world_size > 1 and step.records:
+            self.reduced_by_hand()
+        if max_norm is None or probe.is_over(step):
+            return
+        norm = float(norm.full_tensor() if model.is_sharded(norm) else norm)
+        trained = {id(w.parameter) for w in probe.parameters if w.parameter.grad is not None}
+        # Several calls with one norm, as DTensors and plain tensors take, are one clipping.
+        clipped = step.clipped.setdefault(norm, set())
+        clipped.update(map(id, parameters))
+        if trained <= clipped:
+            step.norm = norm
+            if self.clip_norm is None and 0 < max_norm < float("inf"):
+                self.clip_norm = max_norm
+
+    @guarded
+    def after_clip(self, parameters):
+        probe, step = self.probe, self.probe.current
+        if step is None or not step.records or not probe.by_hand or not any(map(probe.parameters.of, parameters)):
+            return
+        for watched in probe.parameters:
+            gradient = watched.parameter.grad
+            if gradient is not None and watched.local is not None and watched.reduced is not None:
+                if hash_in(watched.local) == hash_in(watched.reduced):
+                    watched.clipped = hash_in(self.record("local gradients", watched, gradient))
+
+    def reduced_by_hand(self):
+        """What clipping or the optimizer takes, of gradients that no wrapper has reduced."""
+        probe, step = self.probe, self.probe.current
+        for watched in probe.parameters:
+            gradient = watched.parameter.grad
+            if watched.reduced is None and gradient is not None and id(watched.parameter) not in step.updated:
+                if watched.local is None and probe._wrappers and not step.reduced and watched.unsharded is None:
+                    watched.local = self.record("local gradients", watched, gradient)
+                watched.reduced = self.record("reduced gradients", watched, gradient)
+
+    def clipped_too_early(self):
+        """Were a trainer's own gradients clipped, and reduced afterwards? Then what it has reduced is what comes next."""
+        for watched in self.probe.parameters:
+            gradient = watched.parameter.grad
+            if watched.clipped is None or gradient is None:
+                continue
+            if hash_in(self.record("local gradients", watched, gradient)) != watched.clipped:
+                watched.reduced = self.record("reduced gradients", watched, gradient)
+            watched.clipped = None

@@ -1,0 +1,101 @@
+"""The parameters that are recorded, by name, and the hooks on them."""
+
+import functools
+
+from lockstep_probe import model, patches
+
+
+class Watched:
+    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients;
+    `clipped`: the hash of a gradient that nobody had reduced when it was clipped."""
+
+    __slots__ = ("alike", "clipped", "handles", "local", "name", "parameter", "parts", "reduced", "sum", "unsharded")
+
+    def __init__(self, name, parameter, alike):
+        self.name, self.parameter, self.alike = name, parameter, alike
+        self.handles, self.unsharded = [], None
+        self.clear()
+
+    def clear(self):
+        self.local = self.reduced = self.sum = self.clipped = None
+        self.parts = {}
+
+    def add_part(self, micro, gradient):
+        """What a micro-step's backward pass adds to the gradient."""
+        self.parts[micro] = self.parts[micro] + gradient if micro in self.parts else gradient.clone()
+
+
+class Parameters:
+    """All of a model, and those that the optimizers alone have."""
+
+    def __init__(self, probe):
+        self.probe, self._by_id = probe, {}
+
+    def __iter__(self):
+        return iter(self._by_id.values())
+
+    def of(self, parameter):
+        return self._by_id.get(id(parameter))
+
+    def tensors(self):
+        return [w.parameter for w in self]
+
+    def of_optimizers(self):
+        return [p for o in self.probe.optimizers for group in o.param_groups for p in group["params"]]
+
+    def find(self):
+        """Names of all parameters, and hooks on those that have none yet."""
+        probe, known = self.probe, set()
+        ignored = {name for m in probe.models for name in getattr(m, "_ddp_params_and_buffers_to_ignore", ())}
+        for prefix, name, p in model.named(probe.models, "named_parameters"):
+            known.add(id(p))
+            if id(p) not in self._by_id:
+                self._listen(Watched(prefix + name, p, name not in ignored and not name.startswith(probe.own)))
+        for p in self.of_optimizers():
+            known.add(id(p))
+            if id(p) not in self._by_id:
+                self._listen(Watched(f"unnamed {len(self._by_id)}", p, True))
+        self._find_unsharded()
+        for key in self._by_id.keys() - known:
+            for handle in self._by_id.pop(key).handles:
+                handle.remove()
+
+    def _listen(self, watched):
+        p, gradients = watched.parameter, self.probe.gradients
+        self._by_id[id(p)] = watched
+        if p.requires_grad and p.is_leaf:
+            watched.handles.append(p.register_post_accumulate_grad_hook(functools.partial(gradients.accumulated, watched)))
+            watched.handles.append(p.register_hook(functools.partial(gradients.added, watched)))
+
+    def _find_unsharded(self):
+        groups = [group for m in self.probe.models for group in model.fsdp_groups(m)]
+        if groups and not patches.watch_unsharded():
+            self.probe._note("this torch's FSDP2 does not show a rank's own gradients: local gradients are missing", once="unsharded")
+        for group in groups:
+            for p in group.fsdp_params:
+                self.on_unsharded(p)
+
+    def on_unsharded(self, sharded):
+        """The whole form of an FSDP2 parameter, whose gradient is the rank's own."""
+        watched = None if self.probe.is_off else self.of(sharded.sharded_param)
+        whole = getattr(sharded, "_unsharded_param", None)
+        if watched is None or whole is None or watched.unsharded is whole:
+            return
+        watched.unsharded = whole
+        if whole.requires_grad:
+            watched.handles.append(whole.register_hook(functools.partial(self.probe.gradients.added_unsharded, watched)))
+
+    def check(self):
+        """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
+        probe = self.probe
+        known = self._by_id.keys() | {id(w.unsharded) for w in self}  # FSDP2 puts these in the modules for a while
+        if all(id(p) in known for p in self.of_optimizers() + [p for m in probe.models for p in m.parameters()]):
+            return
+        before = {w.name for w in self}
+        self.find()
+        added = [w.name for w in self if w.name not in before]
+        if added and probe.steps_done:
+            probe._note(f"parameters were added after the probe was attached and are recorded from step {probe._number} on: {', '.join(added[:5])}"
+                        + (f" and {len(added) - 5} more" if len(added) > 5 else ""))  # fmt: skip
+        elif probe.steps_done and before:
+            probe._note(f"parameters were replaced by others of the same names before step {probe._number}; the new ones are recorded from there on")

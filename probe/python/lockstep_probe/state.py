@@ -1,0 +1,83 @@
+"""What training has led to: parameters, buffers, averages, the optimizers' state, as they are now."""
+
+import torch
+
+from lockstep_probe import model
+from lockstep_probe.trace_file import Placement
+
+
+class State:
+    """`average`: the module with the parameters' averages, such as swa_utils.AveragedModel, or None."""
+
+    def __init__(self, probe, average):
+        self.probe, self.average_module = probe, getattr(average, "module", average)
+
+    def _record(self, phase, name, tensor, alike, values, placement=None):
+        placement = placement or model.placement_of(tensor)
+        part = model.held(tensor.detach())
+        return self.probe.recorder.tensor(phase, name, part, alike=alike and placement is None, placement=placement, values=values)
+
+    def buffers(self):
+        for prefix, name, buffer in model.named(self.probe.models, "named_buffers"):
+            if buffer is not None:
+                yield prefix + name, buffer
+
+    def _weights(self, phase, values):
+        records = [self._record(phase, w.name, w.parameter, w.alike, values) for w in self.probe.parameters]
+        return records + [self._record(phase, "buffer/" + name, buffer, False, values) for name, buffer in self.buffers()]
+
+    def _averages(self):
+        """(name, tensor, alike) of the averages of parameters."""
+        by_name = {w.name: w.alike for w in self.probe.parameters}
+        named = self.average_module.named_parameters() if self.average_module is not None else ()
+        return [(name, p, by_name[name]) for name, p in named if name in by_name]
+
+    def averages_in_snapshot(self):
+        """The same with its buffers and a snapshot's names: a trainer whose forward pass calls the module begins its steps with them."""
+        found = self._averages()
+        if self.average_module is not None:
+            found += [("buffer/" + name, buffer, False) for name, buffer in self.average_module.named_buffers()]
+        return [("average/" + name, tensor, alike) for name, tensor, alike in found]
+
+    def after_update(self, values, optimizers):
+        records = self._weights("parameters", values)
+        records += [self._record("averaged weights", name, p, alike, values) for name, p, alike in self._averages()]
+        return records + self._of_optimizers("optimizer state", values) if optimizers else records
+
+    def before_step(self):
+        """Everything that a step begins with, with values."""
+        averages = [self._record("snapshot", *each, True) for each in self.averages_in_snapshot()]
+        return self._weights("snapshot", True) + averages + self._of_optimizers("snapshot", True)
+
+    def kept(self):
+        """Copies of parameters, buffers and averages, by the names of a snapshot."""
+        found = [(w.name, w.parameter) for w in self.probe.parameters] + [("buffer/" + name, buffer) for name, buffer in self.buffers()]
+        found += [(name, tensor) for name, tensor, _ in self.averages_in_snapshot()]
+        return {name: model.held(tensor.detach()).clone() for name, tensor in found}
+
+    def _of_optimizers(self, phase, values):
+        records, counts = [], set()
+        for optimizer in self.probe.optimizers:
+            for p in (p for group in optimizer.param_groups for p in group["params"]):
+                watched = self.probe.parameters.of(p)
+                for key, value, placement in self._state_of(optimizer, p) if watched else ():
+                    if key in model.MOMENTS and isinstance(value, torch.Tensor):
+                        records.append(self._record(phase, f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, values, placement))
+                    elif key == "step":
+                        counts.add(int(value))
+        updates = max(counts) if counts else self.probe.updates.number()
+        return [*records, self.probe.recorder.scalar(phase, "updates", updates, alike=True)]
+
+    @staticmethod
+    def _state_of(optimizer, p):
+        """(key, value, placement) of a parameter. Of an optimizer whose ranks hold other parameters' state each, the owner has all of the
+        whole tensor, and the others an empty part behind it, so that all have the same order."""
+        state = model.inner_optimizer(optimizer).state
+        if model.inner_optimizer(optimizer) is optimizer:
+            yield from ((key, value, None) for key, value in state.get(p, {}).items())
+        elif p in state:
+            whole = Placement(tuple(p.shape), (0,) * p.dim(), True)
+            yield from ((key, value, whole if value.shape == p.shape else None) for key, value in state[p].items())
+        elif p.dim() and state:
+            behind = Placement(tuple(p.shape), (p.shape[0], *(0 for _ in p.shape[1:])), True)
+            yield from ((key, p.detach()[:0], behind) for key in next(iter(state.values())) if key in model.MOMENTS)

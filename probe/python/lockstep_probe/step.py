@@ -1,0 +1,84 @@
+"""What is known of the step that is open."""
+
+import torch
+
+from lockstep_probe import hashing, random_state
+
+
+class Step:
+    """`keeps`: all values; `records`: anything at all."""
+
+    def __init__(self, number, keeps, records, ledger):
+        self.number, self.keeps, self.records, self.ledger = number, keeps, records, ledger
+        self.ids, self.batches = [], []
+        self.first, self.last = [], []  # records before and after the gradients'
+        self.inputs, self.labels, self.row_losses = [], [], []
+        self.losses, self.roots, self.terms = [], [], {}
+        self.backwards, self.buckets = 0, 0
+        self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
+        self.asked = False  # step() has been called
+        self.due = False  # parameters after the update are still to be recorded
+        self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
+        self.stepped = []  # optimizers whose update has been made or left out
+        self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
+        self.skipped = False
+        self.scale = 1.0
+        self.generators = self.generators_after = None  # states of random generators at its beginning, and when it is written
+        self.drawing = self.drew_from = None
+        self.draws = 0  # of forward passes
+
+    def count_draws(self, xxh3):
+        """Numbers that the forward pass took, by dropout for instance: of another layout each row gets others."""
+        if self.drawing is None:
+            return
+        now = torch.get_rng_state()
+        if not torch.equal(self.drawing, now):
+            self.draws += random_state.draws_between(self.drawing, now) or 1
+            self.drew_from = self.drew_from or xxh3(hashing.raw(self.drawing))
+        self.drawing = None
+
+    # Its records.
+
+    def record(self, recorder):
+        """All in their order, but for collectives."""
+        records = [recorder.samples(self.ids)] if self.ids else []
+        records += self._random(recorder) + self._inputs(recorder) + self._losses(recorder)
+        if self.scale != 1:
+            records.append(recorder.scalar("control", "loss_scale", self.scale))
+        if self.skipped:
+            records.append(recorder.scalar("control", "skipped", 1.0))
+        if self.norm is not None:
+            records.append(recorder.scalar("gradient norm", "gradient_norm", self.norm, alike=True))
+        return records
+
+    def _random(self, recorder):
+        self.generators_after = random_state.states(recorder.hashes.xxh3)
+        records = [recorder.random(*stream) for stream in random_state.used(self.generators, self.generators_after)]
+        if self.draws:
+            records.append(recorder.random("process/model", self.drew_from, self.draws))
+        return records
+
+    def _inputs(self, recorder):
+        records = []
+        for name, given in (("inputs", self.inputs), ("labels", self.labels)):
+            if not given:
+                continue
+            ids, tensors = [i for each in given for i in each[0]], [each[1] for each in given]
+            whole = name == "labels" and all(t.dim() == 1 and not t.is_floating_point() for t in tensors)
+            rows = torch.cat([t.to(torch.int64) if whole else recorder.hashes.row_hashes(t) for t in tensors])
+            records.append(recorder.tensor("inputs", name, rows, ids=ids, values=True))
+        return records
+
+    def _losses(self, recorder):
+        records = []
+        if self.losses:
+            records.append(recorder.scalar("loss", "loss", sum(self.losses) / len(self.losses)))
+        elif self.roots:
+            records.append(recorder.scalar("loss", "loss", sum(map(float, self.roots)) / self.scale))
+        for name, (value, weight) in self.terms.items():
+            records += [recorder.scalar("loss", f"loss/{name}", value), recorder.scalar("loss", f"weight/{name}", weight)]
+        for rows, counts in self.row_losses:
+            records.append(recorder.tensor("loss", "row_losses", rows, ids=self.ids, values=self.keeps))
+            if counts is not None and len(counts) == len(self.ids):
+                records.append(recorder.tensor("loss", "row_counts", counts, ids=self.ids, values=True))
+        return records

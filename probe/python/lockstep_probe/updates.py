@@ -1,0 +1,116 @@
+"""Updates of the optimizers: what they take, and when a step's last one has been made or left out."""
+
+from lockstep_probe import model
+from lockstep_probe.guard import guarded
+
+
+class Updates:
+    def __init__(self, probe):
+        self.probe, self._counts, self._handles = probe, {}, {}
+        for optimizer in probe.optimizers:
+            self.listen(optimizer)
+
+    def listen(self, optimizer):
+        self._handles[id(optimizer)] = optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)
+
+    def let_go(self):
+        for handle in (handle for handles in self._handles.values() for handle in handles):
+            handle.remove()
+
+    def leave_inner_out(self):
+        """Optimizers that are part of another one: their steps are part of its step."""
+        optimizers = self.probe.optimizers
+        within = {id(inner) for o in optimizers if (inner := model.inner_optimizer(o)) is not o}
+        self.probe.optimizers = [o for o in optimizers if id(o) not in within]
+        for handle in (handle for key in within & self._handles.keys() for handle in self._handles[key]):
+            handle.remove()
+
+    def count(self, optimizer):
+        return self._counts.get(id(optimizer), 0)
+
+    def number(self):
+        """Of the updates so far, of a resumed run all of them."""
+        return self.probe.first_step + max(self._counts.values(), default=0)
+
+    def _before(self, optimizer, args, kwargs):
+        """The update's gradients are there; or, where the optimizer takes a closure (as Lightning's does), after it."""
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if self.probe.is_off or closure is None or type(optimizer).__name__ == "LBFGS":
+            self._on_update(optimizer)
+            return None
+
+        def computed():
+            loss = closure()
+            self._on_update(optimizer)
+            return loss
+
+        return args[:1], {**kwargs, "closure": computed}
+
+    @guarded
+    def _on_update(self, optimizer):
+        probe, step = self.probe, self.probe.current
+        done = step is not None and any(optimizer is s for s in step.stepped)
+        if done and step.due:
+            return  # a second update of the same step: its end shows in the parameters
+        if done:
+            # Of another optimizer that never steps nothing more is expected.
+            probe.optimizers = [o for o in probe.optimizers if any(o is s for s in step.stepped)]
+        if done or step is None:
+            step = probe.open()
+        probe.beat("update")
+        if not step.records:
+            return
+        if probe.world_size > 1:
+            probe.gradients.reduced_by_hand()
+            probe.gradients.clipped_too_early()
+        self._record_rates(optimizer)
+        for p in (p for group in optimizer.param_groups for p in group["params"]):
+            watched = probe.parameters.of(p)
+            if watched is not None and p.grad is not None:
+                step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
+
+    def _record_rates(self, optimizer):
+        """The first group's rate, and those of other groups that have another, by the group's first parameter."""
+        first = self.probe.optimizers[0].param_groups[0]
+        for group in optimizer.param_groups:
+            rate, watched = float(group["lr"]), self.probe.parameters.of(group["params"][0]) if group["params"] else None
+            if group is first:
+                name = "learning_rate"
+            elif rate != float(first["lr"]) and watched is not None:
+                name = f"learning_rate/{watched.name}"
+            else:
+                continue
+            self.probe.current.first.append(self.probe.recorder.scalar("control", name, rate, alike=True))
+
+    @guarded
+    def _after(self, optimizer, _args, _kwargs):
+        self._counts[id(optimizer)] = self.count(optimizer) + 1
+        step = self.probe.current
+        if step is not None and not any(optimizer is s for s in step.stepped):
+            self._end(optimizer)
+
+    @guarded
+    def on_skipped(self, optimizer):
+        """Of an update that a GradScaler leaves out."""
+        if self.probe.current is not None and any(optimizer is o for o in self.probe.optimizers):
+            self.leave_out(optimizer)
+
+    def leave_out(self, optimizer):
+        self.probe.current.skipped = True
+        if self.probe.current.records:
+            self._record_rates(optimizer)
+        self._end(optimizer)
+
+    def _end(self, optimizer):
+        probe, step = self.probe, self.probe.current
+        step.stepped.append(optimizer)
+        step.updated |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not probe.is_over(step):
+            return
+        if step.records:
+            probe.gradients.of_step(step)
+            # What the trainer does between its optimizer's step and step(), such as averaging weights, belongs to this step.
+            step.due = probe.asks and not step.asked
+            if not step.due:
+                probe.record_state(step)
+        probe.beat("after update")
