@@ -3,20 +3,19 @@
 
 #include <sys/types.h>
 
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "harness/run/launchers/external/heartbeat_server.h"
 #include "harness/run/launchers/external/rendezvous.h"
-#include "harness/run/launchers/launcher.h"
+#include "harness/run/launchers/gathering.h"
 
 namespace lockstep {
 
 /// Starts each run by a command of its own and learns what happened from the files that each rank's own process leaves
 /// (meeting.h, exit_file.h), never from the command's exit status.
-class ExternalLauncher : public Launcher {
+class ExternalLauncher : public GatheringLauncher {
  public:
   /// `command`: words with {ranks}, {rank_program} and {run} in them. Throws ConfigError if its program cannot be found;
   /// `install` says then what to do.
@@ -66,7 +65,6 @@ class ExternalLauncher : public Launcher {
   std::vector<std::string> command_;
   HeartbeatServer desk_;  ///< where ranks on other hosts tell how they get on
   std::map<std::string, Going> going_;
-  std::deque<LauncherEvent> events_;
 };
 
 /// The path of a program as execvp finds it; empty if it does not.
