@@ -35,19 +35,6 @@ std::string launcher_log(const std::string& dir) { return dir + "/launcher.log";
 
 }  // namespace
 
-std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
-  const char* path = std::getenv("PATH");
-  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
-  for (std::size_t at = 0; at <= folders.size();) {
-    const std::size_t colon = std::min(folders.find(':', at), folders.size());
-    const std::string candidate = folders.substr(at, colon - at) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    at = colon + 1;
-  }
-  return "";
-}
-
 pid_t start_command(std::vector<std::string> words, const std::string& log_path) {
   std::vector<std::string> variables = rank_environment();
   std::erase_if(variables, [](const std::string& entry) { return is_rank_variable(entry.substr(0, entry.find('='))); });

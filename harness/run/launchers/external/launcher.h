@@ -67,9 +67,6 @@ class ExternalLauncher : public GatheringLauncher {
   std::map<std::string, Going> going_;
 };
 
-/// The path of a program as execvp finds it; empty if it does not.
-std::string find_program(const std::string& name);
-
 /// Starts a command that starts ranks, or agents; words.front() is its path. It leads a session of its own, with the niceness that lockstep was
 /// started with, with the threads pinned, and without what would make its ranks another launcher's; what it prints is added to the log. Throws
 /// MachineError.
