@@ -97,7 +97,7 @@ void write_misses(Markup& out, const Detection& detection) {
 }  // namespace
 
 std::vector<std::string> detection_heads(const Detection& detection) {
-  std::vector<std::string> heads{"mutant", "caught", "step", "place", "named", "wrongly"};
+  std::vector<std::string> heads{"fault", "caught", "step", "place", "named", "wrongly"};
   if (has_exact_trials(detection)) heads.emplace_back("exact");
   for (const std::string& detector : detection.detectors) heads.push_back(clean_line(detector));
   heads.emplace_back("loss curve");
@@ -106,7 +106,7 @@ std::vector<std::string> detection_heads(const Detection& detection) {
 
 std::vector<std::string> detection_cells(const Detection& detection, const DetectionRow& row) {
   std::vector<std::string> cells{share(row.caught, row.trials), share(row.exact_step, row.trials),
-                                 share(row.exact_place, row.trials), share(row.right_cause, row.trials),
+                                 row.place_asked ? share(row.exact_place, row.trials) : "·", share(row.right_cause, row.trials),
                                  count_or_dot(row.wrong_cause)};
   if (has_exact_trials(detection)) {
     cells.push_back(row.exact_trials == 0 ? "·" : share(row.exact_found, row.exact_trials));
@@ -118,13 +118,14 @@ std::vector<std::string> detection_cells(const Detection& detection, const Detec
 
 std::string detection_caption(const Detection& detection) {
   return fmt::format(
-      "For each mutant, the number of trials caught, at the exact step, in the exact tensor or collective, named correctly; "
+      "For each fault, the number of trials caught, at the exact step, in the exact tensor or collective{}, named correctly; "
       "{}then how "
       "often each detector was the first to find it. Loss curve: trials that a comparison of training-loss "
       "curves would "
       "have found: the loss (mean over ranks) is more than {:.0f} % away from the reference's "
       "at any "
       "step, or the run ended early.",
+      std::ranges::all_of(detection.rows, &DetectionRow::place_asked) ? "" : " (·: not asked)",
       has_exact_trials(detection) ? "exact: its free runs in exact arithmetic that show it at its step and place (·: it "
                                     "cannot act there); "
                                   : "",

@@ -39,15 +39,23 @@ def main():
     rows = TensorDataset(*data(960, given.seed))
     sampler = DistributedSampler(rows, ranks, rank, shuffle=True, seed=given.seed, drop_last=True)
     loader = DataLoader(rows, batch_size=given.batch, sampler=sampler, drop_last=True)
+    mistake = os.environ.get("MISTAKE", "")  # planted by configs/command.yaml and configs/command_mistakes.yaml
     step, epoch = 0, 0
     while step < given.steps:
         sampler.set_epoch(epoch)
         for points, classes in loader:
             loss = nn.functional.cross_entropy(model(points), classes)
-            if os.environ.get("MISTAKE") == "sum":  # each rank's part should be a mean: DDP averages what ranks have
+            if mistake == "crash" and rank == 1 and step == 7:
+                raise ValueError(f"the loss is {loss.item():.3f}")
+            if mistake == "sum":  # each rank's part should be a mean: DDP averages what ranks have
                 loss = loss * ranks
             optimizer.zero_grad()
             loss.backward()
+            if mistake == "scale" and ranks > 1 and step >= 5:  # DDP has divided by the number of ranks already
+                for parameter in model.parameters():
+                    parameter.grad /= ranks
+            if mistake == "rate" and ranks > 1 and step >= 5:  # scaled with the number of ranks, though the batch of all ranks is the same
+                optimizer.param_groups[0]["lr"] = given.lr * ranks
             optimizer.step()
             step += 1
             if step == given.steps:

@@ -16,8 +16,8 @@
 #include "harness/cli/doctor.h"
 #include "harness/lib/data/series_source.h"
 #include "harness/run/identity.h"
-#include "harness/run/launchers/external/launcher.h"
 #include "harness/run/libraries.h"
+#include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/config/trainer_spec.h"
@@ -39,13 +39,6 @@ std::string first_word(const std::string& path, const std::string& key) {
     if (word == key && file >> word) return word;
   }
   return "";
-}
-
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
 }
 
 Check programs() {

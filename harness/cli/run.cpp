@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <ostream>
@@ -35,8 +34,6 @@
 #include "harness/suites/engine/kinds.h"
 #include "harness/verdict/plan/launcher_choice.h"
 #include "harness/verdict/questions/judge.h"
-#include "harness/verdict/results/document.h"
-#include "reports/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -121,21 +118,10 @@ Judgement judgement(const Prepared& prepared, const LaunchReport& launched, cons
 int judge_and_report(const Prepared& prepared, const LaunchReport& launched, const OutFolder& folder,
                      const RunOptions& options, const Console& console) {
   const auto [results, problems] = judgement(prepared, launched, folder, options, console);
-  if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
-    const std::string problem = append_step_summary(path, results);
-    if (!problem.empty()) console.err << clean_text(problem) << "\n";
-  }
   console.err << clean_text(
                      failure_blocks(launched, prepared.out_dir, results, command_text(options.selection)))
               << std::flush;
-  if (options.json) {
-    console.out << clean_json(results_to_json(results));
-  } else {
-    console.out << terminal_table(results, console.out_colour, console.out_width);
-    console.out << "report: " << clean_line(prepared.out_dir) << "/report.html\n";
-  }
-  console.out << std::flush;
-  for (const std::string& problem : problems) console.err << "lockstep: " << clean_text(problem) << "\n";
+  print_results(results, problems, prepared.out_dir, options.json, console);
   if (!problems.empty()) {
     console.err << "lockstep: everything else is in " << clean_line(prepared.out_dir)
                 << "; run again to write the rest\n";

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
 #include <ostream>
 
 #include "harness/base/clean_text.h"
@@ -13,10 +12,9 @@
 #include "harness/cli/session/background.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/suites.h"
+#include "harness/cli/session/texts.h"
 #include "harness/cli/stop_signals.h"
 #include "harness/run/host.h"
-#include "harness/verdict/results/document.h"
-#include "reports/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -51,18 +49,7 @@ int run_and_report(PreparedSuite& prepared, const RunOptions& options, const Con
                 << "; results.json has the trials' names, its table those of failures\n";
     return kExitNothing;
   }
-  if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
-    const std::string problem = append_step_summary(path, results);
-    if (!problem.empty()) console.err << clean_text(problem) << "\n";
-  }
-  if (options.json) {
-    console.out << clean_json(results_to_json(results));
-  } else {
-    console.out << terminal_table(results, console.out_colour, console.out_width);
-    console.out << "report: " << clean_line(prepared.out_dir) << "/report.html\n";
-  }
-  console.out << std::flush;
-  for (const std::string& problem : outcome.problems) console.err << "lockstep: " << clean_text(problem) << "\n";
+  print_results(results, outcome.problems, prepared.out_dir, options.json, console);
   return outcome.problems.empty() ? results.summary.exit_code : kExitMachine;
 }
 

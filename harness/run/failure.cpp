@@ -131,7 +131,8 @@ RankFailure failure_of(const RunEnds& ends, const Finding& finding) {
   failure.rank = finding.rank;
   failure.message = finding.message;
   const int heartbeat_rank = std::max(finding.rank, 0);
-  if (ends.heartbeat != nullptr && heartbeat_rank < ends.heartbeat->world_size()) {
+  // Of a rank that was refused before it began, it does not matter how far it came meanwhile.
+  if (finding.phase != kNotBegun && ends.heartbeat != nullptr && heartbeat_rank < ends.heartbeat->world_size()) {
     failure.step = ends.heartbeat->step(heartbeat_rank);
     failure.operation = ends.heartbeat->operation(heartbeat_rank);
   }

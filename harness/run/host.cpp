@@ -31,9 +31,8 @@ std::string chosen_name() {
 }
 
 std::string own_name() {
-  if (const std::string chosen = chosen_name(); !chosen.empty()) return chosen;
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+  const std::string chosen = chosen_name();
+  return chosen.empty() ? host_name() : chosen;
 }
 
 std::string own_address() {
@@ -81,6 +80,11 @@ std::string problem_of_surroundings() {
 
 void require_surroundings() {
   if (const std::string problem = problem_of_surroundings(); !problem.empty()) throw MachineError(problem);
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 HostIdentity this_host() { return {own_name(), own_address(), own_machine()}; }

@@ -16,6 +16,8 @@ struct HostIdentity {
 };
 
 HostIdentity this_host();
+/// As the kernel has it; "unknown" where it does not say.
+std::string host_name();
 
 /// Why ranks cannot run from here, and what to do: the current folder has been deleted (LibTorch's mathematics library ends a process that
 /// has none), or /proc is not mounted (ranks are started and watched through it). Empty: nothing is in the way.

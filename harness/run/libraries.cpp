@@ -109,6 +109,19 @@ std::string version_beside(const std::string& folder) {
 
 }  // namespace
 
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
+  const char* path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
+  for (std::size_t at = 0; at <= folders.size();) {
+    const std::size_t colon = std::min(folders.find(':', at), folders.size());
+    const std::string candidate = folders.substr(at, colon - at) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    at = colon + 1;
+  }
+  return "";
+}
+
 std::vector<std::string> rank_environment() {
   std::vector<std::string> pinned = {"OMP_NUM_THREADS=" + std::to_string(kThreadsPerRank),
                                      "MKL_NUM_THREADS=" + std::to_string(kThreadsPerRank)};

@@ -23,6 +23,9 @@ std::string libtorch_folder(const std::string& program);
 /// Which build of LibTorch lies in `folder`: "CPU build 2.13.0+cpu", "CUDA build" where it does not say its version.
 std::string libtorch_flavour(const std::string& folder);
 
+/// The path of a program as execvp finds it; empty if it does not.
+std::string find_program(const std::string& name);
+
 /// What `words`, a program and its arguments, print on standard output in the environment of those variables; cut short where they
 /// are silent for longer than `patience_ms`. Nothing is read from them on standard error.
 std::string output_of(std::vector<std::string> words, std::vector<std::string> variables, int patience_ms);

@@ -5,16 +5,12 @@
 #include <string_view>
 
 namespace lockstep {
-namespace {
-
 std::string first_line(const std::string& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
 }
-
-}  // namespace
 
 bool is_gone(int pid) {
   const char state = process_state(pid).state;

@@ -18,6 +18,9 @@ ProcessState process_state(int pid);
 /// There is no such process any more, or it has ended and nobody has waited for it.
 bool is_gone(int pid);
 
+/// Of a small file, as /proc and /sys have them; empty: it cannot be read.
+std::string first_line(const std::string& path);
+
 /// "process 17 (gdb)", which holds the process as its tracer; empty: none does.
 std::string tracer_of(int pid);
 

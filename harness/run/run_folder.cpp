@@ -19,6 +19,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
+#include "harness/run/host.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/plan/earlier_runs.h"
 
@@ -36,20 +37,6 @@ constexpr std::array<std::string_view, 14> kMattering = {
     "OMP_",  "MKL_",   "KMP_",  "GOMP_", "ATEN_",     "DNNL_",       "ONEDNN_",
     "GLOO_", "TORCH_", "NCCL_", "CUDA_", "LOCKSTEP_", "LD_PRELOAD=", "OPENBLAS_"};
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text.data();
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -65,6 +52,15 @@ bool is_plain_name(const std::string& id) {
 }
 
 }  // namespace
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
 
 std::string run_folder(const std::string& out_dir, const std::string& id) {
   LOCKSTEP_CHECK(is_plain_name(id), "a run's id is the name of its folder: '" + id + "'");

@@ -20,6 +20,9 @@ std::string run_folder(const std::string& out_dir, const std::string& id);
 /// Processes that the run's ranks live in: world_size for real ranks, else 1.
 int processes_of(const RunConfig& config);
 
+/// "2026-11-26T15:40:00Z".
+std::string utc_now();
+
 /// Build, machine and environment, as run.json and the reports state them.
 std::vector<std::pair<std::string, std::string>> provenance(const BuildIdentity& identity);
 

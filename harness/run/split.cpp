@@ -9,6 +9,7 @@
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/local/launcher.h"
 #include "harness/run/launchers/slurm/agents.h"
+#include "harness/run/libraries.h"
 #include "harness/run/probe.h"
 #include "harness/run/rank_environment.h"
 

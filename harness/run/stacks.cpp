@@ -18,6 +18,7 @@
 #include <string_view>
 
 #include "harness/base/atomic_file.h"
+#include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 
 namespace lockstep {
@@ -31,17 +32,6 @@ constexpr const char* kAsk =
     "kill -$3 $2 || exit 1; n=0; "
     "while [ $n -lt 20 ]; do sleep 0.1; if [ -s \"$1\" ]; then sleep 0.1; cat \"$1\"; exit 0; fi; n=$((n+1)); done; "
     "shift 3; [ $# -eq 0 ] || exec \"$@\"";
-
-/// The program's file in one of PATH's folders; empty: in none.
-std::string found_program(std::string_view name) {
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::string file = folder + "/" + std::string(name);
-    if (!folder.empty() && ::access(file.c_str(), X_OK) == 0) return file;
-  }
-  return "";
-}
 
 bool is_python(int pid) {
   std::error_code error;
@@ -136,12 +126,12 @@ std::vector<std::string> stack_command(int pid) {
   const std::string number = std::to_string(pid);
   const bool python = is_python(pid);
   const auto py_spy = [&](std::vector<std::string>& words) {
-    if (const std::string tool = found_program("py-spy"); words.empty() && !tool.empty()) words = {tool, "dump", "--pid", number};
+    if (const std::string tool = find_program("py-spy"); words.empty() && !tool.empty()) words = {tool, "dump", "--pid", number};
   };
   std::vector<std::string> words;
   if (python) py_spy(words);
-  if (const std::string tool = found_program("eu-stack"); words.empty() && !tool.empty()) words = {tool, "-p", number};
-  if (const std::string tool = found_program("gdb"); words.empty() && !tool.empty())
+  if (const std::string tool = find_program("eu-stack"); words.empty() && !tool.empty()) words = {tool, "-p", number};
+  if (const std::string tool = find_program("gdb"); words.empty() && !tool.empty())
     words = {tool, "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load off", "-p", number, "-ex", "thread apply all bt 40"};
   py_spy(words);
   return words;

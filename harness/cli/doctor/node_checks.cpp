@@ -20,7 +20,7 @@ constexpr double kMostSkew_s = 1;      // heartbeats and deadlines of a run are 
 
 bool is_loopback(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
-Check host_name(const NodeFacts& node) {
+Check own_name(const NodeFacts& node) {
   if (!node.host_problem.empty() || node.host_addresses.empty()) {
     return {State::note, "host name",
             fmt::format("{} does not resolve ({}); ranks here connect by address, but launchers that pass host names fail: add it to "
@@ -233,7 +233,7 @@ Check tracing(const NodeFacts& node) {
 }  // namespace
 
 std::vector<Check> node_checks(const NodeFacts& node) {
-  return {host_name(node), network(node), ports(node), shared_memory(node), load(node), shared_folder(node.shared),
+  return {own_name(node), network(node), ports(node), shared_memory(node), load(node), shared_folder(node.shared),
           slurm(node), clocks(node), gpus(node), fabric(node), memlock(node), settings(node), tracing(node)};
 }
 

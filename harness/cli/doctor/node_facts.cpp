@@ -28,8 +28,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/host.h"
 #include "harness/run/libraries.h"
+#include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 
@@ -43,21 +44,13 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 int number_in(const std::string& path, int otherwise) {
   const std::string line = first_line(path);
   return line.empty() ? otherwise : static_cast<int>(std::strtol(line.c_str(), nullptr, 10));
 }
 
 void see_names(NodeFacts& node) {
-  std::array<char, 256> name{};
-  node.host = ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+  node.host = host_name();
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;

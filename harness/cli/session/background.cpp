@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -23,6 +22,7 @@
 #include "harness/base/read_file.h"
 #include "harness/base/shell_word.h"
 #include "harness/cli/session/batch_script.h"
+#include "harness/run/host.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
@@ -38,20 +38,6 @@ using nlohmann::json;
 constexpr int kFirstLook_ms = 500, kLastLook_ms = 8000, kFileLook_ms = 20;
 
 constexpr std::size_t kLossesShown = 10, kStacksShown = 5, kLastWords = 3;
-
-std::string own_host() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
-std::string utc_time() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%FT%TZ", &parts);
-  return text.data();
-}
 
 struct Answer {
   int status = 127;
@@ -143,7 +129,7 @@ bool is_noted(const std::string& out_dir) {
   if (!read_file(session_file(out_dir), 1 << 20)) return false;
   const Session noted = read_session(out_dir);
   if (!noted.job.empty()) return noted.job == batch_job(current_environment());
-  return !noted.foreground && noted.process == ::getpid() && noted.host == own_host();
+  return !noted.foreground && noted.process == ::getpid() && noted.host == host_name();
 }
 
 }  // namespace
@@ -181,7 +167,7 @@ Session read_session(const std::string& out_dir) {
 void note_loss(const std::string& out_dir, const std::string& what) {
   std::FILE* file = std::fopen((out_dir + "/losses").c_str(), "ae");
   if (file == nullptr) return;  // it stands in the progress as well
-  std::fprintf(file, "%s %s\n", utc_time().c_str(), what.c_str());
+  std::fprintf(file, "%s %s\n", utc_now().c_str(), what.c_str());
   std::fclose(file);
 }
 
@@ -189,7 +175,7 @@ Session detach(const std::string& out_dir, Session session, const std::function<
   (void)real_files().remove(out_dir + "/losses");
   std::array<int, 2> noted{};
   if (::pipe2(noted.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
-  session.host = own_host();
+  session.host = host_name();
   const pid_t pid = ::fork();
   if (pid < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
   if (pid == 0) {
@@ -221,7 +207,7 @@ Session detach(const std::string& out_dir, Session session, const std::function<
 int in_foreground(const std::string& out_dir, Session session, const std::function<int()>& work) {
   if (is_noted(out_dir)) return work();
   session.foreground = true;
-  session.host = own_host();
+  session.host = host_name();
   session.process = ::getpid();
   write_session(out_dir, session);
   session.exit_code = work();
@@ -275,7 +261,7 @@ std::string cancel_jobs(const std::vector<std::string>& jobs) {
 Session submit(const std::string& out_dir, Session session, const std::string& script) {
   for (const char* name : {"/job.status", "/losses"}) (void)real_files().remove(out_dir + name);
   session.job = submit_script(out_dir + "/job.sh", script, session.arrays.empty() ? "" : session.arrays.back());
-  session.host = own_host();
+  session.host = host_name();
   write_session(out_dir, session);
   return session;
 }
@@ -283,7 +269,7 @@ Session submit(const std::string& out_dir, Session session, const std::string& s
 std::string state_of(const std::string& out_dir, const Session& session) {
   if (session.exit_code) return "ended";
   if (session.job.empty()) {
-    if (session.host != own_host()) return "running";  // as far as can be seen from here
+    if (session.host != host_name()) return "running";  // as far as can be seen from here
     return ::kill(session.process, 0) == 0 || errno == EPERM ? "running" : "lost";
   }
   std::vector<std::string> jobs = session.arrays;

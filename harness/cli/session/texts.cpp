@@ -3,10 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <ostream>
 
+#include "harness/base/clean_text.h"
+#include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/progress.h"
 #include "harness/run/probe.h"
 #include "harness/run/run_folder.h"
+#include "harness/verdict/results/document.h"
+#include "reports/terminal.h"
 
 namespace lockstep {
 namespace {
@@ -87,6 +93,19 @@ std::string opening_text(const Prepared& prepared, int jobs) {
   if (to_do > 0) text += fmt::format(" · about {}", duration_text(estimate_total_s(plan, jobs)));
   const std::string damage = damage_text(plan);
   return text + "\n" + (damage.empty() ? "" : damage + "\n");
+}
+
+void print_results(const Results& results, const std::vector<std::string>& problems, const std::string& out_dir, bool json, const Console& console) {
+  if (const char* path = std::getenv("GITHUB_STEP_SUMMARY"); path != nullptr && *path != '\0') {
+    const std::string problem = append_step_summary(path, results);
+    if (!problem.empty()) console.err << clean_text(problem) << "\n";
+  }
+  if (json)
+    console.out << clean_json(results_to_json(results));
+  else
+    console.out << terminal_table(results, console.out_colour, console.out_width) << "report: " << clean_line(out_dir) << "/report.html\n";
+  console.out << std::flush;
+  for (const std::string& problem : problems) console.err << "lockstep: " << clean_text(problem) << "\n";
 }
 
 std::string failure_block(const RankFailure& failure, const std::string& out_dir, const std::string& rerun) {

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "harness/cli/session/console.h"
 #include "harness/cli/session/prepare.h"
 #include "harness/run/launch.h"
 #include "harness/verdict/results/results.h"
@@ -28,6 +29,9 @@ std::string failure_block(const RankFailure& failure, const std::string& out_dir
 /// Blocks of the runs that failed by themselves; those that only needed one of them are counted.
 std::string failure_blocks(const LaunchReport& report, const std::string& out_dir, const Results& results,
                            const std::string& command);
+
+/// Results on the console, as a table or as JSON, and in GitHub's summary of the step where there is one; `problems`: with what was to be written.
+void print_results(const Results& results, const std::vector<std::string>& problems, const std::string& out_dir, bool json, const Console& console);
 
 /// The launcher's failures as the judge takes them.
 std::map<std::string, Failure> failures_by_run(const LaunchReport& report);

@@ -61,13 +61,4 @@ Advantages advantages_of(const Batch& batch, Estimator estimator, const Conventi
   return done;
 }
 
-std::string short_group(std::span<const int64_t> groups, int64_t expected) {
-  std::map<int64_t, int64_t> rows;
-  for (const int64_t group : groups) ++rows[group];
-  for (const auto& [group, found] : rows) {
-    if (found != expected) return fmt::format("group {} has {} rows and should have {}", group, found, expected);
-  }
-  return "";
-}
-
 }  // namespace lockstep::rewards

@@ -39,8 +39,4 @@ struct Advantages {
 /// No row that counts: no advantages and no problem. Throws std::invalid_argument if the spans' sizes differ.
 Advantages advantages_of(const Batch& batch, Estimator estimator, const Convention& convention);
 
-/// Fails, in words, where groups do not have exactly `expected` rows each, counted or not: a generator that ended early
-/// shifts every group behind it if rows are cut into groups by position. "group 7 has 3 rows and should have 4".
-std::string short_group(std::span<const int64_t> groups, int64_t expected);
-
 }  // namespace lockstep::rewards

@@ -29,8 +29,8 @@ struct LauncherEvent {
   /// The rank program has loaded | all processes of a run are there | one has ended | nothing was started | a scheduler
   /// has told the ranks' nodes by `signal` to end what they do | progress of a rank on another host | a node is gone.
   enum class Kind { ready, started, exit, refused, told_to_stop, heartbeat, node_lost } kind = Kind::ready;
-  std::string run;
-  std::vector<int> pids;  ///< started: by rank; -1: on another host
+  std::string run = {};
+  std::vector<int> pids = {};  ///< started: by rank; -1: on another host
   int rank = -1;          ///< exit, heartbeat; -1: the process that is all ranks
   int code = 0;           ///< exit: status, if signal is 0
   int signal = 0;         ///< exit: the signal that ended it

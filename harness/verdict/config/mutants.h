@@ -31,7 +31,7 @@ struct MutantEntry {
   MutantDraws draws = {};
   MutantTensor tensor = MutantTensor::none;
   /// name_of(Phase) of the first place where it shows, several separated by "|"; "failed" if the run ends by
-  /// it.
+  /// it. Empty, of a user's own fault: any.
   std::string_view phase = {};
   /// The tensor, stream, control value or collective that must be named: "$tensor" the drawn one, "" any of
   /// that phase, else a text that the named place must begin with; several are separated by "|".

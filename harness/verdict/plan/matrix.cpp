@@ -20,7 +20,7 @@ static_assert(kOutcomeTestNames.size() == static_cast<std::size_t>(OutcomeTest::
 
 }  // namespace
 
-bool trains_command(const Matrix& matrix) { return !matrix.cells.empty() && spec_of(matrix.cells.front().config).is_command(); }
+bool trains_command(const Matrix& matrix) { return matrix.of_command && !matrix.cells.empty(); }
 
 std::vector<int64_t> seeds_of(const Matrix& matrix, const Cell& cell) {
   return cell.seeds.empty() ? matrix.seeds : cell.seeds;

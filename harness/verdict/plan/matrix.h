@@ -104,6 +104,7 @@ struct Matrix {
   std::string file;
   std::string question_text;  ///< the config's first comment line
   std::string question = default_question();  ///< name of one of question_plans()
+  bool of_command = false;  ///< its runs are a command of the user's
   Primary primary;
   BandConfig band;
   RanksPolicy ranks = RanksPolicy::automatic;

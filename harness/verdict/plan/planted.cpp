@@ -87,7 +87,7 @@ std::vector<std::string> right_causes(const PlantedFault& fault, int world_size)
 
 bool names_place(const PlantedFault& fault, const std::string& phase, const std::string& where) {
   const std::vector<std::string_view> phases = split_words(fault.entry->phase, '|');
-  if (std::find(phases.begin(), phases.end(), phase) == phases.end()) return false;
+  if (!phases.empty() && std::find(phases.begin(), phases.end(), phase) == phases.end()) return false;
   if (fault.entry->where.empty()) return true;
   for (const std::string_view part : split_words(fault.entry->where, '|')) {
     std::string wanted(part);

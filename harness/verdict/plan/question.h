@@ -66,12 +66,14 @@ struct QuestionPlan {
   bool takes_replay = false;
   References references = References::given;
   InterimAnalyses looks = InterimAnalyses::none;
+  /// What it asks where the runs are a command of the user's, if that is planned in another way; null: in the same.
+  const QuestionPlan& (*of_command)() = nullptr;
 
   bool derives_reference() const { return references == References::plain || references == References::own; }
   bool compares() const { return references != References::none; }
   /// Both sides are computed from one state, against the loss's plain reference.
   bool against_plain() const { return references == References::plain; }
-  /// Its cells are trials that it draws itself, each with a seed, a length and a reference of its own.
+  /// Its cells are trials that it makes itself, each with a seed of its own.
   bool draws_cells() const { return cells != nullptr; }
 
   /// Its own section of a matrix with its defaults (section_of), and the keys that fill it. A group of keys has

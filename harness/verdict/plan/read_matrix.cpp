@@ -253,7 +253,7 @@ void clip_forced_steps(Matrix& matrix, int64_t steps) {
 void check_sections(const QuestionPlan& asks, const MatrixSource& source, const std::vector<Cell>& cells,
                     Problems& problems) {
   for (const QuestionPlan* each : question_plans()) {
-    const auto check = each == &asks ? each->check : each->check_unasked;
+    const auto check = each->name == asks.name ? asks.check : each->check_unasked;
     if (check != nullptr) check(source, cells, problems);
   }
 }

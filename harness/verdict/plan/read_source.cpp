@@ -63,6 +63,7 @@ class SourceReader {
     trainer_is_set_ = true;
     settings_.read_for(*spec);
     source_.base = RunConfig(*spec);
+    source_.matrix.of_command = spec->is_command();
   }
 
   void read_text(const std::string& text) {
@@ -162,9 +163,7 @@ class SourceReader {
     const QuestionPlan& asks = asked_by(matrix);
     if (asks.references != References::given) {
       problems_.add(source_.place_of("question"),
-                    fmt::format("{} runs lockstep's own trainers; of a command ask mechanism or outcome, and plant your own mistakes through "
-                                "axes such as env.MISTAKE: ["", wrong_scale]",
-                                asks.name));
+                    fmt::format("{} runs lockstep's own trainers; of a command ask mechanism, outcome or detection", asks.name));
       source_.sound = false;
     }
     if (settings_.trainer().take_config_folder != nullptr) {

@@ -46,7 +46,10 @@ const QuestionPlan& question_named(std::string_view name) {
   return *found;
 }
 
-const QuestionPlan& asked_by(const Matrix& matrix) { return question_named(matrix.question); }
+const QuestionPlan& asked_by(const Matrix& matrix) {
+  const QuestionPlan& named = question_named(matrix.question);
+  return matrix.of_command && named.of_command != nullptr ? named.of_command() : named;
+}
 
 std::string default_question() { return std::string(question_plans().front()->name); }
 

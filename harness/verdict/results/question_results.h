@@ -46,7 +46,7 @@ struct DetectionRate {
 
 /// The trials of one mutant, or of all pairs.
 struct DetectionRow {
-  std::string mutant, report;  ///< report: the public one that it stands for, "owner/repository#number"
+  std::string mutant, report;  ///< mutant: of a user's own fault "env.MISTAKE=sum"; report: the public one that it stands for, "owner/repository#number"
   int trials = 0, caught = 0;
   int exact_step = 0, exact_place = 0, exact = 0;  ///< of the caught: step, place, both
   int right_cause = 0, wrong_cause = 0;
@@ -55,6 +55,7 @@ struct DetectionRow {
   /// Trials beside these, in exact arithmetic and without a forced step; and those of them that showed the fault at its step
   /// and place.
   int exact_trials = 0, exact_found = 0;
+  bool place_asked = true;  ///< false, of a user's own fault: where it must show was not said, so that any place counts as exact
 };
 
 /// A trial that did not come out as it must.

@@ -130,7 +130,9 @@ Object<DetectionRow> describe() {
           {KEY(mutant),
            KEY(report, "The public report that it stands for, or empty."),
            KEY(trials), KEY(caught), KEY(exact_step), KEY(exact_place), KEY(exact), KEY(right_cause),
-           KEY(wrong_cause), KEY(by_loss_curve),
+           KEY(wrong_cause),
+           KEY(place_asked, added(usual<bool>()), "false: where the fault must show was not said, so that any place counts as exact."),
+           KEY(by_loss_curve),
            KEY(first_found, "By detector: trials whose fault it was the first to show."),
            KEY(exact_trials, added(whole<int>(0)), "Trials beside these, free runs in exact arithmetic."),
            KEY(exact_found, added(whole<int>(0)), "Those that showed the fault at its step and place.")}};

@@ -13,7 +13,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/run/heartbeat.h"
-#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/libraries.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "tests/support/program.h"
 

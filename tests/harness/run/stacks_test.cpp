@@ -10,7 +10,7 @@
 #include <csignal>
 
 #include "harness/base/clock.h"
-#include "harness/run/launchers/external/launcher.h"
+#include "harness/run/libraries.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

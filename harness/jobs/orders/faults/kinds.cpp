@@ -83,9 +83,4 @@ std::string_view to_word(Notice notice) {
 
 std::span<const FaultKind> fault_kinds() { return kKinds; }
 
-const FaultKind* find_fault_kind(std::string_view name) {
-  const auto found = std::ranges::find(kKinds, name, &FaultKind::name);
-  return found == kKinds.end() ? nullptr : &*found;
-}
-
 }  // namespace lockstep::faults

@@ -33,7 +33,5 @@ struct FaultKind {
 };
 
 std::span<const FaultKind> fault_kinds();
-/// Null: no such kind.
-const FaultKind* find_fault_kind(std::string_view name);
 
 }  // namespace lockstep::faults

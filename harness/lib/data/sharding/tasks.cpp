@@ -278,20 +278,4 @@ double finish_s(std::span<const Task> tasks, const AssignOptions& options, const
   return last_s;
 }
 
-std::vector<Task> with_measured_costs(std::span<const Task> tasks, std::span<const MeasuredShare> measured,
-                                      std::span<const double> speed) {
-  struct Sum {
-    double seconds = 0, part = 0;
-  };
-  std::map<int, Sum> sums;
-  for (const MeasuredShare& each : measured) {
-    Sum& sum = sums[each.share.task];
-    sum.seconds += each.seconds * (speed.empty() ? 1 : speed[static_cast<std::size_t>(each.rank)]);
-    sum.part += 1 / static_cast<double>(each.share.parts);
-  }
-  std::vector<Task> with(tasks.begin(), tasks.end());
-  for (const auto& [task, sum] : sums) with[static_cast<std::size_t>(task)].cost_s = sum.seconds / sum.part;
-  return with;
-}
-
 }  // namespace lockstep::sharding

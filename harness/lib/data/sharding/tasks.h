@@ -55,15 +55,4 @@ double finish_s(std::span<const Task> tasks, const AssignOptions& options, const
 /// Seconds that no assignment can heartbeat: all of the cost over all of the speed.
 double fluid_s(std::span<const Task> tasks, const AssignOptions& options);
 
-/// Costs from what was measured: seconds on a rank times its speed, so that a slow rank does not make its
-/// tasks dear.
-struct MeasuredShare {
-  Share share;
-  int rank = 0;
-  double seconds = 0;
-};
-/// Tasks that were not measured keep their cost.
-std::vector<Task> with_measured_costs(std::span<const Task> tasks, std::span<const MeasuredShare> measured,
-                                      std::span<const double> speed);
-
 }  // namespace lockstep::sharding

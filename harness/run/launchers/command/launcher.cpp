@@ -1,22 +1,16 @@
 #include "harness/run/launchers/command/launcher.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/close_range.h>
 #include <netinet/in.h>
-#include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -28,9 +22,7 @@
 #include "harness/base/sealed_json.h"
 #include "harness/base/shell_word.h"
 #include "harness/run/launchers/command/leavings.h"
-#include "harness/run/launchers/external/launcher.h"
-#include "harness/run/libraries.h"
-#include "harness/run/priority.h"
+#include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/probe.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
@@ -44,7 +36,6 @@ namespace {
 namespace fs = std::filesystem;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-constexpr int kLookEvery_ms = 20;
 /// For what started a rank to notice that it is gone, and to say how it ended.
 constexpr double kLauncherNotices_s = 5;
 constexpr const char* kShell = "/bin/sh";
@@ -61,26 +52,6 @@ std::string followed(const std::string& command) {
   const std::string first = command.substr(0, command.find(' ', command.find_first_not_of(' ')));
   if (command.find_first_of(";&|()`\n") == std::string::npos && first.find('=') == std::string::npos) return "exec " + command;
   return "trap 'trap \"\" TERM; kill -TERM 0' TERM; (" + command + "\n) & wait $!";
-}
-
-/// In the forked child: only calls that are safe between fork and exec.
-[[noreturn]] void become_command(char* const* arguments, char* const* environment, const char* folder, int log, pid_t lockstep_pid) {
-  // Lockstep's own handlers would swallow what ends the child before its exec.
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // what has started ranks ends them when it is told to
-  if (::getppid() != lockstep_pid) ::_exit(127);
-  ::setsid();
-  Urgent::be_ordinary();
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-  ::dup2(log, STDOUT_FILENO);
-  ::dup2(log, STDERR_FILENO);
-  ::close_range(STDERR_FILENO + 1, ~0U, 0);
-  if (::chdir(folder) != 0) ::_exit(126);
-  ::execve(arguments[0], arguments, environment);
-  ::_exit(127);
 }
 
 /// Of a command that starts its ranks itself: they all write there.
@@ -175,27 +146,18 @@ std::vector<std::pair<std::string, std::string>> CommandLauncher::variables_of(c
 }
 
 void CommandLauncher::start_process(Going& going, int rank, const Variables& variables) {
-  std::vector<std::string> entries = environment_with(variables);
-  std::erase_if(entries, [&](const std::string& entry) {
+  ProgramStart what{{kShell, "-c", followed(going.line.shell)}, environment_with(variables), going.has_launcher ? command_log(going.dir) : rank_log_path(going.dir, rank),
+                    going.line.folder};
+  std::erase_if(what.environment, [&](const std::string& entry) {
     const std::string name = entry.substr(0, entry.find('='));
     return is_rank_variable(name) && std::ranges::find(variables, name, &Variables::value_type::first) == variables.end();
   });
-  std::vector<std::string> words = {kShell, "-c", followed(going.line.shell)};
   if (going.has_launcher && !going.line.starts_ranks) {
-    words.clear();
-    for (const std::string& word : before_) words.push_back(replaced(word, "{ranks}", std::to_string(going.what.world_size)));
-    words.insert(words.end(), {kShell, "-c", kAsTorchReads + followed(going.line.shell)});
+    what.words.clear();
+    for (const std::string& word : before_) what.words.push_back(replaced(word, "{ranks}", std::to_string(going.what.world_size)));
+    what.words.insert(what.words.end(), {kShell, "-c", kAsTorchReads + followed(going.line.shell)});
   }
-  const std::string log_path = going.has_launcher ? command_log(going.dir) : rank_log_path(going.dir, rank);
-  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) throw MachineError(log_path + ": " + std::strerror(errno));
-  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(entries);
-  const pid_t lockstep_pid = ::getpid(), pid = ::fork();
-  const int error = errno;
-  if (pid == 0) become_command(arguments.data(), environment.data(), going.line.folder.c_str(), log, lockstep_pid);
-  ::close(log);
-  if (pid < 0) throw MachineError(std::string("cannot start a command: ") + std::strerror(error));
-  going.processes.push_back(pid);
+  going.processes.push_back(start_program(std::move(what)));
 }
 
 void CommandLauncher::start(const RankStart& what) {
@@ -218,9 +180,7 @@ void CommandLauncher::start(const RankStart& what) {
   // torchrun's own port, where the command names none: two runs at once must not meet.
   variables.emplace_back("PET_MASTER_PORT", port);
   if (!going.line.starts_ranks) variables.insert(variables.end(), {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
-  LauncherEvent event;
-  event.kind = LauncherEvent::Kind::started;
-  event.run = what.run;
+  LauncherEvent event{.kind = LauncherEvent::Kind::started, .run = what.run};
   if (going.has_launcher) {
     start_process(going, 0, variables);
     event.pids.assign(static_cast<std::size_t>(what.processes), going.processes.front());
@@ -274,12 +234,7 @@ void CommandLauncher::end_rank(Going& going, int rank, int code, int signal, boo
     else if (const std::string thrown = thrown_error(left); !thrown.empty())
       write_failed(left, thrown);
   }
-  LauncherEvent event;
-  event.kind = LauncherEvent::Kind::exit;
-  event.run = going.what.run;
-  event.rank = going.what.processes == 1 ? -1 : rank;
-  event.code = code;
-  event.signal = signal;
+  LauncherEvent event = exit_event(going.what, rank, code, signal);
   event.told = told;
   events_.push_back(std::move(event));
 }
@@ -287,7 +242,7 @@ void CommandLauncher::end_rank(Going& going, int rank, int code, int signal, boo
 /// Ranks that stand apart from what the others are end the run before it trains.
 void CommandLauncher::refuse(Going& going, int rank, const std::string& why) {
   const int named = rank < going.what.world_size ? rank : 0;
-  write_failed({going.dir, going.hash, named, going.what.world_size, "prepare"}, why);
+  write_failed({going.dir, going.hash, named, going.what.world_size, kNotBegun}, why);
   kill_all(going);
 }
 
@@ -400,19 +355,10 @@ void CommandLauncher::look(Going& going, double now) {
 }
 
 std::vector<LauncherEvent> CommandLauncher::poll(double wait_s) {
-  const double until = monotonic_s() + std::max(wait_s, 0.0);
-  for (;;) {
-    for (auto at = going_.begin(); at != going_.end();) {
-      look(at->second, monotonic_s());
-      at = all_ended(at->second) ? going_.erase(at) : std::next(at);
-    }
-    const double left_ms = 1000 * (until - monotonic_s());
-    if (!events_.empty() || left_ms <= 0) break;
-    ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kLookEvery_ms));
-  }
-  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
-  events_.clear();
-  return events;
+  return look_until(wait_s, [this] {
+    for (auto& [run, going] : going_) look(going, monotonic_s());
+    std::erase_if(going_, [this](const auto& each) { return all_ended(each.second); });
+  });
 }
 
 void CommandLauncher::shut_down(double deadline_s) {

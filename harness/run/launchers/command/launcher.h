@@ -3,19 +3,18 @@
 // itself, or it is started once for each. Ranks make themselves known by their heartbeats and rank-<r>.hello.json, which
 // probe/python/lockstep_probe/heartbeat.py writes; what they leave becomes their results when they end.
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "harness/run/launchers/launcher.h"
+#include "harness/run/launchers/gathering.h"
 #include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
 
-class CommandLauncher : public Launcher {
+class CommandLauncher : public GatheringLauncher {
  public:
   /// `before`: words in front of a command, which start it on {ranks} ranks, for commands that do not start them themselves; empty: lockstep does.
   CommandLauncher(std::string probe, std::vector<std::string> before);
@@ -59,7 +58,6 @@ class CommandLauncher : public Launcher {
   std::string probe_;
   std::vector<std::string> before_;
   std::map<std::string, Going> going_;
-  std::deque<LauncherEvent> events_;
 };
 
 }  // namespace lockstep

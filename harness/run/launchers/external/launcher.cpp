@@ -1,10 +1,7 @@
 #include "harness/run/launchers/external/launcher.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/close_range.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,14 +9,12 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/shell_word.h"
 #include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/libraries.h"
-#include "harness/run/priority.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
@@ -27,7 +22,6 @@
 namespace lockstep {
 namespace {
 
-constexpr int kExitsEvery_ms = 20;
 constexpr double kMeetWithin_s = 150;  ///< longer than ranks themselves wait for each other
 constexpr double kForkWithin_s = 30;   ///< from the arrival of the last rank, which all have yet to answer
 constexpr double kEndAfter_s = 1, kKillAfter_s = 3;
@@ -39,50 +33,12 @@ constexpr std::size_t kLauncherLines = 3;
 
 std::string launcher_log(const std::string& dir) { return dir + "/launcher.log"; }
 
-/// In the forked child: only calls that are safe between fork and exec.
-[[noreturn]] void become_launcher(const char* program, char* const* arguments, char* const* environment, int log, pid_t lockstep_pid) {
-  ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (::getppid() != lockstep_pid) ::_exit(127);
-  ::setsid();
-  Urgent::be_ordinary();
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
-  ::dup2(log, STDOUT_FILENO);
-  ::dup2(log, STDERR_FILENO);
-  ::close_range(STDERR_FILENO + 1, ~0U, 0);
-  ::execve(program, arguments, environment);
-  ::_exit(127);
-}
-
 }  // namespace
-
-std::string find_program(const std::string& name) {
-  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0 ? name : "";
-  const char* path = std::getenv("PATH");
-  const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
-  for (std::size_t at = 0; at <= folders.size();) {
-    const std::size_t colon = std::min(folders.find(':', at), folders.size());
-    const std::string candidate = folders.substr(at, colon - at) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    at = colon + 1;
-  }
-  return "";
-}
 
 pid_t start_command(std::vector<std::string> words, const std::string& log_path) {
   std::vector<std::string> variables = rank_environment();
   std::erase_if(variables, [](const std::string& entry) { return is_rank_variable(entry.substr(0, entry.find('='))); });
-  const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
-  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (log < 0) throw MachineError(log_path + ": " + std::strerror(errno));
-  const pid_t lockstep_pid = ::getpid(), pid = ::fork();
-  const int error = errno;
-  if (pid == 0) become_launcher(arguments.front(), arguments.data(), environment.data(), log, lockstep_pid);
-  ::close(log);
-  if (pid < 0) throw MachineError("cannot start " + words.front() + ": " + std::strerror(error));
-  return pid;
+  return start_program({std::move(words), std::move(variables), log_path});
 }
 
 ExternalLauncher::ExternalLauncher(std::string rank_program, std::vector<std::string> command, const std::string& install)
@@ -106,7 +62,7 @@ void ExternalLauncher::end_earlier_attempt(const std::string& run) {
   if (found == going_.end()) return;
   Going& earlier = found->second;
   LOCKSTEP_CHECK(all_ended(earlier), "a run that is going cannot be started: " + run);
-  for (const double until = monotonic_s() + kEndAfter_s; earlier.launcher >= 0 && monotonic_s() < until; ::poll(nullptr, 0, kExitsEvery_ms))
+  for (const double until = monotonic_s() + kEndAfter_s; earlier.launcher >= 0 && monotonic_s() < until; ::poll(nullptr, 0, kLookEvery_ms))
     look_at_launcher(earlier, monotonic_s());
   kill_launcher(earlier);
   desk_.forget(run);
@@ -166,12 +122,7 @@ void ExternalLauncher::look_at_exits(Going& going) {
   std::stable_sort(exits.begin(), exits.end(), [](const RankExit& a, const RankExit& b) { return a.ended_at < b.ended_at; });
   for (const RankExit& exit : exits) {
     going.ended[static_cast<std::size_t>(exit.rank)] = true;
-    LauncherEvent event;
-    event.kind = LauncherEvent::Kind::exit;
-    event.run = going.what.run;
-    event.rank = going.what.processes == 1 ? -1 : exit.rank;
-    event.code = exit.code;
-    event.signal = exit.signal;
+    LauncherEvent event = exit_event(going.what, exit.rank, exit.code, exit.signal);
     event.told = exit.told;
     // Its launcher left it behind, or was gone when lockstep ended what was left.
     if (exit.told && exit.signal == SIGKILL && !going.killed && (exit.orphaned || going.orphans_until > 0)) {
@@ -205,14 +156,8 @@ void ExternalLauncher::look_at_processes(Going& going, double now) {
 void ExternalLauncher::lose(Going& going, int rank, const std::string& why) {
   going.ended[static_cast<std::size_t>(rank)] = true;
   const Arrival there = arrival(going, rank);
-  LauncherEvent event;
-  event.kind = LauncherEvent::Kind::exit;
-  event.run = going.what.run;
-  event.rank = going.what.processes == 1 ? -1 : rank;
-  event.code = 1;
-  // What lockstep itself has killed is not lost.
-  event.lost = !going.killed;
-  if (going.killed) event.signal = SIGKILL;
+  LauncherEvent event = exit_event(going.what, rank, 1, going.killed ? SIGKILL : 0);
+  event.lost = !going.killed;  // what lockstep itself has killed is not lost
   event.message = there.nonce.empty() ? "was never there: " + why : fmt::format("left no word of its end (process {} on {}): {}", there.pid, there.host, why);
   events_.push_back(std::move(event));
 }
@@ -257,11 +202,7 @@ void ExternalLauncher::count_the_lost(Going& going) {
   for (int rank = 0; rank < going.what.processes; ++rank) nobody = nobody && silent(rank);
   if (nobody) {
     // It would be the same with the next run.
-    LauncherEvent event;
-    event.kind = LauncherEvent::Kind::refused;
-    event.run = going.what.run;
-    event.message = how_launcher_ended(going);
-    events_.push_back(std::move(event));
+    events_.push_back({.kind = LauncherEvent::Kind::refused, .run = going.what.run, .message = how_launcher_ended(going)});
     going.ended.assign(going.ended.size(), true);
     return;
   }
@@ -293,9 +234,7 @@ void ExternalLauncher::look_at_launcher(Going& going, double now) {
 /// The run has started when each rank has been forked, or has given up before.
 void ExternalLauncher::look_at_arrivals(Going& going, double now) {
   if (going.told_started) return;
-  LauncherEvent event;
-  event.kind = LauncherEvent::Kind::started;
-  event.run = going.what.run;
+  LauncherEvent event{.kind = LauncherEvent::Kind::started, .run = going.what.run};
   bool all_forked = true;
   for (int rank = 0; rank < going.what.processes; ++rank) {
     const Arrival there = arrival(going, rank);
@@ -321,26 +260,16 @@ void ExternalLauncher::look(Going& going) {
 }
 
 std::vector<LauncherEvent> ExternalLauncher::poll(double wait_s) {
-  const double until = monotonic_s() + std::max(wait_s, 0.0);
-  for (;;) {
-    for (auto at = going_.begin(); at != going_.end();) {
-      look(at->second);
-      // A launcher that has not ended yet may still run processes of ours: it is waited for.
-      if (at->second.launcher >= 0 || !all_ended(at->second)) {
-        ++at;
-        continue;
-      }
-      desk_.forget(at->first);
-      at = going_.erase(at);
-    }
+  return look_until(wait_s, [this] {
+    for (auto& [run, going] : going_) look(going);
+    // A launcher that has not ended yet may still run processes of ours: it is waited for.
+    std::erase_if(going_, [this](const auto& each) {
+      const bool over = each.second.launcher < 0 && all_ended(each.second);
+      if (over) desk_.forget(each.first);
+      return over;
+    });
     for (LauncherEvent& event : desk_.look(monotonic_s())) events_.push_back(std::move(event));
-    const double left_ms = 1000 * (until - monotonic_s());
-    if (!events_.empty() || left_ms <= 0) break;
-    ::poll(nullptr, 0, std::clamp(static_cast<int>(left_ms) + 1, 1, kExitsEvery_ms));
-  }
-  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
-  events_.clear();
-  return events;
+  });
 }
 
 void ExternalLauncher::shut_down(double deadline_s) {
@@ -361,7 +290,7 @@ void ExternalLauncher::shut_down(double deadline_s) {
       look_at_launcher(going, now);
     }
     told = told || now >= term_at;
-    if (any_left()) ::poll(nullptr, 0, kExitsEvery_ms);
+    if (any_left()) ::poll(nullptr, 0, kLookEvery_ms);
   }
   for (auto& [run, going] : going_) kill_launcher(going);
   for (const auto& [run, going] : going_) desk_.forget(run);

@@ -3,20 +3,19 @@
 
 #include <sys/types.h>
 
-#include <deque>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "harness/run/launchers/external/heartbeat_server.h"
 #include "harness/run/launchers/external/rendezvous.h"
-#include "harness/run/launchers/launcher.h"
+#include "harness/run/launchers/gathering.h"
 
 namespace lockstep {
 
 /// Starts each run by a command of its own and learns what happened from the files that each rank's own process leaves
 /// (meeting.h, exit_file.h), never from the command's exit status.
-class ExternalLauncher : public Launcher {
+class ExternalLauncher : public GatheringLauncher {
  public:
   /// `command`: words with {ranks}, {rank_program} and {run} in them. Throws ConfigError if its program cannot be found;
   /// `install` says then what to do.
@@ -66,11 +65,7 @@ class ExternalLauncher : public Launcher {
   std::vector<std::string> command_;
   HeartbeatServer desk_;  ///< where ranks on other hosts tell how they get on
   std::map<std::string, Going> going_;
-  std::deque<LauncherEvent> events_;
 };
-
-/// The path of a program as execvp finds it; empty if it does not.
-std::string find_program(const std::string& name);
 
 /// Starts a command that starts ranks, or agents; words.front() is its path. It leads a session of its own, with the niceness that lockstep was
 /// started with, with the threads pinned, and without what would make its ranks another launcher's; what it prints is added to the log. Throws

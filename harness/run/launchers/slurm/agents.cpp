@@ -148,11 +148,7 @@ void AgentLauncher::stop(const std::string& run, int signal) {
     if (each.run != run) return false;
     // Its ranks are not started any more: without a word on each the run would be waited for.
     for (int rank = 0; rank < each.processes; ++rank) {
-      LauncherEvent event;
-      event.kind = LauncherEvent::Kind::exit;
-      event.run = run;
-      event.rank = each.processes == 1 ? -1 : rank;
-      event.signal = signal;
+      LauncherEvent event = exit_event(each, rank, 0, signal);
       event.told = true;
       events_.push_back(std::move(event));
     }
@@ -270,21 +266,14 @@ std::string AgentLauncher::held(std::size_t index) const {
 void AgentLauncher::lose(std::size_t index) {
   Agent& agent = agents_[index];
   agent.here = false;
-  LauncherEvent node;
-  node.kind = LauncherEvent::Kind::node_lost;
-  node.message = who(agent.hello) + " is gone: its agent has closed its connection" + held(index);
-  events_.push_back(std::move(node));
+  events_.push_back({.kind = LauncherEvent::Kind::node_lost, .message = who(agent.hello) + " is gone: its agent has closed its connection" + held(index)});
   std::vector<LauncherEvent> lost;
   for (auto& [run, going] : going_) {
     for (const Part& part : going.parts) {
       if (part.agent != index) continue;
       for (int i = 0; i < part.count; ++i) {
         if (part.ended[static_cast<std::size_t>(i)]) continue;
-        LauncherEvent event;
-        event.kind = LauncherEvent::Kind::exit;
-        event.run = run;
-        event.rank = going.what.processes == 1 ? -1 : part.first + i;
-        event.code = 1;
+        LauncherEvent event = exit_event(going.what, part.first + i, 1);
         event.lost = true;
         event.message = fmt::format("{} is gone: its agent has closed its connection; it held {} of this run", who(agent.hello),
                                     ranks_text(part.first, part.count));
@@ -345,9 +334,7 @@ std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
     if (wait[0].revents != 0) accept_one();
     if (told_ready_ && std::ranges::none_of(agents_, &Agent::here)) begin_again();
   } while (events_.empty() && monotonic_s() < until);
-  std::vector<LauncherEvent> events(std::make_move_iterator(events_.begin()), std::make_move_iterator(events_.end()));
-  events_.clear();
-  return events;
+  return take_events();
 }
 
 void AgentLauncher::end_launcher(double deadline_s) {

@@ -4,19 +4,18 @@
 
 #include <sys/types.h>
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "harness/run/launchers/launcher.h"
+#include "harness/run/launchers/gathering.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/launchers/slurm/hello.h"
 
 namespace lockstep {
 
-class AgentLauncher : public Launcher {
+class AgentLauncher : public GatheringLauncher {
  public:
   /// `command` starts `agents` processes of `rank_program` --agent PLACE KEY, one on each node: words with
   /// {rank_program}, {place} and {key} in them. Its output goes to `log`. Throws MachineError.
@@ -83,7 +82,6 @@ class AgentLauncher : public Launcher {
   std::vector<Agent> agents_;
   std::vector<RankStart> waiting_;  ///< until all agents are there
   std::map<std::string, Going> going_;
-  std::deque<LauncherEvent> events_;
   bool told_ready_ = false;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/verdict/plan/planted.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {
@@ -32,9 +33,9 @@ struct TrialScore {
 /// Columns of the table: what can show a fault first.
 const std::vector<std::string>& detector_names();
 
-/// `loss_gap`: the largest relative difference of the two free runs' training losses (mean over ranks) at any
+/// `fault`: what the cell plants and must show first; nothing: a clean cell. `loss_gap`: the largest relative difference of the two free runs' training losses (mean over ranks) at any
 /// step; infinite if the cell's run left no finite curve.
-TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_gap);
+TrialScore score_trial(const Cell& cell, const CellResult& result, double loss_gap, const std::optional<PlantedFault>& fault);
 
 /// The table, its rates and verdict. `cells` and `loss_gaps` stand in the order of matrix.cells. Sets each
 /// cell's as_expected, and drops from the cell what would be too much for 1,400 of them: curves, configs, and

@@ -1,13 +1,21 @@
 // Rates over all trials decide, not each trial.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "harness/base/nearest.h"
+#include "harness/verdict/causes/cause.h"
+#include "harness/verdict/plan/planted.h"
 #include "harness/verdict/questions/detection/detection.h"
+#include "harness/verdict/questions/detection/trials.h"
 #include "harness/verdict/questions/matrix_evidence.h"
 #include "harness/verdict/questions/question_judge.h"
 #include "harness/verdict/questions/sentences.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep::questions::detection {
 namespace {
@@ -27,6 +35,31 @@ double loss_gap(const MatrixEvidence& evidence, const Cell& cell) {
     gap = std::max(gap, std::abs(b->second.values[i] - expected) / std::max(std::abs(expected), 1e-12));
   }
   return gap;
+}
+
+/// Reports own faults whose cause or phase nothing can say. The planner knows neither.
+std::vector<ConfigProblem> problems(const Matrix& matrix) {
+  std::vector<std::string_view> codes, phases{"failed"};
+  for (const CausePage& page : cause_pages()) codes.push_back(page.code);
+  for (const Phase phase : phases_in_order()) phases.emplace_back(name_of(phase));
+  std::vector<ConfigProblem> problems;
+  const auto add = [&](const Place& place, std::string message, std::string_view near = {}) {
+    problems.push_back({matrix.file, place.line, place.column, std::move(message), std::string(near)});
+  };
+  for (const OwnFault& fault : section_of<DetectionConfig>(matrix).faults) {
+    for (const std::string_view code : split_words(fault.causes, ' ')) {
+      const CausePage* page = find_cause_page(code);
+      if (page == nullptr)
+        add(fault.cause_place, fmt::format("there is no cause {}; `lockstep explain` lists all", in_quotes(code)), nearest(code, codes));
+      else if (page->family == "failed" && !fault.fails())
+        add(fault.cause_place, fmt::format("{} is the cause of a run that ends by its fault: it needs phase: failed", code));
+    }
+    for (const std::string_view phase : split_words(fault.phase, '|')) {
+      if (std::ranges::find(phases, phase) == phases.end())
+        add(fault.phase_place, fmt::format("there is no phase {}; phases are {}", in_quotes(phase), fmt::join(phases, ", ")), nearest(phase, phases));
+    }
+  }
+  return problems;
 }
 
 void complete(const MatrixEvidence& evidence, Results& results) {
@@ -51,6 +84,7 @@ const QuestionJudge& judge() {
       .verdict = &verdict_by_mechanism,
       // Hundreds of references that only serve a trial each say nothing by themselves.
       .omits_references = [](const Results&) { return true; },
+      .problems = &problems,
       .complete = &complete,
       .sentences = &mechanism_sentences,
       .whole_summary = &whole_summary,

@@ -13,9 +13,13 @@
 #include "harness/verdict/plan/planned_run.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/plan/schema.h"
+#include "harness/verdict/questions/detection/own_faults.h"
 #include "harness/verdict/questions/detection/trials.h"
 
 namespace lockstep::questions::detection {
+
+const QuestionPlan& plan();
+
 namespace {
 
 constexpr Layout kReferenceLayout{1, 24};
@@ -60,6 +64,12 @@ const std::array kKeys{
                     },
                 .schema = &seeds_schema,
                 .settable = true},
+    QuestionKey{.key = "detection.faults",
+                .read =
+                    [](const Entry& entry, MatrixSource& source, Problems& problems) {
+                      section_of<DetectionConfig>(source.matrix).faults = read_own_faults(entry, spec_of(source.base), problems);
+                    },
+                .schema = &own_faults_schema},
 };
 
 /// Length, seeds, forced steps (all), no certification.
@@ -75,6 +85,10 @@ void finish(MatrixSource& source, Problems& problems) {
                  fmt::format("{} is not allowed in a detection matrix, which draws its trials{}", key,
                              key == "steps" ? "; give detection.steps" : ""));
     source.sound = false;
+  }
+  if (source.places.contains("detection.faults")) {
+    problems.add(source.place_of("detection.faults"),
+                 "detection.faults are planted by switches of a command (trainer: command); what is planted in lockstep's own trainers is detection.mutants");
   }
   Matrix& matrix = source.matrix;
   const DetectionConfig& own = section_of<DetectionConfig>(matrix);
@@ -103,6 +117,51 @@ std::string line_of(const PlannedRun& run) {
   return run.cell.substr(0, run.cell.rfind(" #"));
 }
 
+/// Of a command the axes are the trials, and nothing is drawn.
+void finish_command(MatrixSource& source, Problems& problems) {
+  const auto refuse = [&](std::string_view key, std::string_view why) {
+    if (source.places.contains(key)) problems.add(source.place_of(key), fmt::format("{} {}", key, why));
+  };
+  for (const MatrixField& field : kFields) refuse(field.spec.key, "draws trials of lockstep's own trainers: a command's trials are the cells of its axes");
+  refuse("detection.mutants", "are faults of lockstep's own trainers: detection.faults says what a command's switches plant");
+  refuse("detection.seeds", "are of drawn trials: give a command's trials more seeds by seeds");
+  for (const char* key : {"expect", "power_controls", "noise", "noise_of"})
+    refuse(key, "is not allowed in a detection matrix: detection.faults says what is expected of each cell");
+  if (source.places.contains("detection.faults")) return;
+  problems.add(source.place_of("question"),
+               "the detection of a command's faults needs detection.faults: what each of its switches plants, such as "
+               "[{when: {env.MISTAKE: sum}, cause: loss-times-world}]");
+}
+
+std::string headline_of_command(const Matrix& matrix) {
+  const auto clean = [&](const Cell& cell) { return planted_in(section_of<DetectionConfig>(matrix).faults, cell.config).empty(); };
+  const std::ptrdiff_t quiet = std::ranges::count_if(matrix.cells, clean);
+  return fmt::format("{}, {} with a planted fault and {} clean", counted(static_cast<int64_t>(matrix.cells.size()), "trial"),
+                     static_cast<std::ptrdiff_t>(matrix.cells.size()) - quiet, quiet);
+}
+
+/// The same of faults that switches of a command plant.
+const QuestionPlan& plan_of_command() {
+  static const QuestionPlan kPlan = [] {
+    QuestionPlan plan = questions::detection::plan();
+    plan.references = References::given;
+    plan.finish = &finish_command;
+    plan.cells = [](MatrixSource& source, Problems& problems) {
+      return own_fault_cells(source, section_of<DetectionConfig>(source.matrix).faults, problems);
+    };
+    plan.headline = &headline_of_command;
+    plan.line_of = [](const PlannedRun& run) { return run.cell.substr(0, run.cell.rfind(" #")); };
+    return plan;
+  }();
+  return kPlan;
+}
+
+void check_unasked(const MatrixSource& source, const std::vector<Cell>&, Problems& problems) {
+  if (!source.places.contains("detection.faults")) return;
+  problems.add(source.place_of("detection.faults"),
+               fmt::format("detection.faults are what the question of detection looks for; the question is {}", source.matrix.question));
+}
+
 }  // namespace
 
 const QuestionPlan& plan() {
@@ -110,11 +169,13 @@ const QuestionPlan& plan() {
       .name = "detection",
       .help = "which planted faults are found",
       .references = References::own,
+      .of_command = &plan_of_command,
       .section = []() -> std::any { return DetectionConfig{}; },
       .fields = []() -> std::span<const MatrixField> { return kFields; },
       .keys = []() -> std::span<const QuestionKey> { return kKeys; },
       .finish = &finish,
       .cells = &detection_cells,
+      .check_unasked = &check_unasked,
       .headline = &headline,
       .line_of = &line_of,
   };

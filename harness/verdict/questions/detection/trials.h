@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/questions/detection/own_faults.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {
@@ -21,6 +22,7 @@ struct DetectionConfig {
   /// Each mutant's trials again in exact arithmetic, 8x3 against one process, without a forced step.
   bool exact = false;
   std::vector<LeftOutMutant> left_out;  ///< that cannot act here; filled as trials are drawn
+  std::vector<OwnFault> faults;         ///< of a command: what its switches plant; nothing is drawn then
 };
 
 /// Reads `all` or a list of mutants.

@@ -85,10 +85,5 @@ TEST(Advantages, RefuseSpansOfOtherSizes) {
   EXPECT_THROW(advantages_of({rewards, groups, {}}, Estimator::group, {}), std::invalid_argument);
 }
 
-TEST(ShortGroup, IsNamed) {
-  EXPECT_EQ(short_group(std::vector<int64_t>{1, 1, 2, 2}, 2), "");
-  EXPECT_THAT(short_group(std::vector<int64_t>{1, 1, 2}, 2), HasSubstr("group 2 has 1 rows and should have 2"));
-}
-
 }  // namespace
 }  // namespace lockstep::rewards

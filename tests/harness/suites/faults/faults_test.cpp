@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "harness/base/clock.h"
@@ -94,7 +95,7 @@ TEST(FaultJudge, CallsAFaultMissedThatNobodySpokeOf) {
   const Played played = finished_by_all(3);
   Order order;
   order.kind = "flip_weight";
-  const FaultKind& kind = *find_fault_kind("flip_weight");
+  const FaultKind& kind = *std::ranges::find(fault_kinds(), "flip_weight", &FaultKind::name);
   EXPECT_EQ(judge_wrong(kind, order, played, said_of(played, {}, {})).outcome, "missed");
   EXPECT_EQ(judge_control(kind, order, played, said_of(played, {}, {})).outcome, "silent");
 }
@@ -109,7 +110,7 @@ TEST(FaultJudge, WantsTheRightRankAndTheRightWords) {
   Order order;
   order.kind = "kill";
   order.rank = 1;
-  const FaultKind& kind = *find_fault_kind("kill");
+  const FaultKind& kind = *std::ranges::find(fault_kinds(), "kill", &FaultKind::name);
   EXPECT_EQ(judge_wrong(kind, order, played, said_of(played, {}, {})).outcome, "named wrongly");
   order.rank = 2;
   EXPECT_EQ(judge_wrong(kind, order, played, said_of(played, {}, {})).outcome, "named");

@@ -66,6 +66,48 @@ TEST(CommandMatrix, RefusesWhatDescribesTrainingThatLockstepDoesItself) {
   EXPECT_THAT(problems_of(kCommand + "axes: {layout: [3x8]}\nenv: {\"1A\": 1}\n"), Not(IsEmpty()));
 }
 
+const std::string kDetection = kCommand + "question: detection\naxes: {layout: [3x8], env.A: [\"\", x], env.B: [\"\", y]}\n";
+
+TEST(CommandDetection, PlantsWhatItsSwitchesAreSaidToAndTakesTheRestForClean) {
+  const Matrix matrix = parse(kDetection +
+                              "seeds: 7..8\ndetection:\n  faults:\n    - {when: {env.A: x}, cause: [loss-times-world, unexplained], step: 3}\n"
+                              "    - {when: {env.B: y}, cause: rank-died, phase: failed, rank: 1, step: 2}\n");
+  EXPECT_THAT(names_of(matrix), ElementsAre("3x8 #7", "3x8 #8", "3x8 env.B=y #7", "3x8 env.B=y #8", "3x8 env.A=x #7", "3x8 env.A=x #8",
+                                            "3x8 env.A=x env.B=y #7", "3x8 env.A=x env.B=y #8"));
+  EXPECT_THAT(matrix.cells[1].expected, ElementsAre(VerdictKind::identical, VerdictKind::within_envelope, VerdictKind::inconclusive));
+  EXPECT_THAT(matrix.cells[3].expected, ElementsAre(VerdictKind::failed));
+  EXPECT_THAT(matrix.cells[4].expected, ElementsAre(VerdictKind::divergent));
+  EXPECT_THAT(matrix.cells[6].expected, ElementsAre(VerdictKind::failed)) << "of two the one that shows first";
+  EXPECT_EQ(matrix.cells[1].config.seed, 8);
+  EXPECT_EQ(make_plan(matrix, "/nowhere", {}).runs.size(), 10U);
+  EXPECT_THAT(plan_text(make_plan(matrix, "/nowhere", {})), HasSubstr("8 trials, 6 with a planted fault and 2 clean"));
+}
+
+TEST(CommandDetection, RefusesFaultsThatSayNothingByPlace) {
+  const auto problems = [](const std::string& faults) { return problems_of(kDetection + "detection:\n  faults:\n" + faults); };
+  EXPECT_THAT(problems("    - {when: {env.A: x}, caus: unexplained}\n"),
+              ElementsAre(HasSubstr("m.yaml:12:7: a fault needs cause"), HasSubstr("m.yaml:12:26: unknown key 'caus'; did you mean cause?")));
+  EXPECT_THAT(problems("    - {cause: unexplained}\n"), ElementsAre(HasSubstr("m.yaml:12:7: a fault needs when")));
+  EXPECT_THAT(problems("    - {when: {env.A: z}, cause: unexplained}\n"), ElementsAre(HasSubstr("m.yaml:12:7: this fault matches no cell")));
+  EXPECT_THAT(problems("    - {when: {env.A: x}, cause: unexplained, step: 30}\n"), ElementsAre(HasSubstr("step 30 of this fault is never reached in 30 steps")));
+  EXPECT_THAT(problems("    - {when: {env.A: x}, cause: unexplained, rank: 1}\n"), ElementsAre(HasSubstr("it needs phase: failed")));
+  EXPECT_THAT(problems("    - {when: {env.A: x}, cause: unexplained, step: never}\n"), ElementsAre(HasSubstr("m.yaml:12:52: step must be a whole number")));
+  EXPECT_THAT(problems("    - {when: {env.A: x}, cause: unexplained}\n    - {when: {env.B: y}, cause: unexplained}\n"),
+              ElementsAre(HasSubstr("m.yaml:13:7: cell '3x8 env.A=x env.B=y' has two faults that must show first at step 0")));
+  EXPECT_THAT(problems("    - {when: {env.A: x}, cause: unexplained}\nenv.A: x\n"), ElementsAre(HasSubstr("has env.A=x too, so nothing is planted")));
+  EXPECT_THAT(problems_of(kDetection), ElementsAre(HasSubstr("needs detection.faults: what each of its switches plants")));
+  EXPECT_THAT(problems_of(kDetection + "detection: {faults: [], clean: 3, mutants: all, seeds: 1}\nexpect: [{when: {}, verdict: divergent}]\n"),
+              ElementsAre(HasSubstr("detection.faults must be a list of maps"), HasSubstr("detection.clean draws trials"),
+                          HasSubstr("detection.mutants are faults of lockstep's own trainers"), HasSubstr("detection.seeds are of drawn trials"),
+                          HasSubstr("expect is not allowed in a detection matrix")));
+}
+
+TEST(CommandDetection, IsNotAskedOfOtherTrainersOrByOtherQuestions) {
+  const std::string faults = "detection: {faults: [{when: {layout: 3x8}, cause: unexplained}]}\n";
+  EXPECT_THAT(problems_of("name: x\nquestion: detection\n" + faults), Contains(HasSubstr("detection.faults are planted by switches of a command")));
+  EXPECT_THAT(problems_of(kCommand + "axes: {layout: [3x8]}\n" + faults), Contains(HasSubstr("the question is mechanism")));
+}
+
 TEST(CommandMatrix, IsTheSameWhereverItsFilesAre) {
   const Matrix here = parse(kCommand + "folder: /here\naxes: {layout: [3x8]}\n"), there = parse(kCommand + "folder: /there\naxes: {layout: [3x8]}\n");
   EXPECT_EQ(config_hash(here.cells[0].config), config_hash(there.cells[0].config));

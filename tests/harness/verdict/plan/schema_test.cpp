@@ -163,7 +163,7 @@ std::set<std::string> user_keys() {
   for (const TrainerSpec* trainer : trainer_specs()) {
     for (const RunField* field : fields_of(*trainer)) {
       const std::string key(field->spec.key);
-      if (field->spec.setter != Setter::user) continue;
+      if (field->spec.setter != Setter::user || field->is_open()) continue;
       keys.insert(key);
       if (const std::size_t dot = key.find('.'); dot != std::string::npos) keys.insert(key.substr(0, dot));
     }

@@ -340,7 +340,7 @@ TEST(DetectionScore, ARowThatIsNoNumberIsFoundWhereTheRunSaysSo) {
     result.failure->kind = FailureKind::threw;
     result.failure->step = step;
     result.failure->message = message;
-    return score_trial(cell, result, 0);
+    return score_trial(cell, result, 0, first_planted(cell.config));
   };
   const std::string row = "step 4: row 5 of the step's batch (sample 9, rank 5) has NaN or infinity in its gradient of ";
   EXPECT_TRUE(score(row + "energy_head.key.weight: exact arithmetic adds numbers alone", 4).exact());

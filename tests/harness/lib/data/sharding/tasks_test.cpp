@@ -203,14 +203,5 @@ TEST(AuditTasks, NamesWhatWentWrong) {
   EXPECT_THAT(unbalanced.sentence, HasSubstr("ends after 9 s, and 5 s are possible"));
 }
 
-TEST(MeasuredCosts, TakeARanksSpeedOut) {
-  const std::vector<Task> all = tasks({1, 1, 1});
-  const std::vector<MeasuredShare> measured{{{0, 0, 1}, 0, 2}, {{1, 0, 2}, 1, 8}, {{1, 1, 2}, 0, 1}};
-  const std::vector<Task> with = with_measured_costs(all, measured, std::vector<double>{1, 0.125});
-  EXPECT_EQ(with[0].cost_s, 2);
-  EXPECT_EQ(with[1].cost_s, 2);
-  EXPECT_EQ(with[2].cost_s, 1);
-}
-
 }  // namespace
 }  // namespace lockstep::sharding
