@@ -7,11 +7,10 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 
 import bits
-import lockstep_probe
 import models
 import parallel
 from case import QUIET, Case, need
-from trainer import ByHand, Sharded, ShardedWords, Trainer, Words
+from trainer import ByHand, Resumed, Sharded, ShardedWords, Trainer, Words
 
 DECIDED = {"within_envelope", "identical"}
 
@@ -102,26 +101,6 @@ class Dropout(Trainer):
 
     def make_model(self):
         return models.Mlp(dropout=0.2)
-
-
-class Resumed(Trainer):
-    """Two steps without a probe, of which a checkpoint is loaded; then the rest."""
-
-    first_step, lines = 2, 0
-
-    def train(self):
-        steps, lines = self.steps, self.asked
-        self.first_step, self.steps, self.lines = 0, 2, 0
-        Trainer.train(self)
-        self.first_step, self.steps = 2, steps - 2
-        self.probe = lockstep_probe.attach(self.called, self.optimizer, out=self.run.folder, against=self.against, first_step=2)
-        if lines >= 10:
-            self.probe.replay(self.forward_backward)
-        return Trainer.train(self)
-
-    def __init__(self, run, against=None, lines=None, **more):
-        self.against, self.asked = against, lines
-        super().__init__(run, lines=0, **more)
 
 
 class Metrics(Trainer):

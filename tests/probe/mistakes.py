@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 from case import Case, Problem, code_of, need
-from trainer import ByHand, Trainer, Words
+from trainer import ByHand, Resumed, Trainer, Words
 
 _references = {}
 
@@ -372,6 +372,21 @@ class MomentsLost(Adam):
                 state["exp_avg_sq"].zero_()
 
 
+class HeadNotLoaded(Resumed):
+    """The resumed run draws the head anew."""
+
+    def loaded(self):
+        torch.manual_seed(77)
+        self.model.head.reset_parameters()
+
+
+class MomentsNotLoaded(Resumed, Adam):
+    def loaded(self):
+        for state in self.optimizer.state.values():
+            state["exp_avg"].zero_()
+            state["exp_avg_sq"].zero_()
+
+
 class NotUpdated(Adam):
     """The head is in no group."""
 
@@ -516,6 +531,8 @@ CASES = [
     _case(Coupled, 2, "decay-coupled", "config-differs"),
     _case(DecayOnHalf, 2, "weight-decay-missing", "wrong-parameter-group", "config-differs"),
     _case(MomentsLost, 2, "optimizer-state-lost", step=2, right_world=2),
+    _case(HeadNotLoaded, 2, step=2, right=Trainer),
+    _case(MomentsNotLoaded, 2, "optimizer-state-lost", step=2, right=Adam),
     _case(NotUpdated, 2, "parameter-not-updated"),
     _case(Untied, 2),
     _case(BuffersApart, 3, "buffers-not-synchronised", step=1, right_world=3),

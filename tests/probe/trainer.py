@@ -203,6 +203,30 @@ class Sharded(Trainer):
         called.set_requires_gradient_sync(True)
 
 
+class Resumed(Trainer):
+    """Two steps without a probe, of which a checkpoint is loaded; then the rest."""
+
+    first_step, lines = 2, 0
+
+    def train(self):
+        steps, lines = self.steps, self.asked
+        self.first_step, self.steps, self.lines = 0, 2, 0
+        Trainer.train(self)
+        self.loaded()
+        self.first_step, self.steps = 2, steps - 2
+        self.probe = lockstep_probe.attach(self.called, self.optimizer, out=self.run.folder, against=self.against, first_step=2)
+        if lines >= 10:
+            self.probe.replay(self.forward_backward)
+        return Trainer.train(self)
+
+    def loaded(self):
+        """What a wrong resumption changes."""
+
+    def __init__(self, run, against=None, lines=None, **more):
+        self.against, self.asked = against, lines
+        super().__init__(run, lines=0, **more)
+
+
 class Words(Trainer):
     """Next words, of rows with padding: the mean over all tokens that count."""
 

@@ -95,6 +95,8 @@ std::span<const Rule> rules_for(Phase phase) {
       return clip_rules();
     case Phase::parameters:
       return update_rules();
+    case Phase::snapshot:
+      return resumed_rules();
     case Phase::inputs:
       return input_rules();
     case Phase::averaged_weights:

@@ -45,6 +45,7 @@ std::span<const Rule> state_rules();  ///< of the optimizer's state
 std::span<const Rule> norm_rules();  ///< of the gradient norm
 std::span<const Rule> clip_rules();  ///< of what the optimizer took
 std::span<const Rule> update_rules();
+std::span<const Rule> resumed_rules();  ///< of what a resumed run begins with
 std::span<const Rule> replica_rules();
 std::span<const Rule> buffer_rules();  ///< of buffers that move, in any phase
 std::span<const Rule> ledger_rules();

@@ -14,6 +14,7 @@
 #include "harness/verdict/causes/step_gradients.h"
 #include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/update.h"
+#include "harness/verdict/compare/resumed.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/trace/record_values.h"
 
@@ -258,6 +259,13 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
                   "{} was expected",
                   wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
 }
+
+std::optional<Cause> resumed_without_moments(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::snapshot || inputs.difference.divergence.where != kMoments) return std::nullopt;
+  return made("optimizer-state-lost", kExact, fmt::format("the run resumes at step {} with moments of 0, and the reference's optimizer has others there", inputs.difference.divergence.step));
+}
+
+constexpr Rule kResumedRules[] = {resumed_without_moments};
 
 constexpr Rule kUpdateRules[] = {
     weight_decay_missing,    weight_decay_twice,    decay_coupled, optimizer_state_lost, optimizer_counter_lost,
@@ -550,6 +558,7 @@ bool clipped_by(const CauseInputs& inputs, double norm) {
 }
 
 std::span<const Rule> update_rules() { return kUpdateRules; }
+std::span<const Rule> resumed_rules() { return kResumedRules; }
 std::span<const Rule> state_rules() { return kStateRules; }
 std::span<const Rule> missing_gradient_rules() { return kMissingGradientRules; }
 std::span<const Rule> norm_rules() { return kNormRules; }

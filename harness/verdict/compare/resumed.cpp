@@ -1,7 +1,9 @@
 #include "harness/verdict/compare/resumed.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -47,6 +49,7 @@ std::optional<double> apart(const KnownState& a, const KnownState& b) {
 /// The reference's step of the same number, and the step whose weights are nearest.
 struct Nearest {
   std::optional<StepOfRun> same;
+  KnownState same_state;
   double same_gap = 0;
   int64_t step = -1;
   double gap = 0;
@@ -68,28 +71,80 @@ Nearest nearest_in(const std::string& dir, const Begin& begin) {
   };
   while (std::optional<StepOfRun> step = run.next()) {
     if (step->step >= 0) take(state_before(*step, before), step->step);
-    if (step->step == begin.step.step && state_before(*step, before)) found.same = step;
+    if (step->step == begin.step.step) {
+      found.same_state = state_before(*step, before);
+      if (found.same_state) found.same = step;
+    }
     before = std::move(step);
   }
   if (before && before->step >= 0) take(state_before({.step = before->step + 1, .ranks = {StepRecords{}}}, before), before->step + 1);
   return found;
 }
 
+bool is_moment(const NamedTensor& tensor) { return tensor.name.starts_with("first_moment/") || tensor.name.starts_with("second_moment/"); }
+
+/// Has the state moments, every one of them 0?
+bool has_lost_moments(const KnownState& state) {
+  const auto is_kept = [](const NamedTensor& tensor) { return is_moment(tensor) && norm(tensor.values) > 0; };
+  return std::ranges::any_of(state->tensors, is_moment) && std::ranges::none_of(state->tensors, is_kept);
+}
+
+bool has_moments(const KnownState& state) {
+  return std::ranges::any_of(state->tensors, is_moment) && !has_lost_moments(state);
+}
+
+/// A tensor that is far from the reference's of the step, where most are as near to it as rounding and training leave them.
+struct Stranger {
+  std::string name;
+  double gap = 0, middle = 0;  ///< relative to its size; of the tensor in the middle of all
+};
+
+std::optional<Stranger> stranger_in(const KnownState& reference, const KnownState& state) {
+  constexpr double kFar = 0.25, kTimesFarther = 1000;
+  constexpr std::size_t kFewest = 4;
+  std::vector<double> gaps;
+  Stranger worst;
+  for (const NamedTensor& own : state->tensors) {
+    const NamedTensor* expected = own.name.find('/') == std::string::npos ? find_tensor(reference->tensors, own.name) : nullptr;
+    if (!expected || expected->values.size() != own.values.size() || norm(expected->values) == 0) continue;
+    gaps.push_back(distance(own.values, expected->values) / norm(expected->values));
+    if (gaps.back() > worst.gap) worst = {own.name, gaps.back(), 0};
+  }
+  if (gaps.size() < kFewest) return std::nullopt;
+  std::ranges::sort(gaps);
+  worst.middle = gaps[gaps.size() / 2];
+  return worst.gap >= kFar && worst.gap >= kTimesFarther * worst.middle ? std::optional(worst) : std::nullopt;
+}
+
+CauseInputs part_at(Nearest nearest, const Begin& begin, const std::string& where, DivergenceKind kind, const std::string& expected, const std::string& found) {
+  CauseInputs inputs;
+  inputs.difference = difference_at(begin.step.step, Phase::snapshot, kAllRanks, where, kind, expected, found, static_cast<int>(begin.step.ranks.size()));
+  inputs.reference = std::move(nearest.same);
+  inputs.cell = begin.step;
+  return inputs;
+}
+
 }  // namespace
 
-std::optional<CauseInputs> begins_with_other_weights(const std::string& reference_dir, const std::string& cell_dir) {
+std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, const std::string& cell_dir) {
   constexpr double kNearer = 4, kRounding = 1e-6;
   const std::optional<Begin> begin = begin_of(cell_dir);
   if (!begin) return std::nullopt;
   Nearest nearest = nearest_in(reference_dir, *begin);
-  if (!nearest.same || nearest.step < 0 || nearest.same_gap <= kRounding || nearest.same_gap < kNearer * nearest.gap) return std::nullopt;
-  CauseInputs inputs;
-  inputs.difference = difference_at(begin->step.step, Phase::snapshot, kAllRanks, "weights", DivergenceKind::value, fmt::format("those with which the reference begins step {}", begin->step.step),
-                                    fmt::format("weights {} from them, by their size, and {} from those of step {}", short_number(nearest.same_gap), short_number(nearest.gap), nearest.step),
-                                    static_cast<int>(begin->step.ranks.size()));
-  inputs.reference = std::move(nearest.same);
-  inputs.cell = begin->step;
-  return inputs;
+  if (!nearest.same) return std::nullopt;
+  const std::string those = fmt::format("those with which the reference begins step {}", begin->step.step);
+  if (nearest.step >= 0 && nearest.same_gap > kRounding && nearest.same_gap >= kNearer * nearest.gap) {
+    const std::string found = fmt::format("weights {} from them, by their size, and {} from those of step {}", short_number(nearest.same_gap), short_number(nearest.gap), nearest.step);
+    return part_at(std::move(nearest), *begin, "weights", DivergenceKind::value, those, found);
+  }
+  if (const auto stranger = stranger_in(nearest.same_state, begin->state)) {
+    const std::string found = fmt::format("weights {} from them, by their size, where the tensor in the middle of all is {}", short_number(stranger->gap), short_number(stranger->middle));
+    return part_at(std::move(nearest), *begin, stranger->name, DivergenceKind::value, those, found);
+  }
+  if (has_moments(nearest.same_state) && has_lost_moments(begin->state)) {
+    return part_at(std::move(nearest), *begin, kMoments, DivergenceKind::value, "moments of the updates before", "moments of 0");
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 #pragma once
-// Where a run that was resumed begins: with which of the reference's weights.
+// Where a run that was resumed begins: with which of the reference's weights and moments.
 
 #include <optional>
 #include <string>
@@ -8,9 +8,12 @@
 
 namespace lockstep {
 
-/// A run whose trace begins with a later step than the first, with weights that are much nearer to those with which the reference begins another
-/// step: what is known around that step. Nothing where weights were not kept, or where they are as near to those of the same step as a
-/// resumption in another layout comes, or as training further apart leaves them. Throws TraceError.
-std::optional<CauseInputs> begins_with_other_weights(const std::string& reference_dir, const std::string& cell_dir);
+/// Where a difference says that a resumed run's optimizer begins without its moments.
+inline constexpr const char* kMoments = "moments";
+
+/// A run whose trace begins with a later step than the first, and with another state than the reference begins that step with: its weights are much nearer
+/// to those of another step; one tensor is far away and most are not; or its optimizer's moments are 0. What is known around that step. Nothing where
+/// weights were not kept, or where they are as near as a resumption in another layout comes, or as training further apart leaves them. Throws TraceError.
+std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, const std::string& cell_dir);
 
 }  // namespace lockstep

@@ -25,6 +25,18 @@ TraceReader open_rank(const std::string& dir, int rank) {
   return TraceReader(path);
 }
 
+/// What a header declares of the whole run. What a rank declares of itself may be a mistake that is to be found: its precision, its optimizer.
+std::string shared_facts(const TraceHeader& header) {
+  if (!header.declared) return "";
+  Declared shared = *header.declared;
+  shared.optimizer.reset();
+  std::erase_if(shared.parameters, [](const DeclaredParameters& each) { return each.role == "other"; });
+  shared.precision.clear();
+  shared.clip_norm = shared.base_rate = shared.average_decay = 0;
+  shared.accumulation = 1;
+  return to_json(shared).dump();
+}
+
 }  // namespace
 
 RunReader::RunReader(const std::string& dir) : dir_(dir) {
@@ -39,8 +51,7 @@ RunReader::RunReader(const std::string& dir) : dir_(dir) {
                       "rank 0's is {}",
                       dir, rank, each.config_hash, header().config_hash));
     }
-    const auto text = [](const TraceHeader& header) { return header.declared ? to_json(*header.declared).dump() : ""; };
-    if (text(each) != text(header())) {
+    if (shared_facts(each) != shared_facts(header())) {
       throw TraceError(fmt::format("{}/rank-{}.trace: its header differs from rank 0's", dir, rank));
     }
     if (each.rank == rank && each.world_size == world_size) continue;

@@ -36,7 +36,21 @@ def declared(probe, step):
     if replicas is None and model.is_data_parallel(probe.models, probe.parameters.tensors(), probe.world_size):
         replicas = [list(range(probe.world_size))]
     found["replicas"] = replicas if probe.world_size > 1 else None
-    return {key: value for key, value in found.items() if value} | probe.declared
+    said = {key: value for key, value in found.items() if value} | probe.declared
+    if found.get("parameters") and isinstance(probe.declared.get("parameters"), list):
+        said["parameters"] = _with_roles(found["parameters"], probe.declared["parameters"])
+    return said
+
+
+def _with_roles(groups, entries):
+    """What the trainer declares of its parameters, and the optimizer's groups with the roles that it gives."""
+    merged = list(entries)
+    for group in groups:
+        fitting = [each for each in entries if isinstance(each, dict) and group["prefix"].startswith(str(each.get("prefix", "")))]
+        nearest = max(fitting, key=lambda each: len(str(each.get("prefix", ""))), default={})
+        merged = [each for each in merged if each is not nearest or each.get("prefix") != group["prefix"]]
+        merged.append({**group, **nearest, "prefix": group["prefix"]})
+    return merged
 
 
 def _precision(probe, step):

@@ -192,7 +192,7 @@ def inner_optimizer(optimizer):
 
 
 def settings_of(optimizer):
-    """What the header declares of PyTorch's own optimizers; None of others."""
+    """What the header declares of an optimizer. Only those that lockstep can recompute have the names `sgd`, `adam` and `adamw`."""
     kind = type(inner_optimizer(optimizer))
     if not optimizer.param_groups:
         return None
@@ -203,7 +203,15 @@ def settings_of(optimizer):
         decoupled = kind is torch.optim.AdamW or group.get("decoupled_weight_decay")
         return {"name": "adamw" if decoupled else "adam", "betas": [float(b) for b in group["betas"]], "eps": float(group["eps"]),
                 "weight_decay": float(group["weight_decay"])}  # fmt: skip
-    return None
+    name = kind.__name__.lower()
+    found = {"name": f"{name} of its own kind" if name in ("sgd", "adam", "adamw") else name}
+    for key in ("momentum", "weight_decay", "eps"):
+        if isinstance(group.get(key), (int, float)):
+            found[key] = float(group[key])
+    betas = group.get("betas")
+    if isinstance(betas, (tuple, list)) and len(betas) == 2 and all(isinstance(b, (int, float)) for b in betas):
+        found["betas"] = [float(b) for b in betas]
+    return found
 
 
 def group_settings(optimizer, names):

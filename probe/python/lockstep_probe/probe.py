@@ -205,7 +205,7 @@ class Probe:
         patches.watch_pipelines()
         self._wrappers = [w for w in map(model.find_wrapper, self.models) if w is not None]
         tensors = self.parameters.tensors()
-        self.by_hand = self.world_size > 1 and not self._wrappers and not any(map(model.is_sharded, tensors))
+        self.by_hand = self.world_size > 1 and not self._wrappers and not any(model.fsdp_groups(m) for m in self.models)
         self._step_bytes = 6 * sum(p.numel() * p.element_size() for p in tensors)
         for text in description.unseen(self):
             self._note(text)

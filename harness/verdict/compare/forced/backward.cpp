@@ -298,17 +298,46 @@ bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTenso
 }
 
 /// A trainer that reduces and clips by hand shows its tracer no gradient between the two: what stands for the reduced one is what the optimizer took.
-/// Then these are compared, if the reference works on its gradients likewise. Do they agree?
-bool agree_as_taken(const ForcedEvidence& evidence) {
-  constexpr double kRoundings = 1000;
+/// Does the cell look so, and does the reference work on its gradients likewise?
+bool works_by_hand(const ForcedEvidence& evidence) {
   const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
   if (reference.gradient_norm || cell.gradient_norm || !same_values(cell.applied, cell.gradients, 0)) return false;
   const auto is_off = [](const ReductionUse& use) { return use.used > 1; };
-  const bool works_on_them = !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
-  return works_on_them && same_values(reference.applied, cell.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
+  return !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
+}
+
+/// Then what the optimizers took is compared.
+bool agree_as_taken(const ForcedEvidence& evidence) {
+  constexpr double kRoundings = 1000;
+  const ForcedValues& reference = evidence.reference;
+  return works_by_hand(evidence) && same_values(reference.applied, evidence.cell.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
+}
+
+/// Are the gradients one factor of at most 1 times the mean of the local ones, as clipping leaves them?
+bool is_clipped_mean(const ForcedValues& cell) {
+  constexpr double kAlike = 1e-4;
+  double product = 0, squares = 0;
+  const std::vector<NamedTensor> means = mean_of_local(cell);
+  for (const NamedTensor& mean : means) {
+    const NamedTensor* taken = find_tensor(cell.gradients, mean.name);
+    if (!taken || taken->values.size() != mean.values.size()) return false;
+    for (std::size_t i = 0; i < mean.values.size(); ++i) {
+      product += mean.values[i] * taken->values[i];
+      squares += mean.values[i] * mean.values[i];
+    }
+  }
+  const double factor = product / squares;
+  if (!(factor > 0 && factor <= 1 + kAlike)) return false;
+  return std::ranges::all_of(means, [&](const NamedTensor& mean) {
+    std::vector<double> clipped = mean.values;
+    for (double& value : clipped) value *= factor;
+    return distance(clipped, find_tensor(cell.gradients, mean.name)->values) <= kAlike * std::max(norm(clipped), 1e-6 * std::sqrt(squares));
+  });
 }
 
 }  // namespace
+
+bool is_clipped_by_hand(const ForcedEvidence& evidence) { return works_by_hand(evidence) && is_clipped_mean(evidence.cell); }
 
 std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;

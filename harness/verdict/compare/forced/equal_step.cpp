@@ -163,7 +163,7 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
   context.begins_equal = nearly_equal(evidence);
   std::optional<Difference> first = judge_local_forms(context);
   if (!first) first = judge_stale_local(context);
-  if (!first) first = judge_own_reduction(context);
+  if (!first && !is_clipped_by_hand(evidence)) first = judge_own_reduction(context);
   if (!first) first = judge_own_norm(context);
   if (!first) first = judge_applied_gradients(context);
   if (!first) first = judge_parameters(context);
