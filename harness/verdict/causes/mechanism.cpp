@@ -83,6 +83,38 @@ Mechanism by_replays(Mechanism free, Mechanism forced) {
   return forced;
 }
 
+/// From which step on another setting of the optimizer acts; nothing for other keys, and where one header alone declares it.
+std::optional<int64_t> acts_from(const ConfigDifference& difference) {
+  if (difference.reference == kNotDeclared || difference.cell == kNotDeclared) return std::nullopt;
+  const std::string& key = difference.key;
+  if (key == "optimizer" || key == "weight_decay" || key == "eps") return 0;
+  if (key == "momentum" || key == "beta1" || key == "beta2") return 1;
+  return std::nullopt;
+}
+
+/// Two optimizers with other settings train otherwise, also where no update could be recomputed and rounding hides the difference.
+Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDifference>& differences) {
+  if (mechanism.verdict != VerdictKind::within_envelope && mechanism.verdict != VerdictKind::inconclusive) return mechanism;
+  const ConfigDifference* first = nullptr;
+  for (const ConfigDifference& each : differences) {
+    if (acts_from(each) && (!first || *acts_from(each) < *acts_from(*first))) first = &each;
+  }
+  if (!first) return mechanism;
+  Divergence told;
+  told.step = *acts_from(*first);
+  told.phase = name_of(Phase::parameters);
+  told.where = first->key;
+  told.kind = DivergenceKind::value;
+  told.expected = first->reference;
+  told.actual = first->cell;
+  told.sentence = fmt::format("The optimizers' settings differ, which acts from step {} on: {} {} where the reference has {}.", told.step, first->key, first->cell, first->reference);
+  mechanism.verdict = VerdictKind::divergent;
+  mechanism.sentence = told.sentence + (mechanism.sentence.empty() ? "" : " What could be compared: " + mechanism.sentence);
+  mechanism.first_divergence = std::move(told);
+  mechanism.cause = Cause{"config-differs", 0.9, fmt::format("the headers declare {} {} and {}", first->key, first->reference, first->cell), std::string(find_cause_page("config-differs")->remedy)};
+  return mechanism;
+}
+
 }  // namespace
 
 Mechanism compare_runs(const CompareOptions& options) {
@@ -97,7 +129,7 @@ Mechanism compare_runs(const CompareOptions& options) {
   const ReplaysBeside* beside = replays ? &*replays : nullptr;
   Mechanism mechanism = named(std::move(free), differences, beside);
   if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences, beside));
-  return with_differences(std::move(mechanism), differences);
+  return with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
 }
 
 Mechanism judge_forced(const ForcedInputs& inputs) {

@@ -230,6 +230,9 @@ std::optional<Cause> taken_over_own_rows(const CauseInputs& inputs, Channel chan
   const Measured& reference = inputs.rows->reference.front().*channel;
   if (!taken_apart(reference).is_coupled) return std::nullopt;
   const double tolerance = reference.epsilon < 1e-10 ? 1e-9 : 1e-5, size = std::max(1.0, std::abs(*reference.together));
+  // Ranks that weigh their rows wrongly look alike where some hold more.
+  const auto has_as_many = [&](const MeasuredRows& rank) { return rank.own_ids.size() == inputs.rows->cell.front().own_ids.size(); };
+  if (!std::ranges::all_of(inputs.rows->cell, has_as_many)) return std::nullopt;
   const auto world = static_cast<double>(inputs.rows->cell.size());
   double sum = 0;
   for (const MeasuredRows& rank : inputs.rows->cell) {

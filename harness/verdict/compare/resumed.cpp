@@ -81,16 +81,16 @@ Nearest nearest_in(const std::string& dir, const Begin& begin) {
   return found;
 }
 
-bool is_moment(const NamedTensor& tensor) { return tensor.name.starts_with("first_moment/") || tensor.name.starts_with("second_moment/"); }
+bool is_moment(const std::string& name) { return name.starts_with("first_moment/") || name.starts_with("second_moment/"); }
 
 /// Has the state moments, every one of them 0?
 bool has_lost_moments(const KnownState& state) {
-  const auto is_kept = [](const NamedTensor& tensor) { return is_moment(tensor) && norm(tensor.values) > 0; };
-  return std::ranges::any_of(state->tensors, is_moment) && std::ranges::none_of(state->tensors, is_kept);
+  const auto is_kept = [](const NamedTensor& tensor) { return is_moment(tensor.name) && norm(tensor.values) > 0; };
+  return std::ranges::any_of(state->tensors, is_moment, &NamedTensor::name) && std::ranges::none_of(state->tensors, is_kept);
 }
 
 bool has_moments(const KnownState& state) {
-  return std::ranges::any_of(state->tensors, is_moment) && !has_lost_moments(state);
+  return std::ranges::any_of(state->tensors, is_moment, &NamedTensor::name) && !has_lost_moments(state);
 }
 
 /// A tensor that is far from the reference's of the step, where most are as near to it as rounding and training leave them.
@@ -141,7 +141,10 @@ std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, co
     const std::string found = fmt::format("weights {} from them, by their size, where the tensor in the middle of all is {}", short_number(stranger->gap), short_number(stranger->middle));
     return part_at(std::move(nearest), *begin, stranger->name, DivergenceKind::value, those, found);
   }
-  if (has_moments(nearest.same_state) && has_lost_moments(begin->state)) {
+  // A tracer finds moments in an optimizer that has made them: before its first update there are none.
+  const bool makes_moments = std::ranges::any_of(records_of(begin->step.ranks[0], Phase::optimizer_state), [](const Record* record) { return is_moment(record->name); });
+  const bool has_none = std::ranges::none_of(begin->state->tensors, is_moment, &NamedTensor::name);
+  if (has_moments(nearest.same_state) && (has_lost_moments(begin->state) || (has_none && makes_moments))) {
     return part_at(std::move(nearest), *begin, kMoments, DivergenceKind::value, "moments of the updates before", "moments of 0");
   }
   return std::nullopt;

@@ -70,10 +70,10 @@ bool have_whole_gradients_of_shards(const StepOfRun& step) {
   return holds_parts;
 }
 
-/// Does the rank hold the parts of parameters that rank 0 holds?
-bool holds_same_parts(const StepOfRun& step, std::size_t rank) {
+/// Does the rank hold the parts of parameters that the other one holds?
+bool holds_same_parts(const StepOfRun& step, std::size_t other, std::size_t rank) {
   if (step.parts.empty()) return true;
-  for (const Record& first : step.parts[0]) {
+  for (const Record& first : step.parts[other]) {
     if (first.phase != Phase::parameters) continue;
     const auto same = [&](const Record& each) {
       return each.phase == first.phase && each.name == first.name && *each.placement == *first.placement;
@@ -141,13 +141,16 @@ std::vector<int> ranks_with_rows(const StepOfRun& step) {
     const auto found = std::ranges::find(rank.records, Phase::samples, &Record::phase);
     return found == rank.records.end() ? std::vector<int64_t>{} : found->ids;
   };
-  const std::vector<int64_t> first = ids_of(step.ranks[0]);
   const std::set<int> split = ranks_of_split_rows(step, [&](int rank) { return ids_of(step.ranks[static_cast<std::size_t>(rank)]); });
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     if (split.contains(static_cast<int>(rank))) continue;
-    const bool same_rows = rank > 0 && !first.empty() && ids_of(step.ranks[rank]) == first;
-    if (!same_rows || (is_replica(step.ranks[0], step.ranks[rank]) && holds_same_parts(step, rank))) ranks.push_back(static_cast<int>(rank));
+    const std::vector<int64_t> ids = ids_of(step.ranks[rank]);
+    const auto is_other_part = [&](int earlier) {
+      const auto other = static_cast<std::size_t>(earlier);
+      return !ids.empty() && ids_of(step.ranks[other]) == ids && !(is_replica(step.ranks[other], step.ranks[rank]) && holds_same_parts(step, other, rank));
+    };
+    if (std::ranges::none_of(ranks, is_other_part)) ranks.push_back(static_cast<int>(rank));
   }
   return ranks;
 }

@@ -12,8 +12,8 @@ namespace lockstep {
 /// 0's parameters, or shards of parameters whose gradients it has whole; none where the traces do not tell.
 std::vector<int> ranks_reduced_together(const StepOfRun& step);
 
-/// The ranks whose rows together are the step's batch. A rank that holds other parameters than rank 0, or other shards of
-/// them, and has the same rows is a part of the same replica.
+/// The ranks whose rows together are the step's batch. A rank that has an earlier rank's rows and holds other parameters, or other
+/// shards of them, is a part of the same replica.
 std::vector<int> ranks_with_rows(const StepOfRun& step);
 
 /// The first of these ranks whose local gradient of some tensor has another shape or type than the reference's; where ranks of the

@@ -99,6 +99,15 @@ class Calls:
                 continue
             self._hash_output(ledger, call)
 
+    @guarded
+    def before_forward(self, ledger):
+        """DistributedDataParallel has asked for rank 0's buffers, and the forward pass may write into them."""
+        for key, call in list(ledger.open.items()):
+            if call.op == "broadcast":
+                del ledger.open[key]
+                call.work.wait()
+                self._hash_output(ledger, call)
+
     def records(self, ledger):
         self.finish(ledger)
         return [self.probe.recorder.collective(call, group, tag, given, got, dtype, shape)

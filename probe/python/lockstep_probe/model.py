@@ -223,7 +223,7 @@ def group_settings(optimizer, names):
     for group in groups[1:]:
         entry = {}
         if group["lr"] != first["lr"] and float(first["lr"]):
-            entry["rate_factor"] = float(group["lr"]) / float(first["lr"])
+            entry["rate_factor"] = float(f"{float(group['lr']) / float(first['lr']):.12g}")  # a schedule's rounding is no other factor
         if group.get("weight_decay") != first.get("weight_decay"):
             entry["weight_decay"] = float(group["weight_decay"])
         if entry:

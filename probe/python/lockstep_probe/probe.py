@@ -270,6 +270,7 @@ class Probe:
     @guarded
     def _on_forward(self, inputs):
         step = self.open(begins=True)
+        self.calls.before_forward(step.ledger)
         if not self._told_rows:
             step.ids += loader.ids_of(inputs, self.world_size, step.batches)
             self.saw["samples"] |= bool(step.ids)

@@ -348,6 +348,12 @@ def _trial(probe, step_on, build, dropout, folder):
     return _together(probe, problem)
 
 
+def _is_narrow(subject):
+    """Has every element of all gradients the digits of float32?"""
+    found = [model.held(p.grad) for _, _, p in model.named(subject.inner, "named_parameters") if p.grad is not None]
+    return any(g.count_nonzero() >= 8 for g in found) and all(bool((g == g.float().double()).all()) for g in found)
+
+
 def _apart(probe, step_on, build, folder, found, wide):
     """Without dropout: what rows lose and not what they draw."""
     try:
@@ -371,6 +377,8 @@ def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
                 ids = [ids[i] for i in order]
             with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
                 run.step(step_on, snapshot, ids)
+        if wide and _is_narrow(run.subject):
+            problem = "gradients have no more digits than float32: a policy of mixed precision, or the function, computes in a narrower type"
         run.probe.close()
         if run.drew and probe.settings.against and trace_file.header_of(os.path.join(probe.settings.against, "rank-0.trace"))["world_size"] != probe.world_size:
             problem = ("forward passes take random numbers, which rows of another layout get differently; replay(step_on, dropout=False) leaves dropout out, "

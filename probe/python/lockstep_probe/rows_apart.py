@@ -138,7 +138,7 @@ class _Function:
     """The trainer's function on a model; each call gives the loss and the slope."""
 
     def __init__(self, step_on, subject):
-        self._step_on, self._subject = step_on, subject
+        self._step_on, self._subject, self.called = step_on, subject, subject.called
         self._parameters = [(p, self._direction(prefix + name, model.held(p))) for prefix, name, p in model.named(subject.inner, "named_parameters")]
 
     @staticmethod
@@ -151,7 +151,7 @@ class _Function:
         for each in self._subject.inner:
             each.zero_grad(set_to_none=True)
         with _roots() as roots:
-            loss = self._step_on(self._subject.called, list(ids))
+            loss = self._step_on(self.called, list(ids))
         slope = sum(float((model.held(p.grad) * direction).sum()) for p, direction in self._parameters if p.grad is not None)
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             return float(loss.detach()), slope
@@ -160,10 +160,21 @@ class _Function:
         return sum(float(root) for root in roots), slope
 
 
+def _is_wrapped(module):
+    return isinstance(module, torch.nn.parallel.DistributedDataParallel)
+
+
+def _without_static(called):
+    """What is called without the other ranks: a wrapper of a static graph reduces, whatever it is told."""
+    if isinstance(called, (list, tuple)):
+        return type(called)(map(_without_static, called))
+    return called.module if _is_wrapped(called) and called.static_graph else called
+
+
 def _without_reducer(called):
     stack = contextlib.ExitStack()
     for each in called if isinstance(called, (list, tuple)) else [called]:
-        if isinstance(each, torch.nn.parallel.DistributedDataParallel):
+        if _is_wrapped(each) and not each.static_graph:
             each.require_forward_param_sync = False
             stack.enter_context(each.no_sync())
     return stack
@@ -230,7 +241,8 @@ def write(probe, folder, step_on, subject, found, mine):
     dtype = next((p.dtype for each in subject.inner for p in each.parameters()), torch.float32)
     own = _own(function, subject, snapshots, mine)
     steps = [[recorder.samples(mine(s)), *_numbers(recorder, "own", pair)] for s, pair in zip(snapshots, own)]
-    with _among_equals(), _without_reducer(subject.called), contextlib.suppress(TalksToOthers):
+    function.called = _without_static(subject.called)
+    with _among_equals(), _without_reducer(function.called), contextlib.suppress(TalksToOthers):
         for snapshot, records in zip(snapshots, steps):
             subject.load(snapshot)
             records += _records(recorder, _Measured(function, subject, snapshot), list(snapshot.ids), dtype)

@@ -290,6 +290,7 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
 
 namespace {
 
+/// Every tensor of the first beside the second's of that name.
 bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
   return !a.empty() && std::ranges::all_of(a, [&](const NamedTensor& x) {
     const NamedTensor* y = find_tensor(b, x.name);
@@ -310,7 +311,7 @@ bool works_by_hand(const ForcedEvidence& evidence) {
 bool agree_as_taken(const ForcedEvidence& evidence) {
   constexpr double kRoundings = 1000;
   const ForcedValues& reference = evidence.reference;
-  return works_by_hand(evidence) && same_values(reference.applied, evidence.cell.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
+  return works_by_hand(evidence) && same_values(evidence.cell.applied, reference.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
 }
 
 /// Are the gradients one factor of at most 1 times the mean of the local ones, as clipping leaves them?
