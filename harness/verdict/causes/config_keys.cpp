@@ -81,6 +81,8 @@ constexpr auto kConsequences = std::to_array<Consequence>({
     {"lr_rule", "rate-scaled-sqrt"},
     {"parameters.weight_decay", "wrong-parameter-group"},
     {"parameters.weight_decay", "weight-decay-missing"},
+    {"parameters.weight_decay", "parameter-not-updated"},
+    {"parameters.rate_factor", "parameter-not-updated"},
     {"parameters.rate_factor", "wrong-parameter-group"},
     {"parameters.rate_factor", "rate-differs"},
     {"weight_decay", "weight-decay-missing"},

@@ -9,6 +9,7 @@
 
 #include "harness/base/word_list.h"
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/layouts.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/compare/holders.h"
 
@@ -102,11 +103,19 @@ std::optional<Cause> initial_weights_differ(const CauseInputs& inputs) {
                           drift->held.size() < drift->names ? "; the others agree: these were made after the wrapper that broadcasts" : ""));
 }
 
-/// A buffer that stands still in the reference, and on all ranks of the run but one.
+/// A buffer that stands still in the reference, and on all ranks of the run but one; or moves there.
 std::optional<Cause> buffer_of_one_rank(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::parameters || told.rank < 0 || !is_buffer(told.where)) return std::nullopt;
-  return made("buffers-not-synchronised", kExact, fmt::format("{} changes on rank {} alone", told.where, told.rank));
+  return made("buffers-not-synchronised", kExact, fmt::format("{} {} on rank {} alone", told.where, told.actual == kNoChange ? "stands still" : "changes", told.rank));
+}
+
+/// A parameter that no gradient moves: an average of others.
+std::optional<Cause> average_stands_still(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::parameters || told.actual != kNoChange || is_buffer(told.where)) return std::nullopt;
+  return made("parameter-not-updated", kFits, fmt::format("{} has no gradient, moves in the reference's step and stands still on {}", told.where,
+                                                          told.rank < 0 ? std::string("every rank") : fmt::format("rank {}", told.rank)));
 }
 
 std::optional<Cause> buffers_not_synchronised(const CauseInputs& inputs) {
@@ -224,7 +233,7 @@ std::optional<Cause> statistics_of_own_rows(const CauseInputs& inputs) {
                           fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size()));
 }
 
-constexpr Rule kBufferRules[] = {statistics_of_own_rows};
+constexpr Rule kBufferRules[] = {statistics_of_own_rows, average_stands_still};
 
 constexpr Rule kReplicaRules[] = {labelled_replicated_but_differs, initial_weights_differ, buffer_of_one_rank, buffers_not_synchronised, rank_behind,
                                   replica_corrupted,      clip_by_own_norms,        replicas_drift};

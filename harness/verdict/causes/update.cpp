@@ -262,7 +262,8 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
 
 std::optional<Cause> resumed_without_moments(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::snapshot || inputs.difference.divergence.where != kMoments) return std::nullopt;
-  return made("optimizer-state-lost", kExact, fmt::format("the run resumes at step {} with moments of 0, and the reference's optimizer has others there", inputs.difference.divergence.step));
+  return made("optimizer-state-lost", kExact, fmt::format("the run begins step {} with {}, where there were moments of the updates before", inputs.difference.divergence.step,
+                                                             inputs.difference.divergence.actual));
 }
 
 constexpr Rule kResumedRules[] = {resumed_without_moments};

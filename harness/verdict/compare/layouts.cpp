@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/compare/trainer_of.h"
+#include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
 namespace {
@@ -296,7 +298,16 @@ class FreeLayouts {
     return inputs;
   }
 
-  /// A buffer that the reference left as it was in this step, such as a frozen BatchNorm's statistics, and a rank of the run did not.
+  /// Something that no gradient moves, large enough to move in every step or in none: an average of weights, a queue, running statistics.
+  bool moves_by_itself(const Record& record) const {
+    constexpr int64_t kLarge = 8;
+    const int64_t elements = std::accumulate(record.shape.begin(), record.shape.end(), int64_t{1}, std::multiplies<>());
+    if (record.is_scalar || !is_floating(record.dtype) || elements < kLarge) return false;
+    return record.name.starts_with("buffer/") || !find_record(pairs_.step_a().ranks[0], Phase::reduced_gradients, record.name);
+  }
+
+  /// A buffer that the reference left as it was in this step, such as a frozen BatchNorm's statistics, and a rank of the run did not; or what moves by
+  /// itself in the reference, and stands still on a rank of the run.
   std::optional<Difference> moved_buffer() const {
     const auto &before_a = pairs_.before_a(), &before_b = pairs_.before_b();
     const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
@@ -306,15 +317,19 @@ class FreeLayouts {
       return record ? std::optional(record->stats.hash) : std::nullopt;
     };
     for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-      if (!record->name.starts_with("buffer/") || hash(before_a->ranks[0], record->name) != record->stats.hash) continue;
-      std::vector<int> moved;
+      const auto was_in_a = hash(before_a->ranks[0], record->name);
+      const bool stands_still = was_in_a == record->stats.hash;
+      if (!was_in_a || !(stands_still ? record->name.starts_with("buffer/") : moves_by_itself(*record))) continue;
+      std::vector<int> others;
       for (std::size_t rank = 0; rank < std::min(b.ranks.size(), before_b->ranks.size()); ++rank) {
         const auto was = hash(before_b->ranks[rank], record->name), is = hash(b.ranks[rank], record->name);
-        if (was && is && *was != *is) moved.push_back(static_cast<int>(rank));
+        if (was && is && (*was == *is) != stands_still) others.push_back(static_cast<int>(rank));
       }
-      if (moved.empty()) continue;
-      return difference_at(a.step, Phase::parameters, moved.size() == 1 ? moved.front() : kAllRanks, record->name,
-                           moved.size() == 1 ? DivergenceKind::replica : DivergenceKind::value, "no change in this step", "a change", static_cast<int>(b.ranks.size()));
+      if (others.empty()) continue;
+      const char *none = kNoChange, *some = "a change";
+      return difference_at(a.step, Phase::parameters, others.size() == 1 ? others.front() : kAllRanks, record->name,
+                           others.size() == 1 ? DivergenceKind::replica : DivergenceKind::value, stands_still ? none : some, stands_still ? some : none,
+                           static_cast<int>(b.ranks.size()));
     }
     return std::nullopt;
   }

@@ -11,6 +11,9 @@ namespace lockstep {
 
 struct ScoreSpec;
 
+/// What a difference says of a tensor that keeps its bits in a step.
+inline constexpr const char* kNoChange = "no change in this step";
+
 /// Scores with another count of columns a row, in the trainer's word for them: "2 negatives of 23".
 Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
                               int rank, int world_size);

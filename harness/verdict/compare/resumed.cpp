@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/step_records.h"
 
 namespace lockstep {
@@ -125,6 +126,15 @@ CauseInputs part_at(Nearest nearest, const Begin& begin, const std::string& wher
 }
 
 }  // namespace
+
+std::optional<Difference> judge_lost_moments(const ForcedContext& context) {
+  const KnownState& now = context.evidence.state;
+  if (!context.before || context.before->step != context.b.step - 1 || !now || records_of(context.b.ranks[0], Phase::snapshot).empty()) return std::nullopt;
+  const auto has_left = [](const Record* record) { return is_moment(record->name) && record->has_stats && record->stats.norm > 0; };
+  const bool has_none = std::ranges::none_of(now->tensors, is_moment, &NamedTensor::name);
+  if (!std::ranges::any_of(records_of(context.before->ranks[0], Phase::optimizer_state), has_left) || !(has_none || has_lost_moments(now))) return std::nullopt;
+  return forced_difference(context, Phase::snapshot, kAllRanks, kMoments, DivergenceKind::value, "moments of the updates before", has_none ? "none" : "moments of 0");
+}
 
 std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, const std::string& cell_dir) {
   constexpr double kNearer = 4, kRounding = 1e-6;

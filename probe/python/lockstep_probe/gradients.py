@@ -157,6 +157,7 @@ class Gradients:
         if step is None or not any(map(probe.parameters.of, parameters)):
             return
         if probe.world_size > 1 and step.records:
+            self.clipped_too_early()
             self.reduced_by_hand()
         if max_norm is None or probe.is_over(step):
             return

@@ -259,11 +259,12 @@ def _tried(probe, step_on, dropout, subject, folder):
     run.probe.close()
     own = next((r for s, r in trace_file.read_steps(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")) if s == number), [])
     again = next((r for s, r in trace_file.read_steps(os.path.join(folder, f"rank-{probe.rank}.trace")) if s == number), [])
-    return _difference(own, again, number)
+    # What a trainer that reduces by hand does to gradients before its optimizer takes them is not the function's.
+    return _difference(own, again, number, ("local",) if probe.by_hand else ("local", "reduced"))
 
 
-def _difference(own, again, number):
-    for kind in ("local", "reduced"):
+def _difference(own, again, number, kinds):
+    for kind in kinds:
         problem = _difference_of(f"{kind} gradient", *(_gradients(records, f"{kind} gradients") for records in (own, again)), number)
         if problem:
             return problem

@@ -175,6 +175,56 @@ void note_reduction_by_sum(ForcedEvidence& evidence) {
   cell.reduced_by_sum = fits();
 }
 
+namespace {
+
+/// Every tensor of the first beside the second's of that name.
+bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
+  return !a.empty() && std::ranges::all_of(a, [&](const NamedTensor& x) {
+    const NamedTensor* y = find_tensor(b, x.name);
+    return y && x.values.size() == y->values.size() && distance(x.values, y->values) <= tolerance * std::max(norm(x.values), norm(y->values));
+  });
+}
+
+/// A trainer that reduces and clips by hand shows its tracer no gradient between the two: what stands for the reduced one is what the optimizer took.
+/// Does the cell look so, and does the reference work on its gradients likewise?
+bool works_by_hand(const ForcedEvidence& evidence) {
+  const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
+  if (reference.gradient_norm || cell.gradient_norm || !same_values(cell.applied, cell.gradients, 0)) return false;
+  const auto is_off = [](const ReductionUse& use) { return use.used > 1; };
+  return !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
+}
+
+/// Then what the optimizers took is compared.
+bool agree_as_taken(const ForcedEvidence& evidence) {
+  constexpr double kRoundings = 1000;
+  const ForcedValues& reference = evidence.reference;
+  return works_by_hand(evidence) && same_values(evidence.cell.applied, reference.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
+}
+
+/// Are the gradients one factor of at most 1 times the mean of the local ones, as clipping leaves them?
+bool is_clipped_mean(const ForcedValues& cell) {
+  constexpr double kAlike = 1e-4;
+  double product = 0, squares = 0;
+  const std::vector<NamedTensor> means = mean_of_local(cell);
+  for (const NamedTensor& mean : means) {
+    const NamedTensor* taken = find_tensor(cell.gradients, mean.name);
+    if (!taken || taken->values.size() != mean.values.size()) return false;
+    for (std::size_t i = 0; i < mean.values.size(); ++i) {
+      product += mean.values[i] * taken->values[i];
+      squares += mean.values[i] * mean.values[i];
+    }
+  }
+  const double factor = product / squares;
+  if (!(factor > 0 && factor <= 1 + kAlike)) return false;
+  return std::ranges::all_of(means, [&](const NamedTensor& mean) {
+    std::vector<double> clipped = mean.values;
+    for (double& value : clipped) value *= factor;
+    return distance(clipped, find_tensor(cell.gradients, mean.name)->values) <= kAlike * std::max(norm(clipped), 1e-6 * std::sqrt(squares));
+  });
+}
+
+}  // namespace
+
 std::optional<Difference> judge_local_forms(const ForcedContext& context) {
   const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
   if (found.rank < 0) return std::nullopt;
@@ -189,8 +239,11 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
   // A run's own twin has the same ranks; what their reduction makes of the gradients is no matter yet.
   const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
-  const std::vector<NamedTensor> of_own =
-      of_own_twin && !evidence.reference.local.empty() ? mean_of_local(evidence.reference) : std::vector<NamedTensor>{};
+  const bool has_local = !evidence.reference.local.empty();
+  // What stands for the reduced gradients of a reference that clips by hand are clipped ones.
+  const bool is_clipped = has_local && !evidence.reference.gradient_norm && same_values(evidence.reference.applied, evidence.reference.gradients, 0) &&
+                          is_clipped_mean(evidence.reference);
+  const std::vector<NamedTensor> of_own = (of_own_twin && has_local) || is_clipped ? mean_of_local(evidence.reference) : std::vector<NamedTensor>{};
   evidence.local = judge_gradients(evidence.reference, {of_own.empty() ? evidence.reference.gradients : of_own, mean}, context.repeats,
                                    context.band, context.twins);
   if (!evidence.local.tensors.empty()) context.looked_at(Looked::local_gradients);
@@ -266,6 +319,16 @@ std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
                   short_number(worst->used), evidence.cell.local.size(), bucket.empty() ? "" : ", in " + bucket));
 }
 
+std::optional<Difference> judge_taken_by_hand(const ForcedContext& context) {
+  constexpr double kNear = 1e-4, kAlike = 1e-2;
+  const ForcedEvidence& evidence = context.evidence;
+  const auto apart = relative_distance(evidence.reference_state, evidence.state);
+  if (!works_by_hand(evidence) || !apart || !(*apart <= kNear) || evidence.reference.applied.size() != evidence.cell.applied.size()) return std::nullopt;
+  const double expected = whole_norm(evidence.reference.applied), found = whole_norm(evidence.cell.applied);
+  if (!(std::abs(found - expected) > kAlike * std::max(found, expected))) return std::nullopt;
+  return forced_difference(context, Phase::applied_gradients, kAllRanks, "all", DivergenceKind::value, "norm " + exact_number(expected), "norm " + exact_number(found));
+}
+
 std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   /// Norms are sums in the precision of the trainer, in an order of its own.
   constexpr double kMost = 1e-4;
@@ -287,56 +350,6 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", DivergenceKind::value,
               "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
 }
-
-namespace {
-
-/// Every tensor of the first beside the second's of that name.
-bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b, double tolerance) {
-  return !a.empty() && std::ranges::all_of(a, [&](const NamedTensor& x) {
-    const NamedTensor* y = find_tensor(b, x.name);
-    return y && x.values.size() == y->values.size() && distance(x.values, y->values) <= tolerance * std::max(norm(x.values), norm(y->values));
-  });
-}
-
-/// A trainer that reduces and clips by hand shows its tracer no gradient between the two: what stands for the reduced one is what the optimizer took.
-/// Does the cell look so, and does the reference work on its gradients likewise?
-bool works_by_hand(const ForcedEvidence& evidence) {
-  const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
-  if (reference.gradient_norm || cell.gradient_norm || !same_values(cell.applied, cell.gradients, 0)) return false;
-  const auto is_off = [](const ReductionUse& use) { return use.used > 1; };
-  return !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
-}
-
-/// Then what the optimizers took is compared.
-bool agree_as_taken(const ForcedEvidence& evidence) {
-  constexpr double kRoundings = 1000;
-  const ForcedValues& reference = evidence.reference;
-  return works_by_hand(evidence) && same_values(evidence.cell.applied, reference.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
-}
-
-/// Are the gradients one factor of at most 1 times the mean of the local ones, as clipping leaves them?
-bool is_clipped_mean(const ForcedValues& cell) {
-  constexpr double kAlike = 1e-4;
-  double product = 0, squares = 0;
-  const std::vector<NamedTensor> means = mean_of_local(cell);
-  for (const NamedTensor& mean : means) {
-    const NamedTensor* taken = find_tensor(cell.gradients, mean.name);
-    if (!taken || taken->values.size() != mean.values.size()) return false;
-    for (std::size_t i = 0; i < mean.values.size(); ++i) {
-      product += mean.values[i] * taken->values[i];
-      squares += mean.values[i] * mean.values[i];
-    }
-  }
-  const double factor = product / squares;
-  if (!(factor > 0 && factor <= 1 + kAlike)) return false;
-  return std::ranges::all_of(means, [&](const NamedTensor& mean) {
-    std::vector<double> clipped = mean.values;
-    for (double& value : clipped) value *= factor;
-    return distance(clipped, find_tensor(cell.gradients, mean.name)->values) <= kAlike * std::max(norm(clipped), 1e-6 * std::sqrt(squares));
-  });
-}
-
-}  // namespace
 
 bool is_clipped_by_hand(const ForcedEvidence& evidence) { return works_by_hand(evidence) && is_clipped_mean(evidence.cell); }
 

@@ -162,9 +162,11 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
   evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band);
   context.begins_equal = nearly_equal(evidence);
   std::optional<Difference> first = judge_local_forms(context);
+  if (!first) first = judge_lost_moments(context);
   if (!first) first = judge_stale_local(context);
   if (!first && !is_clipped_by_hand(evidence)) first = judge_own_reduction(context);
   if (!first) first = judge_own_norm(context);
+  if (!first) first = judge_taken_by_hand(context);
   if (!first) first = judge_applied_gradients(context);
   if (!first) first = judge_parameters(context);
   if (!first) return std::nullopt;
