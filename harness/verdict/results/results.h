@@ -45,7 +45,7 @@ struct Cause {
   std::string code;
   double confidence = 0;  ///< in [0, 1]
   std::string evidence, remedy;
-  std::optional<int> rank = {};  ///< the one rank whose mistake the evidence proves; the first divergence tells it, no file keeps it here
+  std::optional<int> rank = {};  ///< the one rank whose mistake the evidence proves
 };
 
 /// How the gradient of one parameter group relates to the reference's: c = <g, g_ref> / |g_ref|^2, cosine,

@@ -143,7 +143,8 @@ template <>
 Object<Cause> describe() {
   using S = Cause;
   return {"cause", "",
-          {KEY(code), KEY(confidence, number()), KEY(evidence), KEY(remedy)}};
+          {KEY(code), KEY(confidence, number()), KEY(evidence), KEY(remedy),
+           KEY(rank, if_any(usual<int>()), "The one rank whose mistake the evidence proves.")}};
 }
 
 template <>
