@@ -103,6 +103,34 @@ class Dropout(Trainer):
         return models.Mlp(dropout=0.2)
 
 
+class ClippedByHand(ByHand):
+    """Reduces and clips without a word to PyTorch."""
+
+    def clip_gradients(self):
+        norm = torch.stack([p.grad.norm() for p in self.model.parameters()]).norm()
+        for p in self.model.parameters():
+            p.grad.mul_(min(1.0, 0.05 / (float(norm) + 1e-6)))
+
+
+class Centre(torch.nn.Module):
+    """One buffer, which each forward pass moves."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = models.Mlp()
+        self.register_buffer("centre", torch.zeros(16))
+
+    def forward(self, x):
+        if self.training:
+            self.centre.mul_(0.5).add_(0.25)
+        return self.net(x)
+
+
+class WithCentre(Trainer):
+    def make_model(self):
+        return Centre()
+
+
 class Metrics(Trainer):
     """Evaluates every second step, with collectives of its own; logs a mean of losses."""
 
@@ -165,6 +193,9 @@ CASES = [
     _case("parameter groups and a schedule", Groups, 1, Groups, 2),
     _case("dropout, one layout", Dropout, 2, Dropout, 2),
     _case("reduced by hand", ByHand, 1, ByHand, 3),
+    _case("reduced and clipped by hand", ClippedByHand, 1, ClippedByHand, 3),
+    _case("reduced and clipped by hand, two layouts", ClippedByHand, 2, ClippedByHand, 3),
+    _case("a buffer that the forward pass writes", WithCentre, 1, WithCentre, 3),
     _case("two optimizers", parallel.Adversaries, 1, parallel.Adversaries, 2),
     _case("two optimizers, one within the other's step", parallel.DiscriminatorFirst, 1, parallel.DiscriminatorFirst, 2, replayed=QUIET),
     _case("GradScaler, one update left out", bits.Scaled, 1, bits.Scaled, 2),
