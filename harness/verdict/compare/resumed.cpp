@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/step_records.h"
 
 namespace lockstep {
@@ -71,10 +70,11 @@ Nearest nearest_in(const std::string& dir, const Begin& begin) {
     }
   };
   while (std::optional<StepOfRun> step = run.next()) {
-    if (step->step >= 0) take(state_before(*step, before), step->step);
-    if (step->step == begin.step.step) {
-      found.same_state = state_before(*step, before);
-      if (found.same_state) found.same = step;
+    const KnownState state = step->step >= 0 ? state_before(*step, before) : nullptr;
+    take(state, step->step);
+    if (state && step->step == begin.step.step) {
+      found.same_state = state;
+      found.same = step;
     }
     before = std::move(step);
   }
@@ -84,14 +84,10 @@ Nearest nearest_in(const std::string& dir, const Begin& begin) {
 
 bool is_moment(const std::string& name) { return name.starts_with("first_moment/") || name.starts_with("second_moment/"); }
 
-/// Has the state moments, every one of them 0?
-bool has_lost_moments(const KnownState& state) {
-  const auto is_kept = [](const NamedTensor& tensor) { return is_moment(tensor.name) && norm(tensor.values) > 0; };
-  return std::ranges::any_of(state->tensors, is_moment, &NamedTensor::name) && std::ranges::none_of(state->tensors, is_kept);
-}
+bool keeps_moments(const KnownState& state) { return std::ranges::any_of(state->tensors, is_moment, &NamedTensor::name); }
 
-bool has_moments(const KnownState& state) {
-  return std::ranges::any_of(state->tensors, is_moment, &NamedTensor::name) && !has_lost_moments(state);
+bool has_moments_beside_0(const KnownState& state) {
+  return std::ranges::any_of(state->tensors, [](const NamedTensor& tensor) { return is_moment(tensor.name) && norm(tensor.values) > 0; });
 }
 
 /// A tensor that is far from the reference's of the step, where most are as near to it as rounding and training leave them.
@@ -117,9 +113,9 @@ std::optional<Stranger> stranger_in(const KnownState& reference, const KnownStat
   return worst.gap >= kFar && worst.gap >= kTimesFarther * worst.middle ? std::optional(worst) : std::nullopt;
 }
 
-CauseInputs part_at(Nearest nearest, const Begin& begin, const std::string& where, DivergenceKind kind, const std::string& expected, const std::string& found) {
+CauseInputs part_at(Nearest nearest, const Begin& begin, const std::string& where, const std::string& expected, const std::string& found) {
   CauseInputs inputs;
-  inputs.difference = difference_at(begin.step.step, Phase::snapshot, kAllRanks, where, kind, expected, found, static_cast<int>(begin.step.ranks.size()));
+  inputs.difference = difference_at(begin.step.step, Phase::snapshot, kAllRanks, where, DivergenceKind::value, expected, found, static_cast<int>(begin.step.ranks.size()));
   inputs.reference = std::move(nearest.same);
   inputs.cell = begin.step;
   return inputs;
@@ -131,9 +127,9 @@ std::optional<Difference> judge_lost_moments(const ForcedContext& context) {
   const KnownState& now = context.evidence.state;
   if (!context.before || context.before->step != context.b.step - 1 || !now || records_of(context.b.ranks[0], Phase::snapshot).empty()) return std::nullopt;
   const auto has_left = [](const Record* record) { return is_moment(record->name) && record->has_stats && record->stats.norm > 0; };
-  const bool has_none = std::ranges::none_of(now->tensors, is_moment, &NamedTensor::name);
-  if (!std::ranges::any_of(records_of(context.before->ranks[0], Phase::optimizer_state), has_left) || !(has_none || has_lost_moments(now))) return std::nullopt;
-  return forced_difference(context, Phase::snapshot, kAllRanks, kMoments, DivergenceKind::value, "moments of the updates before", has_none ? "none" : "moments of 0");
+  if (has_moments_beside_0(now) || std::ranges::none_of(records_of(context.before->ranks[0], Phase::optimizer_state), has_left)) return std::nullopt;
+  return forced_difference(context, Phase::snapshot, kAllRanks, kMoments, DivergenceKind::value, "moments of the updates before",
+                           keeps_moments(now) ? "moments of 0" : "none");
 }
 
 std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, const std::string& cell_dir) {
@@ -145,17 +141,16 @@ std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, co
   const std::string those = fmt::format("those with which the reference begins step {}", begin->step.step);
   if (nearest.step >= 0 && nearest.same_gap > kRounding && nearest.same_gap >= kNearer * nearest.gap) {
     const std::string found = fmt::format("weights {} from them, by their size, and {} from those of step {}", short_number(nearest.same_gap), short_number(nearest.gap), nearest.step);
-    return part_at(std::move(nearest), *begin, "weights", DivergenceKind::value, those, found);
+    return part_at(std::move(nearest), *begin, "weights", those, found);
   }
   if (const auto stranger = stranger_in(nearest.same_state, begin->state)) {
     const std::string found = fmt::format("weights {} from them, by their size, where the tensor in the middle of all is {}", short_number(stranger->gap), short_number(stranger->middle));
-    return part_at(std::move(nearest), *begin, stranger->name, DivergenceKind::value, those, found);
+    return part_at(std::move(nearest), *begin, stranger->name, those, found);
   }
   // A tracer finds moments in an optimizer that has made them: before its first update there are none.
   const bool makes_moments = std::ranges::any_of(records_of(begin->step.ranks[0], Phase::optimizer_state), [](const Record* record) { return is_moment(record->name); });
-  const bool has_none = std::ranges::none_of(begin->state->tensors, is_moment, &NamedTensor::name);
-  if (has_moments(nearest.same_state) && (has_lost_moments(begin->state) || (has_none && makes_moments))) {
-    return part_at(std::move(nearest), *begin, kMoments, DivergenceKind::value, "moments of the updates before", "moments of 0");
+  if (has_moments_beside_0(nearest.same_state) && !has_moments_beside_0(begin->state) && (keeps_moments(begin->state) || makes_moments)) {
+    return part_at(std::move(nearest), *begin, kMoments, "moments of the updates before", "moments of 0");
   }
   return std::nullopt;
 }

@@ -47,13 +47,13 @@ std::optional<ReplaysBeside> replays_beside(const std::string& reference_dir, co
   found.reference = traces_in(of_reference / digest, "single");
   found.cell = traces_in(of_cell / digest, "single");
   if (found.reference.empty() || found.cell.empty()) return std::nullopt;
-  found.reference_twin = traces_in(of_reference / digest, "double");
-  found.cell_twin = traces_in(of_cell / digest, "double");
-  if (found.cell_twin.empty()) found.reference_twin.clear();
-  if (found.reference_twin.empty()) found.cell_twin.clear();
-  found.reference_rows = traces_in(of_reference / digest, "rows");
-  found.cell_rows = traces_in(of_cell / digest, "rows");
-  if (found.reference_rows.empty() || found.cell_rows.empty()) found.reference_rows.clear(), found.cell_rows.clear();
+  const auto take_both = [&](const char* name, std::string& reference, std::string& cell) {
+    reference = traces_in(of_reference / digest, name);
+    cell = traces_in(of_cell / digest, name);
+    if (reference.empty() || cell.empty()) reference.clear(), cell.clear();
+  };
+  take_both("double", found.reference_twin, found.cell_twin);
+  take_both("rows", found.reference_rows, found.cell_rows);
   for (int number = 1;; ++number) {
     const std::string repeat = traces_in(of_reference / digest, fmt::format("repeat-{}", number));
     if (repeat.empty()) break;

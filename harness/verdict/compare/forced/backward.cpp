@@ -186,10 +186,12 @@ bool same_values(const std::vector<NamedTensor>& a, const std::vector<NamedTenso
 }
 
 /// A trainer that reduces and clips by hand shows its tracer no gradient between the two: what stands for the reduced one is what the optimizer took.
+bool shows_what_was_taken(const ForcedValues& values) { return !values.gradient_norm && same_values(values.applied, values.gradients, 0); }
+
 /// Does the cell look so, and does the reference work on its gradients likewise?
 bool works_by_hand(const ForcedEvidence& evidence) {
-  const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
-  if (reference.gradient_norm || cell.gradient_norm || !same_values(cell.applied, cell.gradients, 0)) return false;
+  const ForcedValues& reference = evidence.reference;
+  if (reference.gradient_norm || !shows_what_was_taken(evidence.cell)) return false;
   const auto is_off = [](const ReductionUse& use) { return use.used > 1; };
   return !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
 }
@@ -241,8 +243,7 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
   const bool has_local = !evidence.reference.local.empty();
   // What stands for the reduced gradients of a reference that clips by hand are clipped ones.
-  const bool is_clipped = has_local && !evidence.reference.gradient_norm && same_values(evidence.reference.applied, evidence.reference.gradients, 0) &&
-                          is_clipped_mean(evidence.reference);
+  const bool is_clipped = has_local && shows_what_was_taken(evidence.reference) && is_clipped_mean(evidence.reference);
   const std::vector<NamedTensor> of_own = (of_own_twin && has_local) || is_clipped ? mean_of_local(evidence.reference) : std::vector<NamedTensor>{};
   evidence.local = judge_gradients(evidence.reference, {of_own.empty() ? evidence.reference.gradients : of_own, mean}, context.repeats,
                                    context.band, context.twins);

@@ -11,6 +11,7 @@
 #include "harness/verdict/compare/forced/update.h"
 #include "harness/verdict/compare/holders.h"
 #include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/resumed.h"
 
 namespace lockstep {
 

@@ -86,8 +86,6 @@ std::optional<Difference> judge_stale_local(const ForcedContext& context);
 std::optional<Difference> judge_own_reduction(const ForcedContext& context);
 /// Of trainers that clip by hand, from nearly the same weights: did the optimizers take gradients of one size?
 std::optional<Difference> judge_taken_by_hand(const ForcedContext& context);
-/// Moments that the step before left and that the step begins without.
-std::optional<Difference> judge_lost_moments(const ForcedContext& context);
 /// Are what stands for the reduced gradients clipped ones, as the reference's optimizer takes them, too? Traces of trainers that reduce by hand tell no other.
 bool is_clipped_by_hand(const ForcedEvidence& evidence);
 /// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.
