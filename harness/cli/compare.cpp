@@ -297,6 +297,7 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   for (const std::string& repeat : compare.repeats) require_undamaged(repeat);
   if (record_a) require_own_trace(options.run_a, *record_a);
   if (record_b) require_own_trace(options.run_b, *record_b);
+  if (!record_a || !record_b) require_one_model(options.run_a, options.run_b);
   if (record_a && record_b) {
     differences = check_data(options, *record_a, *record_b);
     compare.reference_config = &record_a->config;

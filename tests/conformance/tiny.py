@@ -92,12 +92,13 @@ class Tiny:
     """One run. `at`: the step of the fault; hooks act on it and, unless `once`, on every later one.
 
     `shards`: dimension by name of the parameter that is partitioned over ranks. `micro`: micro-steps. `balance`: the weight of the
-    named loss. `group`: ranks that hold parts of the same rows. `starts`: the weights before the first step are recorded.
+    named loss. `group`: ranks that hold parts of the same rows. `starts`: the weights before the first step are recorded. `omits`: phases that
+    the tracer does not see.
     """
 
     def __init__(self, world=1, steps=2, batch=4, samples=8, at=1, once=False, micro=1, rate=0.25, optimizer=None, declared=None,
                  shards=None, placed=(), balance=0.0, centred=False, averages=0.0, counted=False, group=1, version=2, run="tiny",
-                 local_shards=False, starts=True, **hooks):  # fmt: skip
+                 local_shards=False, starts=True, hidden=HIDDEN, omits=(), **hooks):  # fmt: skip
         self.__dict__.update({k: v for k, v in locals().items() if k not in ("self", "hooks")})
         self.optimizer = optimizer or {"name": "sgd"}
         self.shards, self.hooks = shards or {}, hooks
@@ -141,7 +142,7 @@ class Tiny:
         return order[k * self.batch : (k + 1) * self.batch]
 
     def go(self, folder):
-        shapes = {"body.weight": (HIDDEN, FEATURES), "body.bias": (HIDDEN,), "head.weight": (OUTPUTS, HIDDEN)}
+        shapes = {"body.weight": (self.hidden, FEATURES), "body.bias": (self.hidden,), "head.weight": (OUTPUTS, self.hidden)}
         one = {name: dyadic(shape, 3, k) for k, (name, shape) in enumerate(shapes.items())}
         self.params = [dict(one) for _ in range(self.world)]
         self.params = [single(p) for p in self.hook("initial", -1, self.params)]
@@ -153,7 +154,7 @@ class Tiny:
             header["accumulation"] = self.micro
         if self.averages:
             header["average_decay"] = self.averages
-        self.writers = [TraceWriter(folder, r, self.world, self.run, header, version=self.version) for r in range(self.world)]
+        self.writers = [TraceWriter(folder, r, self.world, self.run, header, version=self.version, omits=self.omits) for r in range(self.world)]
         for r, w in enumerate(self.writers if self.starts else ()):
             w.begin(-1)
             self.put(w, "parameters", "", self.params[r], r)

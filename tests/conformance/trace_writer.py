@@ -148,7 +148,8 @@ class Placement:
 class TraceWriter:
     """One rank's trace at level `full`; records belong to the step that was begun last."""
 
-    def __init__(self, folder, rank, world_size, run, declared=None, trainer="foreign", version=VERSION):
+    def __init__(self, folder, rank, world_size, run, declared=None, trainer="foreign", version=VERSION, omits=()):
+        self._omits = omits  # phases that this tracer does not see
         os.makedirs(folder, exist_ok=True)
         self._file = open(os.path.join(folder, f"rank-{rank}.trace"), "wb")
         self._file.write(b"LSTRACE\n" + struct.pack("<I", version))
@@ -172,6 +173,8 @@ class TraceWriter:
         self._step, self._records = step, []
 
     def _add(self, kind, phase, name, data, flags=0, dtype=0, root=-1, shape=(), more=b""):
+        if phase in self._omits:
+            return
         definition = bytes([kind, PHASES[phase], flags, dtype]) + signed_varint(root) + varint(len(shape))
         definition += b"".join(signed_varint(extent) for extent in shape) + text(name) + more
         self._records.append((definition, data))

@@ -30,10 +30,10 @@ UNJUDGED = "inconclusive"  # of two layouts in which nothing is wrong: without r
 
 
 class Pair:
-    """Run B against run A: what is wrong, or None. `rank`: that is wrong alone."""
+    """Run B against run A: what is wrong, or None. `rank`: that is wrong alone. `kept`: stands in verdicts/, for other tracers."""
 
     def __init__(self, name, a, b, cause=None, step=None, phase=None, rank=None, verdict=None, refused=None):
-        self.name, self.a, self.b = name, a, b
+        self.name, self.a, self.b, self.kept = name, a, b, True
         said = verdict or ("divergent" if cause else UNJUDGED)
         self.expected = {"name": name, "verdict": said}
         if refused:
@@ -417,6 +417,56 @@ def exchanges():
     yield fault("evaluated-samples-differ", "evaluated-samples-differ", one, filled, "evaluation")
 
 
+# --- what is no difference, and what is ---
+
+
+def moved(reduced=0):
+    """Local gradients of which rank 0 has more by what rank 1 has less, as two forms of one loss may have them; `reduced`: and rank 1 more again."""
+
+    def hook(local, run):
+        more = {k: torch.full_like(v, 0.25) for k, v in local[0].items()}
+        return [added(local[0], more), added(local[1], scaled(more, -1 + reduced))]
+
+    return hook
+
+
+def logged(losses, run):
+    return [(2 * loss[0] + 1, *loss[1:]) for loss in losses]
+
+
+def of_another_order(seed, ranks):
+    """`ranks` take the rows of another permutation of the data."""
+
+    def hook(ids, step, run):
+        order = sorted(range(3, 3 + 7 * run.samples, 7), key=lambda i: mix(i + seed))
+        rows = order[step * run.batch : (step + 1) * run.batch]
+        return [rows[r :: run.world] if r in ranks else own for r, own in enumerate(ids)]
+
+    return hook
+
+
+def ways():
+    unseen = ("samples", "loss", "local gradients")
+    not_reduced = lambda reduced, local, parts, run: local  # noqa: E731
+    for name, a in (("two-layouts", ONE), ("one-layout", TWO)):
+        same = "within_envelope" if a is TWO else UNJUDGED
+        yield Pair(f"not-recorded-{name}", a, TWO.but(omits=unseen), verdict=same)
+        wrong = TWO.but(omits=unseen, reduced=not_reduced)
+        yield Pair(f"not-recorded-not-reduced-{name}", a, wrong, "unexplained", 1, "reduced gradients", verdict="divergent")
+        yield Pair(f"logged-loss-{name}", a.but(**FIRST), TWO.but(**FIRST, loss=logged), verdict=same)
+    yield Pair("random-not-recorded", ONE.but(more=dropout(1)), TWO)
+    yield Pair("two-models", ONE, ONE.but(hidden=6), refused="these are not two runs of one model: of 3 and 3 parameters 0 agree in name and shape")
+    yield Pair("other-local-gradients", FIRST_OF_TWO, FIRST_OF_TWO.but(local=moved()), verdict="within_envelope")
+    yield Pair("other-local-gradients-rounded", TWO, TWO.but(local=moved()))
+    yield fault("local-gradient-of-a-rank", "unexplained", TWO, TWO.but(local=moved(0.5)), "local gradients")
+    two, three = Tiny(world=2, micro=2, batch=12, samples=24), Tiny(world=2, micro=3, batch=12, samples=24)
+    yield Pair("other-micro-steps", two, three)
+    yield fault("other-micro-steps-weighted-alike", "micro-steps-weighted-alike", two.but(**FIRST), three.but(**FIRST, scale=by_rows), "loss", step=0)
+    a, b = Tiny(batch=8, samples=64, at=0), Tiny(batch=8, samples=64, at=0, world=2)
+    yield fault("another-shuffle", "shuffle-differs", a, b.but(ids=of_another_order(11, (0, 1))), "samples", step=0)
+    yield fault("sampler-seed-of-a-rank", "sampler-seed-differs", a, b.but(ids=of_another_order(11, (1,))), "samples", step=0)
+
+
 def form():
     yield Pair("twice", ONE, ONE, verdict="identical")
     yield Pair("plain", ONE, TWO)
@@ -431,16 +481,18 @@ def form():
 
 
 def all_pairs():
-    for family in (form, accumulation, losses, parts, updates, samples, random_numbers, exchanges):
-        yield from family()
+    for family in (form, accumulation, losses, parts, updates, samples, random_numbers, exchanges, ways):
+        for pair in family():
+            pair.kept = family is not ways
+            yield pair
 
 
 def write(folder):
     pairs = list(all_pairs())
     for pair in pairs:
         for side, run in (("a", pair.a), ("b", pair.b)):
-            run.but(run=f"{pair.name} {side}").go(folder / "verdicts" / pair.name / side)
-    lines = ",\n".join(json.dumps(pair.expected) for pair in pairs)
+            run.but(run=f"{pair.name} {side}").go(folder / ("verdicts" if pair.kept else "more") / pair.name / side)
+    lines = ",\n".join(json.dumps(pair.expected) for pair in pairs if pair.kept)
     (folder / "verdicts.json").write_text(f"[\n{lines}\n]\n")
     return pairs
 
@@ -457,9 +509,8 @@ def not_as_written(folder):
     return [name for name in names if not filecmp.cmp(folder / name, HERE / name, shallow=False)]
 
 
-def said_by(program, folder, expected):
-    """What the program says of a pair, in the form of its expectation."""
-    base = folder / "verdicts" / expected["name"]
+def said_by(program, base, expected):
+    """What the program says of the pair in that folder, in the form of its expectation."""
     done = subprocess.run([program, "compare", base / "a", base / "b", "--json"], capture_output=True, text=True, check=False)
     if "refused" in expected:
         words = expected["refused"] if expected["refused"] in done.stderr else done.stderr.strip()
@@ -496,7 +547,7 @@ def main():
         for pair in pairs if options.lockstep else ():
             if options.only not in pair.name:
                 continue
-            said, sentence = said_by(options.lockstep, folder, pair.expected)
+            said, sentence = said_by(options.lockstep, folder / ("verdicts" if pair.kept else "more") / pair.name, pair.expected)
             if said != pair.expected:
                 problems.append(f"expected {pair.expected}, lockstep says {said}: {sentence}")
     for problem in problems:

@@ -65,10 +65,12 @@ constexpr auto kKeyPhases = std::to_array<KeyPhases>({
     {"activation_checkpointing", set_of({Phase::random, Phase::local_gradients, Phase::reduced_gradients})},
 });
 
-bool fits(const std::string& key, Phase phase) {
+/// Nothing that acts on updates alone has acted before the first step.
+bool fits(const std::string& key, const Difference& difference) {
   const auto is = [&](const KeyPhases& it) { return it.key.ends_with('.') ? key.starts_with(it.key) : key == it.key; };
   const auto found = std::ranges::find_if(kKeyPhases, is);
-  return holds(found == kKeyPhases.end() ? kAll : found->phases, phase);
+  const Phases phases = found == kKeyPhases.end() ? kAll : found->phases;
+  return holds(phases, difference.phase) && (difference.divergence.step >= 0 || holds(phases, Phase::scores));
 }
 
 struct Consequence {
@@ -105,7 +107,7 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
     const bool is_a_way = it.key == "precision" || it.key == "accumulation";
     const bool of_any_trainer = !inputs.reference_config && !inputs.cell_config;
     const bool explains = !is_a_way || (named.confidence <= kGeneral && !(of_any_trainer && it.key == "accumulation"));
-    if (explains && fits(it.key, inputs.difference.phase)) fitting.push_back(it);
+    if (explains && fits(it.key, inputs.difference)) fitting.push_back(it);
   }
   if (fitting.empty()) return std::nullopt;
   const bool is_meant = std::ranges::any_of(fitting, [&](const ConfigDifference& it) {

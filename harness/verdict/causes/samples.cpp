@@ -378,12 +378,16 @@ bool is_in_order(const Ids& sorted_ids) {
          std::ranges::adjacent_find(sorted_ids) == sorted_ids.end();
 }
 
+bool one_is_in_order(const Samples& samples) {
+  const Ids actual = sorted(samples.now);
+  return is_in_order(actual) != is_in_order(samples.batch) && actual.size() == samples.batch.size();
+}
+
 std::optional<Cause> shuffle_differs(const CauseInputs& inputs) {
   const auto samples = samples_of(inputs);
-  if (!samples || samples->extra.empty()) return std::nullopt;
+  if (!samples || samples->extra.empty() || !one_is_in_order(*samples)) return std::nullopt;
   const Ids actual = sorted(samples->now);
-  const bool of_cell = is_in_order(actual), of_reference = is_in_order(samples->batch);
-  if (of_cell == of_reference || actual.size() != samples->batch.size()) return std::nullopt;
+  const bool of_cell = is_in_order(actual);
   const Ids& ids = of_cell ? actual : samples->batch;
   return made("shuffle-differs", 0.95,
               fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are shuffled",
@@ -398,34 +402,57 @@ bool other_samples(const CauseInputs& inputs) {
   return expected && actual && expected->train != actual->train;
 }
 
-std::optional<Cause> sampler_seed_differs(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || samples->differing.empty() || samples->extra.empty()) return std::nullopt;
+/// Do ranks have samples of a permutation that is not the reference's?
+bool is_of_another_permutation(const CauseInputs& inputs, const Samples& samples) {
+  if (samples.differing.empty() || samples.extra.empty()) return false;
   // A batch of another size is another question than another permutation.
-  if (samples->extra.size() != samples->missing.size() || shuffle_differs(inputs) || other_samples(inputs)) return std::nullopt;
-  const bool one_row = samples->now.front().size() == 1 && !samples->right_at_next.value_or(true);
-  if (samples->extra.size() < 2 && !one_row) return std::nullopt;
-  if (shards_overlap(inputs) || shards_identical(inputs) || is_batch_of_another_step(inputs, *samples)) return std::nullopt;
-  for (const std::size_t rank : samples->differing) {
-    Ids expected = samples->expected[rank];
+  if (samples.extra.size() != samples.missing.size() || one_is_in_order(samples) || other_samples(inputs)) return false;
+  const bool one_row = samples.now.front().size() == 1 && !samples.right_at_next.value_or(true);
+  if (samples.extra.size() < 2 && !one_row) return false;
+  if (shards_overlap(inputs) || shards_identical(inputs) || is_batch_of_another_step(inputs, samples)) return false;
+  return std::ranges::all_of(samples.differing, [&](std::size_t rank) {
+    Ids expected = samples.expected[rank];
     std::sort(expected.begin(), expected.end());
-    const auto kept = std::count_if(samples->now[rank].begin(), samples->now[rank].end(), [&](int64_t id) {
+    const auto kept = std::count_if(samples.now[rank].begin(), samples.now[rank].end(), [&](int64_t id) {
       return std::binary_search(expected.begin(), expected.end(), id);
     });
-    if (2 * kept >= static_cast<std::ptrdiff_t>(expected.size())) return std::nullopt;
-    if (seen_elsewhere(inputs, rank, samples->now[rank])) return std::nullopt;
+    return 2 * kept < static_cast<std::ptrdiff_t>(expected.size()) && !seen_elsewhere(inputs, rank, samples.now[rank]);
+  });
+}
+
+/// A sample that the run's ranks take twice while the reference goes through its data once; nothing if each comes once, as in one permutation.
+std::optional<int64_t> taken_twice(const CauseInputs& inputs) {
+  std::set<int64_t> expected, taken;
+  for (int64_t step = epoch_start(inputs.reference_samples, inputs.difference.divergence.step);; ++step) {
+    const ByRank *reference = at(inputs.reference_samples, step), *now = at(inputs.cell_samples, step);
+    if (!reference || !now) return std::nullopt;
+    for (const int64_t id : sorted(*reference)) {
+      if (!expected.insert(id).second) return std::nullopt;  // the next epoch
+    }
+    for (const int64_t id : sorted(*now)) {
+      if (!taken.insert(id).second) return id;
+    }
   }
-  return made(
-      "sampler-seed-differs", 0.7,
-      fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other "
-                  "steps: another permutation",
-                  samples->extra.size(), samples->batch.size(), fmt::join(samples->differing, ", ")));
+}
+
+/// Which of two mistakes another permutation is: of some ranks, whose shards then meet those of others; or one of the run's own.
+std::optional<Cause> permutation_differs(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || !is_of_another_permutation(inputs, *samples)) return std::nullopt;
+  const std::optional<int64_t> twice = taken_twice(inputs);
+  const std::string what = fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other steps", samples->extra.size(),
+                                       samples->batch.size(), fmt::join(samples->differing, ", "));
+  if (samples->differing.size() < samples->now.size() || (twice && samples->now.size() > 1)) {
+    return made("sampler-seed-differs", 0.7, fmt::format("{}: another permutation{}", what, twice ? fmt::format(", so that ranks take sample {} twice", *twice) : ""));
+  }
+  if (twice) return std::nullopt;
+  return made("shuffle-differs", 0.7, what + ", and each comes once: the run's ranks share one permutation, which is not the reference's");
 }
 
 constexpr Rule kSamplesRules[] = {some_parameters_not_updated, global_batch_times_world, padding_at_epoch_end, position_lost, set_epoch_forgotten_on_some,
                            shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
                            sample_duplicated, sample_replaced,     shards_overlap,   shuffle_differs,
-                           sampler_seed_differs};
+                           permutation_differs};
 
 }  // namespace
 

@@ -1,6 +1,7 @@
 #include "harness/verdict/compare/bits.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -69,6 +70,17 @@ bool may_be_missing(const Record& record) {
   const bool of_loss = record.phase == Phase::loss && record.name != "loss";
   return is_observation(record.phase) || of_optimizer || of_loss || (record.phase == Phase::random && is_of_a_generator(record.name)) ||
          (record.phase == Phase::scores && record.name.starts_with("columns"));
+}
+
+/// Does any rank record such a thing at this step: of tensors by parameter any of the phase, else that name?
+bool records_kind(const StepOfRun& step, const Record& subject) {
+  const bool by_name = subject.phase == Phase::random || subject.phase == Phase::control || subject.phase == Phase::loss ||
+                       subject.phase == Phase::scores || subject.phase == Phase::inputs;
+  const auto is_of_it = [&](const Record& each) {
+    return each.phase == subject.phase && (!by_name || each.name == subject.name) &&
+           each.name.starts_with("buffer/") == subject.name.starts_with("buffer/");
+  };
+  return std::ranges::any_of(step.ranks, [&](const StepRecords& rank) { return std::ranges::any_of(rank.records, is_of_it); });
 }
 
 bool holds(const RecordList& list, const Record& subject) {
@@ -187,33 +199,37 @@ void leave_out_own_ways(RecordList& a, RecordList& b, bool of_any_trainer, bool 
   std::erase_if(b, is_own_way(whole_b, whole_a));
 }
 
-std::optional<RankDifference> first_of_rank(const StepRecords& a, const StepRecords& b, int rank,
+std::optional<RankDifference> first_of_rank(const StepOfRun& of_a, const StepOfRun& of_b, std::size_t rank,
                                             const ComparedBits& compared, bool same_loss) {
+  const StepRecords &a = of_a.ranks[rank], &b = of_b.ranks[rank];
   if (all_equal(a, b)) return std::nullopt;
   for (const Phase phase : phases_in_order()) {
     if (compared.exact_phases_only && !is_exact(phase)) continue;
     // What a gradient is made of shows why it differs, and is no difference of its own.
     if (phase == Phase::gradient_parts) continue;
+    if (compared.joint_only && (is_of_one_rank(phase) || phase == Phase::collective)) continue;
     RecordList list_a = of_phase(a, phase), list_b = of_phase(b, phase);
     const RecordList whole_a = list_a, whole_b = list_b;
-    const auto only_in = [&](const RecordList& other) {
-      return [&](const Record* each) { return may_be_missing(*each) && !holds(other, *each); };
+    const auto only_in = [&](const RecordList& other, const StepOfRun& run) {
+      return [&](const Record* each) {
+        if (holds(other, *each)) return false;
+        return may_be_missing(*each) || (compared.of_any_trainer && !records_kind(run, *each));
+      };
     };
-    std::erase_if(list_a, only_in(whole_b));
-    std::erase_if(list_b, only_in(whole_a));
+    std::erase_if(list_a, only_in(whole_b, of_b));
+    std::erase_if(list_b, only_in(whole_a, of_a));
     if (phase == Phase::collective || (compared.of_any_trainer && !is_exact(phase))) {
       leave_out_own_ways(list_a, list_b, compared.of_any_trainer, same_loss);
     }
-    std::optional<RankDifference> found = first_in_lists(list_a, list_b, rank);
-    if (found) return found;
+    if (auto found = first_in_lists(list_a, list_b, static_cast<int>(rank))) return found;
   }
   return std::nullopt;
 }
 
 /// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication
-/// itself, and so the origin of whatever was computed from it later in the step.
+/// itself, and so the origin of whatever was computed from it later in the step. `first`: what differs first, or null.
 std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOfRun& b,
-                                                const RankDifference& first) {
+                                                const RankDifference* first) {
   const auto world_size = a.ranks.size();
   std::vector<RecordList> lists_a, lists_b;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
@@ -235,7 +251,7 @@ std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOf
     const Record* record = lists_b[*changed][i];
     // Records of a rank lie in the order in which they were written: only what came later can stem from this.
     const Record* of_first =
-        first.b != nullptr && first.rank == static_cast<int>(*changed) ? first.b : nullptr;
+        first != nullptr && first->rank == static_cast<int>(*changed) ? first->b : nullptr;
     if (of_first != nullptr && of_first < record) return std::nullopt;
     return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, DivergenceKind::bits,
                           kUnknown};
@@ -343,17 +359,20 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
   std::vector<RankDifference> found;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
     std::optional<RankDifference> one =
-        first_of_rank(a.ranks[rank], b.ranks[rank], static_cast<int>(rank), compared, same_loss);
+        first_of_rank(a, b, rank, compared, same_loss);
     if (one) found.push_back(std::move(*one));
   }
-  if (found.empty()) return std::nullopt;
+  if (found.empty()) {
+    const auto collective = compared.joint_only ? faulty_collective(a, b, nullptr) : std::nullopt;
+    return collective ? std::optional(worded(*collective, a.step, false, static_cast<int>(world_size))) : std::nullopt;
+  }
   const auto first =
       // Of equal places the first stays: the lowest rank.
       std::ranges::min_element(found, {}, [](const RankDifference& each) {
         return place_of(each.phase, (each.a ? each.a : each.b)->name);
       });
   if (!is_exact(first->phase)) {
-    if (const auto collective = faulty_collective(a, b, *first)) {
+    if (const auto collective = faulty_collective(a, b, &*first)) {
       return worded(*collective, a.step, false, static_cast<int>(world_size));
     }
   }
@@ -366,12 +385,39 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
   return worded(*first, a.step, on_all, static_cast<int>(world_size));
 }
 
-std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b) {
+bool is_of_one_rank(Phase phase) {
+  return phase == Phase::scores || phase == Phase::loss || phase == Phase::gradient_parts || phase == Phase::local_gradients;
+}
+
+StepDifferences differences_of_step(const StepOfRun& a, const StepOfRun& b) {
+  StepDifferences result;
+  std::optional<Difference> first = first_difference(a, b, {.of_any_trainer = true});
+  const bool of_one = first && (is_of_one_rank(first->phase) || (first->phase == Phase::collective && first->divergence.kind == DivergenceKind::bits));
+  const auto has = [](const StepOfRun& step, Phase phase) { return !records_of(step.ranks[0], phase).empty(); };
+  const bool shown = std::ranges::any_of(std::to_array({Phase::reduced_gradients, Phase::applied_gradients, Phase::parameters}),
+                                         [&](Phase phase) { return has(a, phase) && has(b, phase); });
+  if (!of_one || !shown) {
+    result.counts = std::move(first);
+    return result;
+  }
+  std::optional<Difference> joint = first_difference(a, b, {.of_any_trainer = true, .joint_only = true});
+  // Averages and metrics are made of what was trained, not of what a rank holds.
+  if (joint && place_of(joint->phase) <= place_of(Phase::optimizer_state) && joint->phase != Phase::collective) {
+    const std::optional<double> size = largest_relative_difference(a, b, true);
+    if (joint->divergence.kind != DivergenceKind::bits || (size && *size > rounding_bound(0))) joint = first;
+  }
+  if (!joint || joint->phase != first->phase) result.passed = std::move(first);
+  result.counts = std::move(joint);
+  return result;
+}
+
+std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b, bool joint_only) {
   double largest = 0;
   bool all_known = true;
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     for (const Phase phase : phases_in_order()) {
-      if (phase == Phase::collective) continue;  // of calls hashes tell no size
+      if (phase == Phase::collective || phase == Phase::gradient_parts) continue;  // of calls hashes tell no size
+      if (joint_only && is_of_one_rank(phase)) continue;
       const RecordList of_a = of_phase(a.ranks[rank], phase), of_b = of_phase(b.ranks[rank], phase);
       for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
         if (!same_subject(*of_a[i], *of_b[i]) || same_value(*of_a[i], *of_b[i])) continue;

@@ -19,17 +19,29 @@ struct ComparedBits {
   /// Of runs that are not ours: ranks' losses with one mean but for rounding are no difference, nor are other scalars that
   /// rounding may tell apart (but for control values), nor is a tensor that one run
   /// may hold in shards (it has another shape, and is not called alike on all ranks), nor calls of a name that the runs do not
-  /// make equally often.
+  /// make equally often, nor a kind of record that no rank of one run has at the step: its tracer may not see it.
   bool of_any_trainer = false;
+  /// Nothing that a single rank computes from its own rows: see is_of_one_rank.
+  bool joint_only = false;
 };
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, ComparedBits compared = {});
+
+/// Scores, losses, a rank's own gradients: they show where a difference begins. Training goes on with what all ranks make of them.
+bool is_of_one_rank(Phase phase);
+
+/// Of two steps of one layout of runs that are not ours: the first difference that counts, and the first that does not. What a single rank
+/// holds does not where what all ranks make of it, which both recorded, agrees; where that may differ by rounding alone, that is the difference.
+struct StepDifferences {
+  std::optional<Difference> counts, passed;
+};
+StepDifferences differences_of_step(const StepOfRun& a, const StepOfRun& b);
 
 /// A tensor that one of two runs holds in another shape, and may hold in shards.
 bool is_in_shards(const Record& a, const Record& b);
 
 /// The largest difference of a tensor at that step, relative to its whole phase on that rank; infinite where something has another form.
-/// Nothing if values were not kept and statistics show none that is beyond rounding: hashes tell no size.
-std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b);
+/// Nothing if values were not kept and statistics show none that is beyond rounding: hashes tell no size. `joint_only`: see ComparedBits.
+std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b, bool joint_only = false);
 
 /// Do two steps of one layout differ in nothing but signs of zeros, as the values tell that both kept? True only if they
 /// differ in these.

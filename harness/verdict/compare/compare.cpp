@@ -86,7 +86,7 @@ void note_shards(std::set<std::string>& names, const StepOfRun& a, const StepOfR
 /// A rule of the ledger that run B breaks by itself, and run A does not.
 std::optional<LedgerFinding> broken_ledger(StepPairs& pairs) {
   const auto before = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
-  auto found = audit_ledger(pairs.step_b(), {before(pairs.before_b()), &pairs.step_a(), false});
+  auto found = audit_ledger(pairs.step_b(), {before(pairs.before_b()), &pairs.step_a(), false, before(pairs.before_a())});
   if (!found || audit_ledger(pairs.step_a(), {before(pairs.before_a()), nullptr, false})) return std::nullopt;
   return found;
 }
@@ -110,7 +110,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     if (difference && !ours) {
       if (!passed) passed = difference;
       note_shards(shards, pairs.step_a(), pairs.step_b());
-      difference = first_difference(pairs.step_a(), pairs.step_b(), {.of_any_trainer = true});
+      difference = differences_of_step(pairs.step_a(), pairs.step_b()).counts;
     }
     std::optional<LedgerFinding> of_ledger;
     if (!difference && !ours) of_ledger = broken_ledger(pairs);
@@ -119,7 +119,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
       result.first_divergence = difference->divergence;
       tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
-      const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b());
+      const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b(), !ours);
       if (difference->divergence.kind == DivergenceKind::bits && size && *size <= rounding_bound(0)) {
         result.first_divergence->sentence +=
             " The difference is small enough to be rounding alone: summing in another order may cause it.";
@@ -149,12 +149,14 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
                  result);
   } else if (passed) {
     const Divergence& first = passed->divergence;
-    agree_as_far(pairs, VerdictKind::within_envelope,
-                 fmt::format("Equal bit for bit over {}, except where two programs may differ: scalars and mean losses (equal within "
-                             "rounding) and collectives. The first such difference: step {}, {}, {}: {}",
-                             counted(result.compared_steps, "step"), first.step, first.phase, first.where,
+    // Of updates that neither gradients nor parameters show nothing is known.
+    const bool shown = std::max(compared.steps(Looked::reduced_gradients), compared.steps(Looked::parameters)) >= result.compared_steps;
+    agree_as_far(pairs, shown ? VerdictKind::within_envelope : VerdictKind::inconclusive,
+                 fmt::format("Equal bit for bit over {} in {}. What two programs may do in ways of their own differs, first at step {}, {}, {}: {}",
+                             counted(result.compared_steps, "step"), compared.joint_words(), first.step, first.phase, first.where,
                              expected_found(first.expected, first.actual)),
                  result);
+    result.sentence += compared.words_of_one_run() + evaluations.words_of_one_run();
   } else if (zeros) {
     const Divergence& first = zeros->divergence;
     agree_as_far(pairs, VerdictKind::within_envelope,
@@ -163,7 +165,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
                  result);
   } else {
     agree_as_far(pairs, VerdictKind::identical, identical_sentence(pairs, compared), result);
-    result.sentence += evaluations.words_of_one_run();
+    result.sentence += compared.words_of_one_run() + evaluations.words_of_one_run();
   }
   if (drift_of_both) {
     result.sentence += fmt::format(" In both runs the replicas differ from each other: {}.", *drift_of_both);
@@ -178,7 +180,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   const Divergence bits = *by_bits.mechanism.first_divergence;
   if (!by_bits.around) return by_bits;
   const CauseInputs& around = *by_bits.around;
-  const std::optional<double> size = largest_relative_difference(*around.reference, *around.cell);
+  const std::optional<double> size = largest_relative_difference(*around.reference, *around.cell, true);
   const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
   const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == DivergenceKind::bits && is_small;
   StepPairs pairs(options.run_a, options.run_b, options.steps);
@@ -210,9 +212,10 @@ Comparison compare_pairs(StepPairs& pairs, const CompareOptions& options) {
   const bool ours = options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b());
   Comparison by_bits = compare_same_layout(pairs, options, ours);
   const std::optional<CauseInputs>& around = by_bits.around;
-  // Sums over rows in another order round otherwise, as those of two layouts do.
+  // Sums over rows in another order, or in other micro-steps, round otherwise, as those of two layouts do.
   const bool reordered = around && around->difference.phase == Phase::samples && rows_reordered(*around->reference, *around->cell);
-  if (reordered || (around && reduce_otherwise(pairs))) {
+  const bool parted = around && !ours && !same_partition(*around->reference, *around->cell);
+  if (reordered || parted || (around && reduce_otherwise(pairs))) {
     StepPairs again(options.run_a, options.run_b, options.steps);
     return compare_layouts(again, options);
   }

@@ -4,8 +4,11 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/verdict/evidence/align.h"
@@ -53,6 +56,11 @@ class Compared {
   std::string words(std::initializer_list<Looked> kinds, int64_t all, const std::string& scores = "energies") const;
   /// Those that were never compared.
   std::string lacking(std::initializer_list<Looked> kinds) const;
+  /// Of what all ranks make together, those that were.
+  std::string joint_words() const;
+  /// What one of the runs alone recorded, as a sentence with a space before it; empty if there is nothing. Collectives one layout may make
+  /// and another not, and evaluations tell it themselves.
+  std::string words_of_one_run() const;
 
   /// What must agree exactly at any layout, and what run B's ranks and collectives show: what both runs recorded of it.
   void add_exact(const StepOfRun& a, const StepOfRun& b);
@@ -62,11 +70,13 @@ class Compared {
  private:
   void add_ledger(const StepOfRun& a, const StepOfRun& b);
   void add_replicas(const StepOfRun& b);
+  void add_alone(const std::set<Phase>& of_a, const std::set<Phase>& of_b);
 
   struct Count {
     int64_t steps = 0, last = -1;
   };
   std::array<Count, kLookedKinds> counts_{};
+  std::map<std::pair<bool, Looked>, int64_t> alone_;  ///< steps, by whether it is run A that recorded it
 };
 
 /// Whether both runs are at the same parameters, bit for bit, as far as their traces tell.

@@ -120,7 +120,7 @@ std::map<std::string, StreamSum> with_replays(std::map<std::string, StreamSum> s
   return sums;
 }
 
-std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun& b) {
+std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
   const std::map<std::string, StreamSum> own_a = stream_sums(a), own_b = stream_sums(b);
   const std::map<std::string, StreamSum> sums_a = with_replays(own_a, own_b),
                                          sums_b = with_replays(own_b, own_a);
@@ -130,6 +130,7 @@ std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun&
   for (const auto& [name, unused] : names) {
     const auto in_a = sums_a.find(name), in_b = sums_b.find(name);
     const bool both = in_a != sums_a.end() && in_b != sums_b.end();
+    if (!both && !one_program) continue;
     if (both && in_a->second.hash == in_b->second.hash && in_a->second.draws == in_b->second.draws) continue;
     const bool all_alike = both && world_size > 1 && in_b->second.by_rank.size() == 1;
     Difference result = difference_at(a.step, Phase::random, all_alike ? kAllRanks : kRankUnknown, name, both ? DivergenceKind::bits : DivergenceKind::missing,
@@ -171,7 +172,7 @@ bool same_control(const Record& a, const Record& b) {
 constexpr const char* kSkipped = "skipped";
 bool is_skipped(const Record* record) { return record && record->value != 0; }
 
-std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b) {
+std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
   const int world_size = static_cast<int>(b.ranks.size());
   std::vector<std::string> names;
   for (const StepOfRun* run : {&a, &b}) {
@@ -183,6 +184,8 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
   if (std::ranges::find(names, kSkipped) == names.end()) names.emplace_back(kSkipped);
   for (const std::string& name : names) {
     const Record* expected = find_record(a.ranks[0], Phase::control, name);
+    const auto is_recorded = [&](const StepRecords& rank) { return find_record(rank, Phase::control, name) != nullptr; };
+    if (!one_program && name != kSkipped && (!expected || std::ranges::none_of(b.ranks, is_recorded))) continue;
     std::vector<int> wrong;
     for (int rank = 0; rank < world_size; ++rank) {
       const Record* actual = find_record(b.ranks[static_cast<std::size_t>(rank)], Phase::control, name);
@@ -212,12 +215,29 @@ bool rows_reordered(const StepOfRun& a, const StepOfRun& b) {
   return other && sorted_ids(a) == sorted_ids(b);
 }
 
-std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b) {
+namespace {
+
+/// As the header declares, or the parts of rank 0's gradient show.
+int64_t micro_steps_of(const StepOfRun& step) {
+  std::set<std::string> parts;
+  for (const Record* part : records_of(step.ranks[0], Phase::gradient_parts)) {
+    if (part->name.starts_with("micro ")) parts.insert(part->name.substr(0, part->name.find('/')));
+  }
+  return std::max({int64_t{1}, step.declared ? step.declared->accumulation : 1, std::ssize(parts)});
+}
+
+}  // namespace
+
+bool same_partition(const StepOfRun& a, const StepOfRun& b) {
+  return a.ranks.size() == b.ranks.size() && micro_steps_of(a) == micro_steps_of(b) && !rows_reordered(a, b);
+}
+
+std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
   if (auto found = samples_difference(a, b)) return found;
-  if (auto found = random_difference(a, b)) return found;
-  if (auto found = generators_difference(a, b)) return found;
+  if (auto found = random_difference(a, b, one_program)) return found;
+  if (auto found = generators_difference(a, b, same_partition(a, b))) return found;
   if (auto found = inputs_difference(a, b)) return found;
-  return control_difference(a, b);
+  return control_difference(a, b, one_program);
 }
 
 }  // namespace lockstep

@@ -9,10 +9,14 @@
 namespace lockstep {
 
 /// The first difference of two runs of different layouts at one step, in the exact phases: samples as a multiset, random streams by the
-/// sum of their hashes, control values on every rank.
-std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b);
+/// sum of their hashes, control values on every rank. Of runs of another program than `one_program` of ours, a stream or value that no
+/// rank of one of them records is not compared.
+std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepOfRun& b, bool one_program);
 
 /// Two steps of one layout whose batches hold the same samples in another order, on the same ranks or on others.
 bool rows_reordered(const StepOfRun& a, const StepOfRun& b);
+
+/// Do ranks and micro-steps of both hold the same rows in the same order? Else one is compared with the other as with another layout.
+bool same_partition(const StepOfRun& a, const StepOfRun& b);
 
 }  // namespace lockstep

@@ -75,11 +75,11 @@ std::optional<Difference> other_states(const StepOfRun& a, const StepOfRun& b, c
 
 /// Draws of all ranks for their rows make those of one process; of a stream that is the same on all ranks each makes them.
 std::optional<Difference> other_draws(const StepOfRun& a, const StepOfRun& b, const std::string& stream, const Generators& own,
-                                      const Generators* reference) {
+                                      const Generators* reference, bool same_partition) {
   if (!reference) return std::nullopt;
   const std::string state = declared_state(b, stream);
-  const bool same_layout = reference->states.size() == own.states.size();
   const bool by_rank = state == "same" && reference->draws / static_cast<double>(reference->states.size()) != own.draws / static_cast<double>(own.states.size());
+  const bool same_layout = same_partition && reference->states.size() == own.states.size();
   const bool in_all = (state == "rank" || same_layout) && reference->draws != own.draws;
   if (!by_rank && !in_all) return std::nullopt;
   return difference_at(a.step, Phase::random, kAllRanks, stream, DivergenceKind::value, fmt::format("{} draws", exact_number(reference->draws)),
@@ -119,14 +119,14 @@ void remember_generators(GeneratorHistory& history, const StepOfRun& step) {
 
 std::string_view name_of_generator(std::string_view stream) { return stream.substr(stream.find('/') + 1); }
 
-std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b) {
+std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b, bool same_partition) {
   const std::map<std::string, Generators> expected = generators_of(a);
   for (const auto& [stream, own] : generators_of(b)) {
     const auto found = expected.find(stream);
     const Generators* reference = found == expected.end() ? nullptr : &found->second;
     if (auto difference = same_state(a, b, stream, own, reference)) return difference;
     if (auto difference = other_states(a, b, stream, own)) return difference;
-    if (auto difference = other_draws(a, b, stream, own, reference)) return difference;
+    if (auto difference = other_draws(a, b, stream, own, reference, same_partition)) return difference;
   }
   return std::nullopt;
 }

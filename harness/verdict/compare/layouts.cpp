@@ -44,15 +44,24 @@ class BoundedStep {
   BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound, Compared& compared)
       : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound), compared_(compared) {}
 
-  /// Phase by phase: the first difference that rounding does not explain.
-  std::optional<Difference> first() {
+  /// Phase by phase: the first difference that rounding does not explain. `ours`: see StepRules::loss_is_differentiated.
+  std::optional<Difference> first(bool ours) {
     for (auto part :
          {&BoundedStep::scores, &BoundedStep::loss, &BoundedStep::gradients, &BoundedStep::gradient_norm}) {
-      if (auto found = (this->*part)()) return found;
+      const Compared compared = compared_;
+      const double used = used_;
+      auto found = (this->*part)();
+      if (!found) continue;
+      if (ours || !is_of_one_rank(found->phase)) return passed_ ? std::move(passed_) : std::move(found);
+      compared_ = compared;
+      used_ = used;
+      if (!passed_) passed_ = std::move(found);
     }
-    return std::nullopt;
+    return compared_gradients_ ? std::nullopt : std::move(passed_);
   }
   double used() const { return used_; }
+  /// What single ranks recorded otherwise although the reduced gradients agree; see is_of_one_rank.
+  const std::optional<Difference>& passed() const { return passed_; }
 
  private:
   /// Nothing if |expected - actual| <= bound * size; counts how much of the bound it takes.
@@ -127,6 +136,7 @@ class BoundedStep {
     const double size = total_norm(a_, Phase::reduced_gradients);
     std::optional<Difference> worst;
     double most = 1;
+    if (records_of(b_.ranks[0], Phase::reduced_gradients).empty()) return std::nullopt;
     for (const Record* record : records_of(a_.ranks[0], Phase::reduced_gradients)) {
       const Record* other = find_record(b_.ranks[0], Phase::reduced_gradients, record->name);
       if (!other) {
@@ -134,6 +144,7 @@ class BoundedStep {
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (is_in_shards(*record, *other) || is_as_taken(*record, *other)) continue;
+      compared_gradients_ = true;
       if (record->stats.hash == other->stats.hash) compared_.add(Looked::reduced_gradients, a_.step);
       if (record->stats.hash == other->stats.hash || !record->has_stats || !other->has_stats) continue;
       const TensorStats &x = record->stats, &y = other->stats;
@@ -177,6 +188,8 @@ class BoundedStep {
   double bound_;
   Compared& compared_;
   double used_ = 0;
+  bool compared_gradients_ = false;
+  std::optional<Difference> passed_;
 };
 
 /// The largest relative difference of a value over steps that nobody can judge.
@@ -266,18 +279,20 @@ class FreeLayouts {
     // Where nothing is compared with the reference, the run's own numbers show how its ranks' gradients are joined.
     const bool unjudged = drew || rounding_bound(0, epsilon_) > kUselessBound;
     if (whole && unjudged && !trainer_ && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));
-    OwnFindings own = own_findings(a, b, pairs_.before_b() ? &*pairs_.before_b() : nullptr, true, trainer_ != nullptr, &exact_);
+    const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
+    OwnFindings own = own_findings(a, b, pointer(pairs_.before_b()), true, trainer_ != nullptr, &exact_, pointer(pairs_.before_a()));
     std::optional<Difference> found = std::move(own.difference);
     if (is_step && (!found || !is_exact(found->phase))) {
       // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
       BoundedStep bounded(a, b, scores_, rounding_bound(0, epsilon_), equal_);
-      keep_earlier(found, equal ? bounded.first() : bounded.columns());
+      keep_earlier(found, equal ? bounded.first(trainer_ != nullptr) : bounded.columns());
       keep_earlier(found, number_of_one_run(a, b));
+      if (!passed_) passed_ = bounded.passed();
       if (equal) judged(a.step, bounded.used());
       if (!equal) note_apart(a, b);
     }
     if (whole && reduced_by_sum_) {
-      std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_);
+      std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_, of_local_);
       if (shown && (!found || earlier(shown->difference, *found))) return shown;
       if (shown && shown->difference.phase == found->phase) {
         // Replicas have parted in the very values that are wrong: which rank is told, and from what.
@@ -344,6 +359,8 @@ class FreeLayouts {
     exact_.add_exact(a, b);
     judged(a.step, step.at.band_used);
     reduced_by_sum_ = step.reduced_by_sum;
+    of_local_ = of_local_ && !step.local_passed();
+    if (!passed_ && !step.passed.empty()) passed_ = step.passed.front();
     return std::move(step.first);
   }
 
@@ -457,14 +474,14 @@ class FreeLayouts {
                              : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
           assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", judged, 100 * used_);
     }
-    text += own_text();
+    text += passed_text(passed_) + own_text();
     if (drawn_steps_ > 0) {
       text += fmt::format(" Losses and gradients of {} were not compared: forward passes take random numbers there (dropout, sampling), and rows "
                           "of another layout get others.", counted(drawn_steps_, "step"));
     } else if (judged_steps_ < compared && !replayed_) {
       text += unjudged_text();
     }
-    text += evaluations_.words();
+    text += exact_.words_of_one_run() + evaluations_.words();
     if (!replayed_) {
       text += fmt::format(" To decide, compare gradients from equal parameters: {}, or four permuted repeats of the reference (--repeat).",
                           trainer_          ? "use forced runs (forced_steps)"
@@ -531,6 +548,8 @@ class FreeLayouts {
   int64_t judged_steps_ = 0, last_judged_ = -1, reordered_ = -1;
   bool assumed_ = false;
   std::optional<bool> reduced_by_sum_;  ///< of run B; nothing: no step has shown it
+  bool of_local_ = true;                ///< are the recorded local gradients what is reduced?
+  std::optional<Difference> passed_;    ///< the first, see JudgedStep
 };
 
 }  // namespace

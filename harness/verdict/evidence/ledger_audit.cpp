@@ -139,7 +139,12 @@ std::string call_fault(const CollectiveRecord& expected, const CollectiveRecord&
 class Audit {
  public:
   Audit(const StepOfRun& step, const AuditedBeside& beside, const Members& members)
-      : step_(step), before_(beside.before), reference_(beside.reference), one_program_(beside.one_program), members_(members) {
+      : step_(step),
+        before_(beside.before),
+        reference_(beside.reference),
+        reference_before_(beside.reference_before),
+        one_program_(beside.one_program),
+        members_(members) {
     for (const std::size_t rank : members.ranks) {
       ledgers_.push_back(ledger_of(step.ranks[rank], members.groups));
       std::erase_if(ledgers_.back(), [](const Record* each) { return is_between_two(each->collective); });
@@ -403,8 +408,10 @@ class Audit {
       return std::ranges::equal(x, y, {}, [](const Record* each) { return each->collective.tag; },
                                 [](const Record* each) { return each->collective.tag; });
     };
-    const bool made_before =
-        before_ && before_->step >= 0 && alike(wanted, calls_of_tags(before_->ranks[members_.ranks[0]], tags));
+    const auto made_in = [&](const StepOfRun* step, std::size_t rank) {
+      return step && step->step >= 0 && alike(wanted, calls_of_tags(step->ranks[rank], tags));
+    };
+    const bool made_before = made_in(before_, members_.ranks[0]) && (!reference_before_ || made_in(reference_before_, 0));
     if (!one_program_ && !made_before) return std::nullopt;
     std::size_t i = 0;
     while (i < wanted.size() && i < got.size() && wanted[i]->collective.tag == got[i]->collective.tag) ++i;
@@ -479,6 +486,7 @@ class Audit {
   const StepOfRun& step_;
   const StepOfRun* before_;
   const StepOfRun* reference_;
+  const StepOfRun* reference_before_;
   bool one_program_;
   const Members& members_;
   std::vector<Ledger> ledgers_;  ///< by member

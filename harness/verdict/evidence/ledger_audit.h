@@ -25,6 +25,7 @@ struct AuditedBeside {
   /// Do both runs make the same calls but for what the layout changes? So do those of one trainer of ours. Other programs
   /// exchange in ways of their own, and only what comes out is compared.
   bool one_program = false;
+  const StepOfRun* reference_before = nullptr;  ///< the reference one step earlier, or null: a call that it makes now and then is none to miss
 };
 
 /// The first broken rule of a step, or nothing. Of a reference only collectives of equal tag are compared.

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "harness/base/errors.h"
 #include "harness/verdict/config/canonical.h"
+#include "harness/verdict/evidence/align.h"
 #include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {
@@ -52,6 +54,49 @@ void refuse_out_of_range(const Primary& primary) {
 }
 
 }  // namespace
+
+namespace {
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+/// Of all parameters that the run first records, the whole's; nothing where one may be a part of a tensor.
+std::optional<Shapes> shapes_of(const std::string& dir) {
+  RunReader run(dir);
+  Shapes shapes;
+  while (const std::optional<StepOfRun> step = shapes.empty() ? run.next() : std::nullopt) {
+    for (const StepRecords& rank : step->ranks) {
+      for (const Record& record : rank.records) {
+        if (record.phase != Phase::parameters || record.name.starts_with("buffer/")) continue;
+        if (!record.replicated && !record.placement && step->ranks.size() > 1) return std::nullopt;
+        shapes.emplace(record.name, record.placement ? record.placement->whole : record.shape);
+      }
+    }
+  }
+  return shapes;
+}
+
+}  // namespace
+
+void require_one_model(const std::string& run_a, const std::string& run_b) {
+  const std::optional<Shapes> a = shapes_of(run_a), b = shapes_of(run_b);
+  if (!a || !b || a->empty() || b->empty()) return;
+  std::multiset<std::vector<int64_t>> left;
+  for (const auto& [name, shape] : *b) left.insert(shape);
+  std::size_t alike = 0, of_one_shape = 0;
+  std::vector<std::string> told;
+  for (const auto& [name, shape] : *a) {
+    const auto other = b->find(name);
+    alike += other != b->end() && other->second == shape;
+    if (const auto found = left.find(shape); found != left.end()) ++of_one_shape, left.erase(found);
+    if (told.size() < 3 && (other == b->end() || other->second != shape)) {
+      told.push_back(fmt::format("{} is [{}] and {}", name, fmt::join(shape, ", "),
+                                 other == b->end() ? "missing" : fmt::format("[{}]", fmt::join(other->second, ", "))));
+    }
+  }
+  if (2 * std::max(alike, of_one_shape) >= std::min(a->size(), b->size())) return;
+  throw ConfigError(fmt::format("{} and {}: these are not two runs of one model: of {} and {} parameters {} agree in name and shape; {}", run_a, run_b, a->size(),
+                                b->size(), alike, fmt::join(told, ", ")));
+}
 
 std::vector<QuestionDifference> data_differences(const RunConfig& a, const RunConfig& b) {
   Differences differences;

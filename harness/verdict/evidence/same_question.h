@@ -17,6 +17,10 @@ struct QuestionDifference {
 /// Trainer and data: what two traces must share for their bits to be about the same training.
 std::vector<QuestionDifference> data_differences(const RunConfig& a, const RunConfig& b);
 
+/// Throws ConfigError where the parameters of two traced runs tell that they train two models: fewer than half of the smaller one's have a
+/// partner of their name and shape, and fewer than half one of their shape. Nothing is said of parameters that may be parts.
+void require_one_model(const std::string& run_a, const std::string& run_b);
+
 /// Those, then evaluation, and steps (samples, where the batches differ). Layout, objective and rule of the
 /// learning rate are what is compared: they make no other question.
 std::vector<QuestionDifference> run_differences(const RunConfig& a, const RunConfig& b);

@@ -82,13 +82,25 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
   return context;
 }
 
-/// Each phase's first difference beyond its band, the earliest of all; fills in what the evidence tells of the bands.
-void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first) {
+/// Each phase's first difference beyond its band, the earliest of all; fills in what the evidence tells of the bands. `passed` takes what is
+/// none, which neither counts as compared nor uses a band.
+void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first, std::vector<Difference>& passed) {
   const ForcedEvidence& evidence = context.evidence;
+  const bool alike = !rules.loss_is_differentiated && all_within(evidence.reduced);
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
+    const ForcedStep at = context.at;
+    const std::optional<Compared> compared = context.compared ? std::optional(*context.compared) : std::nullopt;
     std::optional<Difference> found = judge(context);
-    if (judge == judge_loss && found && !rules.loss_is_differentiated && all_within(evidence.reduced)) found.reset();
+    // Local gradients that were not what was reduced say nothing of their reduction, either.
+    const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
+    const bool of_one_rank = found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction));
+    if (alike && of_one_rank) {
+      context.at = at;
+      if (compared) *context.compared = *compared;
+      if (is_of_one_rank(found->phase)) passed.push_back(*std::move(found));
+      continue;
+    }
     keep_earlier(first, found);
   }
   keep_earlier(first, averages_difference({context.a, nullptr, evidence.reference_state.get()}, {context.b, nullptr, evidence.state.get()}));
@@ -108,11 +120,12 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   ForcedContext context = context_of(step, rules);
   ForcedEvidence& evidence = context.evidence;
   const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr,
-                                       step.exact_phases, rules.loss_is_differentiated);
+                                       step.exact_phases, rules.loss_is_differentiated, nullptr, step.before_a);
   std::optional<Difference> first = own.difference;
   if (first) place_by_update(step, rules, evidence, *first);
-  judge_phases(context, rules, first);
-  JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum};
+  std::vector<Difference> passed;
+  judge_phases(context, rules, first, passed);
+  JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum, std::move(passed)};
   if (!first) return judged;
   CauseInputs& inputs = judged.first.emplace();
   inputs.difference = *first;
@@ -125,10 +138,18 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   return judged;
 }
 
+std::string passed_text(const std::optional<Difference>& passed) {
+  if (!passed) return "";
+  const Divergence& it = passed->divergence;
+  return fmt::format(" Not compared, since all ranks reduce the same gradients: at step {}, {}, {} {}.", it.step, it.phase, it.where,
+                     expected_found(it.expected, it.actual));
+}
+
 ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {
   ForcedContext context = context_of(step, rules);
   std::optional<Difference> first;
-  judge_phases(context, rules, first);
+  std::vector<Difference> passed;
+  judge_phases(context, rules, first, passed);
   add_step_before(step, rules, context.evidence);
   return std::move(context.evidence);
 }
@@ -146,7 +167,7 @@ bool nearly_equal(const ForcedEvidence& evidence) {
 
 }  // namespace
 
-std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum) {
+std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum, bool of_local) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
                         rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}, step.compared};
   ForcedEvidence& evidence = context.evidence;
@@ -165,7 +186,7 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
   std::optional<Difference> first = judge_local_forms(context);
   if (!first) first = judge_lost_moments(context);
   if (!first) first = judge_stale_local(context);
-  if (!first && !is_clipped_by_hand(evidence)) first = judge_own_reduction(context);
+  if (!first && of_local && !is_clipped_by_hand(evidence)) first = judge_own_reduction(context);
   if (!first) first = judge_own_norm(context);
   if (!first) first = judge_taken_by_hand(context);
   if (!first) first = judge_applied_gradients(context);

@@ -1,6 +1,7 @@
 #pragma once
 // One step that two runs began with the same parameters, judged phase by phase.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,7 +46,15 @@ struct JudgedStep {
   ForcedStep at;                     ///< how much of the bands is used
   std::optional<CauseInputs> first;  ///< the first difference beyond its band
   bool reduced_by_sum = false;       ///< of the cell: its ranks' gradients are added up, and rightly
+  /// What single ranks recorded otherwise, where all ranks reduce the reference's gradients: no difference, see is_of_one_rank.
+  std::vector<Difference> passed = {};
+
+  /// Are the recorded local gradients not what was reduced, and rightly so?
+  bool local_passed() const { return std::ranges::any_of(passed, [](const Difference& each) { return each.phase == Phase::local_gradients; }); }
 };
+
+/// " Not compared, since the reduced gradients agree: ..."; empty if nothing was passed.
+std::string passed_text(const std::optional<Difference>& passed);
 
 /// Throws TraceError where a run did not keep its gradients whole.
 JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules);
@@ -54,8 +63,9 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules);
 ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules);
 
 /// A step that the runs began with parameters of their own: what the cell's records show by themselves, where the
-/// reference's show that it must hold. Reduction, gradient norm, clipping, update. `reduced_by_sum`: see JudgedStep.
-std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum);
+/// reference's show that it must hold. Reduction (`of_local`: of the recorded local gradients), gradient norm, clipping, update.
+/// `reduced_by_sum`: see JudgedStep.
+std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum, bool of_local);
 
 /// Did rank 0 keep reduced gradients, and every one whole?
 bool keeps_gradients(const StepOfRun& step);

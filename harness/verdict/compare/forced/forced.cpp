@@ -79,6 +79,7 @@ class ForcedJudge {
                                               exact_phases_too, free_, nullptr, nullptr, &compared_},
                                              rules_);
         steps_.push_back(std::move(judged.at));
+        note_passed(judged);
         if (!first_) first_ = std::move(judged.first);
       }
       if (const auto bits = same_layout() ? first_difference(*a, *b) : std::nullopt; bits || !same_layout()) {
@@ -92,6 +93,8 @@ class ForcedJudge {
   }
 
   const std::optional<CauseInputs>& first() const { return first_; }
+  /// The first, see JudgedStep.
+  const std::optional<Difference>& passed() const { return passed_; }
   std::vector<ForcedStep>& steps() { return steps_; }
   const TrainerSpec* trainer() const { return trainer_; }
   const TrainingFacts& reference_facts() const { return rules_.reference_facts; }
@@ -115,6 +118,10 @@ class ForcedJudge {
 
  private:
   bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
+
+  void note_passed(const JudgedStep& judged) {
+    if (!passed_ && !judged.passed.empty()) passed_ = judged.passed.front();
+  }
 
   /// Throws TraceError if the twin has not computed the step.
   static StepOfRun twin_step(RunReader& twin, const StepOfRun& step) {
@@ -180,6 +187,7 @@ class ForcedJudge {
                          of_cell);
     ForcedStep at = std::move(meaning.at);
     at.meaning_used = at.band_used;
+    note_passed(meaning);
     at.chosen_otherwise = chosen_otherwise(steps);
     at.arithmetic_used = arithmetic.at.band_used;
     if (at.arithmetic_used > at.band_used) {
@@ -222,7 +230,7 @@ class ForcedJudge {
       throw TraceError(fmt::format("{}: not a repeat of the reference: it has {}, and the reference {}", dir,
                                    counted(static_cast<int64_t>(repeat.ranks.size()), "rank"), reference.ranks.size()));
     }
-    if (const auto difference = first_exact_difference(reference, repeat);
+    if (const auto difference = first_exact_difference(reference, repeat, true);
         difference && difference->phase != Phase::random) {
       throw TraceError(fmt::format("{}: not a repeat of the reference: {}", dir, difference->divergence.sentence));
     }
@@ -240,6 +248,7 @@ class ForcedJudge {
   LargestErrors errors_;
   std::vector<ForcedStep> steps_;
   std::optional<CauseInputs> first_;
+  std::optional<Difference> passed_;
   Compared compared_;
   bool every_bit_equal_ = true;
   std::string ends_, missing_end_;
@@ -261,7 +270,7 @@ std::string twins_sentence(const Mechanism& result) {
   return text;
 }
 
-std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact, const std::string& compared_there) {
+std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact, const ForcedJudge& judge) {
   const auto most =
       std::max_element(result.forced.begin(), result.forced.end(),
                        [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
@@ -273,12 +282,14 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
                                                               : "estimated rounding tolerance (not measured)",
                                        counted(static_cast<int64_t>(result.forced.size()), "forced step"),
                                        100 * result.band_used, most->worst_tensor, most->step);
+  const std::string compared_there = judge.compared_there();
   text += fmt::format(" Compared there: {}.", compared_there.empty() ? "nothing" : compared_there);
+  text += passed_text(judge.passed() ? judge.passed() : free.passed);
   const std::string exactly = free.looked_at.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                                     Looked::own_collectives, Looked::replicas}, free.compared);
   if (!exactly.empty()) text += fmt::format(" Equal bit for bit over {}: {}.", counted(free.compared, "step"), exactly);
-  if (free.reordered >= 0) text += fmt::format(" From step {} on the rows are in another order.", free.reordered);
-  text += free.evaluations.words();
+  if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
+  text += free.looked_at.words_of_one_run() + free.evaluations.words();
   const auto bits_text = [&](const Divergence& bits, const char* how) {
     text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
   };
@@ -374,7 +385,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
                                   counted(static_cast<int64_t>(result.forced.size()), "forced step"));
   } else {
     result.verdict = VerdictKind::within_envelope;
-    result.sentence = within_sentence(result, free, inputs.band.exact, judge.compared_there());
+    result.sentence = within_sentence(result, free, inputs.band.exact, judge);
   }
   if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
   if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {

@@ -122,6 +122,11 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
   for (const Phase phase : {Phase::scores, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
     for (const Record* record : records_of(a.ranks[0], phase)) {
       if (!record->has_stats) continue;
+      const auto has_stats = [&](const StepRecords& rank) {
+        const Record* found = find_record(rank, phase, record->name);
+        return found && found->has_stats;
+      };
+      if (std::ranges::none_of(b.ranks, has_stats)) continue;
       const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);
       if ((own.count == 0) == (other.count == 0)) continue;
       keep_earlier(first, difference_at(a.step, phase, other.place(world_size), record->name, DivergenceKind::value, not_finite_text(own),
@@ -168,18 +173,17 @@ std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepO
 }  // namespace
 
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases, bool one_program, Compared* compared) {
+                         bool exact_phases, bool one_program, Compared* compared, const StepOfRun* reference_before) {
   OwnFindings found;
-  const bool same_layout = reference.ranks.size() == cell.ranks.size() && !rows_reordered(reference, cell);
   if (exact_phases) {
-    found.difference =
-        same_layout ? first_difference(reference, cell, {.exact_phases_only = true}) : first_exact_difference(reference, cell);
+    found.difference = same_partition(reference, cell) ? first_difference(reference, cell, {.exact_phases_only = true, .of_any_trainer = !one_program})
+                                                       : first_exact_difference(reference, cell, one_program);
   }
   if (cell.step < 0) found.keep_earlier(initial_difference(reference, cell));
   if (compared) compared->add_exact(reference, cell);
   found.keep_earlier(other_count_of_updates(reference, cell));
   const int world_size = static_cast<int>(cell.ranks.size());
-  if (const auto ledger = audit_ledger(cell, {before, &reference, one_program})) {
+  if (const auto ledger = audit_ledger(cell, {before, &reference, one_program, reference_before})) {
     found.keep_earlier(ledger_difference(*ledger, cell.step, world_size), ledger);
   }
   const auto drift = replica_drift(cell, &reference);
@@ -207,20 +211,22 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
-      OwnFindings own = own_findings(a, b, pairs.before_b() ? &*pairs.before_b() : nullptr, true, one_program, &free.looked_at);
-      if (pairs.same_layout() && free.reordered < 0 && rows_reordered(a, b)) free.reordered = a.step;
+      const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
+      OwnFindings own = own_findings(a, b, pointer(pairs.before_b()), true, one_program, &free.looked_at, pointer(pairs.before_a()));
+      if (pairs.same_layout() && free.reordered < 0 && !same_partition(a, b)) free.reordered = a.step;
       if (pairs.after_gap()) parameters.lost();
       parameters.after(a, b);
       own.keep_earlier(free.evaluations.differ(a, b, parameters.hold(), epsilon));
       own.keep_earlier(number_of_one_run(a, b));
-      const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
       own.keep_earlier(averages_difference({a, pointer(pairs.before_a())}, {b, pointer(pairs.before_b())}));
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;
       }
       if (pairs.same_layout() && !free.bits && free.reordered < 0) {
-        if (const auto bits = first_difference(a, b, {.of_any_trainer = !one_program}); bits && !differ_in_zeros_alone(a, b)) {
+        const StepDifferences step = one_program ? StepDifferences{first_difference(a, b), std::nullopt} : differences_of_step(a, b);
+        if (!free.passed) free.passed = step.passed;
+        if (const auto& bits = step.counts; bits && !differ_in_zeros_alone(a, b)) {
           free.bits = inputs_at(pairs, *bits);
         } else if (bits && !free.zeros) {
           free.zeros = bits->divergence;

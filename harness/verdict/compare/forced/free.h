@@ -16,11 +16,12 @@ namespace lockstep {
 struct FreeFindings {
   std::optional<CauseInputs> found;    ///< the first step whose exact phases, ledger or replicas are wrong
   std::optional<CauseInputs> bits;     ///< at one layout: the first differing bit, signs of zeros left out
+  std::optional<Difference> passed;    ///< at one layout: the first that does not count, see StepDifferences
   std::optional<Divergence> zeros;     ///< at one layout: the first step that differs in signs of zeros alone
   std::map<int64_t, KnownState> states;  ///< of the reference, at its snapshot steps
   int64_t compared = 0;
   bool compared_bits = false;
-  int64_t reordered = -1;    ///< at one layout: the first step whose rows stand in another order; -1: none
+  int64_t reordered = -1;    ///< at one layout: the first step whose rows stand in another order or in other micro-steps; -1: none
   Compared looked_at;        ///< before the finding
   Evaluations evaluations;
   std::string ends, missing_end, gaps;  ///< see StepPairs
@@ -41,9 +42,9 @@ struct OwnFindings {
     if (other && (!difference || earlier(*other, *difference))) *this = {other, of_ledger};
   }
 };
-/// `one_program`: see AuditedBeside.
-OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
-                         bool exact_phases, bool one_program, Compared* compared = nullptr);
+/// `one_program`, `reference_before`: see AuditedBeside.
+OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before, bool exact_phases, bool one_program,
+                         Compared* compared = nullptr, const StepOfRun* reference_before = nullptr);
 
 /// NaN and infinity in one run alone are no rounding, whatever the parameters are: the first such place of the step. The
 /// rank is told where one rank alone holds them.

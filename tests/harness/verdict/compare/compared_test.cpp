@@ -86,7 +86,7 @@ class ComparedSentences : public ::testing::Test {
 TEST_F(ComparedSentences, OfTwoLayoutsNameWhatBothRecorded) {
   const FakeRun a = run(1, 0), b = run(3, 0);
   const std::string whole = sentence(a, b, {});
-  EXPECT_THAT(whole, AllOf(HasSubstr("sample ids, random streams, control values, collectives and replicas"),
+  EXPECT_THAT(whole, AllOf(HasSubstr("sample ids, random streams, control values, calls of collectives and replicas"),
                            HasSubstr("energies, loss, reduced gradients and gradient norm")));
   std::vector<Phase> all;
   for (const Taken& each : kinds()) {

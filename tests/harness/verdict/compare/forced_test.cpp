@@ -519,7 +519,7 @@ TEST_P(JudgeForced, SaysWhatItComparedAndThatEvaluationWasNotJudged) {
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
   EXPECT_THAT(result.sentence,
               AllOf(HasSubstr("Compared there: energies, loss, reduced gradients and gradient norm."),
-                    HasSubstr("Equal bit for bit over 30 steps: sample ids, random streams, control values, collectives and replicas."),
+                    HasSubstr("Equal bit for bit over 30 steps: sample ids, random streams, control values, calls of collectives and replicas."),
                     HasSubstr("Evaluation was not judged at 1 step"), HasSubstr("0.5 in the reference and 0.25 in the run")));
 }
 
