@@ -420,14 +420,15 @@ def exchanges():
 # --- what is no difference, and what is ---
 
 
-def moved(reduced=0):
-    """Local gradients of which rank 0 has more by what rank 1 has less, as two forms of one loss may have them; `reduced`: and rank 1 more again."""
+def exchanged(local, run):
+    """Each rank has the gradients of the other's rows: two forms of one loss may part it otherwise."""
+    return local[::-1]
 
-    def hook(local, run):
-        more = {k: torch.full_like(v, 0.25) for k, v in local[0].items()}
-        return [added(local[0], more), added(local[1], scaled(more, -1 + reduced))]
 
-    return hook
+def one_sided(local, run):
+    """What rank 0 has more, rank 1 has less."""
+    more = {k: torch.full_like(v, 0.25) for k, v in local[0].items()}
+    return [added(local[0], more), added(local[1], scaled(more, -1))]
 
 
 def logged(losses, run):
@@ -456,9 +457,10 @@ def ways():
         yield Pair(f"logged-loss-{name}", a.but(**FIRST), TWO.but(**FIRST, loss=logged), verdict=same)
     yield Pair("random-not-recorded", ONE.but(more=dropout(1)), TWO)
     yield Pair("two-models", ONE, ONE.but(hidden=6), refused="these are not two runs of one model: of 3 and 3 parameters 0 agree in name and shape")
-    yield Pair("other-local-gradients", FIRST_OF_TWO, FIRST_OF_TWO.but(local=moved()), verdict="within_envelope")
-    yield Pair("other-local-gradients-rounded", TWO, TWO.but(local=moved()))
-    yield fault("local-gradient-of-a-rank", "unexplained", TWO, TWO.but(local=moved(0.5)), "local gradients")
+    yield Pair("other-local-gradients", TWO, TWO.but(local=exchanged), verdict="within_envelope")
+    yield Pair("other-local-gradients-rounded", TWO, TWO.but(local=one_sided))
+    wrong = TWO.but(local=on(1, lambda g: {**g, "head.weight": g["head.weight"] + 1}))
+    yield fault("local-gradient-of-a-rank", "unexplained", TWO, wrong, "local gradients", rank=1)
     two, three = Tiny(world=2, micro=2, batch=12, samples=24), Tiny(world=2, micro=3, batch=12, samples=24)
     yield Pair("other-micro-steps", two, three)
     yield fault("other-micro-steps-weighted-alike", "micro-steps-weighted-alike", two.but(**FIRST), three.but(**FIRST, scale=by_rows), "loss", step=0)
