@@ -36,12 +36,15 @@ bool is_probes_own(const fs::path& path) {
   return rest == ".trace" || rest == ".probe.json";
 }
 
-/// Those in the folder, and in the replays below it.
+/// Those in the folder, in its further trainings, and in the replays below them.
 std::vector<fs::path> left_before(const fs::path& out) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator at(out, error), end; !error && at != end; at.increment(error))
+  for (fs::directory_iterator at(out, error), end; !error && at != end; at.increment(error)) {
     if (is_probes_own(at->path())) found.push_back(at->path());
+    if (at->path().filename().string().find_first_not_of("0123456789") != std::string::npos || !fs::is_directory(at->path(), error)) continue;
+    for (fs::path& each : left_before(at->path())) found.push_back(std::move(each));
+  }
   for (fs::recursive_directory_iterator at(out / "replay", error), end; !error && at != end; at.increment(error))
     if (is_probes_own(at->path())) found.push_back(at->path());
   std::ranges::sort(found);
@@ -158,11 +161,19 @@ std::vector<std::string> problems_of(const Recorded& recorded) {
   return lines;
 }
 
+void say_account(const std::string& out, std::ostream& err) {
+  const RunAccount account = read_run_account(out);
+  if (!account.ended.empty()) err << clean_line("  " + account.ended) << "\n";
+  if (!account.unrecorded.empty()) err << clean_line("  not recorded: " + account.unrecorded) << "\n";
+  for (const std::string& folder : account.also) err << clean_line("  a further training of the run is recorded in " + folder) << "\n";
+}
+
 void say_recorded(const TraceOptions& options, const std::string& out, const Recorded& recorded, std::ostream& err) {
   const ProbeReport report = read_probe_report(out, 0);
   err << fmt::format("recorded in {}: {}, {}, level {}, {}\n", shell_quoted(options.out),
                      counted(static_cast<int64_t>(recorded.ranks.size()), "rank"), counted(recorded.steps(), "step"),
                      recorded.ranks.front().level, size_text(recorded.bytes()));
+  say_account(out, err);
   if (!report.problem.empty()) err << clean_line(fmt::format("  rank-0.probe.json: {}", report.problem)) << "\n";
   if (report.there && report.problem.empty()) {
     err << clean_line(fmt::format("  tier {} ({}torch {}); can be judged: {}", report.tier, report.wrapper == "none" ? "" : report.wrapper + ", ",
@@ -203,6 +214,7 @@ int trace_command(const TraceOptions& options, const Console& console) {
   const bool any = std::ranges::any_of(recorded.ranks, &RecordedRank::there);
   console.err << "\n";
   if (any) say_recorded(options, out.string(), recorded, console.err);
+  else say_account(out.string(), console.err);
   const bool failed = end.code != 0 || end.signal != 0;
   if (failed) {
     console.err << (end.signal != 0 ? fmt::format("the command was ended by signal {} (SIG{})", end.signal, ::sigabbrev_np(end.signal))

@@ -7,14 +7,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
 
 #include "harness/base/errors.h"
 #include "harness/base/hex.h"
-#include "harness/base/json_text.h"
-#include "harness/base/read_file.h"
 #include "harness/run/identity.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/trace/reader.h"
@@ -45,24 +42,6 @@ void add_site_folders(const fs::path& lib, std::vector<std::string>& places) {
   }
   std::ranges::sort(found, std::greater{});
   places.insert(places.end(), found.begin(), found.end());
-}
-
-std::vector<std::string> texts(const nlohmann::json& json, const char* key) {
-  std::vector<std::string> all;
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_array()) return all;
-  for (const nlohmann::json& each : *found)
-    if (each.is_string()) all.push_back(each.get<std::string>());
-  return all;
-}
-
-template <class T>
-T value_or(const nlohmann::json& json, const char* key, T otherwise) {
-  const auto found = json.find(key);
-  if (found == json.end()) return otherwise;
-  if constexpr (std::is_same_v<T, std::string>) return found->is_string() ? found->get<std::string>() : otherwise;
-  if constexpr (std::is_same_v<T, bool>) return found->is_boolean() ? found->get<bool>() : otherwise;
-  if constexpr (std::is_same_v<T, double>) return found->is_number() ? found->get<double>() : otherwise;
 }
 
 void add_value(Series& series, int64_t step, double value) {
@@ -122,6 +101,7 @@ std::vector<std::pair<std::string, std::string>> probe_variables(const std::stri
     if (!value.empty()) variables.emplace_back(name, value);
   };
   add("LOCKSTEP_TRACE", settings.trace);
+  add("LOCKSTEP_EMPTIED", settings.trace);  // what is there when a rank begins is of this command
   add("LOCKSTEP_LEVEL", settings.level);
   add("LOCKSTEP_SNAPSHOTS", settings.snapshots);
   add("LOCKSTEP_EVERY", settings.every);
@@ -144,32 +124,6 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
   }
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
   return entries;
-}
-
-ProbeReport read_probe_report(const std::string& dir, int rank) {
-  ProbeReport report;
-  const FileText file = read_file(fmt::format("{}/rank-{}.probe.json", dir, rank), kMostConfigBytes);
-  if (file.missing) return report;
-  report.there = true;
-  JsonProblem problem;
-  const nlohmann::json json = file ? parse_json(file.text, &problem) : nlohmann::json();
-  report.problem = !file ? file.problem : !problem.message.empty() ? problem.text() : json.is_object() ? "" : "is no JSON object";
-  if (!report.problem.empty()) return report;
-  report.tier = value_or<std::string>(json, "tier", "");
-  report.torch = value_or<std::string>(json, "torch", "");
-  report.wrapper = value_or<std::string>(json, "wrapper", "none");
-  report.samples = value_or(json, "samples", false);
-  report.loss = value_or(json, "loss", false);
-  report.row_losses = value_or(json, "row_losses", false);
-  report.replay = value_or(json, "replay", false);
-  report.float64 = value_or(json, "float64", false);
-  report.metrics = texts(json, "metrics");
-  report.notes = texts(json, "notes");
-  if (value_or(json, "dropout", false))
-    report.notes.emplace_back("the model has dropout: each rank draws its own, so that another layout computes other numbers; compare without it");
-  report.seconds = value_or(json, "seconds", 0.0);
-  report.probe_seconds = value_or(json, "probe_seconds", 0.0);
-  return report;
 }
 
 std::string judged_with(const ProbeReport& report) {

@@ -41,16 +41,6 @@ std::vector<std::pair<std::string, std::string>> probe_variables(const std::stri
 /// This process's environment with these variables in place of its own.
 std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& variables);
 
-/// rank-<r>.probe.json: what the probe says of itself beside a trace.
-struct ProbeReport {
-  bool there = false;
-  std::string problem;  ///< it cannot be read: why
-  std::string tier, torch, wrapper;
-  bool samples = false, loss = false, row_losses = false, replay = false, float64 = false;
-  std::vector<std::string> metrics, notes;
-  double seconds = 0, probe_seconds = 0;
-};
-ProbeReport read_probe_report(const std::string& dir, int rank);
 /// Which comparisons such a record allows, and what was not seen: one line each.
 std::string judged_with(const ProbeReport& report);
 std::string not_seen(const ProbeReport& report);

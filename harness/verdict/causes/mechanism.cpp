@@ -5,9 +5,11 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/verdict/causes/cause.h"
 #include "harness/verdict/evidence/replays_beside.h"
+#include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
 namespace {
@@ -115,6 +117,29 @@ Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDiffer
   return mechanism;
 }
 
+/// Where and why a run ended, and what was trained and not recorded, come before everything else. Where that is as much as what was recorded,
+/// nothing good can be said of the training.
+Mechanism with_accounts(Mechanism mechanism, const CompareOptions& options) {
+  const RunAccount a = read_run_account(options.run_a), b = read_run_account(options.run_b);
+  std::string begin;
+  for (const auto& [name, account] : {std::pair{"Run A", &a}, std::pair{"Run B", &b}})
+    if (!account->ended.empty()) begin += fmt::format("{} {}. ", name, account->ended);
+  const bool alike = a.unrecorded == b.unrecorded;
+  if (!a.unrecorded.empty()) begin += fmt::format("In {}: {}. ", alike ? "both runs" : "run A", a.unrecorded);
+  if (!b.unrecorded.empty() && !alike) begin += fmt::format("In run B: {}. ", b.unrecorded);
+  for (const RunAccount* each : {&a, &b})
+    if (!each->also.empty() && (each == &a || options.run_a != options.run_b))
+      begin += fmt::format("{} {} further training of the run, to be compared by its own name. ", fmt::join(each->also, ", "), each->also.size() == 1 ? "holds a" : "hold each a");
+  const bool is_good = mechanism.verdict == VerdictKind::identical || mechanism.verdict == VerdictKind::within_envelope;
+  if (is_good && (a.leaves_open || b.leaves_open)) {
+    mechanism.verdict = VerdictKind::inconclusive;
+    begin += "So at least as many steps are unknown as are recorded: record each training by a lockstep trace of its own, or choose it by "
+             "attach(model, optimizer). What was recorded: ";
+  }
+  mechanism.sentence = begin + mechanism.sentence;
+  return mechanism;
+}
+
 }  // namespace
 
 Mechanism compare_runs(const CompareOptions& options) {
@@ -129,7 +154,8 @@ Mechanism compare_runs(const CompareOptions& options) {
   const ReplaysBeside* beside = replays ? &*replays : nullptr;
   Mechanism mechanism = named(std::move(free), differences, beside);
   if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences, beside));
-  return with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
+  mechanism = with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
+  return alone ? with_accounts(std::move(mechanism), options) : mechanism;
 }
 
 Mechanism judge_forced(const ForcedInputs& inputs) {

@@ -1,6 +1,9 @@
 #include "harness/verdict/trace/rank_result.h"
 
+#include <algorithm>
 #include <bit>
+#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
@@ -214,6 +217,128 @@ RankResult read_rank_result(const std::string& path) {
   for (const auto& [name, value] : reader.at(json, "curves").items())
     result.curves[name] = reader.series(value, name);
   return result;
+}
+
+namespace {
+
+std::vector<std::string> texts_in(const Json& json, const char* key) {
+  std::vector<std::string> all;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array()) return all;
+  for (const Json& each : *found)
+    if (each.is_string()) all.push_back(each.get<std::string>());
+  return all;
+}
+
+template <class T>
+T value_or(const Json& json, const char* key, T otherwise) {
+  const auto found = json.find(key);
+  if (found == json.end()) return otherwise;
+  if constexpr (std::is_same_v<T, std::string>) return found->is_string() ? found->template get<T>() : otherwise;
+  if constexpr (std::is_same_v<T, bool>) return found->is_boolean() ? found->template get<T>() : otherwise;
+  if constexpr (std::is_same_v<T, double>) return found->is_number() ? found->template get<T>() : otherwise;
+  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    return found->is_number_integer() && found->template get<int64_t>() >= 0 && found->template get<int64_t>() <= kMost
+               ? static_cast<T>(found->template get<int64_t>()) : otherwise;
+  }
+}
+
+std::string word_of(const Unrecorded& each) {
+  return fmt::format("{} took {}{} that {} not recorded", each.what, each.at_least ? "at least " : "", counted(each.steps, "step"), each.steps == 1 ? "is" : "are");
+}
+
+std::string words_of(const std::vector<Unrecorded>& all) {
+  constexpr std::size_t kMost = 3;
+  std::string words;
+  int64_t more = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i < kMost) words += (i == 0 ? "" : ", ") + word_of(all[i]);
+    else more += all[i].steps;
+  }
+  return more == 0 ? words : fmt::format("{}, and {} others {}", words, all.size() - kMost, counted(more, "step"));
+}
+
+/// Of the ranks' ends the one that the others follow from: an error of its own comes before a lost connection, an earlier one before a later one.
+bool comes_before(const ProbeEnd& a, const ProbeEnd& b) {
+  return a.of_others != b.of_others ? !a.of_others : a.at < b.at;
+}
+
+}  // namespace
+
+ProbeReport read_probe_report(const std::string& dir, int rank) {
+  ProbeReport report;
+  const FileText file = read_file(fmt::format("{}/rank-{}.probe.json", dir, rank), kMostConfigBytes);
+  if (file.missing) return report;
+  report.there = true;
+  JsonProblem problem;
+  const Json json = file ? parse_json(file.text, &problem) : Json();
+  report.problem = !file ? file.problem : !problem.message.empty() ? problem.text() : json.is_object() ? "" : "is no JSON object";
+  if (!report.problem.empty()) return report;
+  report.tier = value_or<std::string>(json, "tier", "");
+  report.torch = value_or<std::string>(json, "torch", "");
+  report.wrapper = value_or<std::string>(json, "wrapper", "none");
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, bool*>>{{"samples", &report.samples}, {"loss", &report.loss}, {"row_losses", &report.row_losses},
+                                   {"replay", &report.replay}, {"float64", &report.float64}, {"done", &report.done}})
+    *value = value_or(json, key, false);
+  report.steps = value_or<int64_t>(json, "steps", 0);
+  report.world_size = std::max(value_or(json, "world_size", 1), 1);
+  report.metrics = texts_in(json, "metrics");
+  report.notes = texts_in(json, "notes");
+  if (value_or(json, "dropout", false))
+    report.notes.emplace_back("the model has dropout: each rank draws its own, so that another layout computes other numbers; compare without it");
+  report.seconds = value_or(json, "seconds", 0.0);
+  report.probe_seconds = value_or(json, "probe_seconds", 0.0);
+  if (const auto all = json.find("unrecorded"); all != json.end() && all->is_array()) {
+    for (const Json& each : *all)
+      if (each.is_object() && value_or<int64_t>(each, "steps", 0) > 0)
+        report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), value_or<int64_t>(each, "steps", 0), !value_or(each, "done", false)});
+  }
+  if (const auto end = json.find("ended"); end != json.end() && end->is_object())
+    report.ended = ProbeEnd{value_or<int64_t>(*end, "after", 0), value_or<std::string>(*end, "error", "an error"), value_or<std::string>(*end, "where", ""),
+                            value_or(*end, "of_others", false), value_or(*end, "at", 0.0)};
+  return report;
+}
+
+RunAccount read_run_account(const std::string& dir) {
+  constexpr int kMostRanks = 1 << 16, kMostFolders = 1000;
+  RunAccount account;
+  std::optional<ProbeEnd> first;
+  std::string silent;
+  int first_rank = 0, most_rank = 0, world = 1;
+  int64_t most = 0;
+  std::vector<Unrecorded> beside;
+  for (int rank = 0; rank < std::min(world, kMostRanks); ++rank) {
+    const ProbeReport report = read_probe_report(dir, rank);
+    world = std::max(world, report.world_size);
+    if (report.ended && (!first || comes_before(*report.ended, *first))) {
+      first = report.ended;
+      first_rank = rank;
+    }
+    if (!report.ended && !report.done && world > 1) silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
+    int64_t steps = 0;
+    for (const Unrecorded& each : report.unrecorded) steps += each.steps;
+    if (steps > most) {
+      most = steps;
+      most_rank = rank;
+      beside = report.unrecorded;
+    }
+    account.leaves_open |= report.tier == "zero" && steps > 0 && steps >= report.steps;
+  }
+  if (first) {
+    account.ended = fmt::format("ended after {}: rank {}, {}{}", counted(first->after, "step"), first_rank, first->error,
+                                first->where.empty() ? "" : " (" + first->where + ")");
+    if (first->of_others && world > 1)
+      account.ended += fmt::format(", as an end of another rank looks from there{}", silent.empty() ? "" : "; without a word left rank " + silent);
+  }
+  if (most > 0) account.unrecorded = (world > 1 && most_rank > 0 ? fmt::format("on rank {} ", most_rank) : "") + words_of(beside);
+  for (int number = 2; number < kMostFolders; ++number) {
+    const std::string folder = fmt::format("{}/{}", dir, number);
+    std::error_code error;
+    if (!std::filesystem::exists(folder + "/rank-0.trace", error)) break;
+    account.also.push_back(folder);
+  }
+  return account;
 }
 
 }  // namespace lockstep

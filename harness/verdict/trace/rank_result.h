@@ -1,9 +1,10 @@
 #pragma once
-// rank-<r>.result.json: how a rank ended and the curves and metrics it leaves. This file, not an exit code,
-// is the truth about a rank.
+// What a rank leaves beside its trace. rank-<r>.result.json: how it ended, and its curves and metrics; this file, not an exit code, is the
+// truth about a rank of lockstep's. rank-<r>.probe.json: what the probe says of a rank of other people's trainers.
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,5 +71,44 @@ void write_rank_result(const std::string& path, const RankResult& result, Files&
 
 /// Throws std::runtime_error naming the file if it is missing, malformed, damaged or of an unknown version.
 RankResult read_rank_result(const std::string& path);
+
+/// What was trained beside a recording and is in no trace: "a second optimizer (SGD)" took 20 steps.
+struct Unrecorded {
+  std::string what;
+  int64_t steps = 0;
+  bool at_least = false;  ///< its process has not said its last word
+};
+
+/// The exception, or the status, that ended a rank before its time.
+struct ProbeEnd {
+  int64_t after = 0;  ///< whole steps
+  std::string error, where;
+  bool of_others = false;  ///< a lost connection or a time limit: another rank is the likely cause
+  double at = 0;           ///< seconds since 1970
+};
+
+/// rank-<r>.probe.json: what the probe says of itself beside a trace.
+struct ProbeReport {
+  bool there = false;
+  std::string problem;  ///< it cannot be read: why
+  std::string tier, torch, wrapper;
+  bool samples = false, loss = false, row_losses = false, replay = false, float64 = false, done = false;
+  int64_t steps = 0;
+  int world_size = 1;
+  std::vector<std::string> metrics, notes;
+  double seconds = 0, probe_seconds = 0;
+  std::vector<Unrecorded> unrecorded;
+  std::optional<ProbeEnd> ended;
+};
+ProbeReport read_probe_report(const std::string& dir, int rank);
+
+/// What the reports of all ranks of a run say together. Empty texts: nothing is known.
+struct RunAccount {
+  std::string ended;       ///< "ended after 4 steps: rank 1, RuntimeError: … (train.py:72)"
+  std::string unrecorded;  ///< "a second optimizer (SGD) took 20 steps that are not recorded"
+  std::vector<std::string> also;  ///< folders with further trainings of the run
+  bool leaves_open = false;       ///< the probe chose what to record, and at least as many steps are not recorded as are
+};
+RunAccount read_run_account(const std::string& dir);
 
 }  // namespace lockstep

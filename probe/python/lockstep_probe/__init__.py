@@ -11,6 +11,8 @@
 Nothing is recorded, and nothing costs time, unless `lockstep trace` starts the program, LOCKSTEP_TRACE names a folder or `out` does.
 """
 
+import os
+
 __version__ = "0.1.0"
 __all__ = ["attach"]
 
@@ -51,14 +53,38 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
         say(f"attach: {error}; nothing is recorded, and training goes on")
         asked = settings.Settings(level="off")
     for probe in patches.probes():
-        if probe.tier == "zero" and probe.prepared and not probe.is_off:
+        if probe.is_off or probe.tier == "replayed":
+            continue
+        if not probe.prepared:
+            if probe.tier == "zero" or os.path.abspath(probe.settings.out) == os.path.abspath(asked.out):
+                probe.detach()
+        elif probe.tier != "zero":
+            if os.path.abspath(probe.settings.out) == os.path.abspath(asked.out):
+                say(f"attach: the recording of the model before, {probe.steps_done} steps in {probe.settings.out}, ends here")
+                probe.finish()
+        elif any(a is b for a in probe.models for b in bare):
             say("attach: training has begun without it; the probe that needs no lines goes on, and this call adds what it can")
             return probe
-        if probe.tier == "zero":
-            probe.detach()
+        else:
+            say("attach: what another model has trained so far, recorded without a line, makes room for this one")
+            probe.withdraw()
+    asked.out = _room(asked.out, say)
     try:
         return Probe(bare, optimizers, asked, declare=declare, average=average, own=own, first_step=first_step, rank=rank,
                      world_size=world_size)  # fmt: skip
     except Exception as error:  # noqa: BLE001  a probe must not stop a trainer
         say(f"attach: {type(error).__name__}: {error}; nothing is recorded, and training goes on")
         return Probe(bare, [], settings.Settings(level="off"))
+
+
+def _room(out, say):
+    """The folder, or one in it for another training of this process: 2, 3, …"""
+    from lockstep_probe import ownership
+
+    chosen, number = out, 1
+    while chosen and ownership.was_opened_here(chosen):
+        number += 1
+        chosen = os.path.join(out, str(number))
+    if number > 1:
+        say(f"attach: {out} holds what this process has recorded before; this training is recorded in {chosen}")
+    return chosen

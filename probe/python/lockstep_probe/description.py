@@ -1,13 +1,12 @@
 """What a rank says of its run: the trace's header, rank-R.probe.json, and what the probe does not see."""
 
-import json
 import os
 import sys
 
 import torch
 
 import lockstep_probe
-from lockstep_probe import model
+from lockstep_probe import model, ownership
 
 
 def unseen(probe):
@@ -85,9 +84,6 @@ def write(probe, done):
         "level": probe.settings.level, "steps": probe.steps_done, "done": done, "world_size": probe.world_size,
         "seconds": round(probe.seconds_whole, 4), "probe_seconds": round(probe.seconds, 4),
         "dropout": any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules),
-        "notes": [text for _, text in probe.notes],
+        "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(), "ended": probe.ended,
     }  # fmt: skip
-    path = os.path.join(probe.settings.out, f"rank-{probe.rank}.probe.json")
-    with open(path + ".new", "w") as file:
-        json.dump(facts, file, indent=1)
-    os.replace(path + ".new", path)
+    ownership.write_facts(probe.settings.out, probe.rank, facts)

@@ -1,9 +1,119 @@
-"""Keeps a trainer safe from the probe: its calls are timed, and an error in one switches the probe off."""
+"""Keeps a trainer safe from the probe: its calls are timed, an error in one switches the probe off, and what hangs on a model holds nothing of it."""
 
+import contextlib
 import functools
+import itertools
 import os
 import sys
 import time
+import weakref
+
+import torch
+
+from lockstep_probe.ownership import Taken
+
+_listeners, _numbers = {}, itertools.count()  # what hooks call, by the hooks' numbers
+_silent = [0]  # how many calls of `silence` are open
+
+
+class Hook:
+    """On a parameter of the trainer's. It holds a number alone; a copy of it, and what is unpickled in its place, does nothing, also where
+    lockstep_probe is not installed."""
+
+    __slots__ = ("number",)
+    __torch_unserializable__ = True  # says torch: not a word that it is left out
+
+    def __init__(self):
+        self.number = next(_numbers)
+
+    def __call__(self, *args):
+        listener = _listeners.get(self.number)
+        return None if listener is None else listener(*args)
+
+    def __deepcopy__(self, _memo):
+        return contextlib.nullcontext().__exit__  # takes whatever it is given, and returns None
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class OwnersHook(Hook):
+    """On an optimizer or a module, for it alone: a replica shares the hooks of its original."""
+
+    __slots__ = ()
+
+    def __call__(self, owner, *args):
+        known, listener = _listeners.get(self.number, (None, None))
+        return listener(owner, *args) if known is not None and known() is owner else None
+
+
+class ModuleHook(OwnersHook):
+    """Not in a graph that is compiled, and not where a forward pass has no values: in a trace, a transform of torch.func, with fake tensors."""
+
+    __slots__ = ()
+
+    def __call__(self, owner, *args):
+        if torch.compiler.is_compiling() or _silent[0] or torch._C._get_tracing_state() is not None:
+            return None
+        if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            return None
+        return super().__call__(owner, *args)
+
+
+class Attached:
+    """A hook, as `register` puts it somewhere, until `remove`. `owner`: the module or optimizer; None for a parameter."""
+
+    def __init__(self, register, listener, owner=None, **options):
+        is_module = isinstance(owner, torch.nn.Module)
+        hook = Hook() if owner is None else ModuleHook() if is_module else OwnersHook()
+        if owner is not None:  # a compiled update calls it between its graphs
+            listener = weakref.ref(owner), listener if is_module else torch.compiler.disable(listener)
+        self._number = hook.number
+        _listeners[self._number] = listener
+        self._handle = register(hook, **options)
+
+    def remove(self):
+        self._handle.remove()
+        _listeners.pop(self._number, None)
+
+
+@contextlib.contextmanager
+def silence():
+    """Hooks of modules and optimizers do nothing."""
+    _silent[0] += 1
+    try:
+        yield
+    finally:
+        _silent[0] -= 1
+
+
+def _is_ours(hook):
+    return isinstance(hook, Hook) or getattr(hook, "__func__", None) is contextlib.nullcontext.__exit__
+
+
+def without_hooks(state):
+    """A module's state for a copy or a file."""
+    ours = [key for key, hook in state.get("_forward_pre_hooks", {}).items() if _is_ours(hook)]
+    for name in ("_forward_pre_hooks", "_forward_pre_hooks_with_kwargs") if ours else ():
+        state[name] = type(state[name])((key, value) for key, value in state[name].items() if key not in ours)
+    return state
+
+
+@contextlib.contextmanager
+def hooks_off(module):
+    """For what compiles every hook that it finds on a module and within it."""
+    found = [(m, key, hook, m._forward_pre_hooks_with_kwargs.pop(key, None))
+             for m in module.modules() for key, hook in m._forward_pre_hooks.items() if _is_ours(hook)]  # fmt: skip
+    for m, key, *_ in found:
+        del m._forward_pre_hooks[key]
+    try:
+        yield
+    finally:
+        for m, key, hook, with_kwargs in found:
+            m._forward_pre_hooks[key] = hook
+            m._forward_pre_hooks.move_to_end(key, last=False)
+            if with_kwargs:
+                m._forward_pre_hooks_with_kwargs[key] = with_kwargs
 
 
 def say(text):
@@ -25,6 +135,9 @@ def guarded(method):
         outer, probe.inside = probe.inside, True
         try:
             return method(self, *args, **kwargs)
+        except Taken as taken:
+            probe.stand_aside(taken)
+            return None
         except Exception as error:  # noqa: BLE001  whatever it is, the trainer must not see it
             if os.environ.get("LOCKSTEP_PROBE_STRICT"):
                 raise

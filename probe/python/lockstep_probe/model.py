@@ -100,6 +100,10 @@ def find_wrapper(module):
     return None
 
 
+def parameters_of(optimizer):
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
 def owners(parameters):
     """The outermost modules that hold any of the parameters; found among all objects of the process."""
     wanted = set(map(id, parameters))

@@ -3,6 +3,7 @@
 import functools
 
 from lockstep_probe import model, patches
+from lockstep_probe.guard import Attached
 
 
 class Watched:
@@ -41,7 +42,7 @@ class Parameters:
         return [w.parameter for w in self]
 
     def of_optimizers(self):
-        return [p for o in self.probe.optimizers for group in o.param_groups for p in group["params"]]
+        return [p for o in self.probe.optimizers for p in model.parameters_of(o)]
 
     def find(self):
         """Names of all parameters, and hooks on those that have none yet."""
@@ -64,8 +65,8 @@ class Parameters:
         p, gradients = watched.parameter, self.probe.gradients
         self._by_id[id(p)] = watched
         if p.requires_grad and p.is_leaf:
-            watched.handles.append(p.register_post_accumulate_grad_hook(functools.partial(gradients.accumulated, watched)))
-            watched.handles.append(p.register_hook(functools.partial(gradients.added, watched)))
+            watched.handles.append(Attached(p.register_post_accumulate_grad_hook, functools.partial(gradients.accumulated, watched)))
+            watched.handles.append(Attached(p.register_hook, functools.partial(gradients.added, watched)))
 
     def _find_unsharded(self):
         groups = [group for m in self.probe.models for group in model.fsdp_groups(m)]
@@ -83,7 +84,7 @@ class Parameters:
             return
         watched.unsharded = whole
         if whole.requires_grad:
-            watched.handles.append(whole.register_hook(functools.partial(self.probe.gradients.added_unsharded, watched)))
+            watched.handles.append(Attached(whole.register_hook, functools.partial(self.probe.gradients.added_unsharded, watched)))
 
     def check(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""

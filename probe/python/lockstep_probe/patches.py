@@ -1,19 +1,26 @@
 """Places of PyTorch that no hook reaches, wrapped once a process: each wrapper calls what it wraps and tells the probes.
 
 Clipping (its norm, and the gradients before it), backward() (the loss), autocast, GradScaler (the scale; updates left out), DistributedDataParallel (which
-object wraps which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches.
+object wraps which module), destroy_process_group (the last moment at which ranks can talk), exceptions that nobody catches, what copies and compiles
+modules, and every optimizer's updates: those that no probe records are counted.
 """
 
 import functools
 import operator
+import os
 import sys
+import threading
+import types
 import weakref
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_probe import model
+from lockstep_probe import guard, model, ownership
 
 _probes = weakref.WeakSet()
+_watched = []  # the folder of the last probe, for updates that none records
+_stepping = threading.local()
 _done = False
 
 
@@ -25,6 +32,8 @@ def tell(what, *args):
 def watch(probe):
     _install()
     _probes.add(probe)
+    if probe.tier != "replayed":
+        _watched[:] = [(probe.settings.out, weakref.ref(probe))]
 
 
 def probes():
@@ -122,6 +131,32 @@ def watch_pipelines():
         _wrap(kind, "scale_grads", _pipeline_scale)
 
 
+def _getstate(getstate):
+    def state(self):
+        found = getstate(self)
+        return guard.without_hooks(found) if type(found) is dict else found
+
+    return state
+
+
+def _script(create):
+    def created(module, *args, **kwargs):
+        with guard.hooks_off(module):
+            return create(module, *args, **kwargs)
+
+    return created
+
+
+def _check(check):
+    """A trace is compared with what the module gives without it: a forward pass that no training makes."""
+
+    def checked(*args, **kwargs):
+        with guard.silence():
+            return check(*args, **kwargs)
+
+    return checked
+
+
 def _unsharded(init):
     def made(self, *args, **kwargs):
         was = getattr(self, "_unsharded_param", None)
@@ -144,14 +179,105 @@ def watch_unsharded():
     return True
 
 
-def _destroy(destroy):
-    def destroyed(*args, **kwargs):
-        if not args and not kwargs:
-            for probe in list(_probes):
-                probe.finish()
-        return destroy(*args, **kwargs)
+def destroy(plain, *args, **kwargs):
+    """In place of destroy_process_group: at the end of the group of all ranks they talk for the last time."""
+    import torch.distributed as dist
 
-    return destroyed
+    group = args[0] if args else kwargs.get("group")
+    if group is None or group is dist.group.WORLD:
+        for probe in list(_probes):
+            probe.finish()
+    return plain(*args, **kwargs)
+
+
+def _destroying(*args, **kwargs):
+    from lockstep_probe import patches
+
+    return patches.destroy(patches.plain_destroy, *args, **kwargs)
+
+
+def _watch_destroy(module):
+    """The function itself gets other code: many programs have imported it by its name before the probe came."""
+    global plain_destroy
+    found = module.destroy_process_group
+    plain_destroy = functools.wraps(found)(types.FunctionType(found.__code__, found.__globals__, found.__name__, found.__defaults__, found.__closure__))
+    if found.__closure__:  # decorated: it cannot
+        module.destroy_process_group = functools.wraps(found)(_destroying)
+    else:
+        found.__code__, found.__defaults__ = _destroying.__code__, None
+
+
+# Updates of optimizers that no probe has.
+
+
+def _nested():
+    if not hasattr(_stepping, "optimizers"):
+        _stepping.optimizers = []
+    return _stepping.optimizers
+
+
+def _live():
+    return [probe for probe in _probes if not probe.is_off and not probe.closed and probe.process == os.getpid()]
+
+
+def _before_any_update(optimizer, *_):
+    nested = _nested()
+    if optimizer in nested:  # an earlier update has failed
+        del nested[nested.index(optimizer) :]
+    nested.append(optimizer)
+    for probe in _live():
+        if not probe.updates.knows(optimizer) and any(map(probe.parameters.of, model.parameters_of(optimizer))):
+            probe.add_optimizer(optimizer)  # another one for the same model: its updates train what is recorded
+
+
+def _after_any_update(optimizer, *_):
+    nested = _nested()
+    del nested[nested.index(optimizer) if optimizer in nested else 0 :]
+    if nested or not _watched or any(probe.updates.knows(optimizer) for probe in _live()):
+        return  # part of another optimizer's update, or recorded
+    out, last = _watched[-1]
+    last = last()
+    same = last is not None and last.process == os.getpid() and last.updates.knows(optimizer)
+    why = "the training went on after the end of its recording and" if same and last.claimed else ""
+    ownership.unrecorded.add((out, _rank(last)), optimizer, why=why)
+
+
+def _rank(probe):
+    if probe is not None and probe.rank is not None:
+        return probe.rank
+    import torch.distributed as dist
+
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else int(os.environ.get("RANK", 0))
+
+
+# How the process ends.
+
+
+def _watch_ends():
+    excepthook, thread_hook, leave = sys.excepthook, threading.excepthook, sys.exit
+
+    def failed(kind, value, trace):
+        tell("on_exception", value)
+        excepthook(kind, value, trace)
+
+    def failed_in_thread(args):
+        for probe in list(_probes):
+            if probe.thread == threading.get_ident():
+                probe.on_exception(args.exc_value)
+        thread_hook(args)
+
+    @functools.wraps(leave)
+    def left(status=None):
+        if threading.current_thread() is threading.main_thread() and status not in (None, 0):
+            tell("on_exception", ownership.in_flight(), status)
+        leave(status)
+
+    sys.excepthook, threading.excepthook, sys.exit = failed, failed_in_thread, left
+
+
+def _forked():
+    for probe in list(_probes):
+        probe.forked()
 
 
 def _install():
@@ -171,15 +297,15 @@ def _install():
     _wrap(torch.autocast, "__enter__", _autocast)
     _wrap(torch.Tensor, "backward", _backward)
     _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
+    _wrap(torch.nn.Module, "__getstate__", _getstate)
+    _wrap(sys.modules.get("torch.jit._recursive"), "create_script_module", _script)
+    _wrap(sys.modules.get("torch.jit._trace"), "_check_trace", _check)
     import torch.distributed as dist
 
     if dist.is_available():
-        _wrap(dist.distributed_c10d, "destroy_process_group", _destroy)
+        _watch_destroy(dist.distributed_c10d)
         dist.destroy_process_group = dist.distributed_c10d.destroy_process_group
-    excepthook = sys.excepthook
-
-    def failed(kind, value, trace):
-        tell("on_exception")
-        excepthook(kind, value, trace)
-
-    sys.excepthook = failed
+    register_optimizer_step_pre_hook(torch._disable_dynamo(_before_any_update))
+    register_optimizer_step_post_hook(torch._disable_dynamo(_after_any_update))
+    os.register_at_fork(after_in_child=_forked)
+    _watch_ends()

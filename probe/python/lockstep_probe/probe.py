@@ -1,7 +1,7 @@
 """The probe of one rank: what PyTorch's hooks show of each step, on its way into the rank's trace."""
 
-import atexit
 import contextlib
+import multiprocessing
 import os
 import threading
 import time
@@ -9,10 +9,10 @@ import time
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import collectives, description, hashing, heartbeat, loader, model, patches, random_state, trace_file
+from lockstep_probe import collectives, description, hashing, heartbeat, loader, model, ownership, patches, random_state, trace_file
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
-from lockstep_probe.guard import guarded, say
+from lockstep_probe.guard import Attached, guarded, say
 from lockstep_probe.parameters import Parameters
 from lockstep_probe.recorder import Recorder
 from lockstep_probe.state import State
@@ -31,6 +31,7 @@ def whole_numbers(ids):
 class Probe:
     """See `lockstep_probe.attach`. `current`: the open step; `inside`: does the probe itself run?"""
 
+    _is_copy = False  # of a probe, in a process that was forked
     replayed = replayed_wide = False  # have steps been replayed, in float64 too?
 
     def __init__(self, models, optimizers, settings, *, declare=None, average=None, own=(), first_step=0, tier="lines", rank=None, world_size=None):
@@ -42,11 +43,14 @@ class Probe:
         self.seconds, self.seconds_whole, self.notes = 0.0, 0.0, []
         self.current, self.steps_done, self._number = None, 0, first_step - 1
         self.process, self.inside = os.getpid(), False
+        self.thread = self.ended = None  # the thread that trains; the exception, or status, with which the run has ended
+        self.claimed = False  # is the trace its own?
         self.prepared = self.finished = self.closed = self._failed = False
         self.autocast, self.saw_forward = None, False  # as the first step shows it
         self._modes = None  # of each module: does it train?
         self._ids_at, self._kept_state, self.metrics = {}, None, set()
         self.writer = self._pulse = self._replay = self.replicas = None
+        self._wrappers = []
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self.saw = {"samples": False, "loss": False, "row_losses": False}
@@ -56,7 +60,7 @@ class Probe:
         self.open_heartbeat()
         self.parameters, self.gradients, self.calls, self.state = Parameters(self), Gradients(self), Calls(self), State(self, average)
         patches.watch(self)
-        atexit.register(self.finish)
+        ownership.at_end(self.finish)
         loader.install()
         self._handles = [handle for each in self.models for handle in self._before_forward(each)]
         if not self.models:
@@ -67,11 +71,19 @@ class Probe:
     def probe(self):
         return self  # as parts of it say
 
+    def find_rank(self):
+        """Who this rank is, as far as it is known."""
+        together = dist.is_available() and dist.is_initialized()
+        if self.rank is None and (together or "RANK" in os.environ):
+            self.rank = dist.get_rank() if together else int(os.environ["RANK"])
+        if self.world_size is None and (together or "WORLD_SIZE" in os.environ):
+            self.world_size = dist.get_world_size() if together else int(os.environ["WORLD_SIZE"])
+
     def open_heartbeat(self):
-        """As early as the rank is known: one that hangs before its first step is seen too."""
-        rank, world_size = os.environ.get("RANK", self.rank), os.environ.get("WORLD_SIZE", self.world_size)
-        if self.settings.heartbeat:
-            self._pulse = heartbeat.open(self.settings.heartbeat, int(rank or 0), int(world_size or 1))
+        """As early as the rank is known: one that hangs before its first step is seen too. Processes of multiprocessing are told theirs later."""
+        self.find_rank()
+        if self.settings.heartbeat and self._pulse is None and (self.rank is not None or self.prepared or multiprocessing.parent_process() is None):
+            self._pulse = heartbeat.open(self.settings.heartbeat, self.rank or 0, self.world_size or 1)
             self._pulse.step(max(self._number + 1, 0), "load")
 
     # What the trainer calls.
@@ -164,6 +176,7 @@ class Probe:
         self._number += 1
         keeps, records = self.settings.keeps(self._number, self._step_bytes), self.settings.records(self._number, self._step_bytes)
         step = self.current = Step(self._number, keeps, records, self.calls.next_ledger())
+        self.thread, self.ended, self._failed = threading.get_ident(), None, False  # what was raised before has been caught
         for each in self.parameters:
             each.clear()
         self.beat("forward")
@@ -188,12 +201,11 @@ class Probe:
     def _prepare(self):
         """Before the first step: who this rank is, which parameters there are, and the trace's file."""
         self.prepared, self._began = True, time.perf_counter()
-        together = dist.is_available() and dist.is_initialized()
-        if self.rank is None:
-            self.rank = dist.get_rank() if together else int(os.environ.get("RANK", 0))
-        if self.world_size is None:
-            self.world_size = dist.get_world_size() if together else int(os.environ.get("WORLD_SIZE", 1))
-        self.updates.leave_inner_out()
+        self.find_rank()
+        self.rank, self.world_size = self.rank or 0, self.world_size or 1
+        self.claim()
+        self.open_heartbeat()
+        self.updates.leave_out_others()
         if not self.models:
             self.models = [model.bare(m) for m in model.owners(self.parameters.of_optimizers())]
             self._handles += [handle for each in self.models for handle in self._before_forward(each)]
@@ -210,12 +222,28 @@ class Probe:
         for text in description.unseen(self):
             self._note(text)
         self.writer = trace_file.Writer(os.path.join(self.settings.out, f"rank-{self.rank}.trace"), hashes)
-        if together:
+        if dist.is_available() and dist.is_initialized():
             self.listen_to_collectives()
         keeps = self.settings.keeps(0, self._step_bytes)
         self._initial = self.state.after_update(keeps, False)  # until the first step is written
         self.describe(done=False)
         self._seconds_of_setup = time.perf_counter() - self._began
+
+    def claim(self):
+        """Raises ownership.Taken if another process, or an earlier training of this one, has the rank's trace."""
+        said = ownership.claim(self.settings.out, self.rank)
+        self.claimed = True
+        if said:
+            say(said)
+
+    def stand_aside(self, taken):
+        say(f"{taken}; what is trained here is not recorded, which the recording will say. A recording of its own: lockstep trace with another --out")
+        self.detach()
+
+    def forked(self):
+        """In a child of this process: one that has not begun may record there, and one that has begun does not."""
+        if not self.prepared and not self.is_off:
+            self.process, self._is_copy = os.getpid(), True
 
     def listen_to_collectives(self):
         self.calls.listen()
@@ -249,7 +277,7 @@ class Probe:
     def _before_forward(self, module):
         """Lightning calls `training_step` in one process, and the module itself only under DistributedDataParallel."""
         called = [module, *module.children()] if hasattr(module, "training_step") else [module]
-        return [each.register_forward_pre_hook(self._forward_begins, prepend=True, with_kwargs=True) for each in called]
+        return [Attached(each.register_forward_pre_hook, self._forward_begins, each, prepend=True, with_kwargs=True) for each in called]
 
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
@@ -264,7 +292,7 @@ class Probe:
 
     def _forward_begins(self, module, args, kwargs):
         # A compiled model's steps begin with rows() or with the backward pass: hooks would be compiled into its graph.
-        if not torch.compiler.is_compiling() and module.training and torch.is_grad_enabled() and not self.inside:
+        if module.training and torch.is_grad_enabled() and not self.inside:
             self._on_forward((args, kwargs))
 
     @guarded
@@ -302,9 +330,19 @@ class Probe:
             step.roots.append(loss.detach())
 
     def add_optimizer(self, optimizer):
-        if not any(optimizer is o for o in self.optimizers):
-            self.optimizers.append(optimizer)
-            self.updates.listen(optimizer)
+        """Another one of the training: before it begins, with its model; or one for the same model, such as a second phase's."""
+        if any(optimizer is o for o in self.optimizers):
+            return
+        self.optimizers.append(optimizer)
+        self.updates.listen(optimizer)
+        if self.prepared:
+            self.updates.leave_out_others()
+        elif self.models:
+            known = {id(p) for m in self.models for p in m.parameters()}
+            added = [model.bare(m) for m in model.owners([p for p in model.parameters_of(optimizer) if id(p) not in known])]
+            within = {id(inner) for m in added for inner in m.modules()}
+            self.models = [m for m in self.models if id(m) not in within] + added
+            self._handles += [handle for each in added for handle in self._before_forward(each)]
 
     def beat(self, doing):
         if self._pulse is not None:
@@ -335,8 +373,23 @@ class Probe:
                 self.writer.finish(whole=False)
             self.describe(done=False)
 
-    def on_exception(self):
+    def on_exception(self, error, status=None):
+        """The program is about to end with it. Said at once: whoever started the ranks may end this one before its own end."""
+        if self.finished or (self.is_off and not self.claimed) or self.process != os.getpid():
+            return
+        end = ownership.end_of(error, status)
+        if end is None:
+            return
         self._failed = True
+        step = self.current
+        whole = self._number + 1 - self.first_step - (step is not None and not self.is_over(step))
+        self.ended = {**end, "after": whole}
+        with contextlib.suppress(Exception):
+            if self.prepared:
+                self.describe(done=False)
+            elif not self._is_copy:
+                self.find_rank()
+                ownership.write_end_alone(self.settings.out, self.rank or 0, error)
 
     def _let_go(self):
         self.updates.let_go()
@@ -344,9 +397,21 @@ class Probe:
             handle.remove()
 
     def detach(self):
-        """Before its first step: another probe takes its place."""
+        """Another probe takes its place, or none."""
         self.is_off = True
+        ownership.not_at_end(self.finish)
         self._let_go()
+
+    def withdraw(self):
+        """What was recorded so far makes room for what the program asks for by its own lines."""
+        collectives.leave(self.calls)
+        self.detach()
+        self.writer.finish(whole=False)
+        self.claimed = False
+        ownership.give_back(self.settings.out, self.rank)
+        kinds = ", ".join(sorted({type(o).__name__ for o in self.optimizers}))
+        ownership.unrecorded.add((self.settings.out, self.rank), steps=self.steps_done + (self.current is not None),
+                                 why=f"another model ({kinds}) that was trained before attach()")  # fmt: skip
 
     @guarded
     def finish(self):
@@ -354,11 +419,15 @@ class Probe:
         if self.finished:
             return
         self.finished = True
-        atexit.unregister(self.finish)
+        ownership.not_at_end(self.finish)
         if not self.prepared:
-            say("the model was never trained: nothing is recorded")
+            if not self._is_copy and not self.ended:
+                say("the model was never trained: nothing is recorded")
             self.is_off = True
             return
+        error = ownership.in_flight()
+        if error is not None and self.ended is None and multiprocessing.parent_process() is not None:
+            self.on_exception(error)
         if self.current is not None:
             over = self.is_over(self.current)
             if over or self._failed:

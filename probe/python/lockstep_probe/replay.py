@@ -154,7 +154,6 @@ def _subject(probe, build, wide):
         raise ValueError("a sharded model cannot be copied; give replay a build= that makes and wraps a fresh one")
     inner = [_copied(m) for m in probe.models]
     for each in inner:
-        each._forward_pre_hooks.clear()
         if wide:
             each.double()
     if wide:

@@ -1,10 +1,9 @@
 """The probe of a model in which steps are replayed: there are no updates, and collectives are not the trainer's."""
 
-import atexit
-
 import torch
 import torch.distributed as dist
 
+from lockstep_probe import ownership
 from lockstep_probe.guard import guarded
 from lockstep_probe.probe import Probe
 from lockstep_probe.recorder import hash_in
@@ -22,7 +21,7 @@ class ReplayedProbe(Probe):
     def _nothing(self, *_args, **_kwargs):
         """The training's probe does it; and the loss is what the function returns."""
 
-    open_heartbeat = listen_to_collectives = on_loss = describe = _nothing
+    claim = open_heartbeat = listen_to_collectives = on_loss = describe = _nothing
 
     @guarded
     def end_step(self):
@@ -49,6 +48,6 @@ class ReplayedProbe(Probe):
     @guarded
     def close(self):
         self.finished = True
-        atexit.unregister(self.finish)
+        ownership.not_at_end(self.finish)
         self.writer.finish(whole=True)
         self.is_off = True

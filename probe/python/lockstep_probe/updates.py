@@ -1,7 +1,7 @@
 """Updates of the optimizers: what they take, and when a step's last one has been made or left out."""
 
 from lockstep_probe import model
-from lockstep_probe.guard import guarded
+from lockstep_probe.guard import Attached, guarded
 
 
 class Updates:
@@ -11,16 +11,24 @@ class Updates:
             self.listen(optimizer)
 
     def listen(self, optimizer):
-        self._handles[id(optimizer)] = optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)
+        self._handles[id(optimizer)] = (Attached(optimizer.register_step_pre_hook, self._before, optimizer),
+                                        Attached(optimizer.register_step_post_hook, self._after, optimizer))  # fmt: skip
 
     def let_go(self):
         for handle in (handle for handles in self._handles.values() for handle in handles):
             handle.remove()
 
-    def leave_inner_out(self):
-        """Optimizers that are part of another one: their steps are part of its step."""
+    def knows(self, optimizer):
+        return id(optimizer) in self._handles
+
+    def leave_out_others(self):
+        """Optimizers that are part of another one: their steps are part of its step. And those in whose place a later one has come."""
         optimizers = self.probe.optimizers
         within = {id(inner) for o in optimizers if (inner := model.inner_optimizer(o)) is not o}
+        for number, o in enumerate(optimizers):
+            if not self.count(o) or self.probe.prepared:
+                own = set(map(id, model.parameters_of(o)))
+                within |= {id(o) for later in optimizers[number + 1 :] if own <= set(map(id, model.parameters_of(later))) and o not in vars(later).values()}
         self.probe.optimizers = [o for o in optimizers if id(o) not in within]
         for handle in (handle for key in within & self._handles.keys() for handle in self._handles[key]):
             handle.remove()

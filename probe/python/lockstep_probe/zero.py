@@ -36,10 +36,25 @@ def arm():
     """In the startup of a process that `lockstep trace` has started: waits for PyTorch. Costs nothing in a process that does not import it."""
     if not os.environ.get("LOCKSTEP_TRACE"):
         return
+    _watch_end()
     if _AFTER in sys.modules:
         _install()
     else:
         sys.meta_path.insert(0, _AfterImport(_AFTER, _install))
+
+
+def _watch_end():
+    """An exception of a rank that has not come to a step."""
+    before = sys.excepthook
+
+    def failed(kind, error, trace):
+        if "RANK" in os.environ and "torch" in sys.modules and issubclass(kind, Exception):
+            from lockstep_probe import ownership
+
+            ownership.write_end_alone(os.environ["LOCKSTEP_TRACE"], os.environ["RANK"], error)
+        before(kind, error, trace)
+
+    sys.excepthook = failed
 
 
 def _install():

@@ -42,6 +42,27 @@ TEST(Probe, ReportsMayLackWhatTheyDoNotKnow) {
   EXPECT_THAT(read_probe_report(folder.path(), 1).problem, HasSubstr("not JSON"));
 }
 
+TEST(Probe, SaysWhatEndedARunAndWhatWasNotRecorded) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(read_run_account(folder.path()).ended + read_run_account(folder.path()).unrecorded, "");
+  const std::string lost = R"("ended": {"after": 5, "error": "RuntimeError: Gloo", "of_others": true, "at": 1})";
+  const std::string entry = R"({"what": "a second optimizer (SGD)", "steps": 5, "done": true})";
+  const auto first = [&](const std::string& unrecorded, const std::string& tier) {
+    write_text(folder / "rank-0.probe.json", R"({"tier": ")" + tier + R"(", "steps": 5, "world_size": 3, "unrecorded": [)" + unrecorded + "], " + lost + "}");
+    return read_run_account(folder.path());
+  };
+  EXPECT_EQ(first("", "zero").ended, "ended after 5 steps: rank 0, RuntimeError: Gloo, as an end of another rank looks from there; without a word left rank 1, 2");
+  write_text(folder / "rank-1.probe.json", R"({"ended": {"after": 4, "error": "ValueError: x", "where": "train.py:7", "at": 2}})");
+  EXPECT_EQ(first("", "zero").ended, "ended after 4 steps: rank 1, ValueError: x (train.py:7)");
+  EXPECT_EQ(first(entry, "zero").unrecorded, "a second optimizer (SGD) took 5 steps that are not recorded");
+  EXPECT_TRUE(first(entry, "zero").leaves_open);
+  EXPECT_FALSE(first(entry, "lines").leaves_open);
+  EXPECT_FALSE(first(R"({"what": "another", "steps": 4})", "zero").leaves_open);
+  EXPECT_EQ(first(R"({"what": "another", "steps": 1})", "zero").unrecorded, "another took at least 1 step that is not recorded");
+  EXPECT_EQ(first(R"({"steps": -3}, {"steps": 1e300}, 7, {"steps": "x"})", "zero").unrecorded, "");
+  EXPECT_EQ(first(entry + "," + entry + "," + entry + "," + entry + "," + entry, "zero").unrecorded.substr(145), "recorded, and 2 others 10 steps");
+}
+
 /// Plain Python, without PyTorch: status of `script` with the probe's folder first.
 int python(const std::string& script) {
   const std::string command = "PYTHONPATH=" LOCKSTEP_SOURCE_DIR "/probe/python LOCKSTEP_ENV='MISTAKE' MISTAKE=sum python3 -c \"import sys, types; "
