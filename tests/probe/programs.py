@@ -212,6 +212,8 @@ def one_that_raises(text, error):
     return check
 
 
+SWEEP = "train(4)\nfor i in range(3):\n    c = os.fork()\n    if c == 0: train(1); END()\n    os.waitpid(c, 0)"
+PARENT_MAKES = "m = net(); o = sgd(m); c = os.fork()\nif c == 0: train(5); END()\nos.waitpid(c, 0)"
 IN_THREAD = "import threading\ndef run(): train(3); raise KeyError('rows')\nt = threading.Thread(target=run); t.start(); t.join()"
 CAUGHT = "m = net(); o = sgd(m); steps(2, m, o)\ntry: raise ValueError\nexcept ValueError: pass\ntry: sys.exit(3)\nexcept SystemExit: pass\nsteps(3, m, o)"
 
@@ -230,6 +232,8 @@ CASES = [Case(f"programs: {name}", check) for name, check in {
     "two phases of one model": shape(5, "", PHASES),
     "one program after another": shape(6, OTHER.format("4 steps"), "train(6)", "train(4)"),
     "a fork that trains": shape(5, OTHER.format("4 steps"), FORK),
+    "forks of a sweep": shape(4, r"took 1 step that is not recorded, another process .* took 1 step", SWEEP),
+    "a child trains, its parent does not": shape(5, "", PARENT_MAKES),
     "a cell that is run twice": shape(5, r"traces/2 holds a further training", NOTEBOOK, also="2"),
     "lines after another training": shape(5, r"another model \(SGD\) that was trained before attach\(\) took 2 steps", LINES_AFTER),
     "ranks by multiprocessing": shape(5, "", RANKS, ranks=2, FAILS=-1),

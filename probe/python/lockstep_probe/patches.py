@@ -90,9 +90,12 @@ def _scaler_step(step):
 
 def _backward(backward):
     def called(self, *args, **kwargs):
-        if self.numel() == 1:
-            tell("on_loss", self)
-        return backward(self, *args, **kwargs)
+        if self.numel() != 1:
+            return backward(self, *args, **kwargs)
+        tell("on_loss", self)
+        result = backward(self, *args, **kwargs)
+        tell("after_loss", self)
+        return result
 
     return called
 

@@ -31,7 +31,7 @@ def whole_numbers(ids):
 class Probe:
     """See `lockstep_probe.attach`. `current`: the open step; `inside`: does the probe itself run?"""
 
-    _is_copy = False  # of a probe, in a process that was forked
+    is_copy = False  # of a probe, in a process that was forked
     replayed = replayed_wide = False  # have steps been replayed, in float64 too?
 
     def __init__(self, models, optimizers, settings, *, declare=None, average=None, own=(), first_step=0, tier="lines", rank=None, world_size=None):
@@ -52,6 +52,7 @@ class Probe:
         self.writer = self._pulse = self._replay = self.replicas = None
         self._wrappers = []
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
+        self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self.saw = {"samples": False, "loss": False, "row_losses": False}
         self._lock = threading.RLock()
@@ -176,6 +177,7 @@ class Probe:
         self._number += 1
         keeps, records = self.settings.keeps(self._number, self._step_bytes), self.settings.records(self._number, self._step_bytes)
         step = self.current = Step(self._number, keeps, records, self.calls.next_ledger())
+        self.is_copy = False
         self.thread, self.ended, self._failed = threading.get_ident(), None, False  # what was raised before has been caught
         for each in self.parameters:
             each.clear()
@@ -243,7 +245,7 @@ class Probe:
     def forked(self):
         """In a child of this process: one that has not begun may record there, and one that has begun does not."""
         if not self.prepared and not self.is_off:
-            self.process, self._is_copy = os.getpid(), True
+            self.process, self.is_copy = os.getpid(), True
 
     def listen_to_collectives(self):
         self.calls.listen()
@@ -268,7 +270,7 @@ class Probe:
             self.record_state(step)
         if step.keeps:
             self._ids_at[step.number] = list(step.ids)
-        self.saw["loss"] |= bool(step.losses or step.roots)
+        self.saw["loss"] |= bool(step.losses or step.roots or step.others_roots)
         records = step.record(self.recorder) + self.calls.records(step.ledger)
         self.writer.step(step.number, records + step.first + step.last, kind)
 
@@ -326,8 +328,20 @@ class Probe:
     def on_loss(self, loss):
         """What backward() is called on: the loss, where the trainer does not give it."""
         step = self.current
+        self._root_of = None
         if not self.is_off and step is not None and not self.inside and not self.is_over(step):
             step.roots.append(loss.detach())
+            self._root_of = step, step.backwards
+
+    def after_loss(self, loss):
+        """A backward pass may have begun the step; and one that gave this model no gradient was another's, such as a copy's."""
+        step = self.current
+        if self.is_off or step is None or self.inside:
+            return
+        if self._root_of is None and step.backwards and not self.is_over(step):
+            step.roots.append(loss.detach())
+        elif self._root_of == (step, step.backwards) and step.roots and not self.gradients.in_backward:
+            step.others_roots.append(step.roots.pop())
 
     def add_optimizer(self, optimizer):
         """Another one of the training: before it begins, with its model; or one for the same model, such as a second phase's."""
@@ -387,7 +401,7 @@ class Probe:
         with contextlib.suppress(Exception):
             if self.prepared:
                 self.describe(done=False)
-            elif not self._is_copy:
+            elif not self.is_copy:
                 self.find_rank()
                 ownership.write_end_alone(self.settings.out, self.rank or 0, error)
 
@@ -421,7 +435,7 @@ class Probe:
         self.finished = True
         ownership.not_at_end(self.finish)
         if not self.prepared:
-            if not self._is_copy and not self.ended:
+            if not self.is_copy and not self.ended:
                 say("the model was never trained: nothing is recorded")
             self.is_off = True
             return

@@ -21,7 +21,7 @@ class ReplayedProbe(Probe):
     def _nothing(self, *_args, **_kwargs):
         """The training's probe does it; and the loss is what the function returns."""
 
-    claim = open_heartbeat = listen_to_collectives = on_loss = describe = _nothing
+    claim = open_heartbeat = listen_to_collectives = on_loss = after_loss = describe = _nothing
 
     @guarded
     def end_step(self):

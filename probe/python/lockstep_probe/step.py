@@ -14,6 +14,7 @@ class Step:
         self.first, self.last = [], []  # records before and after the gradients'
         self.inputs, self.labels, self.row_losses = [], [], []
         self.losses, self.roots, self.terms = [], [], {}
+        self.others_roots = []  # of backward passes that no hook of the model saw: they count where none was seen
         self.backwards, self.buckets = 0, 0
         self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
         self.asked = False  # step() has been called
@@ -73,8 +74,8 @@ class Step:
         records = []
         if self.losses:
             records.append(recorder.scalar("loss", "loss", sum(self.losses) / len(self.losses)))
-        elif self.roots:
-            records.append(recorder.scalar("loss", "loss", sum(map(float, self.roots)) / self.scale))
+        elif self.roots or self.others_roots:
+            records.append(recorder.scalar("loss", "loss", sum(map(float, self.roots or self.others_roots)) / self.scale))
         for name, (value, weight) in self.terms.items():
             records += [recorder.scalar("loss", f"loss/{name}", value), recorder.scalar("loss", f"weight/{name}", weight)]
         for rows, counts in self.row_losses:

@@ -84,12 +84,16 @@ def _attach_to(optimizer):
     from lockstep_probe.probe import Probe
 
     live = [probe for probe in patches.probes() if not probe.is_off]
+    if live and live[0].tier == "zero" and live[0].is_copy:
+        live.pop(0).detach()  # a forked process with an optimizer of its own does not train its parent's
     if any(probe.tier != "zero" for probe in live):
         return
     if live:
         if not live[0].prepared:
             live[0].add_optimizer(optimizer)
         return
+    if any(probe.prepared and probe.process == os.getpid() for probe in _keep):
+        return  # one recording a process: what comes after it is counted
     try:
         asked = settings.read()
     except ValueError as error:
