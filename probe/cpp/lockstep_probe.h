@@ -439,8 +439,11 @@ class Writer {
  public:
   Writer(const std::filesystem::path& path, const std::string& header_json) : path_(path) {
     std::filesystem::create_directories(path.parent_path());
-    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd_ < 0) fail("cannot be made");
+    // `lockstep` has emptied this folder: what is there is another program's of the same command.
+    const char* const emptied = std::getenv("LOCKSTEP_EMPTIED");
+    const int first = emptied != nullptr && path.parent_path() == emptied ? O_EXCL : O_TRUNC;
+    fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | first | O_CLOEXEC, 0666);
+    if (fd_ < 0) fail(errno == EEXIST ? "holds what another program of the command has recorded" : "cannot be made");
     append(frame_, kMagic, 8);
     raw(frame_, kVersion);
     write_frame(Frame::header, header_json);

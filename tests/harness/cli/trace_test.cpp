@@ -66,6 +66,18 @@ TEST_F(TraceCommand, EndsWithThreeWhereTheCommandFailedAndSaysHow) {
   EXPECT_THAT(killed.err, AllOf(HasSubstr("rank 2: cut short after step 3"), HasSubstr("what was recorded up to there is readable")));
 }
 
+TEST_F(TraceCommand, BeginsWithTheEndOfTheRunAndSaysWhatIsNotRecorded) {
+  const ProgramEnd nothing = trace({}, {"/bin/sh", "-c", R"(echo '{"ended": {"after": 0, "error": "KeyError: x"}}' > $LOCKSTEP_EMPTIED/rank-0.probe.json; exit 1)"});
+  EXPECT_THAT(nothing.err, HasSubstr("\n  ended after 0 steps: rank 0, KeyError: x\n"));
+  const std::string beside = R"_("$0" --ranks 1; sed -i 's/"notes"/"unrecorded": [{"what": "another process (eval.py)", "steps": 4, "done": true}], "notes"/' )_";
+  const ProgramEnd end = trace({"--overwrite"}, {"/bin/sh", "-c", beside + "$LOCKSTEP_TRACE/rank-0.probe.json", LOCKSTEP_BINARY_DIR "/bin/fake_trainer"});
+  EXPECT_THAT(end.err, testing::ContainsRegex("recorded in a: 1 rank, [^\n]*\n  not recorded: another process .eval.py. took 4 steps that are not recorded"));
+  std::filesystem::create_directories(folder_ / "a/2");
+  std::filesystem::copy_file(folder_ / "a/rank-0.trace", folder_ / "a/2/rank-0.trace");
+  EXPECT_THAT(train({"--overwrite"}).err, Not(HasSubstr("further training")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "a/2/rank-0.trace"));
+}
+
 TEST_F(TraceCommand, KeepsTheTracesOfAnEarlierRunUnlessItIsToldOtherwise) {
   ASSERT_EQ(train().code, 0);
   write_text(folder_ / "a/mine.txt", "of the user's\n");
