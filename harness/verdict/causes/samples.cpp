@@ -57,7 +57,7 @@ std::optional<Samples> samples_of(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
   const ByRank* now = at(inputs.cell_samples, step);
   const ByRank* reference = at(inputs.reference_samples, step);
-  if (!now || !reference || now->empty() || reference->empty()) return std::nullopt;
+  if (!now || !reference || sorted(*now).empty() || sorted(*reference).empty()) return std::nullopt;
   Samples samples;
   samples.now = *now;
   samples.expected = partitioned(*reference, now->size());

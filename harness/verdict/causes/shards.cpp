@@ -220,7 +220,22 @@ std::optional<Cause> initial_scale_by_shard(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-constexpr Rule kInitialRules[] = {initial_scale_by_shard};
+/// All ranks begin with the same weights, which are not the reference's.
+std::optional<Cause> begins_with_other_weights(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::parameters || told.step >= 0 || told.kind != DivergenceKind::bits || !inputs.cell || !inputs.reference) return std::nullopt;
+  std::size_t all = 0, others = 0;
+  for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
+    const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);
+    if (!actual || actual->shape != expected->shape || actual->dtype != expected->dtype) return std::nullopt;
+    ++all;
+    others += actual->stats.hash != expected->stats.hash;
+  }
+  return made("initial-weights-differ", kFits,
+              fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks agree in them", others, all, told.where));
+}
+
+constexpr Rule kInitialRules[] = {initial_scale_by_shard, begins_with_other_weights};
 
 }  // namespace
 

@@ -414,6 +414,7 @@ StepDifferences differences_of_step(const StepOfRun& a, const StepOfRun& b) {
 std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b, bool joint_only) {
   double largest = 0;
   bool all_known = true;
+  std::set<std::pair<Phase, std::string>> told;  // sizes that rank 0 knows, of what is alike on all
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     for (const Phase phase : phases_in_order()) {
       if (phase == Phase::collective || phase == Phase::gradient_parts) continue;  // of calls hashes tell no size
@@ -422,7 +423,8 @@ std::optional<double> largest_relative_difference(const StepOfRun& a, const Step
       for (std::size_t i = 0; i < std::min(of_a.size(), of_b.size()); ++i) {
         if (!same_subject(*of_a[i], *of_b[i]) || same_value(*of_a[i], *of_b[i])) continue;
         const double relative = relative_of(*of_a[i], *of_b[i], of_a);
-        all_known = all_known && !std::isnan(relative);
+        if (rank == 0 && of_a[i]->replicated && !std::isnan(relative)) told.emplace(phase, of_a[i]->name);
+        all_known = all_known && (!std::isnan(relative) || (rank > 0 && of_a[i]->replicated && told.contains({phase, of_a[i]->name})));
         if (!std::isnan(relative)) largest = std::max(largest, relative);
       }
     }

@@ -32,6 +32,6 @@ void remember_generators(GeneratorHistory& history, const StepOfRun& step);
 /// What run B's generators show: two ranks in one state, where the header declares another on each, or where the reference, of as many
 /// ranks, has another on each; ranks in several states that are declared the same; and other numbers of draws than the
 /// reference's where the declaration, or a `same_partition` of rows over ranks and micro-steps, tells how many they must be.
-std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b, bool same_partition);
+std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b, bool same_partition = true);
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ constexpr CausePage kDataPages[] = {
      "where the reference begins a new permutation, all ranks have the samples of an earlier step in the same order",
      "for epoch in range(epochs):\n    for batch in loader: ...",
      "for epoch in range(epochs):\n    sampler.set_epoch(epoch)\n    for batch in loader: ...",
-     "Call set_epoch(epoch) on the distributed sampler before each epoch.",
+     "Call set_epoch(epoch) on the distributed sampler before each epoch; a generator that shuffles is seeded once, not in every epoch.",
      "pytorch/pytorch#31771, pytorch/pytorch#31232, kan-bayashi/ParallelWaveGAN#177"},
     {"shards-identical", "samples", "Every rank reads the same samples: the data is not split over ranks.",
      "at one step all ranks have the same sample ids",

@@ -6,10 +6,10 @@ namespace lockstep::causes {
 namespace {
 
 constexpr CausePage kRunPages[] = {
-    {"initial-weights-differ", "replicas", "Ranks start with different parameters.",
-     "before the first step the parameters' hashes differ between ranks",
+    {"initial-weights-differ", "replicas", "Ranks, or the two runs, start with different parameters.",
+     "before the first step the parameters' hashes differ between ranks, or all ranks' from the reference's",
      "torch.manual_seed(seed + rank); model = Model()", "model = Model(); broadcast(model, root=0)",
-     "Broadcast the parameters of rank 0 before the first step.",
+     "Broadcast the parameters of rank 0 before the first step; give two runs one seed before the model is made, or one file to load.",
      "pytorch/pytorch#48188, NVIDIA/Megatron-LM#599"},
     {"labelled-replicated-but-differs", "replicas", "A tensor whose placement says that every rank holds the same differs between ranks.",
      "tensors with the placement replicated have different bits on ranks; before the first step they were made after the wrapper that makes parameters alike",
