@@ -21,7 +21,7 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 
-from tiny import Tiny, added, dyadic, norm_of, orthogonal, scaled  # noqa: E402
+from tiny import Tiny, added, dyadic, norm_of, orthogonal, scaled, tokens  # noqa: E402
 from trace_writer import Placement, mix, tensor_hash  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
@@ -298,6 +298,19 @@ def labelled(parts, shifted=False):
     return more
 
 
+def padded(width, wrong=False):
+    """Labels of rows of other lengths, padded to `width` places."""
+
+    def more(w, rank, step, run):
+        ids = run.ids_of(step)[rank]
+        whole = [[mix(100 * i + p + 1) % 50 if p < tokens(i) else -100 for p in range(width)] for i in ids]
+        if wrong and step >= run.at and rank == 1:
+            whole[0][1] = 77
+        w.tensor("inputs", "labels", torch.tensor(whole), ids=ids)
+
+    return more
+
+
 def rows_of(other):
     """The rows of another step, partitioned as usual."""
 
@@ -455,6 +468,9 @@ def ways():
         wrong = TWO.but(omits=unseen, reduced=not_reduced)
         yield Pair(f"not-recorded-not-reduced-{name}", a, wrong, "unexplained", 1, "reduced gradients", verdict="divergent")
         yield Pair(f"logged-loss-{name}", a.but(**FIRST), TWO.but(**FIRST, loss=logged), verdict=same)
+    yield Pair("labels-padded-otherwise", ONE.but(more=padded(8)), TWO.but(more=padded(6)))
+    wrong = TWO.but(more=padded(6, wrong=True))
+    yield fault("labels-padded-otherwise-and-wrong", "unexplained", ONE.but(more=padded(8)), wrong, "inputs", rank=1)
     yield Pair("random-not-recorded", ONE.but(more=dropout(1)), TWO)
     yield Pair("two-models", ONE, ONE.but(hidden=6), refused="these are not two runs of one model: of 3 and 3 parameters 0 agree in name and shape")
     yield Pair("other-local-gradients", TWO, TWO.but(local=exchanged), verdict="within_envelope")

@@ -71,6 +71,7 @@ ForcedInputs inputs_of(const ReplaysBeside& replays, const CompareOptions& optio
   inputs.cell_twin = replays.cell_twin;
   inputs.forced_repeats = replays.repeats;
   inputs.steps = inputs.forced_steps = options.steps;
+  inputs.beside_free = true;
   return inputs;
 }
 

@@ -41,6 +41,16 @@ std::map<std::string, HeldRows> held_rows_of(const StepOfRun& step) {
   return by_name;
 }
 
+/// The same, or one of the two with padding of a single value at its end or its beginning: batches are padded to their longest row.
+bool holds_the_same(const std::vector<double>& a, const std::vector<double>& b) {
+  const std::vector<double>&longer = a.size() < b.size() ? b : a, &shorter = a.size() < b.size() ? a : b;
+  const auto common = static_cast<std::ptrdiff_t>(shorter.size()), more = std::ssize(longer) - common;
+  if (more == 0 || common < 2) return a == b;
+  const auto is_padding = [](auto first, auto last) { return std::all_of(first, last, [&](double value) { return value == *first; }); };
+  return (std::equal(shorter.begin(), shorter.end(), longer.begin()) && is_padding(longer.begin() + common, longer.end())) ||
+         (std::equal(shorter.begin(), shorter.end(), longer.begin() + more) && is_padding(longer.begin(), longer.begin() + more));
+}
+
 std::string held_text(const std::vector<double>& values, const std::vector<double>& other) {
   if (values.size() != other.size()) return fmt::format("{} values", values.size());
   const auto at = static_cast<std::size_t>(std::ranges::mismatch(values, other).in1 - values.begin());
@@ -58,7 +68,7 @@ std::optional<Difference> inputs_difference(const StepOfRun& a, const StepOfRun&
     const std::pair<const int64_t, HeldRow>* first = nullptr;
     for (const auto& actual : found->second) {
       const auto row = expected.find(actual.first);
-      if (row == expected.end() || row->second.values == actual.second.values) continue;
+      if (row == expected.end() || holds_the_same(row->second.values, actual.second.values)) continue;
       ranks.insert(actual.second.rank);
       if (!first) first = &actual;
     }

@@ -270,7 +270,8 @@ std::string twins_sentence(const Mechanism& result) {
   return text;
 }
 
-std::string within_sentence(const Mechanism& result, const FreeFindings& free, double exact, const ForcedJudge& judge) {
+std::string within_sentence(const Mechanism& result, const FreeFindings& free, const ForcedInputs& inputs, const ForcedJudge& judge) {
+  const double exact = inputs.band.exact;
   const auto most =
       std::max_element(result.forced.begin(), result.forced.end(),
                        [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
@@ -284,12 +285,12 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, d
                                        100 * result.band_used, most->worst_tensor, most->step);
   const std::string compared_there = judge.compared_there();
   text += fmt::format(" Compared there: {}.", compared_there.empty() ? "nothing" : compared_there);
-  text += passed_text(judge.passed() ? judge.passed() : free.passed);
+  text += passed_text(judge.passed() || inputs.beside_free ? judge.passed() : free.passed);
   const std::string exactly = free.looked_at.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                                     Looked::own_collectives, Looked::replicas}, free.compared);
   if (!exactly.empty()) text += fmt::format(" Equal bit for bit over {}: {}.", counted(free.compared, "step"), exactly);
   if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
-  text += free.looked_at.words_of_one_run() + free.evaluations.words();
+  if (!inputs.beside_free) text += free.looked_at.words_of_one_run() + free.evaluations.words();
   const auto bits_text = [&](const Divergence& bits, const char* how) {
     text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
   };
@@ -385,7 +386,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
                                   counted(static_cast<int64_t>(result.forced.size()), "forced step"));
   } else {
     result.verdict = VerdictKind::within_envelope;
-    result.sentence = within_sentence(result, free, inputs.band.exact, judge);
+    result.sentence = within_sentence(result, free, inputs, judge);
   }
   if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
   if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {
