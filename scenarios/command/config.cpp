@@ -18,7 +18,7 @@ using namespace ranges;
 const RunField kCommandFields[] = {
     COMMAND(command, kAny, "",
             "what starts your trainer, for /bin/sh. Placeholders: `{ranks}`, `{rows}` (rows of a rank), `{global_rows}`, `{seed}`, `{steps}`, "
-            "`{layout}`, `{out}` (the run's folder) and `{NAME}` of each `args.NAME`. With `{ranks}` the command starts its ranks itself; "
+            "`{layout}`, `{out}` (the run's folder, as one word of the shell) and `{NAME}` of each `args.NAME`, as it is. With `{ranks}` the command starts its ranks itself; "
             "without it lockstep starts it once for each rank, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "
             "MASTER_PORT"),
     COMMAND(folder, kAny, "", "where the command runs; default the config's folder", Words::path),

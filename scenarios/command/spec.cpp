@@ -12,13 +12,14 @@
 #include "harness/base/clean_text.h"
 #include "harness/base/counted.h"
 #include "harness/base/nearest.h"
+#include "harness/base/shell_word.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kArguments = "args.", kVariables = "env.", kRanks = "ranks";
+constexpr std::string_view kArguments = "args.", kVariables = "env.", kRanks = "ranks", kOut = "out";
 
 constexpr MetricSpec kMetrics[] = {
     {.name = "loss", .help = "the step's loss, as the probe saw it; mean over ranks", .higher_is_better = false, .shown = true,
@@ -37,7 +38,7 @@ std::map<std::string, std::string, std::less<>> placeholders(const RunConfig& co
       {"seed", std::to_string(config.seed)},
       {"steps", std::to_string(config.steps)},
       {"layout", fmt::format("{}x{}", config.layout.world_size, config.layout.rows_per_rank)},
-      {"out", run_dir},
+      {std::string(kOut), run_dir},
   };
   for (const auto& [key, value] : command_config(config).arguments) {
     if (!value.empty()) all[key.substr(kArguments.size())] = value;
@@ -45,36 +46,44 @@ std::map<std::string, std::string, std::less<>> placeholders(const RunConfig& co
   return all;
 }
 
-/// Hands each {name} of the text to `found`, which says what stands for it; a shell's ${name} and braces around anything else stay.
-std::string filled(const std::string& text, const std::function<std::string(const std::string& name)>& found) {
-  std::string out;
+/// Hands each {name} of the text to `found`, and what is between them to `kept`; a shell's ${name} and braces around anything else stay.
+template <class Kept, class Found>
+void each_placeholder(const std::string& text, Kept kept, Found found) {
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = text.find('}', at);
     const bool shells = at > 0 && text[at - 1] == '$';
     if (text[at] == '{' && !shells && end != std::string::npos && is_open_name(std::string_view(text).substr(at + 1, end - at - 1))) {
-      out += found(text.substr(at + 1, end - at - 1));
+      found(text.substr(at + 1, end - at - 1));
       at = end + 1;
     } else {
-      out += text[at++];
+      kept(std::string_view(text).substr(at++, 1));
     }
   }
-  return out;
 }
 
-std::string filled_for(const RunConfig& config, const std::string& text, const std::string& run_dir) {
+void for_each_name(const std::string& text, const std::function<void(const std::string& name)>& found) {
+  each_placeholder(text, [](std::string_view) {}, found);
+}
+
+/// The run's folder is one word of the shell's, whatever characters it has; an argument is as many as the config's author wrote.
+std::string filled_for(const RunConfig& config, const std::string& text, const std::string& run_dir, bool for_shell) {
   const auto values = placeholders(config, run_dir);
-  return filled(text, [&](const std::string& name) {
+  ShellText filled;
+  each_placeholder(text, [&](std::string_view kept) { filled.add(kept); }, [&](const std::string& name) {
     const auto value = values.find(name);
-    return value == values.end() ? "{" + name + "}" : value->second;
+    if (value == values.end())
+      filled.add("{" + name + "}");
+    else if (for_shell && name == kOut)
+      filled.put(value->second);
+    else
+      filled.add(value->second);
   });
+  return filled.text();
 }
 
 bool names(const std::string& text, std::string_view placeholder) {
   bool any = false;
-  filled(text, [&](const std::string& name) {
-    any = any || name == placeholder;
-    return std::string();
-  });
+  for_each_name(text, [&](const std::string& name) { any = any || name == placeholder; });
   return any;
 }
 
@@ -82,13 +91,12 @@ void check_placeholders(const RunConfig& config, const char* key, const std::str
   const auto values = placeholders(config, "");
   std::vector<std::string_view> known;
   for (const auto& [name, value] : values) known.push_back(name);
-  filled(text, [&](const std::string& name) {
+  for_each_name(text, [&](const std::string& name) {
     if (!values.contains(name)) {
       const std::string_view near = nearest(name, known);
       problems.emplace_back(key, fmt::format("unknown placeholder {{{}}}{}; known are {{{}}} and the NAME of each args.NAME", name,
                                              near.empty() ? "" : fmt::format("; did you mean {{{}}}?", near), fmt::join(known, "}, {")));
     }
-    return std::string();
   });
 }
 
@@ -140,13 +148,13 @@ std::string data_words(const RunConfig& config) {
 CommandLine command_line(const RunConfig& config, const std::string& run_dir) {
   const CommandConfig& own = command_config(config);
   CommandLine line;
-  line.shell = filled_for(config, own.command, run_dir);
+  line.shell = filled_for(config, own.command, run_dir, true);
   line.folder = own.folder;
   line.starts_ranks = names(own.command, kRanks);
   for (const auto& [key, value] : own.variables) {
     if (!value.empty()) line.variables.emplace_back(key.substr(kVariables.size()), value);
   }
-  if (!own.metrics_from.empty()) line.metrics_from = (fs::path(own.folder) / filled_for(config, own.metrics_from, run_dir)).lexically_normal().string();
+  if (!own.metrics_from.empty()) line.metrics_from = (fs::path(own.folder) / filled_for(config, own.metrics_from, run_dir, false)).lexically_normal().string();
   line.against = own.against;
   return line;
 }

@@ -125,16 +125,18 @@ nlohmann::ordered_json program_schema() {
 }
 
 std::string filled_in(const std::string& command, const Filling& filling, bool for_shell) {
-  std::string text = command;
-  const auto replace = [&](std::string_view placeholder, const std::string& path) {
-    const std::string word = for_shell ? shell_quoted(path) : path;
-    for (std::size_t at = 0; (at = text.find(placeholder, at)) != std::string::npos; at += word.size())
-      text.replace(at, placeholder.size(), word);
-  };
-  replace("{out}", filling.out);
-  replace("{resume}", filling.resume);
-  replace("{config}", filling.config);
-  return text;
+  const std::pair<std::string_view, const std::string*> all[] = {{"{out}", &filling.out}, {"{resume}", &filling.resume}, {"{config}", &filling.config}};
+  ShellText shell;
+  std::string plain;
+  for (std::string_view rest = command; !rest.empty();) {
+    const auto* const found = std::ranges::find_if(all, [&](const auto& each) { return rest.starts_with(each.first); });
+    const bool any = found != std::end(all);
+    const std::string_view taken = any ? std::string_view(*found->second) : rest.substr(0, 1);
+    plain += taken;
+    any ? shell.put(taken) : shell.add(taken);
+    rest.remove_prefix(any ? found->first.size() : 1);
+  }
+  return for_shell ? shell.text() : plain;
 }
 
 }  // namespace lockstep::program

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -100,6 +102,36 @@ TEST(Median, IsTheMiddleOne) {
   EXPECT_EQ(median({9, 1, 4}), 4);
   EXPECT_EQ(median({9, 1, 4, 5}), 4.5);
   EXPECT_EQ(median_of_sorted(std::vector<double>{1, 2}), 1.5);
+}
+
+/// What a shell makes of the word in the place of @: its arguments, one a line.
+std::string in_shell(const std::string& text, const std::string& word) {
+  ShellText shell;
+  const std::size_t at = text.find('@');
+  shell.add("printf '%s\\n' ");
+  shell.add(text.substr(0, at));
+  shell.put(word);
+  shell.add(text.substr(at + 1));
+  std::FILE* const pipe = ::popen(shell.text().c_str(), "r");
+  std::string said;
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) said += static_cast<char>(c);
+  ::pclose(pipe);
+  return said;
+}
+
+TEST(ShellText, PutsAWordIntoWhateverQuotesStandAroundIt) {
+  const std::string word = "a b'c\"d$(echo ran)`echo ran`\\e;f#*~&";
+  for (const char* text : {"@/x", "'@/x'", "\"@/x\"", "\"\"@/x", "''@\"/x\"", "\"$(printf %s @)/x\"", "\"$(printf %s \"@\")\"'/x'", "\"`printf %s @`\"/x",
+                           "\"it's\" @/x", "'\"' @/x", "\\\" @/x", "\"\\\"\" @/x", "$(: # it's\n)\"@/x\""}) {
+    const std::string said = in_shell(text, word);
+    EXPECT_TRUE(said.ends_with(word + "/x\n")) << text << ": " << said;
+    EXPECT_LE(std::count(said.begin(), said.end(), '\n'), 2) << text << ": " << said;
+  }
+  ShellText plain;
+  plain.add("cp \"");
+  plain.put("/out/runs/a-1");
+  plain.add("\"");
+  EXPECT_EQ(plain.text(), "cp \"/out/runs/a-1\"");
 }
 
 }  // namespace

@@ -275,6 +275,7 @@ TEST(ProgramSuite, IsAnotherOneWhenAScriptThatItNamesChanges) {
 
 TEST(FilledIn, KnowsTheFolderOfTheConfig) {
   EXPECT_EQ(filled_in("a {config}/b {out} {resume}", {"o", "r", "the folder"}, true), "a 'the folder'/b o r");
+  EXPECT_EQ(filled_in("a \"{config}/b\" '{out}'", {"{resume}", "r", "the folder"}, true), "a \"the folder/b\" '{resume}'");
   EXPECT_EQ(filled_in("a {config}/b", {"o", "r", "the folder"}, false), "a the folder/b");
 }
 

@@ -35,6 +35,16 @@ TEST(CommandMatrix, TakesAxesOfVariablesAndArguments) {
   EXPECT_FALSE(spec_of(last).command(parse(kCommand + "axes: {layout: [3x8]}\n", set({"command=train.py --lr {rate}"})).cells.front().config, "").starts_ranks);
 }
 
+TEST(CommandMatrix, PutsTheRunsFolderInAsOneWordAndArgumentsAsTheyAre) {
+  const auto line = [](const std::string& command) {
+    const Matrix matrix = parse("name: tiny\ntrainer: command\ncommand: " + command + "\nargs: {more: \"--a 1 --b\"}\nmetrics_from: \"{out}/m.csv\"\nreference: {layout: 1x24}\naxes: {layout: [3x8]}\n");
+    return spec_of(matrix.cells[0].config).command(matrix.cells[0].config, "/o/a $(b)'c");
+  };
+  EXPECT_EQ(line("train.py {more} --out {out}/x").shell, R"(train.py --a 1 --b --out '/o/a $(b)'\''c'/x)");
+  EXPECT_EQ(line("train.py {more} --out \"{out}/x\"").shell, R"(train.py --a 1 --b --out "/o/a \$(b)'c/x")");
+  EXPECT_EQ(line("train.py {more}").metrics_from.substr(line("train.py {more}").metrics_from.find("/o/")), "/o/a $(b)'c/m.csv");
+}
+
 TEST(CommandMatrix, HasRealRanksAndNoRunsThatOnlyOurTrainersHave) {
   const Plan plan = make_plan(parse(kCommand + "axes: {layout: [3x8]}\n"), "/nowhere", {});
   ASSERT_EQ(plan.runs.size(), 2U);
