@@ -91,10 +91,10 @@ bool lives(long process) {
 
 }  // namespace
 
-void write_file_atomically(const std::string& path, const std::string& content, Files& files) {
+void write_file_atomically(const std::string& path, const std::string& content, Files& files, OpenFor purpose) {
   const std::string temporary = temporary_name(path);
   int file = -1;
-  if (const auto error = files.open(temporary, OpenFor::creating, file)) {
+  if (const auto error = files.open(temporary, purpose, file)) {
     throw MachineError(path + ": cannot create: " + error.message());
   }
   if (const std::string problem = put_in_place(file, temporary, path, content, files); !problem.empty()) {

@@ -15,8 +15,8 @@ namespace lockstep {
 ///
 /// Throws MachineError naming the path. The old file is then unchanged and the temporary one removed, or the
 /// error says that it could not be removed. If only the folder cannot be synced, the new file stands and the
-/// error names the folder.
-void write_file_atomically(const std::string& path, const std::string& content, Files& files = real_files());
+/// error names the folder. `purpose`: creating, or keeping a secret.
+void write_file_atomically(const std::string& path, const std::string& content, Files& files = real_files(), OpenFor purpose = OpenFor::creating);
 
 /// Makes a folder and its parents, and syncs each folder in which a new one stands: POSIX lets a power loss take the name
 /// of an unsynced folder, with all that was synced in it. Returns why one could not be made; throws MachineError naming a

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr mode_t kMode = 0644;
+constexpr mode_t kMode = 0644, kSecretMode = 0600;
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
@@ -21,6 +21,7 @@ std::error_code error_of(int result) { return result == 0 ? std::error_code() : 
 int flags_of(OpenFor purpose) {
   switch (purpose) {
     case OpenFor::creating:
+    case OpenFor::keeping:
       return O_WRONLY | O_CREAT | O_EXCL;
     case OpenFor::replacing:
       return O_WRONLY | O_CREAT | O_TRUNC;
@@ -60,7 +61,7 @@ class RealFiles final : public Files {
 
  private:
   std::error_code open_once(const std::string& path, OpenFor purpose, int& file) override {
-    file = ::open(path.c_str(), flags_of(purpose) | O_CLOEXEC, kMode);
+    file = ::open(path.c_str(), flags_of(purpose) | O_CLOEXEC, purpose == OpenFor::keeping ? kSecretMode : kMode);
     return file < 0 ? last_error() : std::error_code();
   }
   std::error_code write_once(int file, std::string_view bytes, std::size_t& written) override {

@@ -22,6 +22,7 @@ namespace lockstep {
 /// What a file is opened for.
 enum class OpenFor {
   creating,   ///< writing a new one; an error if a file of that name exists
+  keeping,    ///< the same, for this user alone: it holds a secret
   replacing,  ///< writing; what stood there is gone
   appending,  ///< writing behind what stands there
   syncing,    ///< a folder, so that the names in it can be synced

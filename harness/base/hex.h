@@ -1,5 +1,5 @@
 #pragma once
-// Bits as hexadecimal digits, and hashes of bytes that are written that way.
+// Bits as hexadecimal digits, and hashes of bytes and secrets that are written that way.
 
 #include <cstdint>
 #include <optional>
@@ -19,5 +19,11 @@ std::string hash_in_hex(std::string_view bytes);
 
 /// XXH3 of 128 bits in 32 digits, for what must be told apart among very many.
 std::string long_hash_in_hex(std::string_view bytes);
+
+/// 128 bits of the kernel's randomness in 32 digits: a secret, or a name that nothing else has. Throws MachineError.
+std::string random_hex();
+
+/// Are they equal? As long for a wrong text as for the right one, so that a secret cannot be found digit by digit.
+bool same_secret(std::string_view said, std::string_view secret);
 
 }  // namespace lockstep

@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "harness/base/errors.h"
 
 namespace lockstep {
 namespace {
@@ -101,6 +102,13 @@ nlohmann::json parse_json(std::string_view text, JsonProblem* problem) {
 
 nlohmann::ordered_json parse_ordered_json(std::string_view text, JsonProblem* problem) {
   return parse<nlohmann::ordered_json>(text, problem);
+}
+
+void refuse_field(const std::string& place, std::string_view key, const std::string* found) {
+  constexpr std::size_t kShown = 60;
+  if (found == nullptr) throw ConfigError(fmt::format("{}: there is no '{}': it is damaged, or another program wrote it", place, key));
+  throw ConfigError(fmt::format("{}: '{}' is {}{}, which cannot stand there: it is damaged, or another program wrote it", place, key, found->substr(0, kShown),
+                                found->size() > kShown ? "…" : ""));
 }
 
 std::string dense_json(const nlohmann::ordered_json& value, std::size_t width) {

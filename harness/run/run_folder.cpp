@@ -108,10 +108,12 @@ bool goes_on(const std::string& dir, const PlannedRun& run, const BuildIdentity&
   if (!any || fs::exists(dir + "/done", error)) return false;
   std::string problem;
   const std::optional<json> earlier = read_sealed(dir + "/run.json", problem);
-  if (!earlier || earlier->value("config_hash", "") != run.hash || earlier->value("data_hash", "") != data_hash) return false;
-  const json facts = earlier->value("provenance", json::object());
-  return facts.value("build", "") == identity.build && facts.value("libtorch", "") == identity.libtorch &&
-         facts.value("isa", "") == identity.isa;
+  if (!earlier) return false;
+  // What is not there is empty; what is of another type is equal to no text.
+  const auto in = [](const json& object, const char* key) { return object.is_object() ? object.value(key, json("")) : json(""); };
+  const json facts = in(*earlier, "provenance");
+  return in(*earlier, "config_hash") == run.hash && in(*earlier, "data_hash") == data_hash && in(facts, "build") == identity.build &&
+         in(facts, "libtorch") == identity.libtorch && in(facts, "isa") == identity.isa;
 }
 
 namespace {

@@ -94,16 +94,16 @@ void write_parts(const std::string& out_dir, const ArrayParts& parts) {
 
 std::vector<std::string> read_part(const std::string& out_dir, const std::string& part) {
   const FileText file = read_file(parts_file(out_dir), kMostBytes);
-  const json parts = file ? parse_json(file.text) : json();
-  if (!parts.is_array()) throw ConfigError(parts_file(out_dir) + ": " + (file ? "has no parts" : file.problem));
+  const std::optional<ArrayParts> parts = file ? json_as<ArrayParts>(parse_json(file.text)) : std::nullopt;
+  if (!parts) throw ConfigError(parts_file(out_dir) + ": " + (file ? "has no parts" : file.problem));
   std::size_t array = 0, task = 0;
   const char* const end = part.data() + part.size();
   const auto first = std::from_chars(part.data(), end, array);
   const bool dotted = first.ec == std::errc{} && first.ptr != end && *first.ptr == '.';
   const auto second = dotted ? std::from_chars(first.ptr + 1, end, task) : first;
-  if (!dotted || second.ec != std::errc{} || second.ptr != end || array >= parts.size() || task >= parts[array].size())
+  if (!dotted || second.ec != std::errc{} || second.ptr != end || array >= parts->size() || task >= (*parts)[array].size())
     throw ConfigError(fmt::format("--part {}: {} has no such part; lockstep itself sets it for the tasks of its arrays", part, parts_file(out_dir)));
-  return parts[array][task].get<std::vector<std::string>>();
+  return (*parts)[array][task];
 }
 
 Plan plan_of_part(const Plan& plan, const std::vector<std::string>& ids, std::vector<std::string>& left_out) {

@@ -20,6 +20,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
+#include "harness/base/sealed_json.h"
 #include "harness/base/shell_word.h"
 #include "harness/cli/session/batch_script.h"
 #include "harness/run/host.h"
@@ -111,25 +112,31 @@ Session session_of_results(const std::string& out_dir, const std::string& proble
   std::error_code error;
   if (!fs::is_directory(out_dir, error)) throw ConfigError(out_dir + " is not a folder; give the folder of results (--out) of a run");
   const std::string path = out_dir + "/results.json";
-  const FileText file = read_file(path);
-  const json results = file ? parse_json(file.text) : json();
-  const auto code = json::json_pointer("/summary/exit_code");
-  if (!results.is_object() || !results.contains(code) || !results[code].is_number_integer())
+  std::string unread;
+  const std::optional<json> results = read_sealed(path, unread);
+  if (!results) {
     throw ConfigError(fmt::format("{} {}, and {} {}: nothing has run or been judged there; `lockstep run CONFIG --out {}` does", session_file(out_dir), problem,
-                                  path, file ? "names no exit status" : file.problem, out_dir));
+                                  path, unread, out_dir));
+  }
+  const JsonFields fields(*results, path);
+  const json summary = fields.at<json>("summary");
   Session session;
-  session.command = results.value("rerun", "");
-  session.of_trials = results.contains("laboratory");
-  session.exit_code = results[code].get<int>();
+  session.command = fields.value("rerun", "");
+  session.of_trials = fields.has("laboratory");
+  session.exit_code = JsonFields(summary, path).at<int>("exit_code");
   return session;
 }
 
 /// Has a detached process or a submitted job noted itself, and is this it?
 bool is_noted(const std::string& out_dir) {
   if (!read_file(session_file(out_dir), 1 << 20)) return false;
-  const Session noted = read_session(out_dir);
-  if (!noted.job.empty()) return noted.job == batch_job(current_environment());
-  return !noted.foreground && noted.process == ::getpid() && noted.host == host_name();
+  try {
+    const Session noted = read_session(out_dir);
+    if (!noted.job.empty()) return noted.job == batch_job(current_environment());
+    return !noted.foreground && noted.process == ::getpid() && noted.host == host_name();
+  } catch (const ConfigError&) {
+    return false;  // a damaged one is written anew
+  }
 }
 
 }  // namespace
@@ -142,6 +149,7 @@ void write_session(const std::string& out_dir, const Session& session) {
   if (session.foreground) object["foreground"] = true;
   if (!session.arrays.empty()) object["arrays"] = session.arrays;
   if (session.exit_code) object["exit_code"] = *session.exit_code;
+  seal(object);
   write_file_atomically(session_file(out_dir), object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
@@ -150,16 +158,20 @@ Session read_session(const std::string& out_dir) {
   if (!file) return session_of_results(out_dir, file.problem);
   const json object = parse_json(file.text);
   if (!object.is_object()) throw ConfigError(session_file(out_dir) + " is not a session file; run again to write it anew");
+  const JsonFields fields(object, session_file(out_dir));
+  // One of an earlier lockstep, which may still run, has no checksum.
+  if (const std::string problem = fields.has("checksum") ? seal_problem(object) : ""; !problem.empty())
+    throw ConfigError(fmt::format("{} {}; run again to write it anew", session_file(out_dir), problem));
   Session session;
-  session.command = object.value("command", "");
-  session.host = object.value("host", "");
-  session.process = object.value("process", 0);
-  session.job = object.value("job", "");
-  session.runs = object.value("runs", 0);
-  session.of_trials = object.value("of_trials", false);
-  session.foreground = object.value("foreground", false);
-  session.arrays = object.value("arrays", std::vector<std::string>());
-  if (object.contains("exit_code")) session.exit_code = object["exit_code"].get<int>();
+  session.command = fields.value("command", "");
+  session.host = fields.value("host", "");
+  session.process = fields.value("process", 0);
+  session.job = fields.value("job", "");
+  session.runs = fields.value("runs", 0);
+  session.of_trials = fields.value("of_trials", false);
+  session.foreground = fields.value("foreground", false);
+  session.arrays = fields.value("arrays", std::vector<std::string>());
+  if (fields.has("exit_code")) session.exit_code = fields.at<int>("exit_code");
   if (!session.exit_code && !session.job.empty()) session.exit_code = noted_status(out_dir);
   return session;
 }

@@ -13,7 +13,11 @@ namespace {
 std::vector<Answer> answers_in(const std::string& path) {
   std::ifstream file(path);
   const nlohmann::json read = nlohmann::json::parse(file, nullptr, false);
-  return read.is_array() ? read.get<std::vector<Answer>>() : std::vector<Answer>{};
+  try {
+    return read.is_array() ? read.get<std::vector<Answer>>() : std::vector<Answer>{};
+  } catch (const nlohmann::json::exception&) {
+    return {};  // a rank that was killed, or that wrote nonsense, gave no answer
+  }
 }
 
 }  // namespace

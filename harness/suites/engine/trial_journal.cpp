@@ -13,6 +13,8 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
+#include "harness/base/json_text.h"
+#include "harness/base/sealed_json.h"
 
 namespace lockstep {
 namespace {
@@ -57,9 +59,21 @@ bool is_undecided(const CaseResult& one) { return one.verdict == CaseVerdict::un
 
 }  // namespace
 
-std::string to_text(const TrialRecord& record) { return to_json(record).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_text(const TrialRecord& record) {
+  Json json = to_json(record);
+  seal(json);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
-TrialRecord trial_record(const std::string& text) { return from_json(Json::parse(text)); }
+std::optional<TrialRecord> trial_record(const std::string& text) {
+  const Json json = parse_json(text);
+  if (!seal_problem(json).empty()) return std::nullopt;
+  try {
+    return from_json(json);
+  } catch (const Json::exception&) {
+    return std::nullopt;  // it was sealed by another version
+  }
+}
 
 TrialJournal::TrialJournal(std::string path, const std::string& key, bool fresh) : path_(std::move(path)) {
   const std::string head = Json{{"trials_of", key}}.dump();
@@ -74,12 +88,9 @@ TrialJournal::TrialJournal(std::string path, const std::string& key, bool fresh)
           kept.clear();
           break;
         }
-        try {
-          TrialRecord record = trial_record(line);
-          records_.insert_or_assign(record.trial, std::move(record));
-        } catch (const Json::exception&) {
-          break;  // what stands behind a damaged line is not believed either
-        }
+        std::optional<TrialRecord> record = trial_record(line);
+        if (!record) break;  // what stands behind a damaged line is not believed either
+        records_.insert_or_assign(record->trial, *std::move(record));
         kept += line + "\n";
       }
     }

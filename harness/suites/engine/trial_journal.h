@@ -2,6 +2,7 @@
 // OUT/trials.jsonl: every trial that has run, a line each, so that a suite that was interrupted goes on where it was.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,9 +17,9 @@ struct TrialRecord {
   Measurements measured = {};
 };
 
-/// One line of JSON, and what it says. The latter throws nlohmann::json::exception.
+/// One line of JSON, sealed, and what it says; nothing if it is damaged.
 std::string to_text(const TrialRecord& record);
-TrialRecord trial_record(const std::string& text);
+std::optional<TrialRecord> trial_record(const std::string& text);
 
 inline constexpr const char* kTrialJournal = "trials.jsonl";
 
@@ -26,7 +27,8 @@ inline constexpr const char* kTrialJournal = "trials.jsonl";
 class TrialJournal {
  public:
   /// `key`: of everything that decides what a trial finds (settings, programs). A file of another key, one of a call that came to its end, and
-  /// one that cannot be read are begun anew, as with `fresh`; a last line that is cut short is left out. Throws MachineError.
+  /// one that cannot be read are begun anew, as with `fresh`; a line that is cut short or damaged is
+  /// left out with all behind it, whose trials run again. Throws MachineError.
   TrialJournal(std::string path, const std::string& key, bool fresh = false);
   ~TrialJournal();
   TrialJournal(const TrialJournal&) = delete;

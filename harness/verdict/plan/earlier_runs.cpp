@@ -113,7 +113,7 @@ std::string evidence_problem(const std::string& run_folder, const std::string& f
   if (!expected.contains("run.json")) return "its done file lists no checksum of run.json";
   for (const auto& [name, was] : expected.items()) {
     const auto bytes = was.find("bytes"), blocks = was.find("xxh3");
-    if (!was.is_object() || bytes == was.end() || blocks == was.end()) {
+    if (!was.is_object() || bytes == was.end() || blocks == was.end() || !blocks->is_array()) {
       return fmt::format("its done file has no checksum of {}: an earlier version wrote it", name);
     }
     Fingerprint is;

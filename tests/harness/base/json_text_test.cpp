@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <vector>
+
 #include "harness/base/errors.h"
 #include "harness/base/sealed_json.h"
 #include "harness/verdict/config/canonical.h"
@@ -75,6 +78,30 @@ TEST(JsonText, NamesTheFileThatCannotBeRead) {
   write_text(folder / "good.json", good.dump());
   EXPECT_EQ(read_sealed(folder / "good.json", problem)->at("a"), 1);
   EXPECT_EQ(problem, "");
+}
+
+TEST(JsonFields, AreOfTheTypeThatIsAskedForOrNamedWithTheirFile) {
+  const nlohmann::json object = {{"n", 5}, {"big", uint64_t{1} << 40}, {"less", -1}, {"half", 0.5}, {"t", "x"}, {"yes", true}, {"list", {1, "x"}}, {"map", {{"a", "b"}}}, {"none", nullptr}};
+  const JsonFields fields(object, "OUT/f.json");
+  EXPECT_EQ(fields.at<int>("n"), 5);
+  EXPECT_EQ(fields.value("n", 0.0), 5);
+  EXPECT_EQ(fields.value("t", ""), "x");
+  EXPECT_EQ(fields.value("not there", 7), 7);
+  EXPECT_EQ((fields.at<std::map<std::string, std::string>>("map").at("a")), "b");
+  EXPECT_EQ(fields.at<std::vector<nlohmann::json>>("list").size(), 2U);
+  const auto refuses = [](const auto& read, const std::string& what) { EXPECT_THAT(read, testing::ThrowsMessage<ConfigError>(HasSubstr("OUT/f.json: " + what))) << what; };
+  refuses([&] { fields.at<int>("not there"); }, "there is no 'not there'");
+  refuses([&] { fields.at<int>("big"); }, "'big' is 1099511627776");
+  refuses([&] { fields.at<uint64_t>("less"); }, "'less' is -1");
+  refuses([&] { fields.value("half", 0); }, "'half' is 0.5");
+  refuses([&] { fields.value("t", 0); }, "'t' is \"x\"");
+  refuses([&] { fields.value("n", ""); }, "'n' is 5");
+  refuses([&] { fields.value("n", false); }, "'n' is 5");
+  refuses([&] { fields.value("none", 1); }, "'none' is null");
+  refuses([&] { fields.value("list", std::vector<int>()); }, "'list' is [1,\"x\"]");
+  refuses([&] { fields.at<std::vector<std::string>>("map"); }, "'map' is {\"a\":\"b\"}");
+  const nlohmann::json none = nlohmann::json::array();
+  EXPECT_EQ(JsonFields(none, "f").value("n", 3), 3);
 }
 
 }  // namespace

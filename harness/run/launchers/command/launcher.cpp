@@ -167,7 +167,7 @@ void CommandLauncher::start(const RankStart& what) {
   std::string problem;
   const auto run = read_sealed(going.dir + "/run.json", problem);
   if (!run) throw MachineError(going.dir + "/run.json " + problem);
-  const RunConfig config = run_config_from_json(run->at("config").dump(), going.dir + "/run.json");
+  const RunConfig config = run_config_from_json(JsonFields(*run, going.dir + "/run.json").at<nlohmann::json>("config").dump(), going.dir + "/run.json");
   const auto command = spec_of(config).command;
   LOCKSTEP_CHECK(command != nullptr, "a run of this launcher is a command");
   going.hash = config_hash(config);
@@ -260,7 +260,7 @@ void CommandLauncher::look_at_hellos(Going& going) {
       return refuse(going, rank, fmt::format("rank {} says that it is one of {} ranks, and the layout has {}{}", rank, world, going.what.world_size,
                                              going.line.starts_ranks ? ": does the command pass {ranks} on?" : ""));
     }
-    const nlohmann::json environment = hello.value("env", nlohmann::json::object());
+    const nlohmann::json environment = hello.value("env", nlohmann::json());
     for (const auto& [name, value] : going.line.variables) {
       if (name == "PYTHONPATH" || !environment.is_object() || text_in(environment, name.c_str()) == value) continue;
       return refuse(going, rank, fmt::format("rank {} has {}={}, where the config gives {}", rank, name, text_in(environment, name.c_str()), value));

@@ -114,6 +114,8 @@ void read_jsonl(const std::string& text, Log& log) {
     const auto* const step_name = std::ranges::find_if(kStepNames, [&](std::string_view name) { return json.contains(name) && json[std::string(name)].is_number(); });
     if (step_name == kStepNames.end()) continue;
     const auto step = json[std::string(*step_name)].get<double>();
+    constexpr double kMostSteps = 1e15;
+    if (!(std::abs(step) < kMostSteps)) throw std::runtime_error(fmt::format("line {}: {} is no step", number, step));
     for (const auto& [key, value] : json.items())
       if (value.is_number() && key != *step_name) log.add(key, static_cast<int64_t>(step), value.get<double>());
   }

@@ -43,9 +43,10 @@ std::vector<Trial> ProcessSuite::trials(const SuiteRun& run) {
   }
   for (Trial& trial : all) {
     trial.run = [this, name = trial.name](Slot& slot) {
-      TrialRecord record = trial_record(fork_servers_.at(static_cast<std::size_t>(slot.number()))->ask(name));
-      measured().merge(record.measured);
-      return std::move(record.cases);
+      std::optional<TrialRecord> record = trial_record(fork_servers_.at(static_cast<std::size_t>(slot.number()))->ask(name));
+      LOCKSTEP_CHECK(record, "a fork server of ours says what it has tried");
+      measured().merge(record->measured);
+      return std::move(record->cases);
     };
   }
   return all;

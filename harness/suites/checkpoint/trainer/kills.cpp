@@ -6,9 +6,9 @@
 #include <csignal>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
+#include "harness/base/json_text.h"
 #include "harness/suites/checkpoint/trainer/experiment.h"
 #include "harness/suites/checkpoint/trainer/judge.h"
 
@@ -45,9 +45,9 @@ std::vector<Operation> operations_of(const std::string& dir, int rank) {
   std::vector<Operation> operations;
   std::ifstream file(fmt::format("{}/operations-{}.jsonl", dir, rank));
   for (std::string line; std::getline(file, line);) {
-    const nlohmann::json json = nlohmann::json::parse(line);
-    operations.push_back({json.at("number").get<int64_t>(), json.at("kind").get<std::string>(),
-                          shortened(json.at("words").get<std::string>(), dir)});
+    const nlohmann::json json = parse_json(line);
+    const JsonFields fields(json, fmt::format("{}/operations-{}.jsonl", dir, rank));
+    operations.push_back({fields.at<int64_t>("number"), fields.at<std::string>("kind"), shortened(fields.at<std::string>("words"), dir)});
   }
   return operations;
 }

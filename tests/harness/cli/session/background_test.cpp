@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
+#include "harness/base/sealed_json.h"
 #include "harness/run/stacks.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"
@@ -58,13 +60,35 @@ TEST(Session, IsRefusedWhereThereIsNone) {
   EXPECT_THAT(problem_of(folder.path()), HasSubstr("is not a session file"));
 }
 
+TEST(Session, OfWhichAFieldIsOfAnotherTypeOrDamagedIsRefusedByName) {
+  const TemporaryFolder folder;
+  for (const char* text : {R"({"command":5})", R"({"process":"x"})", R"({"arrays":{}})", R"({"arrays":[1]})", R"({"of_trials":1})", R"({"exit_code":null})", R"({"host":[]})", R"({"runs":1e9})"}) {
+    std::ofstream(session_file(folder.path())) << text;
+    EXPECT_THAT(problem_of(folder.path()), testing::AllOf(HasSubstr("session.json: '"), HasSubstr("cannot stand there"))) << text;
+  }
+  std::ofstream(session_file(folder.path())) << R"({"command":"a","exit_code":3})";
+  EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "an earlier lockstep's has no checksum";
+  write_session(folder.path(), {"lockstep run a.yaml", "vm", 17, "", {}, 24, 1});
+  std::string text = support::read_file(session_file(folder.path()));
+  text.replace(text.find("\"exit_code\": 1"), 14, "\"exit_code\": 0");
+  std::ofstream(session_file(folder.path())) << text;
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("session.json is damaged"));
+  EXPECT_EQ(in_foreground(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] { return 5; }), 5) << "it is written anew";
+}
+
 TEST(Session, OfRunsThatNobodyNotedIsWhatTheirResultsSay) {
   const TemporaryFolder folder;
-  std::ofstream(folder / "results.json") << R"({"rerun": "lockstep run a.yaml", "summary": {"exit_code": 1}})";
+  const auto write = [&](nlohmann::json results) {
+    seal(results);
+    std::ofstream(folder / "results.json") << results;
+  };
+  write({{"rerun", "lockstep run a.yaml"}, {"summary", {{"exit_code", 1}}}});
   EXPECT_EQ(session_text(folder.path()), "ended: by results.json; 0 runs have finished; exit status 1\n  lockstep run a.yaml\n");
   EXPECT_EQ(wait_for(folder.path(), never), 1);
-  std::ofstream(folder / "results.json") << R"({"summary": {}})";
-  EXPECT_THAT(problem_of(folder.path()), HasSubstr("names no exit status"));
+  write({{"summary", nlohmann::json::object()}});
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("results.json: there is no 'exit_code'"));
+  std::ofstream(folder / "results.json") << R"({"summary": {"exit_code": 0}})";
+  EXPECT_THAT(problem_of(folder.path()), HasSubstr("results.json has no checksum"));
 }
 
 TEST(Session, OfTheForegroundIsNotedWhileItRunsAndWhenItEnds) {

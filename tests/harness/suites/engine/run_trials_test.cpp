@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "harness/base/errors.h"
+#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -182,6 +183,29 @@ TEST(RunTrials, GoesOnWhereAnInterruptedCallWas) {
   EXPECT_EQ(lines_of(done.result), lines_of(expected));
   EXPECT_EQ(done.result.faults, expected.faults);
   EXPECT_THAT(done.result.tables[0].rows[0].cells, ElementsAre("40"));
+}
+
+TEST(TrialJournal, BelievesNoDamagedLineAndNoneBehindIt) {
+  const support::TempFolder folder;
+  const std::string path = folder / kTrialJournal;
+  {
+    TrialJournal journal(path, "key");
+    for (const char* name : {"t1", "t2", "t3"}) journal.append({name, {{"torn", CaseVerdict::fault, 1, "who did what", {}}}});
+  }
+  const std::string whole = support::read_file(path);
+  EXPECT_NE(TrialJournal(path, "key").find("t3"), nullptr);
+  const std::size_t second = whole.find("t2");
+  const std::size_t first = whole.rfind('\n', second) + 1, end = whole.find('\n', second);
+  // Each bit of the line, but that of its end.
+  for (std::size_t at = first; at < end; ++at) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    support::write_file(path, damaged);
+    const TrialJournal journal(path, "key");
+    ASSERT_NE(journal.find("t1"), nullptr) << at;
+    ASSERT_EQ(journal.find("t2"), nullptr) << at;
+    ASSERT_EQ(journal.find("t3"), nullptr) << at;
+  }
 }
 
 TEST(TrialJournal, IsBegunAnewWhereItIsOfOtherSettingsOrCameToItsEnd) {
