@@ -1,7 +1,11 @@
 #include "harness/jobs/heartbeat_line.h"
 
+#include <poll.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <stdexcept>
 
 #include "harness/base/clock.h"
@@ -31,7 +35,11 @@ HeartbeatLine::HeartbeatLine(const std::string& folder, const Arrival& mine, int
   what_.heartbeats = heartbeats_of_rank(mine.rank);
   heartbeats_.prepare(what_);
   std::string problem;
-  if (connect(kReachWithin_s, problem)) return;
+  // Lockstep listens for other hosts once it has seen that a rank is on one.
+  for (const double until = monotonic_s() + kReachWithin_s; !connect(until - monotonic_s(), problem); ::poll(nullptr, 0, kConnectEvery_ms)) {
+    if (problem != std::strerror(ECONNREFUSED) || monotonic_s() > until) break;
+  }
+  if (desk_ != nullptr) return;
   std::fprintf(stderr,
                "lockstep-rank: rank %d (host %s) cannot tell lockstep (host %s) at %s:%d how it gets on: %s. If it hangs, only its peers' "
                "timeouts will say so; set LOCKSTEP_ADDRESS where lockstep runs to what this host sees\n",
@@ -40,7 +48,9 @@ HeartbeatLine::HeartbeatLine(const std::string& folder, const Arrival& mine, int
 
 bool HeartbeatLine::connect(double deadline_s, std::string& problem) {
   tried_at_ = monotonic_s();
-  const int there = connected_within(watcher_.address, watcher_.port, deadline_s, problem);
+  // The port may be another one by now.
+  if (auto watcher = read_watcher(what_.dir)) watcher_ = *std::move(watcher);
+  const int there = connected_within(watcher_.address, watcher_.port, std::max(deadline_s, 0.0), problem);
   if (there < 0) return false;
   set_side_channel(there);
   desk_ = std::make_unique<LineSocket>(there);

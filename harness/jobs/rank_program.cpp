@@ -43,12 +43,13 @@ int connected_to(const std::string& host, const std::string& port) {
   return -1;
 }
 
-/// lockstep-rank --agent HOST:PORT KEY: connects, says in one line who it is (harness/run/launchers/slurm/agents.h) and serves
+/// lockstep-rank --agent HOST:PORT FILE: connects, says in one line who it is (harness/run/launchers/slurm/agents.h), with the key in the file, and serves
 /// commands as serve_ranks does. Returns the exit status: 4 if nobody is there to connect to.
-int agent_main(const std::string& place, const std::string& key, const RankProgram& program) {
+int agent_main(const std::string& place, const std::string& key_file, const RankProgram& program) {
   const std::size_t colon = place.rfind(':');
-  if (colon == std::string::npos) {
-    std::fprintf(stderr, "lockstep-rank: --agent takes HOST:PORT KEY\n");
+  const std::string key = key_in_file(key_file);
+  if (colon == std::string::npos || key.empty()) {
+    std::fprintf(stderr, "lockstep-rank: --agent takes HOST:PORT FILE, and the file holds a key that this user may read: %s\n", key_file.c_str());
     return kExitUsage;
   }
   const int there = connected_to(place.substr(0, colon), place.substr(colon + 1));

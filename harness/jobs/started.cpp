@@ -17,7 +17,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -26,6 +25,7 @@
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/exit_codes.h"
+#include "harness/base/json_text.h"
 #include "harness/base/sealed_json.h"
 #include "harness/jobs/heartbeat_line.h"
 #include "harness/jobs/parent.h"
@@ -107,7 +107,7 @@ Run read_run(const Words& words) {
   if (!words.prepared && std::filesystem::exists(words.folder + "/done", error))
     throw Refusal{kExitUsage, fmt::format("{}: this run is finished; copy its run.json into a folder of its own to run it again",
                                           words.folder)};
-  RunConfig config = run_config_from_json(run->at("config").dump(), path);
+  RunConfig config = run_config_from_json(JsonFields(*run, path).at<nlohmann::json>("config").dump(), path);
   std::string hash = config_hash(config);
   return {std::move(config), std::move(hash)};
 }
@@ -308,7 +308,7 @@ int local_rank_of(const RankEnvironment& rank_environment, const Met& met) {
   return met.one_host ? std::max(rank_environment.rank, 0) : 0;
 }
 
-RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process, int listening) {
+RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process) {
   RankTask task;
   task.run_dir = words.folder;
   task.rank = one_process ? -1 : mine.rank;
@@ -317,7 +317,7 @@ RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool o
   if (met.tcp) {
     task.meet.host = met.host;
     task.meet.port = met.port;
-    task.meet.listening = listening;
+    task.meet.listening = met.listening;
   }
   return task;
 }
@@ -333,13 +333,9 @@ int run_as(const Words& words, const Run& run, const RankEnvironment& rank_envir
   try {
     origin.require_wanted();
     remove_own_files(words.folder, mine.rank);
-    int listening = -1;
-    if (mine.rank == 0) {
-      listening = listening_socket(mine.port);
-      if (!words.prepared) {
-        (void)real_files().remove(stop_file(words.folder));
-        (void)HeartbeatFile::create(words.folder + "/heartbeat", run.config.layout.world_size);
-      }
+    if (mine.rank == 0 && !words.prepared) {
+      (void)real_files().remove(stop_file(words.folder));
+      (void)HeartbeatFile::create(words.folder + "/heartbeat", run.config.layout.world_size);
     }
     const char* store = std::getenv("LOCKSTEP_STORE");
     std::optional<Refusal> refused;
@@ -350,8 +346,7 @@ int run_as(const Words& words, const Run& run, const RankEnvironment& rank_envir
     const double within_s = std::max(0.0, begun + words.within_s - monotonic_s());
     const Met met = meet(words.folder, mine, store == nullptr ? "" : store, within_s, examine, [&] { origin.require_wanted(); });
     if (refused) throw Refusal(*refused);
-    if (!met.tcp && listening >= 0) ::close(listening);
-    RankTask task = task_of(words, met, mine, one_process, met.tcp ? listening : -1);
+    RankTask task = task_of(words, met, mine, one_process);
     task.local_rank = local_rank_of(rank_environment, met);
     HeartbeatLine line(words.folder, mine, task.rank, run.config.layout.world_size);
     return Supervisor(words.folder, met.ranks.at(static_cast<std::size_t>(mine.rank)), met.start, origin).watch(run_rank, task, line);

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "harness/base/errors.h"
@@ -95,7 +94,7 @@ void put_host(nlohmann::json& object, const HostIdentity& host) {
   object["machine"] = host.machine;
 }
 
-void take_host(HostIdentity& host, const nlohmann::json& object) {
+void take_host(HostIdentity& host, const JsonFields<>& object) {
   host.host = object.value("host", "");
   host.address = object.value("address", "");
   host.machine = object.value("machine", "");

@@ -1,8 +1,9 @@
 #pragma once
 // Which host is this, and are two processes on one?
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
+
+#include "harness/base/json_text.h"
 
 namespace lockstep {
 
@@ -27,7 +28,7 @@ void require_surroundings();
 
 /// What a process says of its host, as fields of a JSON object that says more. A field that is not there is empty.
 void put_host(nlohmann::json& object, const HostIdentity& host);
-void take_host(HostIdentity& host, const nlohmann::json& object);
+void take_host(HostIdentity& host, const JsonFields<>& object);
 
 /// Do two processes see each other's processes, memory-mapped files and 127.0.0.1? Containers of one name, or of one kernel, are two
 /// hosts. One host may have two names; then an address tells it from a copy of it that was begun from the same image of its memory.

@@ -95,8 +95,9 @@ std::function<std::unique_ptr<Launcher>()> launcher_maker(const LauncherChoice& 
   if (choice.kind == LauncherChoice::Kind::slurm) {
     const int nodes = nodes_of_job(current_environment());
     if (nodes == 0) throw ConfigError("launcher slurm: this process is in no job of Slurm");
-    return [rank_program, out_dir, nodes] {
-      return std::make_unique<AgentLauncher>(rank_program, agents_by_srun(nodes), nodes, out_dir + "/agents.log");
+    const Reach reach = is_whole_job(current_environment()) ? Reach::this_host : Reach::all_hosts;
+    return [rank_program, out_dir, nodes, reach] {
+      return std::make_unique<AgentLauncher>(rank_program, agents_by_srun(nodes), nodes, out_dir, reach);
     };
   }
   if (choice.kind != LauncherChoice::Kind::external) return nullptr;

@@ -25,6 +25,7 @@
 #include "harness/base/files.h"
 #include "harness/run/launchers/external/object_file.h"
 #include "harness/run/launchers/external/rendezvous.h"
+#include "harness/run/launchers/local/protocol.h"
 
 namespace lockstep {
 namespace {
@@ -51,16 +52,26 @@ json to_json(const NodeReport& report) {
           {"unreachable", report.unreachable}, {"reached", report.reached}};
 }
 
-NodeReport report_in(const json& object) {
+NodeReport report_in(const json& object, const std::string& path) {
+  const JsonFields fields(object, path);
   NodeReport report;
-  report.node = object.at("node");
-  for (const json& each : object.at("checks")) report.checks.push_back({static_cast<State>(each.at(0).get<int>()), each.at(1), each.at(2)});
-  report.driver = object.at("driver");
-  report.settings = object.at("settings");
-  report.lock_holds = object.at("lock_holds");
-  report.unreachable = object.at("unreachable");
-  report.reached = object.at("reached");
+  report.node = fields.at<std::string>("node");
+  for (const json& each : fields.at<std::vector<json>>("checks")) {
+    const auto state = each.is_array() && each.size() == 3 ? json_as<int>(each[0]) : std::nullopt;
+    const auto name = state ? json_as<std::string>(each[1]) : std::nullopt, text = state ? json_as<std::string>(each[2]) : std::nullopt;
+    if (!name || !text || *state < 0 || *state > static_cast<int>(State::failed)) throw ConfigError(path + ": 'checks' holds what is no check");
+    report.checks.push_back({static_cast<State>(*state), *name, *text});
+  }
+  report.driver = fields.at<std::string>("driver");
+  report.settings = fields.at<std::map<std::string, std::string>>("settings");
+  report.lock_holds = fields.at<bool>("lock_holds");
+  report.unreachable = fields.at<std::vector<std::string>>("unreachable");
+  report.reached = fields.at<int>("reached");
   return report;
+}
+
+double number_in(const json& object, const char* key, double otherwise) {
+  return object.contains(key) ? json_as<double>(object[key]).value_or(otherwise) : otherwise;
 }
 
 /// One process's side of the meeting, whose files all bear rank 0's nonce: what an earlier meeting left is nobody's.
@@ -92,7 +103,7 @@ class NodeMeeting {
 
   void follow(NodeReport mine) {
     for (int attempt = 0; attempt < kTries; ++attempt) {
-      if (wait_for("call", kReportWithin_s, [&](const json& call) { return call.value("attempt", -1) >= attempt; }))
+      if (wait_for("call", kReportWithin_s, [&](const json& call) { return number_in(call, "attempt", -1) >= attempt; }))
         write(own("answer"), {{"attempt", attempt}, {"wall_s", wall_s()}});
     }
     mine.lock_holds = is_refused_lock();
@@ -116,7 +127,7 @@ class NodeMeeting {
   }
   std::optional<json> found(const std::string& name) const {
     auto object = read_object(path_of(name), kMostReportBytes);
-    return object && object->value("start", "") == start_ ? object : std::nullopt;
+    return object && object->value("start", json()) == start_ ? object : std::nullopt;
   }
   template <class IsIt>
   std::optional<json> wait_for(const std::string& name, double within_s, IsIt is_it) const {
@@ -162,13 +173,13 @@ class NodeMeeting {
     for (int rank = 1; rank < arrival_.world; ++rank) {
       NodeReport& report = reports[static_cast<std::size_t>(rank)];
       const auto answer = wait_for(fmt::format("answer-{}", rank), begun + kAnswerWithin_s - monotonic_s(),
-                                   [&](const json& each) { return each.value("attempt", -1) >= attempt; });
+                                   [&](const json& each) { return number_in(each, "attempt", -1) >= attempt; });
       if (attempt == 0) continue;
       if (!answer) report.answer_s = -1;
       if (!answer || report.answer_s < 0) continue;
       report.answer_s = std::max(report.answer_s, monotonic_s() - begun);
       // It was said after the call, and before the answer was seen.
-      const double said = answer->value("wall_s", begun_wall), seen = wall_s();
+      const double said = number_in(*answer, "wall_s", begun_wall), seen = wall_s();
       const double ahead = said > seen ? said - seen : std::min(said - begun_wall, 0.0);
       if (attempt == 1 || std::abs(ahead) < std::abs(report.clock_ahead_s)) report.clock_ahead_s = ahead;
     }
@@ -181,7 +192,7 @@ class NodeMeeting {
       throw RendezvousError(fmt::format("rank {} ({}) came, and gave no report within {:g} s: its process has ended, or its files in {} are not seen here", rank,
                                         read_arrival(folder_, rank).host, kReportWithin_s, folder_));
     }
-    report = report_in(*object);
+    report = report_in(*object, path_of(fmt::format("report-{}", rank)));
     report.answer_s = answer_s;
     report.clock_ahead_s = ahead_s;
   }

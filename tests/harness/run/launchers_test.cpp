@@ -68,7 +68,7 @@ class ExternalLaunchers : public testing::Test {
   }
   LaunchReport launch_by_agents(const std::vector<std::string>& command, int agents) {
     options_.make_launcher = [=, this] {
-      return std::make_unique<AgentLauncher>(kFakeRank, command, agents, folder_ / "agents.log");
+      return std::make_unique<AgentLauncher>(kFakeRank, command, agents, folder_.path());
     };
     return launch(plan_, options_, identity_);
   }
@@ -385,7 +385,7 @@ TEST_F(ExternalLaunchers, OfAgentsThatAreAllGoneAreStartedAgain) {
 }
 
 TEST_F(ExternalLaunchers, OfAgentsThatHaveNotComeStopARunThatWaitsForThem) {
-  AgentLauncher launcher(kFakeRank, agents_by_shell(1, "wait"), 2, folder_ / "agents.log");
+  AgentLauncher launcher(kFakeRank, agents_by_shell(1, "wait"), 2, folder_.path());
   launcher.start({"a", folder_.path(), 2, 2});
   launcher.stop("a", SIGTERM);
   std::vector<int> ended;

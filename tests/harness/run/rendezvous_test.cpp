@@ -9,6 +9,7 @@
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/run/launchers/local/protocol.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {
@@ -81,17 +82,45 @@ TEST(Meeting, IsAtRankZerosOwnAddressWhereHostsDiffer) {
   const TemporaryFolder folder;
   std::vector<Arrival> ranks = {rank(0, 2), rank(1, 2)};
   ranks[0].address = "10.0.0.1";
-  ranks[0].port = 4711;
   ranks[0].host = "a";
   ranks[1].host = "b";
   ranks[1].machine = "another";
-  for (const Met& each : meet_all(folder.path(), ranks)) {
+  const std::vector<Met> met = meet_all(folder.path(), ranks);
+  for (const Met& each : met) {
     EXPECT_FALSE(each.one_host);
     EXPECT_TRUE(each.tcp);
     EXPECT_EQ(each.host, "10.0.0.1");
-    EXPECT_EQ(each.port, 4711);
+    EXPECT_EQ(each.port, met[0].port);
   }
+  // 127.0.0.2 stands for another host: what listens for this one alone is not there.
+  std::string problem;
+  const int there = connected_within("127.0.0.2", met[0].port, 5, problem);
+  EXPECT_GE(there, 0) << problem;
+  ::close(there);
+  ::close(met[0].listening);
   EXPECT_FALSE(meet_all(folder.path(), {rank(0, 1)}, "file")[0].tcp);
+}
+
+TEST(Meeting, ListensForThisHostAloneWhereAllRanksAreThereAndNotAtAllWhereTheyMeetByAFile) {
+  const TemporaryFolder folder, other;
+  const Met met = meet_all(folder.path(), {rank(0, 2), rank(1, 2)}, "tcp")[0];
+  std::string problem;
+  const int there = connected_within("127.0.0.1", met.port, 5, problem);
+  EXPECT_GE(there, 0) << problem;
+  EXPECT_LT(connected_within("127.0.0.2", met.port, 5, problem), 0);
+  ::close(there);
+  ::close(met.listening);
+  EXPECT_LT(meet_all(other.path(), {rank(0, 2), rank(1, 2)})[0].listening, 0);
+}
+
+TEST(Meeting, TakesAFileWithAFieldOfAnotherTypeForNone) {
+  const TemporaryFolder folder;
+  for (const char* text : {R"({"nonce": 5})", R"({"nonce": "n", "pid": "x"})", R"({"nonce": "n", "rank": 4294967296})", R"({"nonce": "n", "host": []})"}) {
+    write_text(start_file(folder.path(), 1), text);
+    EXPECT_EQ(read_arrival(folder.path(), 1).nonce, "") << text;
+  }
+  write_text(start_file(folder.path(), 1), R"({"nonce": "n", "pid": 7})");
+  EXPECT_EQ(read_arrival(folder.path(), 1).pid, 7);
 }
 
 TEST(Meeting, TellsContainersOfOneNameFromOneHost) {

@@ -27,10 +27,11 @@ void write_exit(const std::string& run_dir, const RankExit& exit) {
 }
 
 std::optional<RankExit> read_exit(const std::string& run_dir, int rank) {
-  const auto object = read_object(exit_file(run_dir, rank), kMostExitBytes);
-  if (!object) return std::nullopt;
-  return RankExit{object->value("start", ""),       object->value("rank", rank),      object->value("code", 0),       object->value("signal", 0),
-                  object->value("told", false), object->value("orphaned", false), object->value("ended_at", 0.0), object->value("attempt", "")};
+  const auto exit = read_fields(exit_file(run_dir, rank), kMostExitBytes, [&](const JsonFields<>& object) {
+    return RankExit{object.value("start", ""),       object.value("rank", rank),      object.value("code", 0),       object.value("signal", 0),
+                    object.value("told", false), object.value("orphaned", false), object.value("ended_at", 0.0), object.value("attempt", "")};
+  });
+  return exit && exit->rank == rank ? exit : std::nullopt;
 }
 
 void write_stop(const std::string& run_dir, const StopWish& wish) {
@@ -38,9 +39,8 @@ void write_stop(const std::string& run_dir, const StopWish& wish) {
 }
 
 StopWish read_stop(const std::string& run_dir) {
-  const auto object = read_object(stop_file(run_dir), kMostExitBytes);
-  if (!object) return {};
-  return {object->value("number", 0), object->value("signal", 0)};
+  const auto wish = read_fields(stop_file(run_dir), kMostExitBytes, [](const JsonFields<>& object) { return StopWish{object.value("number", 0), object.value("signal", 0)}; });
+  return wish.value_or(StopWish{});
 }
 
 }  // namespace lockstep

@@ -1,9 +1,6 @@
 #include "harness/run/launchers/external/heartbeat_server.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -31,20 +28,20 @@ void write_watcher(const std::string& run_dir, const Watcher& watcher) {
   json object = {{"run", watcher.run}, {"port", watcher.port}, {"process", watcher.process}, {"key", watcher.key},
                  {"attempt", watcher.attempt}};
   put_host(object, watcher);
-  write_object(watcher_file(run_dir), object);
+  write_object(watcher_file(run_dir), object, OpenFor::keeping);
 }
 
 std::optional<Watcher> read_watcher(const std::string& run_dir) {
-  const auto object = read_object(watcher_file(run_dir), kMostWatcherBytes);
-  if (!object) return std::nullopt;
-  Watcher watcher;
-  take_host(watcher, *object);
-  watcher.run = object->value("run", "");
-  watcher.port = object->value("port", 0);
-  watcher.process = object->value("process", 0);
-  watcher.key = object->value("key", "");
-  watcher.attempt = object->value("attempt", "");
-  return watcher;
+  return read_fields(watcher_file(run_dir), kMostWatcherBytes, [](const JsonFields<>& object) {
+    Watcher watcher;
+    take_host(watcher, object);
+    watcher.run = object.value("run", "");
+    watcher.port = object.value("port", 0);
+    watcher.process = object.value("process", 0);
+    watcher.key = object.value("key", "");
+    watcher.attempt = object.value("attempt", "");
+    return watcher;
+  });
 }
 
 void remove_watcher(const std::string& run_dir) { (void)real_files().remove(watcher_file(run_dir)); }
@@ -58,22 +55,29 @@ std::string desk_line(const Watcher& watcher, int rank) {
 HeartbeatServer::HeartbeatServer() {
   const Arrival self = introduce(RankEnvironment{});
   static_cast<HostIdentity&>(self_) = self;
-  self_.key = self.nonce;
+  self_.key = door_.key();
+  self_.port = door_.port();
   self_.process = self.pid;
-  listening_ = listening_socket(self_.port);
-  ::fcntl(listening_, F_SETFD, FD_CLOEXEC);
-  ::fcntl(listening_, F_SETFL, O_NONBLOCK);
 }
-
-HeartbeatServer::~HeartbeatServer() { ::close(listening_); }
 
 std::string HeartbeatServer::expect(const RankStart& what) {
   Watcher watcher = self_;
   watcher.run = what.run;
-  watcher.attempt = hash_in_hex(fmt::format("{} {}", self_.key, ++attempts_));
+  watcher.attempt = random_hex();
   write_watcher(what.dir, watcher);
-  runs_.insert_or_assign(what.run, Watched{what, HeartbeatFile::open(what.dir + "/" + kHeartbeatFile, what.world_size)});
+  runs_.insert_or_assign(what.run, Watched{what, watcher.attempt, HeartbeatFile::open(what.dir + "/" + kHeartbeatFile, what.world_size)});
   return watcher.attempt;
+}
+
+void HeartbeatServer::open_to_hosts() {
+  if (!door_.open_to_hosts()) return;
+  self_.port = door_.port();
+  for (const auto& [run, watched] : runs_) {
+    Watcher watcher = self_;
+    watcher.run = run;
+    watcher.attempt = watched.attempt;
+    write_watcher(watched.what.dir, watcher);
+  }
 }
 
 void HeartbeatServer::forget(const std::string& run) {
@@ -88,10 +92,7 @@ void HeartbeatServer::forget(const std::string& run) {
 }
 
 std::vector<LauncherEvent> HeartbeatServer::look(double now) {
-  for (int there = 0; (there = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC)) >= 0;) {
-    set_side_channel(there);
-    connections_.push_back({std::make_unique<LineSocket>(there), ""});
-  }
+  for (Door::Guest& guest : door_.look(now)) welcome(std::move(guest));
   std::vector<LauncherEvent> events;
   std::erase_if(connections_, [&](Connection& each) { return !hear(each, events); });
   if (now - shared_at_ < kShareEvery_s) return events;
@@ -104,10 +105,6 @@ std::vector<LauncherEvent> HeartbeatServer::look(double now) {
 bool HeartbeatServer::hear(Connection& connection, std::vector<LauncherEvent>& events) {
   const bool there = connection.socket->receive();
   while (const auto line = connection.socket->line()) {
-    if (connection.rank < 0 && connection.run.empty()) {
-      if (!welcome(connection, *line)) return false;
-      continue;
-    }
     try {
       LauncherEvent event = event_from_line(*line);
       const bool own = event.rank == connection.rank || connection.rank < 0;
@@ -121,16 +118,22 @@ bool HeartbeatServer::hear(Connection& connection, std::vector<LauncherEvent>& e
   return there;
 }
 
-bool HeartbeatServer::welcome(Connection& connection, const std::string& line) {
-  const json hello = parse_json(line);
-  if (!hello.is_object() || hello.value("key", json()) != self_.key) return false;
-  const auto run = runs_.find(hello.value("run", ""));
-  const int rank = hello.value("rank", -2);
-  if (run == runs_.end() || rank < -1 || rank >= run->second.what.world_size) return false;
-  connection.run = run->first;
-  connection.rank = rank;
+void HeartbeatServer::welcome(Door::Guest guest) {
+  Connection connection{std::move(guest.socket), "", -1};
+  try {
+    const json object = parse_json(guest.hello);
+    const JsonFields hello(object, "the hello of a rank's process");
+    connection.run = hello.at<std::string>("run");
+    connection.rank = hello.at<int>("rank");
+  } catch (const ConfigError&) {
+    return;  // it is hung up on
+  }
+  const auto run = runs_.find(connection.run);
+  if (run == runs_.end() || connection.rank < -1 || connection.rank >= run->second.what.world_size) return;
   connection.told.assign(static_cast<std::size_t>(run->second.what.world_size), 0);
-  return true;
+  // Who comes again has lost the connection that it had.
+  std::erase_if(connections_, [&](const Connection& each) { return each.run == connection.run && each.rank == connection.rank; });
+  connections_.push_back(std::move(connection));
 }
 
 /// One that does not read is not waited for.

@@ -1,7 +1,7 @@
 #pragma once
 // Where lockstep hears of ranks that a launcher has put on other hosts, whose heartbeats lie in memory that it does not see.
 //
-// RUN/watcher.json says where it listens. The process that has forked a rank there connects, says the key of that file and which rank
+// RUN/watcher.json, which this user alone can read, says where it listens. The process that has forked a rank there connects, says the key of that file and which rank
 // it speaks for, and forwards the rank's heartbeats and the state of its process; it gets those of the others back, since ranks look
 // at each other's while they save. Who cannot connect is not judged, and one of which nothing is heard any more is not either (HangWatch).
 
@@ -39,15 +39,16 @@ std::string desk_line(const Watcher& watcher, int rank);
 
 class HeartbeatServer {
  public:
-  /// Listens at once. Throws MachineError.
+  /// Listens at once, for this host alone. Throws MachineError.
   HeartbeatServer();
-  ~HeartbeatServer();
   HeartbeatServer(const HeartbeatServer&) = delete;
   HeartbeatServer& operator=(const HeartbeatServer&) = delete;
 
   const HostIdentity& host() const { return self_; }
   /// Says in the run's folder that and where it is watched; its file of heartbeats is there. Returns the attempt. Throws MachineError.
   std::string expect(const RankStart& what);
+  /// A rank has come on another host: from now on the port can be reached from there, and watcher.json says which it is. Throws MachineError.
+  void open_to_hosts();
   /// It is over: who speaks for its ranks is hung up on, and what they have left is removed.
   void forget(const std::string& run);
   /// What was told since the last call: events of the kind `heartbeat`. Now and then tells all who speak what others have reported.
@@ -62,16 +63,16 @@ class HeartbeatServer {
   };
   struct Watched {
     RankStart what;
+    std::string attempt;
     HeartbeatFile heartbeats;
   };
   bool hear(Connection& connection, std::vector<LauncherEvent>& events);
-  bool welcome(Connection& connection, const std::string& line);
+  void welcome(Door::Guest guest);
   void share(Connection& connection);
 
+  Door door_{Reach::this_host};
   Watcher self_;
-  int listening_ = -1;
   double shared_at_ = 0;
-  int attempts_ = 0;
   std::map<std::string, Watched> runs_;
   std::vector<Connection> connections_;
 };

@@ -239,6 +239,7 @@ void ExternalLauncher::look_at_arrivals(Going& going, double now) {
   for (int rank = 0; rank < going.what.processes; ++rank) {
     const Arrival there = arrival(going, rank);
     if (there.nonce.empty()) return;
+    if (!same_host(there, desk_.host())) desk_.open_to_hosts();
     all_forked = all_forked && (there.process > 0 || ::access(rank_result_path(going.what.dir, rank).c_str(), F_OK) == 0);
     // A process's number means nothing on another host.
     const bool here = same_host(there, desk_.host());

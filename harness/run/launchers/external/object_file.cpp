@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/atomic_file.h"
-#include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 
 namespace lockstep {
@@ -18,8 +17,8 @@ std::optional<json> read_object(const std::string& path, uint64_t most_bytes) {
   return object;
 }
 
-void write_object(const std::string& path, const json& object) {
-  write_file_atomically(path, object.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+void write_object(const std::string& path, const json& object, OpenFor purpose) {
+  write_file_atomically(path, object.dump(2, ' ', false, json::error_handler_t::replace) + "\n", real_files(), purpose);
 }
 
 }  // namespace lockstep

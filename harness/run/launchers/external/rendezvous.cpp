@@ -1,29 +1,22 @@
 #include "harness/run/launchers/external/rendezvous.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/hex.h"
 #include "harness/run/launchers/external/object_file.h"
+#include "harness/run/launchers/local/protocol.h"
 
 namespace lockstep {
 namespace {
@@ -50,7 +43,7 @@ json to_json(const Arrival& a) {
   return j;
 }
 
-Arrival from_json(const json& j) {
+Arrival from_json(const JsonFields<>& j) {
   Arrival a;
   a.rank = j.value("rank", 0);
   a.world = j.value("world", 1);
@@ -70,20 +63,6 @@ Arrival from_json(const json& j) {
   return a;
 }
 
-struct PortRange {
-  int from = 0, to = 0;  ///< 0: of the system's choice
-};
-
-/// By $LOCKSTEP_PORTS. Throws MachineError if it is no range.
-PortRange chosen_ports() {
-  const char* const text = std::getenv("LOCKSTEP_PORTS");
-  if (text == nullptr || *text == '\0') return {};
-  PortRange range;
-  char rest = 0;
-  if (std::sscanf(text, "%d-%d%c", &range.from, &range.to, &rest) == 2 && 0 < range.from && range.from <= range.to && range.to < 65536) return range;
-  throw MachineError(fmt::format("LOCKSTEP_PORTS={} is no range of ports; write it as 20000-20099", text));
-}
-
 int devices_of_machine() {
   int count = 0;
   while (std::filesystem::exists(fmt::format("/dev/nvidia{}", count))) ++count;
@@ -97,7 +76,7 @@ std::string device_text(int local_rank) {
   return device < 0 ? "cpu" : fmt::format("cuda:{}", device);
 }
 
-Met of_answer(const json& answer) {
+Met of_answer(const JsonFields<>& answer) {
   Met met;
   met.start = answer.value("start", "");
   met.tcp = answer.value("tcp", false);
@@ -138,6 +117,9 @@ class Host {
     ranks_.resize(static_cast<std::size_t>(mine.world));
     ranks_[0] = mine;
   }
+  ~Host() { stop_listening(); }
+  Host(const Host&) = delete;
+  Host& operator=(const Host&) = delete;
 
   Met gather() {
     for (;;) {
@@ -146,7 +128,9 @@ class Host {
       if (missing().empty() && changed) publish();
       if (missing().empty() && all_accepted()) {
         answer(true, "");
-        return met_;
+        Met met = std::move(met_);
+        met_.listening = -1;
+        return met;
       }
       if (monotonic_s() > deadline_) end(lateness());
       stay_or_throw_();
@@ -188,8 +172,23 @@ class Host {
     for (const Arrival& each : ranks_) met_.one_host = met_.one_host && same_host(each, mine_);
     met_.tcp = store_.empty() ? !met_.one_host : store_ == "tcp";
     met_.host = met_.one_host ? "127.0.0.1" : mine_.address;
-    met_.port = mine_.port;
+    listen();
     answer(false, "");
+  }
+  /// Where the store is, for these ranks alone. Ranks that have taken an earlier answer know that port.
+  void listen() {
+    const Reach wanted = met_.one_host ? Reach::this_host : Reach::all_hosts;
+    if (!met_.tcp || (met_.listening >= 0 && reach_ == wanted)) return;
+    stop_listening();
+    reach_ = wanted;
+    try {
+      met_.listening = listening_socket(met_.port, reach_);
+    } catch (const MachineError& error) {
+      end(error.what());
+    }
+  }
+  void stop_listening() {
+    if (met_.listening >= 0) ::close(std::exchange(met_.listening, -1));
   }
   /// `go`: all have taken it; `problem`: somebody has not, and all shall leave.
   void answer(bool go, const std::string& problem) const {
@@ -226,18 +225,29 @@ class Host {
   std::vector<Arrival> ranks_;
   std::string problem_;  ///< of a rank that has taken the answer and left
   Met met_;
+  Reach reach_ = Reach::this_host;  ///< of met_.listening
 };
 
-/// Rank 0's answer that repeats this rank's nonce; nothing: there is none.
-std::optional<json> answer_to(const std::string& run_dir, const Arrival& mine) {
-  const auto answer = read_object(answer_file(run_dir), kMostArrivalBytes);
-  const json nonces = answer ? answer->value("nonces", json::array()) : json::array();
-  const bool own = nonces.size() == static_cast<std::size_t>(mine.world) && nonces[static_cast<std::size_t>(mine.rank)] == mine.nonce;
-  return own ? answer : std::nullopt;
-}
+struct Answer {
+  Met met;
+  Arrival first;
+  bool go = false;
+  std::string problem;
+};
 
-void throw_problem_of(const json& answer) {
-  if (const std::string problem = answer.value("problem", ""); !problem.empty()) throw RendezvousError(problem);
+/// Rank 0's answer that repeats this rank's nonce; nothing: there is none. Throws RendezvousError with the problem that it tells of.
+std::optional<Answer> answer_to(const std::string& run_dir, const Arrival& mine) {
+  const std::string path = answer_file(run_dir);
+  std::vector<std::string> nonces;
+  auto answer = read_fields(path, kMostArrivalBytes, [&](const JsonFields<>& object) {
+    nonces = object.value("nonces", nonces);
+    const json first = object.value("first", json::object());
+    return Answer{of_answer(object), from_json(JsonFields(first, path)), object.value("go", false), object.value("problem", "")};
+  });
+  const bool own = answer && nonces.size() == static_cast<std::size_t>(mine.world) && nonces[static_cast<std::size_t>(mine.rank)] == mine.nonce;
+  if (!own) return std::nullopt;
+  if (!answer->problem.empty()) throw RendezvousError(answer->problem);
+  return answer;
 }
 
 /// All others have taken rank 0's answer as well.
@@ -245,10 +255,7 @@ void wait_for_the_others(const std::string& run_dir, const Arrival& mine, double
   const double begun = monotonic_s(), until = answers_by(deadline, begun) + kRankZeroFirst_s;
   for (; monotonic_s() < until; wait_a_moment()) {
     stay_or_throw();
-    const auto answer = answer_to(run_dir, mine);
-    if (!answer) continue;
-    throw_problem_of(*answer);
-    if (answer->value("go", false)) return;
+    if (const auto answer = answer_to(run_dir, mine); answer && answer->go) return;
   }
   throw RendezvousError(fmt::format("rank 0 ({}) has not said within {:.0f} s that all ranks have come together; it is gone, or cannot write into {}",
                                  who(read_arrival(run_dir, 0)), until - begun, run_dir));
@@ -257,11 +264,10 @@ void wait_for_the_others(const std::string& run_dir, const Arrival& mine, double
 Met join(const std::string& run_dir, Arrival mine, double deadline, const Examine& examine, const StayOrThrow& stay_or_throw) {
   const auto index = static_cast<std::size_t>(mine.rank);
   for (;;) {
-    if (const auto answer = answer_to(run_dir, mine)) {
-      throw_problem_of(*answer);
-      Met met = of_answer(*answer);
+    if (auto answer = answer_to(run_dir, mine)) {
+      Met met = std::move(answer->met);
       met.ranks.resize(static_cast<std::size_t>(mine.world));
-      met.ranks[0] = from_json(answer->value("first", json::object()));
+      met.ranks[0] = std::move(answer->first);
       if (examine) mine.problem = examine(met);
       mine.accepted = met.start;
       met.ranks[index] = mine;
@@ -288,8 +294,7 @@ Met join(const std::string& run_dir, Arrival mine, double deadline, const Examin
 std::string start_file(const std::string& run_dir, int rank) { return fmt::format("{}/rank-{}.start.json", run_dir, rank); }
 
 Arrival read_arrival(const std::string& run_dir, int rank) {
-  const auto object = read_object(start_file(run_dir, rank), kMostArrivalBytes);
-  return object ? from_json(*object) : Arrival{};
+  return read_fields(start_file(run_dir, rank), kMostArrivalBytes, from_json).value_or(Arrival{});
 }
 
 Arrival introduce(const RankEnvironment& rank_environment) {
@@ -301,9 +306,7 @@ Arrival introduce(const RankEnvironment& rank_environment) {
   static_cast<HostIdentity&>(mine) = this_host();
   mine.pid = ::getpid();
   mine.device = device_text(rank_environment.local_rank);
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  mine.nonce = hash_in_hex(fmt::format("{} {} {} {} {}", mine.host, mine.pid, mine.rank, now.tv_sec, now.tv_nsec));
+  mine.nonce = random_hex();
   return mine;
 }
 
@@ -331,58 +334,6 @@ std::string difference_of_identity(const Arrival& first, const Arrival& mine) {
   if (text.empty()) return "";
   return fmt::format("{} (hosts {} and {}): their bits may differ. Install one build on all hosts, choose hosts of one kind, "
                      "or say --mixed", text, first.host, mine.host);
-}
-
-int listening_socket(int& port) {
-  const PortRange range = chosen_ports();
-  for (port = range.from; port <= range.to; ++port) {
-    // One socket for each try: two that bind the same port learn of it only when they listen.
-    const int listening = ::socket(AF_INET, SOCK_STREAM, 0), yes = 1;
-    if (range.from > 0) ::setsockopt(listening, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    any.sin_port = htons(static_cast<uint16_t>(port));
-    socklen_t size = sizeof any;
-    auto* const address = reinterpret_cast<sockaddr*>(&any);
-    if (listening >= 0 && ::bind(listening, address, size) == 0 && ::listen(listening, SOMAXCONN) == 0 && ::getsockname(listening, address, &size) == 0) {
-      port = ntohs(any.sin_port);
-      return listening;
-    }
-    const int error = errno;
-    if (listening >= 0) ::close(listening);
-    if (error != EADDRINUSE) throw MachineError(std::string("cannot listen for the other ranks: ") + std::strerror(error));
-  }
-  throw MachineError(fmt::format("cannot listen for the other ranks: no port of LOCKSTEP_PORTS={}-{} is free on {}; give it more ports", range.from, range.to, this_host().host));
-}
-
-int connected_within(const std::string& address, int port, double deadline_s, std::string& problem) {
-  sockaddr_in there{};
-  there.sin_family = AF_INET;
-  there.sin_port = htons(static_cast<uint16_t>(port));
-  if (::inet_pton(AF_INET, address.c_str(), &there.sin_addr) != 1) {
-    problem = "no IPv4 address";
-    return -1;
-  }
-  const int connection = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int error = 0;
-  if (::connect(connection, reinterpret_cast<const sockaddr*>(&there), sizeof there) != 0) {
-    error = errno;
-    if (error == EINPROGRESS) {
-      pollfd wait{connection, POLLOUT, 0};
-      socklen_t size = sizeof error;
-      if (::poll(&wait, 1, static_cast<int>(deadline_s * 1000)) <= 0)
-        error = ETIMEDOUT;
-      else
-        ::getsockopt(connection, SOL_SOCKET, SO_ERROR, &error, &size);
-    }
-  }
-  if (error == 0) {
-    ::fcntl(connection, F_SETFL, ::fcntl(connection, F_GETFL) & ~O_NONBLOCK);
-    return connection;
-  }
-  ::close(connection);
-  problem = std::strerror(error);
-  return -1;
 }
 
 std::string unreachable_text(const Met& met, const Arrival& mine, double deadline_s) {

@@ -22,7 +22,7 @@ struct Arrival : HostIdentity {
   int local_rank = -1;
   std::string nonce;    ///< of this process alone
   std::string attempt;  ///< Watcher::attempt; empty: the command did not pass it on
-  int port = 0;         ///< rank 0: where it listens
+  int port = 0;         ///< of doctor --nodes: where it listens
   int pid = 0;          ///< of the process that says so, and that forks the rank
   int process = 0;      ///< the rank's own; 0: it is not forked yet
   std::string rank_environment;  ///< by whose word it is that rank
@@ -38,6 +38,7 @@ struct Met {
   bool tcp = false;            ///< meet at host:port of rank 0, not by a file
   std::string host;            ///< of rank 0's socket
   int port = 0;
+  int listening = -1;          ///< on rank 0, for TCP: that socket, which is the caller's
   bool one_host = true;
 };
 
@@ -74,12 +75,5 @@ std::string difference_of_identity(const Arrival& first, const Arrival& mine);
 
 /// Can this host reach rank 0's socket? Empty if so, else what went wrong and what to try.
 std::string unreachable_text(const Met& met, const Arrival& mine, double deadline_s);
-
-/// A connection to an IPv4 address and a port; -1, with the reason in `problem`, if there is none in time.
-int connected_within(const std::string& address, int port, double deadline_s, std::string& problem);
-
-/// A socket that listens on all interfaces, at the first free port of $LOCKSTEP_PORTS ("20000-20099"), else at one of the system's choice.
-/// Throws MachineError.
-int listening_socket(int& port);
 
 }  // namespace lockstep

@@ -1,7 +1,12 @@
 #pragma once
-// What lockstep and the rank parent say to each other: one JSON object a line over a socket.
+// What lockstep and the rank parent say to each other: one JSON object a line over a socket. And the sockets: what a peer may do to lockstep is bounded
+// here, for all of them.
+
+#include <poll.h>
 
 #include <csignal>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,10 +33,15 @@ std::string to_line(const LauncherEvent& event);
 ParentCommand command_from_line(const std::string& line);
 LauncherEvent event_from_line(const std::string& line);
 
+/// More than any message has: the processes of a hundred thousand ranks.
+inline constexpr std::size_t kMostOfALine_bytes = 1 << 20;
+
 /// Whole lines over a connected stream socket, which it owns.
 class LineSocket {
  public:
-  explicit LineSocket(int descriptor) : descriptor_(descriptor) {}
+  /// `takes_within_s`: an other end that takes nothing for so long is gone.
+  explicit LineSocket(int descriptor, double takes_within_s = std::numeric_limits<double>::infinity())
+      : descriptor_(descriptor), takes_within_s_(takes_within_s) {}
   LineSocket(const LineSocket&) = delete;
   LineSocket& operator=(const LineSocket&) = delete;
   ~LineSocket();
@@ -41,14 +51,63 @@ class LineSocket {
   bool send(const std::string& line);
   /// Can something be sent without waiting?
   bool takes_more() const;
-  /// Takes what is there, without waiting. False once the other end is gone.
-  bool receive();
+  /// Takes what is there, some of it if it is much, without waiting. False once the other end is gone, or sends more than that without a line's end.
+  bool receive(std::size_t most_of_a_line = kMostOfALine_bytes);
   /// The next whole line that was received.
   std::optional<std::string> line();
 
  private:
   int descriptor_;
+  double takes_within_s_;
   std::string buffer_;
+  std::size_t taken_ = 0;       ///< of it
+  std::size_t unfinished_ = 0;  ///< at its end, without a line's end
+};
+
+/// By whom a port can be reached.
+enum class Reach { this_host, all_hosts };
+
+/// A socket that listens at the first free port of $LOCKSTEP_PORTS ("20000-20099"), else at one of the system's choice. Throws MachineError.
+int listening_socket(int& port, Reach reach = Reach::all_hosts);
+
+/// A connection to an IPv4 address and a port; -1, with the reason in `problem`, if there is none in time.
+int connected_within(const std::string& address, int port, double deadline_s, std::string& problem);
+
+/// A port of lockstep's, for those who know its key: the first line of a connection is a JSON object with it. Whoever says another, more than a hello
+/// has, or nothing for some seconds is hung up on; few such are heard at once, and little of each, so that a stranger takes neither time nor memory.
+class Door {
+ public:
+  /// Listens at once. Throws MachineError.
+  explicit Door(Reach reach);
+  ~Door();
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+
+  struct Guest {
+    std::unique_ptr<LineSocket> socket;
+    std::string hello;  ///< its first line, with the key
+  };
+  int port() const { return port_; }
+  const std::string& key() const { return key_; }
+  /// From now on it can be reached from all hosts; the port may be another. False: it could already. Throws MachineError.
+  bool open_to_hosts();
+  /// Who was let in since the last call.
+  std::vector<Guest> look(double now);
+  /// What to wait for before the next look.
+  void add_to(std::vector<pollfd>& wait) const;
+
+ private:
+  struct Stranger {
+    std::unique_ptr<LineSocket> socket;
+    double came_at;
+  };
+  void listen();
+  void let_in(double now);
+
+  Reach reach_;
+  std::string key_;
+  int port_ = 0, listening_ = -1;
+  std::vector<Stranger> strangers_;  ///< the first has waited longest
 };
 
 /// SIGTERM and SIGUSR1, by which a scheduler tells a run to end: a rank may have a handler for them.

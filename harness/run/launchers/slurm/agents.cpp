@@ -1,24 +1,22 @@
 #include "harness/run/launchers/slurm/agents.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstring>
 #include <numeric>
+#include <stdexcept>
 
+#include "harness/base/clean_text.h"
 #include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/files.h"
 #include "harness/base/shell_word.h"
 #include "harness/run/launchers/external/launcher.h"
-#include "harness/run/launchers/external/rendezvous.h"
+#include "harness/run/launchers/external/object_file.h"
 #include "harness/run/libraries.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
@@ -27,7 +25,7 @@ namespace lockstep {
 namespace {
 
 constexpr int kAgentsEvery_ms = 50;
-constexpr std::size_t kLogLines = 3;
+constexpr std::size_t kLogLines = 3, kQuoted_bytes = 200;
 constexpr int kMostBegun = 3;
 
 std::string who(const AgentHello& agent) {
@@ -41,18 +39,14 @@ std::string ranks_text(int first, int count) {
 
 }  // namespace
 
-AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, std::string log)
-    : log_(std::move(log)), wanted_(static_cast<std::size_t>(agents)) {
+AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, const std::string& folder, Reach reach)
+    : log_(folder + "/agents.log"), key_file_(folder + "/agents.key"), wanted_(static_cast<std::size_t>(agents)), door_(reach) {
   if (const std::string problem = library_problem(rank_program); !problem.empty()) throw MachineError(problem);
-  const Arrival self = introduce(RankEnvironment{});
-  key_ = self.nonce;
-  host_ = self;
-  int port = 0;
-  listening_ = listening_socket(port);
-  ::fcntl(listening_, F_SETFD, FD_CLOEXEC);
-  const std::string place = fmt::format("{}:{}", self.address, port);
+  host_ = this_host();
+  write_object(key_file_, {{"key", door_.key()}}, OpenFor::keeping);
+  const std::string place = fmt::format("{}:{}", reach == Reach::this_host ? "127.0.0.1" : host_.address, door_.port());
   for (std::string& word : command)
-    word = replaced(replaced(replaced(word, "{rank_program}", rank_program), "{place}", place), "{key}", key_);
+    word = replaced(replaced(replaced(word, "{rank_program}", rank_program), "{place}", place), "{key}", key_file_);
   const std::string program = find_program(command.front());
   if (program.empty()) throw MachineError("there is no program " + command.front() + ", which starts the agents");
   command.front() = program;
@@ -75,7 +69,6 @@ void AgentLauncher::begin_again() {
   }
   end_launcher(0);
   agents_.clear();
-  unknown_.clear();
   told_ready_ = false;
   begin();
 }
@@ -83,7 +76,7 @@ void AgentLauncher::begin_again() {
 AgentLauncher::~AgentLauncher() {
   agents_.clear();
   end_launcher(2);
-  if (listening_ >= 0) ::close(listening_);
+  (void)real_files().remove(key_file_);
 }
 
 std::vector<AgentLauncher::Part> AgentLauncher::placed(int processes) const {
@@ -177,15 +170,14 @@ void AgentLauncher::send_to_parts(const ParentCommand& command) {
   }
 }
 
-void AgentLauncher::accept_one() {
-  const int there = ::accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC);
-  if (there < 0) return;
-  set_side_channel(there);
-  unknown_.push_back(std::make_unique<LineSocket>(there));
-}
-
-void AgentLauncher::welcome(std::unique_ptr<LineSocket> socket, const AgentHello& hello) {
-  if (hello.key != key_ || complete()) return;  // a stranger, or one too many: hung up on
+void AgentLauncher::welcome(Door::Guest guest) {
+  AgentHello hello;
+  try {
+    hello = hello_from_line(guest.hello);
+  } catch (const ConfigError&) {
+    return;  // it does not speak as we do: hung up on
+  }
+  if (complete()) return;  // one too many
   if (!agents_.empty() && agents_.front().hello.build != hello.build) {
     throw MachineError(fmt::format("{} runs the build {} and {} the build {}: install one on all nodes", who(agents_.front().hello),
                                    agents_.front().hello.build, who(hello), hello.build));
@@ -195,8 +187,8 @@ void AgentLauncher::welcome(std::unique_ptr<LineSocket> socket, const AgentHello
                                    who(agents_.front().hello), agents_.front().hello.isa, who(hello), hello.isa));
   }
   Agent agent;
-  agent.hello = hello;
-  agent.socket = std::move(socket);
+  agent.hello = std::move(hello);
+  agent.socket = std::move(guest.socket);
   agents_.push_back(std::move(agent));
   if (!complete()) return;
   // In the order of their names, whoever came first.
@@ -206,36 +198,53 @@ void AgentLauncher::welcome(std::unique_ptr<LineSocket> socket, const AgentHello
   for (const RankStart& what : std::exchange(waiting_, {})) start(what);
 }
 
-void AgentLauncher::take(std::size_t index, LauncherEvent event) {
-  if (event.kind == LauncherEvent::Kind::ready) return;
-  if (event.kind == LauncherEvent::Kind::told_to_stop) {
+std::optional<std::size_t> AgentLauncher::Part::going(int rank) const {
+  // The process that is all ranks has the number -1.
+  const int at = rank == -1 && count == 1 ? 0 : rank - first;
+  if (at < 0 || at >= count || ended[static_cast<std::size_t>(at)]) return std::nullopt;
+  return static_cast<std::size_t>(at);
+}
+
+bool AgentLauncher::take(std::size_t index, LauncherEvent event) {
+  using Kind = LauncherEvent::Kind;
+  if (event.kind == Kind::ready) return true;
+  if (event.kind == Kind::told_to_stop) {
     events_.push_back(std::move(event));
-    return;
+    return true;
   }
   const auto found = going_.find(event.run);
-  if (found == going_.end()) return;
+  if (found == going_.end()) return true;
   Going& going = found->second;
   const auto part = std::find_if(going.parts.begin(), going.parts.end(), [index](const Part& p) { return p.agent == index; });
-  if (part == going.parts.end()) return;
-  if (event.kind == LauncherEvent::Kind::started) {
+  if (part == going.parts.end()) return true;
+  if (event.kind == Kind::started) {
+    if (part->started || event.pids.size() != static_cast<std::size_t>(part->count)) return false;
     part->started = true;
     // A process's number means nothing on another host.
     if (same_host(agents_[index].hello, host_))
       std::copy(event.pids.begin(), event.pids.end(), going.pids.begin() + part->first);
     else
       std::fill_n(going.places.begin() + part->first, part->count, who(agents_[index].hello));
-    if (std::any_of(going.parts.begin(), going.parts.end(), [](const Part& p) { return !p.started; })) return;
+    if (std::any_of(going.parts.begin(), going.parts.end(), [](const Part& p) { return !p.started; })) return true;
     event.pids = going.pids;
     event.places = going.places;
-  } else if (event.kind == LauncherEvent::Kind::heartbeat) {
+  } else if (event.kind == Kind::heartbeat) {
+    // The process that is all ranks reports for each of them.
+    const bool all = going.what.processes == 1;
+    if (event.rank < 0 || event.rank >= going.what.world_size || (!all && (event.rank < part->first || event.rank >= part->first + part->count))) return false;
     share(index, event);
-  } else if (event.kind == LauncherEvent::Kind::exit) {
-    part->ended[static_cast<std::size_t>(std::max(event.rank - part->first, 0))] = true;
+  } else if (event.kind == Kind::exit) {
+    const auto ends = part->going(event.rank);
+    if (!ends || (event.rank == -1) != (going.what.processes == 1)) return false;
+    part->ended[*ends] = true;
     --agents_[index].busy;
     const auto over = [](const Part& p) { return std::all_of(p.ended.begin(), p.ended.end(), [](bool ended) { return ended; }); };
     if (std::all_of(going.parts.begin(), going.parts.end(), over)) going_.erase(found);
+  } else if (event.kind == Kind::node_lost) {
+    return false;  // lockstep says that
   }
   events_.push_back(std::move(event));
+  return true;
 }
 
 /// Ranks look at each other's heartbeats while they save.
@@ -263,10 +272,12 @@ std::string AgentLauncher::held(std::size_t index) const {
   return text;
 }
 
-void AgentLauncher::lose(std::size_t index) {
+void AgentLauncher::lose(std::size_t index, const std::string& why) {
   Agent& agent = agents_[index];
   agent.here = false;
-  events_.push_back({.kind = LauncherEvent::Kind::node_lost, .message = who(agent.hello) + " is gone: its agent has closed its connection" + held(index)});
+  agent.socket.reset();  // it ends its ranks when it finds that
+  const std::string text = fmt::format("{} is gone: its agent has {}", who(agent.hello), why);
+  events_.push_back({.kind = LauncherEvent::Kind::node_lost, .message = text + held(index)});
   std::vector<LauncherEvent> lost;
   for (auto& [run, going] : going_) {
     for (const Part& part : going.parts) {
@@ -275,8 +286,7 @@ void AgentLauncher::lose(std::size_t index) {
         if (part.ended[static_cast<std::size_t>(i)]) continue;
         LauncherEvent event = exit_event(going.what, part.first + i, 1);
         event.lost = true;
-        event.message = fmt::format("{} is gone: its agent has closed its connection; it held {} of this run", who(agent.hello),
-                                    ranks_text(part.first, part.count));
+        event.message = fmt::format("{}; it held {} of this run", text, ranks_text(part.first, part.count));
         lost.push_back(std::move(event));
       }
     }
@@ -286,8 +296,15 @@ void AgentLauncher::lose(std::size_t index) {
 
 void AgentLauncher::hear(std::size_t index) {
   const bool there = agents_[index].socket->receive();
-  while (const auto line = agents_[index].socket->line()) take(index, event_from_line(*line));
-  if (!there) lose(index);
+  while (const auto line = agents_[index].socket->line()) {
+    try {
+      if (take(index, event_from_line(*line))) continue;
+    } catch (const std::runtime_error&) {
+      // As with what is understood and cannot be.
+    }
+    return lose(index, "said what no agent says: " + clean_line(line->substr(0, kQuoted_bytes)));
+  }
+  if (!there) lose(index, "closed its connection");
 }
 
 void AgentLauncher::look_at_launcher() {
@@ -309,29 +326,20 @@ std::vector<LauncherEvent> AgentLauncher::poll(double wait_s) {
     if (!told_ready_ && !agents_.empty() && monotonic_s() - begun_at_ > kLoadDeadline_s / kMostBegun) begin_again();
     if (!told_ready_ && begun_ > 1 && monotonic_s() - begun_at_ > kLoadDeadline_s)
       throw MachineError(fmt::format("no agent has come within {} s of the new start; see {}", kLoadDeadline_s, log_));
-    std::vector<pollfd> wait = {{listening_, POLLIN, 0}};
-    for (const auto& each : unknown_) wait.push_back({each->descriptor(), POLLIN, 0});
-    const std::size_t first_agent = wait.size();
+    std::vector<pollfd> wait;
     std::vector<std::size_t> of_agent;
     for (std::size_t i = 0; i < agents_.size(); ++i) {
       if (!agents_[i].here) continue;
       wait.push_back({agents_[i].socket->descriptor(), POLLIN, 0});
       of_agent.push_back(i);
     }
+    door_.add_to(wait);
     const double left_ms = 1000 * (until - monotonic_s());
     const int patience = events_.empty() ? std::clamp(static_cast<int>(left_ms) + 1, 0, kAgentsEvery_ms) : 0;
-    if (::poll(wait.data(), wait.size(), patience) <= 0) continue;
+    ::poll(wait.data(), wait.size(), patience);
     for (std::size_t i = 0; i < of_agent.size(); ++i)
-      if (wait[first_agent + i].revents != 0) hear(of_agent[i]);
-    for (std::size_t i = 0; i < first_agent - 1; ++i) {
-      if (wait[1 + i].revents == 0) continue;
-      const bool there = unknown_[i]->receive();
-      const auto line = unknown_[i]->line();
-      if (line) welcome(std::move(unknown_[i]), hello_from_line(*line));
-      if (line || !there) unknown_[i].reset();
-    }
-    std::erase(unknown_, nullptr);
-    if (wait[0].revents != 0) accept_one();
+      if (wait[i].revents != 0) hear(of_agent[i]);
+    for (Door::Guest& guest : door_.look(monotonic_s())) welcome(std::move(guest));
     if (told_ready_ && std::ranges::none_of(agents_, &Agent::here)) begin_again();
   } while (events_.empty() && monotonic_s() < until);
   return take_events();
@@ -359,6 +367,11 @@ void AgentLauncher::shut_down(double deadline_s) {
   end_launcher(deadline_s);
   agents_.clear();
   going_.clear();
+}
+
+bool is_whole_job(const std::map<std::string, std::string>& environment) {
+  const auto here = environment.find("SLURMD_NODENAME"), job = environment.find("SLURM_JOB_NODELIST");
+  return nodes_of_job(environment) == 1 && here != environment.end() && job != environment.end() && here->second == job->second;
 }
 
 std::vector<std::string> agents_by_srun(int nodes) {

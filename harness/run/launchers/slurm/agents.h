@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,10 @@ namespace lockstep {
 
 class AgentLauncher : public GatheringLauncher {
  public:
-  /// `command` starts `agents` processes of `rank_program` --agent PLACE KEY, one on each node: words with
-  /// {rank_program}, {place} and {key} in them. Its output goes to `log`. Throws MachineError.
-  AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, std::string log);
+  /// `command` starts `agents` processes of `rank_program` --agent PLACE FILE, one on each node: words with {rank_program}, {place} and {key} (the file
+  /// that holds the key, for this user alone: FOLDER/agents.key) in them. Its output goes to FOLDER/agents.log. `reach`: where they are. Throws
+  /// MachineError.
+  AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, const std::string& folder, Reach reach = Reach::all_hosts);
   ~AgentLauncher() override;
   AgentLauncher(const AgentLauncher&) = delete;
   AgentLauncher& operator=(const AgentLauncher&) = delete;
@@ -45,6 +47,8 @@ class AgentLauncher : public GatheringLauncher {
     int first, count;
     bool started = false;
     std::vector<bool> ended;
+    /// A rank that it holds, and that has not ended; nothing: no such one.
+    std::optional<std::size_t> going(int rank) const;
   };
   struct Going {
     RankStart what;
@@ -54,15 +58,15 @@ class AgentLauncher : public GatheringLauncher {
   };
 
   void send_to_parts(const ParentCommand& command);
-  void accept_one();
   void hear(std::size_t agent);
-  void take(std::size_t agent, LauncherEvent event);
-  void lose(std::size_t agent);
+  /// False: it is nonsense.
+  bool take(std::size_t agent, LauncherEvent event);
+  void lose(std::size_t agent, const std::string& why);
   std::string held(std::size_t agent) const;
   void share(std::size_t from, const LauncherEvent& heartbeat);
   ParentCommand command_for(const RankStart& what, const Part& part, bool one_host) const;
   void look_at_launcher();
-  void welcome(std::unique_ptr<LineSocket> socket, const AgentHello& hello);
+  void welcome(Door::Guest guest);
   std::vector<Part> placed(int processes) const;
   bool complete() const { return agents_.size() == wanted_; }
   void end_launcher(double deadline_s);
@@ -70,20 +74,22 @@ class AgentLauncher : public GatheringLauncher {
   void begin();
   void begin_again();
 
-  std::string key_, log_;
+  std::string log_, key_file_;
   std::vector<std::string> command_;
   int begun_ = 0;         ///< times that the command was started
   double begun_at_ = 0;
   HostIdentity host_;  ///< that this process is on
   std::size_t wanted_;
-  int listening_ = -1;
+  Door door_;
   pid_t launcher_ = -1;
-  std::vector<std::unique_ptr<LineSocket>> unknown_;  ///< connected, and have not said who they are
   std::vector<Agent> agents_;
   std::vector<RankStart> waiting_;  ///< until all agents are there
   std::map<std::string, Going> going_;
   bool told_ready_ = false;
 };
+
+/// Is the job that `environment` is in one node, and this that node?
+bool is_whole_job(const std::map<std::string, std::string>& environment);
 
 /// srun's words for the agents of the allocation that `environment` is in; `nodes`: how many there are.
 std::vector<std::string> agents_by_srun(int nodes);

@@ -9,10 +9,18 @@
 
 #include "harness/base/json_text.h"
 #include "harness/run/identity.h"
+#include "harness/run/launchers/external/object_file.h"
 
 namespace lockstep {
 
 using nlohmann::json;
+
+namespace {
+
+constexpr int kMostSlots = 1 << 16;
+constexpr uint64_t kMostKeyBytes = 1 << 12;
+
+}  // namespace
 
 std::string to_line(const AgentHello& hello) {
   json object = {{"key", hello.key}, {"node", hello.node}, {"build", hello.build}, {"isa", hello.isa}, {"pid", hello.pid}, {"slots", hello.slots}};
@@ -22,16 +30,20 @@ std::string to_line(const AgentHello& hello) {
 
 AgentHello hello_from_line(const std::string& line) {
   const json object = parse_json(line);
-  if (!object.is_object() || !object.contains("key") || !object["key"].is_string()) return {};
+  const JsonFields fields(object, "an agent's hello");
   AgentHello hello;
-  hello.key = object.value("key", "");
-  hello.node = object.value("node", "");
-  take_host(hello, object);
-  hello.build = object.value("build", "");
-  hello.isa = object.value("isa", "");
-  hello.pid = object.value("pid", 0);
-  hello.slots = std::max(1, object.value("slots", 1));
+  hello.key = fields.at<std::string>("key");
+  hello.node = fields.value("node", "");
+  take_host(hello, fields);
+  hello.build = fields.value("build", "");
+  hello.isa = fields.value("isa", "");
+  hello.pid = fields.value("pid", 0);
+  hello.slots = std::clamp(fields.value("slots", 1), 1, kMostSlots);
   return hello;
+}
+
+std::string key_in_file(const std::string& path) {
+  return read_fields(path, kMostKeyBytes, [](const JsonFields<>& object) { return object.value("key", ""); }).value_or("");
 }
 
 AgentHello introduce_agent(const std::string& key) {

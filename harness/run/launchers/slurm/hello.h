@@ -15,9 +15,12 @@ struct AgentHello : HostIdentity {
   int slots = 1;        ///< processors that the job has there
 };
 
-/// One line, ended by a newline, and back. A line that is none gives a hello without a key.
+/// One line, ended by a newline, and back. The latter throws ConfigError.
 std::string to_line(const AgentHello& hello);
 AgentHello hello_from_line(const std::string& line);
+
+/// The key in a file of AgentLauncher's; empty: there is none, or it cannot be read.
+std::string key_in_file(const std::string& path);
 
 /// Of this process, by its environment.
 AgentHello introduce_agent(const std::string& key);
