@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -103,8 +104,11 @@ std::string stacks_text(const std::string& out_dir) {
 /// The script's own note, since lockstep may have been killed before it could write one.
 std::optional<int> noted_status(const std::string& out_dir) {
   const FileText file = read_file(out_dir + "/job.status", 64);
-  if (!file) return std::nullopt;
-  return std::atoi(file.text.c_str());
+  int status = 0;
+  const char* const end = file.text.data() + file.text.size();
+  const auto read = std::from_chars(file.text.data(), end, status);
+  // One that was cut short is no status 0.
+  return read.ec == std::errc{} && read.ptr + 1 == end && *read.ptr == '\n' ? std::optional(status) : std::nullopt;
 }
 
 /// Of runs that nobody noted: how they were judged.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <future>
 
 #include "harness/base/clock.h"
 #include "tests/support/temporary_folder.h"
@@ -41,6 +42,7 @@ class Line : public testing::Test {
 
 TEST_F(Line, TellsWhatTheRankReportsAndHowItsProcessIs) {
   server_.expect(what_);
+  server_.open_to_hosts();
   HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
   EXPECT_EQ(line.tracer(), -1);
   line.started(::getpid());
@@ -55,8 +57,22 @@ TEST_F(Line, TellsWhatTheRankReportsAndHowItsProcessIs) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / line.heartbeats()));
 }
 
+TEST_F(Line, ReachesLockstepThatListensForItsHostOnceItHasSeenARankThere) {
+  server_.expect(what_);
+  auto opened = std::async(std::launch::async, [this] {
+    while (!std::filesystem::exists(folder_ / heartbeats_of_rank(1))) ::poll(nullptr, 0, 1);
+    server_.open_to_hosts();
+  });
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  opened.get();
+  line.started(::getpid());
+  HeartbeatFile::open(folder_ / line.heartbeats(), 3).report(1, 4, "forward");
+  EXPECT_TRUE(heard(line));
+}
+
 TEST_F(Line, IsThereAgainAfterItBroke) {
   server_.expect(what_);
+  server_.open_to_hosts();
   HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
   line.started(::getpid());
   HeartbeatFile reports = HeartbeatFile::open(folder_ / line.heartbeats(), 3);
