@@ -4,13 +4,14 @@ import contextlib
 import pathlib
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import bits
 import models
 import parallel
 from case import QUIET, Case, need
-from trainer import ByHand, Resumed, Sharded, ShardedWords, Trainer, Words
+from trainer import ByHand, Owners, OwnersOfOne, Resumed, Sharded, ShardedWords, Trainer, Words
 
 DECIDED = {"within_envelope", "identical"}
 
@@ -159,6 +160,15 @@ class Frozen(Trainer):
         return torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], lr=self.rate)
 
 
+class OwnersResumed(Resumed, OwnersOfOne):
+    """Owners have gathered their state for the checkpoint, and each rank loads all of it."""
+
+    def loaded(self):
+        for k, p in enumerate(self.all_parameters):
+            dist.broadcast_object_list(state := [self.optimizer.state.get(p)], self.owner(k))
+            self.optimizer.state[p] = state[0]
+
+
 class EachReduced(Accumulated):
     def held_back(self, called):
         return contextlib.nullcontext()
@@ -193,6 +203,9 @@ CASES = [
     _case("parameter groups and a schedule", Groups, 1, Groups, 2),
     _case("dropout, one layout", Dropout, 2, Dropout, 2),
     _case("reduced by hand", ByHand, 1, ByHand, 3),
+    _case("owners send what they update", Owners, 1, Owners, 3),
+    _case("owners, one layout", Owners, 2, Owners, 2),
+    _case("owners with everybody's state, resumed", OwnersOfOne, 1, OwnersResumed, 2),
     _case("reduced and clipped by hand", ClippedByHand, 1, ClippedByHand, 3),
     _case("reduced and clipped by hand, two layouts", ClippedByHand, 2, ClippedByHand, 3),
     _case("a buffer that the forward pass writes", WithCentre, 1, WithCentre, 3),

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 from case import Case, Problem, code_of, need
-from trainer import ByHand, Resumed, Trainer, Words
+from trainer import ByHand, OwnersOfOne, Resumed, Trainer, Words
 
 _references = {}
 
@@ -387,6 +387,37 @@ class MomentsNotLoaded(Resumed, Adam):
             state["exp_avg_sq"].zero_()
 
 
+class OwnersNotGathered(Resumed, OwnersOfOne):
+    """Rank 0's state alone stands in the checkpoint: that of what others own is as it was at the beginning."""
+
+    def loaded(self):
+        for k, p in enumerate(self.all_parameters):
+            if self.owner(k) != 0:
+                self.optimizer.state.pop(p, None)
+
+
+class NotZeroedLate(Trainer):
+    """Rank 1 forgets at step 2 to clear its gradients: not in the function that the probe replays."""
+
+    def zero_grad(self):
+        self.steps_begun = getattr(self, "steps_begun", -1) + 1
+        if self.rank != 1 or self.steps_begun != 2:
+            super().zero_grad()
+
+
+def not_clean(kind, world):
+    """What the replayed function does not contain is not called clean."""
+
+    def on_bench(bench):
+        a = reference(bench, kind.__mro__[1], 1)
+        b, _ = bench.train(kind, world, "b", lines=10, against=a)
+        found = bench.compare(a, b)
+        need(found["verdict"] in ("divergent", "inconclusive"), f"called clean: {found['verdict']}: {found['sentence']}")
+        return found["verdict"]
+
+    return Case(f"mistake beside the replays: {kind.__name__}", on_bench)
+
+
 class NotUpdated(Adam):
     """The head is in no group."""
 
@@ -533,6 +564,8 @@ CASES = [
     _case(MomentsLost, 2, "optimizer-state-lost", step=2, right_world=2),
     _case(HeadNotLoaded, 2, step=2, right=Trainer),
     _case(MomentsNotLoaded, 2, "optimizer-state-lost", step=2, right=Adam),
+    _case(OwnersNotGathered, 2, "optimizer-state-lost", step=2, right=OwnersOfOne),
+    not_clean(NotZeroedLate, 3),
     _case(NotUpdated, 2, "parameter-not-updated"),
     _case(Untied, 2),
     _case(BuffersApart, 3, "buffers-not-synchronised", step=1, right_world=3),

@@ -227,6 +227,43 @@ class Resumed(Trainer):
         super().__init__(run, lines=0, **more)
 
 
+class Owners(Trainer):
+    """Each rank's optimizer moves every so manyth parameter, and the owner sends it to the others."""
+
+    def owner(self, number):
+        return number % self.world
+
+    def make_optimizer(self):
+        self.all_parameters = list(self.model.parameters())
+        own = [p for k, p in enumerate(self.all_parameters) if self.owner(k) == self.rank]
+        return torch.optim.AdamW(own, lr=0.01)
+
+    def zero_grad(self):
+        self.model.zero_grad()
+
+    def update(self):
+        super().update()
+        if self.world > 1:
+            for k, p in enumerate(self.all_parameters):
+                dist.broadcast(p.data, self.owner(k))
+
+
+class OwnersOfOne(Owners):
+    """Every rank has the state of all parameters, as a checkpoint left it, and moves its own alone."""
+
+    def make_optimizer(self):
+        self.all_parameters = list(self.model.parameters())
+        return torch.optim.AdamW(self.all_parameters, lr=0.01)
+
+    def update(self):
+        gradients = [p.grad for p in self.all_parameters]
+        for k, p in enumerate(self.all_parameters):
+            p.grad = gradients[k] if self.owner(k) == self.rank else None
+        super().update()
+        for p, gradient in zip(self.all_parameters, gradients):
+            p.grad = gradient
+
+
 class Words(Trainer):
     """Next words, of rows with padding: the mean over all tokens that count."""
 

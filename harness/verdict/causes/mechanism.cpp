@@ -75,13 +75,17 @@ ForcedInputs inputs_of(const ReplaysBeside& replays, const CompareOptions& optio
   return inputs;
 }
 
-/// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts.
-Mechanism by_replays(Mechanism free, Mechanism forced) {
+/// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts. `left`: see Comparison.
+Mechanism by_replays(Mechanism free, Mechanism forced, const std::string& left) {
   const bool parted = free.verdict == VerdictKind::divergent;
   if (forced.verdict == VerdictKind::divergent) {
     return !parted || forced.first_divergence->step < free.first_divergence->step ? std::move(forced) : std::move(free);
   }
   if (parted || forced.verdict != VerdictKind::within_envelope) return free;
+  if (!left.empty()) {
+    forced.verdict = VerdictKind::inconclusive;
+    forced.sentence = fmt::format("Replayed steps agree, but {}. {}", left, forced.sentence);
+  }
   if (!free.sentence.empty()) forced.sentence += " In the runs themselves:" + free.sentence;
   return forced;
 }
@@ -153,8 +157,9 @@ Mechanism compare_runs(const CompareOptions& options) {
   const bool is_open = free.mechanism.verdict != VerdictKind::identical && free.mechanism.verdict != VerdictKind::within_envelope;
   const std::vector<ConfigDifference> differences = differences_of(options);
   const ReplaysBeside* beside = replays ? &*replays : nullptr;
+  const std::string left = free.left;
   Mechanism mechanism = named(std::move(free), differences, beside);
-  if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences, beside));
+  if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences, beside), left);
   mechanism = with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
   return alone ? with_accounts(std::move(mechanism), options) : mechanism;
 }

@@ -64,6 +64,7 @@ struct CauseInputs {
 struct Comparison {
   Mechanism mechanism;                ///< its cause is not named yet
   std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
+  std::string left = {};  ///< two layouts: from where on replays of steps do not speak for the run, in words; empty: nothing shows it
 };
 
 }  // namespace lockstep

@@ -222,15 +222,16 @@ Comparison compare_pairs(StepPairs& pairs, const CompareOptions& options) {
   return ours || !by_bits.mechanism.first_divergence ? by_bits : by_values_where_bits_differ(std::move(by_bits), options);
 }
 
-/// A run that was resumed with another state than the reference's of that step, where nothing else was found up to there: a right resumption differs by
-/// rounding, and whatever is compared from equal weights says nothing of it.
+/// A run that was resumed with another state than the reference's of that step, where nothing was found that such a state does not explain: a right
+/// resumption differs by rounding, and whatever is compared from equal weights says nothing of it.
 std::optional<Comparison> resumed_elsewhere(StepPairs& pairs, const CompareOptions& options, const Comparison& comparison) {
   if (options.reference_config || options.cell_config || trainer_of(pairs.a(), pairs.b())) return std::nullopt;
   auto found = begins_elsewhere(options.run_a, options.run_b);
   if (!found) return std::nullopt;
   const Divergence& told = found->difference.divergence;
   const std::optional<Divergence>& first = comparison.mechanism.first_divergence;
-  if ((first && first->step <= told.step) || (options.steps > 0 && told.step >= options.steps)) return std::nullopt;
+  const bool explains = first && first->step == told.step && comparison.around && !is_exact(comparison.around->difference.phase);
+  if ((first && first->step <= told.step && !explains) || (options.steps > 0 && told.step >= options.steps)) return std::nullopt;
   Mechanism result;
   result.verdict = VerdictKind::divergent;
   result.first_divergence = told;

@@ -192,15 +192,44 @@ class BoundedStep {
   std::optional<Difference> passed_;
 };
 
-/// The largest relative difference of a value over steps that nobody can judge.
-struct Apart {
-  double most = 0;
-  int64_t step = -1;
-  void add(int64_t at, std::optional<double> expected, std::optional<double> actual) {
-    if (!expected || !actual || !(std::abs(*expected) > 0)) return;
-    const double share = distance(*expected, *actual) / std::abs(*expected);
-    if (share > most) most = share, step = at;
+/// One number that both runs record at each step: how far they come apart, and whether rounding does that. It grows as training goes on, from step to
+/// step by no more than a factor; who suddenly computes something else jumps.
+class Course {
+ public:
+  explicit Course(std::string name, double least_jump, double most) : name_(std::move(name)), least_jump_(least_jump), most_(most) {}
+
+  /// `judged`: the step was compared from equal parameters.
+  void add(int64_t step, std::optional<double> expected, std::optional<double> actual, bool judged) {
+    constexpr double kGrowth = 1000, kLeast = 1e-6;
+    if (!expected || !actual || !std::isfinite(*expected) || !std::isfinite(*actual)) return;
+    size_ = seen_ == 0 ? std::abs(*expected) : size_ + (std::abs(*expected) - size_) / static_cast<double>(seen_ + 1);
+    ++seen_;
+    const double size = std::max(std::abs(*expected), size_), gap = size > 0 ? distance(*expected, *actual) / size : 0;
+    const bool comparable = judged_ ? begins_together_ : judged;
+    if (judged && !judged_) judged_ = true, begins_together_ = gap < least_jump_;
+    if (!judged && gap > apart_) apart_ = gap, at_ = step;
+    if (!judged && left_ < 0 && comparable) {
+      const double growth = step == last_ + 1 ? kGrowth : kInfinity;
+      if (gap > std::min(most_, std::max(least_jump_, growth * std::max(widest_, kLeast)))) left_ = step, left_by_ = gap, before_ = widest_;
+    }
+    widest_ = std::max(widest_, gap);
+    last_ = step;
   }
+
+  /// The first step at which rounding does not explain it; -1: none.
+  int64_t left() const { return left_; }
+  std::string left_text() const {
+    return fmt::format("{} {:.2g} % apart, where they were {:.2g} % apart before", name_, 100 * left_by_, 100 * before_);
+  }
+  /// "losses by up to 2 % (step 5)"; empty where no step that was not judged has it.
+  std::string text() const { return at_ < 0 ? "" : fmt::format("{} by up to {:.2g} % (step {})", name_, 100 * apart_, at_); }
+
+ private:
+  std::string name_;
+  double least_jump_, most_;  ///< what is no jump, whatever was before; what is too far apart, however it came
+  double size_ = 0, widest_ = 0, apart_ = 0, left_by_ = 0, before_ = 0;
+  int64_t seen_ = 0, at_ = -1, left_ = -1, last_ = -1;
+  bool judged_ = false, begins_together_ = false;
 };
 
 /// Is the reduced gradient nearer to the sum of the ranks' own than to their mean?
@@ -258,7 +287,7 @@ class FreeLayouts {
       result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
     result.sentence += gaps_sentence(pairs_.gaps());
-    return {std::move(result), std::move(around)};
+    return {std::move(result), std::move(around), left_text()};
   }
 
  private:
@@ -272,6 +301,7 @@ class FreeLayouts {
     if (drew) ++drawn_steps_;
     const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
+    if (is_step && !drew) note_course(a, b, equal);
     if (equal && whole) {
       std::optional<CauseInputs> differing = by_values(a, b);
       return differing ? std::move(differing) : found_at_step(moved_buffer());
@@ -289,7 +319,6 @@ class FreeLayouts {
       keep_earlier(found, number_of_one_run(a, b));
       if (!passed_) passed_ = bounded.passed();
       if (equal) judged(a.step, bounded.used());
-      if (!equal) note_apart(a, b);
     }
     if (whole && reduced_by_sum_) {
       std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_, of_local_);
@@ -372,7 +401,7 @@ class FreeLayouts {
   /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it is one if a cause
   /// explains it. Nothing is said once the runs have come further apart.
   std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
-    constexpr double kSensitivity = 100, kMost = 5e-3;
+    constexpr double kSensitivity = 100, kMost = 5e-3, kOther = 1e-2;
     if (!explains_ || apart_ || (trainer_ && scores_.taken)) return std::nullopt;
     const EqualStep step = values_at(a, b, near_);
     const auto begins = relative_distance(step.state, step.cell_state);
@@ -393,7 +422,10 @@ class FreeLayouts {
     apart_ = true;
     CauseInputs inputs = *judged.first;
     complete_facts(inputs);
-    if (!explains_(inputs)) return std::nullopt;
+    if (!explains_(inputs)) {
+      if (size > 0 && last_gap_ > kOther && std::isfinite(last_gap_)) unexplained_ = a.step;
+      return std::nullopt;
+    }
     inputs.difference.divergence.sentence +=
         fmt::format(" The two begin this step {} apart, by their size, which explains no more than {} of it.", short_number(*begins), short_number(allowed));
     return inputs;
@@ -420,9 +452,24 @@ class FreeLayouts {
     last_judged_ = step;
   }
 
-  void note_apart(const StepOfRun& a, const StepOfRun& b) {
-    losses_.add(a.step, mean_loss(a), mean_loss(b));
-    gradients_.add(a.step, gradient_size(a), gradient_size(b));
+  void note_course(const StepOfRun& a, const StepOfRun& b, bool equal) {
+    losses_.add(a.step, mean_loss(a), mean_loss(b), equal);
+    gradients_.add(a.step, gradient_size(a), gradient_size(b), equal);
+  }
+
+  /// From which step on the run computes what rounding does not explain, in words; empty if it does everywhere.
+  std::string left_text() const {
+    std::vector<std::string> texts;
+    int64_t first = unexplained_;
+    for (const Course* course : {&losses_, &gradients_}) {
+      if (course->left() < 0) continue;
+      texts.push_back(course->left_text());
+      first = first < 0 ? course->left() : std::min(first, course->left());
+    }
+    if (first < 0) return "";
+    if (texts.empty()) texts.push_back("gradients are other ones, although both runs begin the step nearly alike");
+    return fmt::format("from step {} on the run itself is not judged: {}. No known cause explains it, and the replayed function does not contain it. To decide, let "
+                       "the probe keep the values of step {}, at which it then tries the function (lockstep trace --snapshots {})", first, join_words(texts), first, first);
   }
 
   static std::optional<double> gradient_size(const StepOfRun& step) {
@@ -519,9 +566,8 @@ class FreeLayouts {
                           judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record,
                           own_text().empty() ? "" : " against the reference's");
     std::vector<std::string> apart;
-    for (const auto& [what, most] : {std::pair{"losses", losses_}, {"gradient norms", gradients_}}) {
-      if (most.step < 0) continue;
-      apart.push_back(fmt::format("{} by up to {:.2g} % (step {})", what, 100 * most.most, most.step));
+    for (const Course* course : {&losses_, &gradients_}) {
+      if (!course->text().empty()) apart.push_back(course->text());
     }
     if (!apart.empty()) text += fmt::format("; they differ in {}", join_words(apart));
     return text + ".";
@@ -538,7 +584,8 @@ class FreeLayouts {
   StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;
-  Apart losses_, gradients_;
+  Course losses_{"losses", 1e-3, 0.02}, gradients_{"gradient norms", 1e-2, kInfinity};
+  int64_t unexplained_ = -1;  ///< the first step that both begin nearly alike and whose gradients are other ones, without a cause; -1: none
   double last_gap_ = 0;  ///< largest relative difference of gradients at steps that began nearly alike
   bool apart_ = false;   ///< the runs have come too far apart to be compared by values
   mutable Compared near_;

@@ -12,11 +12,25 @@
 namespace lockstep {
 namespace {
 
+bool is_moment(const std::string& name) { return name.starts_with("first_moment/") || name.starts_with("second_moment/"); }
+
 /// The first step that a run made, and what it began with.
 struct Begin {
   StepOfRun step;
   KnownState state;
+  std::vector<std::string> without;  ///< moments that the step left, and that were 0 or not there when it began
 };
+
+/// Of moments whose values were not kept the statistics tell, or that they were recorded.
+std::vector<std::string> moments_begun(const StepOfRun& step, const StepRecords& began, Phase phase) {
+  std::vector<std::string> names;
+  for (const Record* left : records_of(step.ranks[0], Phase::optimizer_state)) {
+    if (!is_moment(left->name)) continue;
+    const Record* before = find_record(began, phase, left->name);
+    if (!before || (before->has_stats && before->stats.norm == 0 && before->stats.nonfinite == 0)) names.push_back(left->name);
+  }
+  return names;
+}
 
 /// Nothing of a run whose first step is the first of all.
 std::optional<Begin> begin_of(const std::string& dir) {
@@ -30,7 +44,9 @@ std::optional<Begin> begin_of(const std::string& dir) {
   if (!step || step->step <= 0) return std::nullopt;
   KnownState state = state_before(*step, before);
   if (!state) return std::nullopt;
-  return Begin{*std::move(step), std::move(state)};
+  const bool of_step = snapshot_of(step->ranks[0]) != nullptr;
+  std::vector<std::string> without = of_step ? moments_begun(*step, step->ranks[0], Phase::snapshot) : moments_begun(*step, before->ranks[0], Phase::optimizer_state);
+  return Begin{*std::move(step), std::move(state), std::move(without)};
 }
 
 /// How far the weights of two states are apart, whatever their size; nothing unless both hold the same tensors.
@@ -81,8 +97,6 @@ Nearest nearest_in(const std::string& dir, const Begin& begin) {
   if (before && before->step >= 0) take(state_before({.step = before->step + 1, .ranks = {StepRecords{}}}, before), before->step + 1);
   return found;
 }
-
-bool is_moment(const std::string& name) { return name.starts_with("first_moment/") || name.starts_with("second_moment/"); }
 
 bool keeps_moments(const KnownState& state) { return std::ranges::any_of(state->tensors, is_moment, &NamedTensor::name); }
 
@@ -148,11 +162,16 @@ std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, co
     return part_at(std::move(nearest), *begin, stranger->name, those, found);
   }
   // A tracer finds moments in an optimizer that has made them: before its first update there are none.
-  const bool makes_moments = std::ranges::any_of(records_of(begin->step.ranks[0], Phase::optimizer_state), [](const Record* record) { return is_moment(record->name); });
-  if (has_moments_beside_0(nearest.same_state) && !has_moments_beside_0(begin->state) && (keeps_moments(begin->state) || makes_moments)) {
-    return part_at(std::move(nearest), *begin, kMoments, "moments of the updates before", "moments of 0");
+  std::vector<std::string> lost;
+  std::size_t all = 0;
+  for (const NamedTensor& tensor : nearest.same_state->tensors) {
+    if (!is_moment(tensor.name) || norm(tensor.values) == 0) continue;
+    ++all;
+    if (std::ranges::find(begin->without, tensor.name) != begin->without.end()) lost.push_back(tensor.name);
   }
-  return std::nullopt;
+  if (lost.empty()) return std::nullopt;
+  const std::string found = lost.size() == all ? "moments of 0" : fmt::format("moments of 0 in {} of {}: {}", lost.size(), counted(static_cast<int64_t>(all), "tensor"), fmt::join(lost, ", "));
+  return part_at(std::move(nearest), *begin, kMoments, "moments of the updates before", found);
 }
 
 }  // namespace lockstep

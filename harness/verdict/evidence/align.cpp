@@ -9,7 +9,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "harness/verdict/evidence/parts.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {
@@ -42,6 +42,7 @@ std::string shared_facts(const TraceHeader& header) {
 RunReader::RunReader(const std::string& dir) : dir_(dir) {
   readers_.push_back(open_rank(dir, 0));
   const int world_size = header().world_size;
+  is_ours_ = find_trainer_spec(header().trainer) != nullptr;
   for (int rank = 1; rank < world_size; ++rank) readers_.push_back(open_rank(dir, rank));
   for (int rank = 0; rank < world_size; ++rank) {
     const TraceHeader& each = readers_[static_cast<std::size_t>(rank)].header();
@@ -174,6 +175,8 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
     return std::nullopt;
   }
   put_together(step);
+  // Ranks of a trainer of ours each keep the whole state, or parts of it that say where they lie.
+  if (!is_ours_) owners_.put_together(step);
   return step;
 }
 

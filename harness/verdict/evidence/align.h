@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/base/counted.h"
+#include "harness/verdict/evidence/parts.h"
 #include "harness/verdict/evidence/step_of_run.h"
 #include "harness/verdict/trace/reader.h"
 
@@ -37,6 +38,8 @@ class RunReader {
 
   std::string dir_;
   std::vector<TraceReader> readers_;
+  bool is_ours_ = false;
+  OwnersState owners_;
   bool ended_ = false;
   std::string end_;
 };

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <iterator>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -213,6 +215,118 @@ void put_together(StepOfRun& step) {
     }
     std::ranges::move(wholes, std::back_inserter(kept));
     step.ranks[rank].records = std::move(kept);
+  }
+}
+
+namespace {
+
+constexpr std::string_view kMoments[] = {"first_moment/", "second_moment/"};
+constexpr const char* kUpdates = "updates";
+
+Record* find(StepRecords& rank, Phase phase, const std::string& name) {
+  const auto found = std::ranges::find_if(rank.records, [&](const Record& each) { return each.phase == phase && each.name == name; });
+  return found == rank.records.end() ? nullptr : &*found;
+}
+
+bool same(const Record& a, const Record& b) { return a.stats.hash == b.stats.hash && a.shape == b.shape && (!a.is_scalar || a.value == b.value); }
+
+/// Names of the optimizers' state that not every rank holds alike.
+std::set<std::string> unlike_state(StepOfRun& step) {
+  std::set<std::string> names;
+  for (const Phase phase : {Phase::snapshot, Phase::optimizer_state}) {
+    std::vector<std::vector<const Record*>> by_rank(step.ranks.size());
+    for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+      for (const Record& record : step.ranks[rank].records) {
+        const auto begins = [&](std::string_view prefix) { return record.name.starts_with(prefix); };
+        if (record.phase == phase && (record.name == kUpdates || std::ranges::any_of(kMoments, begins))) by_rank[rank].push_back(&record);
+      }
+      const auto alike = [](const Record* a, const Record* b) { return a->name == b->name && same(*a, *b); };
+      if (std::ranges::equal(by_rank[0], by_rank[rank], alike)) continue;
+      std::map<std::string, const Record*> own, first;
+      for (const Record* record : by_rank[rank]) own[record->name] = record;
+      for (const Record* record : by_rank[0]) first[record->name] = record;
+      const auto note = [&](const auto& these, const auto& those) {
+        for (const auto& [name, record] : these) {
+          if (const auto other = those.find(name); other == those.end() || !same(*record, *other->second)) names.insert(name);
+        }
+      };
+      note(own, first);
+      note(first, own);
+    }
+  }
+  return names;
+}
+
+/// Ranks that hold the parameter of that state, or all parameters if it counts updates; empty unless all hold it alike.
+std::vector<std::size_t> holders_of_state(const StepOfRun& step, const std::string& state) {
+  const std::string name = state == kUpdates ? "" : state.substr(state.find('/') + 1);
+  std::map<std::string, const Record*> first;
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    std::size_t held = 0;
+    for (const Record& record : step.ranks[rank].records) {
+      if (record.phase != Phase::parameters || record.name.starts_with("buffer/") || (!name.empty() && record.name != name)) continue;
+      const auto [known, is_new] = first.emplace(record.name, &record);
+      if (!is_new && !same(*known->second, record)) return {};
+      ++held;
+    }
+    if (held > 0) ranks.push_back(rank);
+  }
+  return ranks.size() > 1 ? ranks : std::vector<std::size_t>{};
+}
+
+/// Gives all these ranks the owner's record, or none to any of them.
+void give(StepOfRun& step, Phase phase, const std::string& name, const std::vector<std::size_t>& ranks, std::optional<std::size_t> owner) {
+  const Record* held = owner ? find(step.ranks[*owner], phase, name) : nullptr;
+  const std::optional<Record> record = held ? std::optional(*held) : std::nullopt;
+  for (const std::size_t rank : ranks) {
+    StepRecords& records = step.ranks[rank];
+    records.filled_by = 0;
+    Record* own = find(records, phase, name);
+    if (!record && own) records.records.erase(records.records.begin() + (own - records.records.data()));
+    if (!record) continue;
+    if (!own) own = &records.records.emplace_back();
+    *own = *record;
+    own->replicated = true;
+    if (rank != ranks.front()) own->payload.clear();
+  }
+}
+
+/// All these ranks have counted what the one has that counted most.
+void count_most(StepOfRun& step, Phase phase, const std::vector<std::size_t>& ranks) {
+  std::optional<std::size_t> most;
+  for (const std::size_t rank : ranks) {
+    const Record* count = find(step.ranks[rank], phase, kUpdates);
+    if (count && count->is_scalar && (!most || count->value > find(step.ranks[*most], phase, kUpdates)->value)) most = rank;
+  }
+  if (most) give(step, phase, kUpdates, ranks, most);
+}
+
+}  // namespace
+
+void OwnersState::put_together(StepOfRun& step) {
+  for (const std::string& name : unlike_state(step)) {
+    const std::vector<std::size_t> ranks = holders_of_state(step, name);
+    if (ranks.empty()) continue;
+    if (name == kUpdates) {
+      for (const Phase phase : {Phase::snapshot, Phase::optimizer_state}) count_most(step, phase, ranks);
+      continue;
+    }
+    const std::vector<uint64_t> last = std::exchange(last_[name], std::vector<uint64_t>(step.ranks.size(), 0));
+    std::vector<std::size_t> holders, movers;
+    for (const std::size_t rank : ranks) {
+      const Record *before = find(step.ranks[rank], Phase::snapshot, name), *after = find(step.ranks[rank], Phase::optimizer_state, name);
+      if (!after) continue;
+      holders.push_back(rank);
+      last_[name][rank] = after->stats.hash;
+      if (before ? !same(*before, *after) : !last.empty() && last[rank] != after->stats.hash) movers.push_back(rank);
+    }
+    if (movers.empty() && holders.size() == 1) movers = holders;
+    const bool one = std::ranges::all_of(movers, [&](std::size_t rank) { return last_[name][rank] == last_[name][movers.front()]; });
+    if (!movers.empty()) owners_[name] = movers.front();
+    const auto owner = one ? owners_.find(name) : owners_.end();
+    for (const Phase phase : {Phase::snapshot, Phase::optimizer_state})
+      give(step, phase, name, ranks, owner == owners_.end() ? std::nullopt : std::optional(owner->second));
   }
 }
 

@@ -94,8 +94,8 @@ TEST_F(ForeignTrainer, NoFaultIsNamedByAnotherTrainersRules) {
     // A loss that is logged otherwise beside right gradients is another trainer's own matter.
     if (!cause && of_the_loss_alone(planted)) continue;
     // So are the calls that it makes from its first step on.
-    const bool of_number = planted.code == "collective-missing" || planted.code == "collective-extra";
-    if (!cause && of_number && planted.step == 0) continue;
+    const bool of_calls = planted.code == "collective-missing" || planted.code == "collective-extra" || planted.code == "wrong-root";
+    if (!cause && of_calls && planted.step == 0) continue;
     ASSERT_TRUE(cause.has_value());
     if (needs_the_trainer(planted)) {
       // Scores of candidates tell of any trainer; the rest rests on what only the energy trainer's rules know.

@@ -135,6 +135,26 @@ StepOfRun calls(const std::string& op, const std::string& reduction, DType dtype
   return made;
 }
 
+TEST(AuditLedger, FromWhichRankACallComesOneProcessDoesNotSayForOthers) {
+  const auto from = [](int root, std::size_t ranks) {
+    StepOfRun step = calls("broadcast", "", DType::float32, std::vector<uint64_t>(ranks, 5));
+    for (StepRecords& rank : step.ranks) {
+      rank.records[0].collective.root = root;
+      rank.records[0].collective.hash_in = 5;
+    }
+    return step;
+  };
+  const StepOfRun alone = from(0, 1), first = from(0, 2), second = from(1, 2);
+  EXPECT_FALSE(audit_ledger(second, {nullptr, &alone, false})) << "the owner of what it updates sends it";
+  EXPECT_FALSE(audit_ledger(second, {&first, nullptr, false})) << "and at the next step another parameter has a gradient";
+  for (const bool one_program : {true, false}) {
+    const auto found = audit_ledger(second, {nullptr, &first, one_program});
+    ASSERT_TRUE(found) << "two runs of one layout have the same owners";
+    EXPECT_EQ(found->code, "wrong-root");
+  }
+  EXPECT_TRUE(audit_ledger(second, {nullptr, &alone, true})) << "one program has the same root in every layout";
+}
+
 TEST(AuditLedger, AnotherWayOfExchangingIsNoDifferenceAndAnotherSumIs) {
   const StepOfRun reference = calls("broadcast", "", DType::float64, {5, 5});
   StepOfRun twice = calls("all_gather", "", DType::boolean, {9, 9});

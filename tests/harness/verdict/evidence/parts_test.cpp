@@ -1,7 +1,10 @@
 #include "harness/verdict/evidence/parts.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -211,6 +214,63 @@ TEST(PutTogether, KeepsTheOrderInWhichARankRecorded) {
     EXPECT_EQ(rank.records[1].name, "w");
     EXPECT_EQ(rank.records[2].name, "behind");
   }
+}
+
+/// A parameter's moment after an update on each rank, and the parameter, which all hold alike unless `parted`. No value: the rank has no moment.
+StepOfRun owned(int64_t number, const std::vector<std::optional<float>>& moments, const std::vector<double>& updates, bool parted = false) {
+  StepOfRun step;
+  step.step = number;
+  for (std::size_t rank = 0; rank < moments.size(); ++rank) {
+    const auto tensor = [&](Phase phase, const char* name, float value) {
+      Record record = record_of({.phase = phase, .whole = {1}, .shard = false}, {1}, {value});
+      record.name = name;
+      record.placement = nullptr;
+      return record;
+    };
+    std::vector<Record> records{tensor(Phase::parameters, "w", parted ? static_cast<float>(rank) : 1)};
+    if (moments[rank]) records.push_back(tensor(Phase::optimizer_state, "first_moment/w", *moments[rank]));
+    Record count;
+    count.phase = Phase::optimizer_state;
+    count.name = "updates";
+    count.is_scalar = true;
+    count.value = updates[rank];
+    records.push_back(count);
+    step.ranks.push_back({number, std::move(records)});
+  }
+  return step;
+}
+
+/// What each rank has of the moment and of the count; NaN: nothing.
+std::vector<double> moments_in(const StepOfRun& step, const std::string& name) {
+  std::vector<double> found;
+  for (const StepRecords& rank : step.ranks) {
+    const auto record = std::ranges::find(rank.records, name, &Record::name);
+    found.push_back(record == rank.records.end() ? std::nan("") : record->is_scalar ? record->value : record->stats.norm);
+  }
+  return found;
+}
+
+TEST(OwnersState, IsThatOfTheRankOnWhichItMovedWhereAllHoldTheSameParameter) {
+  OwnersState state;
+  StepOfRun first = owned(0, {2, 3}, {4, 5}), second = owned(1, {2, 7}, {4, 6}), third = owned(2, {2, 7}, {4, 6});
+  for (StepOfRun* step : {&first, &second, &third}) state.put_together(*step);
+  EXPECT_THAT(moments_in(first, "first_moment/w"), ElementsAre(testing::IsNan(), testing::IsNan())) << "nothing says whose it is";
+  EXPECT_THAT(moments_in(second, "first_moment/w"), ElementsAre(7, 7));
+  EXPECT_THAT(moments_in(second, "updates"), ElementsAre(6, 6));
+  EXPECT_THAT(moments_in(third, "first_moment/w"), ElementsAre(7, 7)) << "a step without a gradient changes no owner";
+}
+
+TEST(OwnersState, IsThatOfTheOneRankThatHasIt) {
+  StepOfRun step = owned(0, {std::nullopt, 3}, {1, 1});
+  OwnersState().put_together(step);
+  EXPECT_THAT(moments_in(step, "first_moment/w"), ElementsAre(3, 3));
+}
+
+TEST(OwnersState, StaysEachRanksOwnWhereParametersPart) {
+  StepOfRun step = owned(0, {2, 3}, {4, 5}, true);
+  OwnersState().put_together(step);
+  EXPECT_THAT(moments_in(step, "first_moment/w"), ElementsAre(2, 3));
+  EXPECT_THAT(moments_in(step, "updates"), ElementsAre(4, 5));
 }
 
 }  // namespace
