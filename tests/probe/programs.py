@@ -214,6 +214,11 @@ def one_that_raises(text, error):
 
 SWEEP = "train(4)\nfor i in range(3):\n    c = os.fork()\n    if c == 0: train(1); END()\n    os.waitpid(c, 0)"
 PARENT_MAKES = "m = net(); o = sgd(m); c = os.fork()\nif c == 0: train(5); END()\nos.waitpid(c, 0)"
+STATE_FIRST = """
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+m = net(); o = sgd(m); a, b = get_state_dict(m, o); set_state_dict(m, o, model_state_dict=a, optim_state_dict=b); steps(5, m, o)
+"""
+RESTARTED = "os.environ['TORCHELASTIC_RESTART_COUNT'] = '1'\n"
 IN_THREAD = "import threading\ndef run(): train(3); raise KeyError('rows')\nt = threading.Thread(target=run); t.start(); t.join()"
 CAUGHT = "m = net(); o = sgd(m); steps(2, m, o)\ntry: raise ValueError\nexcept ValueError: pass\ntry: sys.exit(3)\nexcept SystemExit: pass\nsteps(3, m, o)"
 
@@ -229,6 +234,8 @@ CASES = [Case(f"programs: {name}", check) for name, check in {
     "an optimizer that never steps": shape(10, "", "a = net(); oa = sgd(a); train(10)"),
     "an optimizer in another's place": shape(5, "", REPLACED),
     "resumed in one process": shape(5, "", RESUMED),
+    "resumed by torch.distributed.checkpoint": shape(5, "", STATE_FIRST),
+    "started again by torchrun": shape(5, "an attempt before torchrun started the ranks again took 2 steps", "train(3); os._exit(1)", RESTARTED + "train(5)"),
     "two phases of one model": shape(5, "", PHASES),
     "one program after another": shape(6, OTHER.format("4 steps"), "train(6)", "train(4)"),
     "a fork that trains": shape(5, OTHER.format("4 steps"), FORK),

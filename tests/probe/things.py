@@ -9,6 +9,8 @@ import warnings
 
 import torch
 import torch.nn as nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as Ddp
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import lockstep_probe
@@ -131,8 +133,8 @@ def pruned(m, _o, _d):
 def wrapped_again(m, o, folder):
     torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet{os.urandom(4).hex()}", rank=0, world_size=1)
     try:
-        step(nn.parallel.DistributedDataParallel(nn.parallel.DistributedDataParallel(copy.deepcopy(m))), torch.optim.SGD(Net().parameters(), lr=0.1))
-        return copy.deepcopy(nn.parallel.DistributedDataParallel(copy.deepcopy(m)).module)(X)
+        step(Ddp(Ddp(copy.deepcopy(m))), torch.optim.SGD(Net().parameters(), lr=0.1))
+        return copy.deepcopy(Ddp(copy.deepcopy(m)).module)(X)
     finally:
         torch.distributed.distributed_c10d._update_default_pg(None)
 
@@ -257,6 +259,7 @@ THINGS = {
 
 def flat(found):
     if isinstance(found, torch.Tensor):
+        found = getattr(found, "_local_tensor", found)
         return [found.detach().dequantize().reshape(-1).double()]
     return [t for each in found for t in flat(each)] if isinstance(found, (list, tuple)) else []
 
@@ -279,14 +282,15 @@ def run(kind, thing, folder, lines):
     return flat(list(model.parameters())) + flat([list(s.values()) for s in optimizer.state.values()]) + found
 
 
-def check(thing, kind=Net):
+def check(thing, kind=Net, world=1):
     def on_bench(bench):
         def program(rank):
-            torch.distributed.destroy_process_group()
+            if world == 1:
+                torch.distributed.destroy_process_group()
             before = {}
             for name in ("without", "lines", "zero"):
                 folder = f"{rank.folder}/{name}"
-                os.makedirs(folder)
+                os.makedirs(folder, exist_ok=True)
                 if name == "zero":
                     os.environ["LOCKSTEP_TRACE"] = folder
                     zero.arm()
@@ -294,14 +298,15 @@ def check(thing, kind=Net):
                 for probe in __import__("lockstep_probe.patches").patches.probes():
                     probe.finish()
                 if name != "without":
-                    steps = {s: records for s, records in trace_file.read_steps(f"{folder}/rank-0.trace") if s >= 0}
+                    steps = {s: records for s, records in trace_file.read_steps(f"{folder}/rank-{rank.rank}.trace") if s >= 0}
                     losses = [float(r.values) for records in steps.values() for r in records if r.name == "loss"]
                     assert list(steps) == [0, 1, 2] and len(losses) == 3 and max(losses) < 100, f"{name}: recorded {list(steps)}, losses {losses}"
                     same = len(before[name]) == len(before["without"])
                     assert same and all(torch.equal(a, b) for a, b in zip(before[name], before["without"])), f"{name}: not the same bits"
-            torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(f"{rank.folder}/end", 1), rank=0, world_size=1)
+            if world == 1:
+                torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(f"{rank.folder}/end", 1), rank=0, world_size=1)
 
-        said = "".join(bench.run(program, 1, "run"))
+        said = "".join(bench.run(program, world, "run"))
         need("nothing is recorded" not in said and "Error" not in said, f"said: {said}")
         return ""
 
@@ -309,5 +314,11 @@ def check(thing, kind=Net):
 
 
 CASES = [Case(f"things: {name}", check(thing)) for name, thing in THINGS.items()]
+CASES += [
+    Case("things: a checkpoint of FSDP2, 2 ranks", check(checkpointed, lambda: fully_shard(Net()), 2)),
+    Case("things: a copy of what DDP holds, 2 ranks", check(lambda m, o, d: trained(copy.deepcopy(m.module)), lambda: Ddp(Net()), 2)),
+    Case("things: a second DDP around it, 2 ranks", check(lambda m, o, d: Ddp(m.module)(X).sum().backward(), lambda: Ddp(Net()), 2)),
+    Case("things: DDP itself copied and saved, 2 ranks", check(lambda m, o, d: [copy.deepcopy(m).module(X), saved(m).module(X)], lambda: Ddp(Net()), 2)),
+]
 CASES += [Case("things: a module that says itself what it holds", check(lambda m, o, d: [trained(copy.deepcopy(m)), trained(pickle.loads(pickle.dumps(m)))],  # noqa: S301
                                                                        OfItsOwn))]  # fmt: skip

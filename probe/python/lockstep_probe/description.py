@@ -84,6 +84,7 @@ def write(probe, done):
         "level": probe.settings.level, "steps": probe.steps_done, "done": done, "world_size": probe.world_size,
         "seconds": round(probe.seconds_whole, 4), "probe_seconds": round(probe.seconds, 4),
         "dropout": any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules),
-        "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(), "ended": probe.ended,
+        "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(),
+        "attempt": ownership.attempt(), "ended": probe.ended,
     }  # fmt: skip
     ownership.write_facts(probe.settings.out, probe.rank, facts)

@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import re
+import struct
 import sys
 import time
 import weakref
@@ -46,6 +47,12 @@ def process():
     return {"pid": os.getpid(), "started": _started(os.getpid()), "host": f"{platform.node()} {space}".strip()}
 
 
+def attempt():
+    """How often torchrun has started the ranks again."""
+    count = os.environ.get("TORCHELASTIC_RESTART_COUNT", "")
+    return int(count) if count.isdigit() else 0
+
+
 def program():
     return os.path.basename(sys.argv[0] if getattr(sys, "argv", None) and sys.argv[0] else "python")
 
@@ -67,7 +74,7 @@ def facts_of(out, rank):
 
 def was_opened_here(out):
     """Has this process opened a trace in the folder?"""
-    return any(os.path.dirname(path) == os.path.abspath(out) and pid == os.getpid() for path, pid in _mine)
+    return any(os.path.dirname(path) == os.path.abspath(out) and pid == os.getpid() and os.path.exists(path) for path, pid in _mine)
 
 
 def claim(out, rank):
@@ -94,11 +101,27 @@ def _replaced(out, rank, path):
     same_job = os.path.abspath(os.environ.get("LOCKSTEP_EMPTIED") or "/") == os.path.abspath(out)
     is_here = owner.get("host") == process()["host"]
     lives = is_here and _started(owner.get("pid")) == owner.get("started")
+    if attempt() > facts.get("attempt", 0) and not lives:
+        steps = _steps_in(path)
+        give_back(out, rank)
+        unrecorded.add((out, rank), steps=steps, why="an attempt before torchrun started the ranks again")
+        return f"{path}: replaces the trace of {who}, which torchrun has started again"
     if same_job or lives or (owner and not is_here and not facts.get("done")):
         raise Taken(f"{path} holds the training of {who}")
     give_back(out, rank)
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
     return f"{path}: replaces the trace of an earlier run, of {who}"
+
+
+def _steps_in(path):
+    """Training steps of a trace, by its frames alone."""
+    count = 0
+    with open(path, "rb") as file:
+        file.seek(12)
+        while len(head := file.read(8)) == 8:
+            length, kind = struct.unpack("<IB", head[:5])
+            count += kind == 2
+            file.seek(length + 8, 1)
+    return max(count - 1, 0)  # the state before the first one is a step of its own
 
 
 def give_back(out, rank):

@@ -6,7 +6,7 @@ from lockstep_probe.guard import Attached, guarded
 
 class Updates:
     def __init__(self, probe):
-        self.probe, self._counts, self._handles = probe, {}, {}
+        self.probe, self._counts, self._handles, self._is_none = probe, {}, {}, False
         for optimizer in probe.optimizers:
             self.listen(optimizer)
 
@@ -43,6 +43,9 @@ class Updates:
     def _before(self, optimizer, args, kwargs):
         """The update's gradients are there; or, where the optimizer takes a closure (as Lightning's does), after it."""
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        self._is_none = self._moves_nothing(optimizer)
+        if self._is_none:
+            return None
         if self.probe.is_off or closure is None or type(optimizer).__name__ == "LBFGS":
             self._on_update(optimizer)
             return None
@@ -53,6 +56,13 @@ class Updates:
             return loss
 
         return args[:1], {**kwargs, "closure": computed}
+
+    def _moves_nothing(self, optimizer):
+        """An update by which a checkpoint's loader makes the optimizer's state: no backward pass, rates and gradients of zero."""
+        step = self.probe.current
+        if self.probe.is_off or (step is not None and step.backwards and not self.probe.is_over(step)) or any(float(g["lr"]) for g in optimizer.param_groups):
+            return False
+        return not any(p.grad is not None and model.held(p.grad).any() for p in model.parameters_of(optimizer))
 
     @guarded
     def _on_update(self, optimizer):
@@ -92,6 +102,8 @@ class Updates:
 
     @guarded
     def _after(self, optimizer, _args, _kwargs):
+        if self._is_none:
+            return
         self._counts[id(optimizer)] = self.count(optimizer) + 1
         step = self.probe.current
         if step is not None and not any(optimizer is s for s in step.stepped):
