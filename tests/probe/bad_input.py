@@ -151,6 +151,35 @@ class Broken(Adam):
             self.probe.recorder = None
 
 
+class BrokenAtOnce(Adam):
+    """It fails in the first step."""
+
+    def clip_gradients(self):
+        if self.probe is not None:
+            self.probe.gradients.record = None
+        super().clip_gradients()
+
+
+class BrokenBefore(Adam):
+    """It fails before the first step."""
+
+    def before_step(self, step):
+        if self.probe is not None:
+            self.probe.parameters.find = None
+
+
+def broken_at_once(bench):
+    """What it has begun to write is no damaged trace, and compare says why there is nothing."""
+    said = []
+    for kind in (BrokenAtOnce, BrokenBefore):
+        a, _ = bench.train(Adam, 2, f"{kind.__name__} a")
+        b, _ = bench.train(kind, 2, f"{kind.__name__} b")
+        found = bench.compare(a, b)
+        need("switched itself off" in found["sentence"], f"{kind.__name__}: {found['verdict']}: {found['sentence']}")
+        said.append(f"{found['verdict']}: {found['sentence'][:120]}")
+    return "; ".join(said)
+
+
 def full_disk(bench):
     check(DiskFull, 1, "cannot write", "File too large", "training goes on")(bench)
     found = bench.compare(bench.path("run"), bench.path("run"))
@@ -248,6 +277,7 @@ CASES = [
     _case("snapshots that are no steps", Adam, 1, "snapshots 'first'", env={"LOCKSTEP_SNAPSHOTS": "first"}),
     _case("a folder that cannot be made", Adam, 1, "cannot write /proc/traces", "training goes on", out="/proc/traces"),
     _case("an error of the probe itself", Broken, 2, "AttributeError", "nothing is recorded from step 1 on, and training goes on"),
+    Case("bad input: an error of the probe itself, at once", broken_at_once),
     Case("bad input: a full disk", full_disk),
     Case("bad input: a killed rank", killed),
     Case("bad input: ranks of two levels", levels_differ),

@@ -3,11 +3,12 @@
 import contextlib
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
 import models
 from case import Case
-from trainer import Sharded, ShardedWords, Trainer, Words
+from trainer import ByHand, Sharded, ShardedWords, Trainer, Words
 
 LEVELS = (None, "off", "hash", "full")
 
@@ -136,6 +137,102 @@ class Tied(Words):
         return models.Transformer(tied=True)
 
 
+class Sparse(Trainer):
+    """A table's gradients are sparse."""
+
+    def make_model(self):
+        table = torch.nn.EmbeddingBag(models.SAMPLES, 6, sparse=True)
+        return torch.nn.Sequential(table, torch.nn.Linear(6, models.CLASSES))
+
+    def inputs(self, ids):
+        return torch.tensor(ids)[:, None] // 2
+
+
+class Thawed(Trainer):
+    """From step 2 on the first layer trains too: wrapped anew, and a group of its own."""
+
+    def make_model(self):
+        model = models.Mlp()
+        model.first.requires_grad_(False)
+        return model
+
+    def make_optimizer(self):
+        return torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], lr=self.rate)
+
+    def before_step(self, step):
+        if step == 2:
+            self.model.first.requires_grad_(True)
+            self.called = self.wrap(self.model)
+            self.optimizer.add_param_group({"params": list(self.model.first.parameters()), "lr": 0.02})
+
+
+class HooksReduce(ByHand):
+    """A hook of each parameter, there before the probe, divides its gradient and starts its reduction."""
+
+    def make_optimizer(self):
+        self.works = []
+        for p in self.model.parameters() if self.world > 1 else ():
+            p.register_post_accumulate_grad_hook(lambda p: self.works.append(dist.all_reduce(p.grad.div_(self.world), async_op=True)))
+        return super().make_optimizer()
+
+    def reduce(self):
+        while self.works:
+            self.works.pop().wait()
+
+
+class Flat(Trainer):
+    """Each rank updates its piece of a flat copy of all parameters, and they gather the pieces."""
+
+    def wrap(self, model):
+        return model
+
+    def make_optimizer(self):
+        self.ends = list(self.model.parameters())
+        whole = torch.nn.utils.parameters_to_vector(self.ends).detach()
+        self.size = -(-len(whole) // self.world)
+        self.piece = self.padded(whole)[self.rank * self.size :][: self.size].clone().requires_grad_()
+        return torch.optim.Adam([self.piece], lr=0.01)
+
+    def padded(self, whole):
+        return torch.nn.functional.pad(whole, (0, self.size * self.world - len(whole)))
+
+    def zero_grad(self):
+        self.model.zero_grad()
+
+    def update(self):
+        whole = self.padded(torch.cat([p.grad.flatten() for p in self.ends]))
+        pieces = [torch.zeros(self.size) for _ in range(self.world)]
+        if self.world > 1:
+            dist.all_reduce(whole)
+        self.piece.grad = whole[self.rank * self.size :][: self.size] / self.world
+        self.optimizer.step()
+        if self.world > 1:
+            dist.all_gather(pieces, self.piece.detach())
+        else:
+            pieces = [self.piece.detach()]
+        torch.nn.utils.vector_to_parameters(torch.cat(pieces)[: len(whole)], self.ends)
+
+
+class Served(ByHand):
+    """Rank 0 makes every update, and sends the parameters."""
+
+    def update(self):
+        if self.rank == 0:
+            self.optimizer.step()
+        for p in self.model.parameters() if self.world > 1 else ():
+            dist.broadcast(p.data, 0)
+
+
+class FlatParameters(Trainer):
+    """FSDP1."""
+
+    def wrap(self, model):
+        return torch.distributed.fsdp.FullyShardedDataParallel(model, device_id=torch.device("cpu"), use_orig_params=True) if self.world > 1 else model
+
+    def make_optimizer(self):
+        return torch.optim.SGD(self.called.parameters(), lr=self.rate)
+
+
 class ShardedClipped(Sharded):
     clip = 0.05
 
@@ -179,6 +276,11 @@ CASES = [
     *_case("BatchNorm", Buffers, 1, 2),
     *_case("dropout", Dropout, 2),
     *_case("tied weights", Tied, 2),
+    *_case("sparse gradients", Sparse, 2),
+    *_case("wrapped anew", Thawed, 2),
+    *_case("hooks that reduce", HooksReduce, 2),
+    *_case("flat pieces", Flat, 2),
+    *_case("one rank makes the updates", Served, 2),
     *_case("FSDP2", ShardedClipped, 2, 3),
     *_case("FSDP2, accumulation", ShardedAccumulated, 2),
     *_case("FSDP2, accumulation, each reduced", ShardedWithoutNoSync, 2),

@@ -214,5 +214,11 @@ CASES = [
     _case("GradScaler, one update left out", bits.Scaled, 1, bits.Scaled, 2),
     _case("evaluation with collectives", Metrics, 1, Metrics, 2),
     _case("frozen parameters", Frozen, 1, Frozen, 2),
+    _case("sparse gradients", bits.Sparse, 1, bits.Sparse, 2),
+    _case("wrapped anew", bits.Thawed, 1, bits.Thawed, 3, replayed=QUIET),
+    _case("hooks that reduce", bits.HooksReduce, 1, bits.HooksReduce, 4, replayed=QUIET),
+    _case("flat pieces", bits.Flat, 1, bits.Flat, 3, replayed=QUIET),
+    _case("one rank makes the updates", bits.Served, 1, bits.Served, 3, replayed=QUIET),
+    _case("FSDP1", bits.FlatParameters, 1, bits.FlatParameters, 2, replayed=QUIET),
     _case("a rank leaves a parameter out", bits.Unused, 2, bits.Unused, 2),
 ]  # fmt: skip

@@ -151,7 +151,7 @@ class Trainer:
 
 
 def held(tensor):
-    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach()
+    return (tensor.to_local() if hasattr(tensor, "to_local") else tensor).detach().to_dense()
 
 
 class ByHand(Trainer):

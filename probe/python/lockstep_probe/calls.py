@@ -7,6 +7,11 @@ from lockstep_probe import collectives, hashing
 from lockstep_probe.guard import guarded
 
 
+def _few(tensor):
+    """Of a tensor no more than tells its type."""
+    return tensor.flatten()[:1] if tensor.layout is torch.strided else torch.zeros(1, dtype=tensor.dtype)
+
+
 class Ledger:
     """Collectives of one step, in their order; `open`: those whose outputs are not hashed yet, by their work."""
 
@@ -19,7 +24,7 @@ class Calls:
 
     def __init__(self, probe):
         self.probe = probe
-        self._next = Ledger()  # calls after a step's update belong to the step that follows
+        self._next = Ledger()  # calls after a step's update, and after step() if that is called, belong to the step that follows
 
     def listen(self):
         try:
@@ -40,14 +45,14 @@ class Calls:
     @guarded
     def _begin(self, call):
         probe, step = self.probe, self.probe.current
-        ledger = step.ledger if step is not None and not probe.is_over(step) else self._next
+        ledger = step.ledger if step is not None and (step.due or not (step.asked or probe.is_over(step))) else self._next
         if ledger is not self._next and not step.records:
             return
         tensors = call.inputs or call.outputs
         ranks = dist.get_process_group_ranks(call.group)
         everyone = len(ranks) == probe.world_size
         group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
-        first = hashing.plain(tensors[0].flatten()[:1]) if tensors else torch.zeros(1)
+        first = hashing.plain(_few(tensors[0])) if tensors else torch.zeros(1)
         # Calls of one tag are compared with each other: other operations, types and groups are other calls.
         kind = f" {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else ""
         tag = call.tag or f"{call.op}{kind}{'' if everyone else f' of {group}'}"

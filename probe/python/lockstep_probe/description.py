@@ -12,7 +12,7 @@ from lockstep_probe import model, ownership
 def unseen(probe):
     """In words, before the first step."""
     if any(model.has_flat_parameters(m) for m in probe.models):
-        yield "FullyShardedDataParallel (FSDP1) hides parameters in flat ones: their parts are recorded as they are, and not put together"
+        yield "FullyShardedDataParallel (FSDP1) hides parameters in flat ones: they and their gradients are not recorded; FSDP2 (fully_shard) shows them"
     if any(model.is_compiled(m) for m in probe.models):
         yield ("torch.compile: gradients, parameters and DDP's and the program's own collectives are recorded as without it; collectives "
                "inside a compiled graph (functional ones) and CUDA graphs' replays are not")  # fmt: skip
@@ -27,7 +27,7 @@ def declared(probe, step):
     found = {"strip_prefixes": ["module.", "_orig_mod."]}
     if len(probe.optimizers) == 1:
         found["optimizer"] = model.settings_of(probe.optimizers[0])
-        found["parameters"] = model.group_settings(probe.optimizers[0], {id(w.parameter): w.name for w in probe.parameters})
+        found["parameters"] = model.group_settings(probe.optimizers[0], {id(w.parameter): probe.parameters.shared_name(w) for w in probe.parameters})
     found["clip_norm"] = probe.gradients.clip_norm
     found["accumulation"] = step.backwards if step.backwards > 1 else None
     found["precision"] = _precision(probe, step)

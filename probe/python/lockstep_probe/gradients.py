@@ -158,7 +158,7 @@ class Gradients:
             return
         if probe.world_size > 1 and step.records:
             self.clipped_too_early()
-            self.reduced_by_hand()
+            self.reduced_by_hand(parameters)
         if max_norm is None or probe.is_over(step):
             return
         norm = float(norm.full_tensor() if model.is_sharded(norm) else norm)
@@ -182,10 +182,11 @@ class Gradients:
                 if hash_in(watched.local) == hash_in(watched.reduced):
                     watched.clipped = hash_in(self.record("local gradients", watched, gradient))
 
-    def reduced_by_hand(self):
-        """What clipping or the optimizer takes, of gradients that no wrapper has reduced."""
+    def reduced_by_hand(self, parameters):
+        """What clipping or the optimizer takes, of gradients that no wrapper has reduced. Others, such as those that another model's backward pass
+        leaves, are dropped, or reduced elsewhere."""
         probe, step = self.probe, self.probe.current
-        for watched in probe.parameters:
+        for watched in filter(None, map(probe.parameters.of, parameters)):
             gradient = watched.parameter.grad
             if watched.reduced is None and gradient is not None and id(watched.parameter) not in step.updated:
                 if watched.local is None and probe._wrappers and not step.reduced and watched.unsharded is None:

@@ -8,7 +8,7 @@ import torch
 
 from lockstep_probe.trace_file import Placement
 
-WRAPPED = weakref.WeakSet()  # DistributedDataParallel objects, from when this module was loaded on
+WRAPPED = weakref.WeakKeyDictionary()  # DistributedDataParallel objects, from when this module was loaded on, the last one last
 MOMENTS = {
     "momentum_buffer": "first_moment", "exp_avg": "first_moment", "exp_avg_sq": "second_moment", "sum": "second_moment",
     "square_avg": "second_moment",
@@ -23,7 +23,7 @@ def bare(model):
     while id(model) not in seen:
         seen.add(id(model))
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-            WRAPPED.add(model)
+            WRAPPED.setdefault(model)
         inner = getattr(model, "_orig_mod", None)
         if not isinstance(inner, torch.nn.Module) and isinstance(model, _wrappers()):
             inner = model.module
@@ -83,8 +83,9 @@ def placement_of(tensor):
 
 
 def held(tensor):
-    """The rank's own part."""
-    return tensor.to_local() if is_sharded(tensor) else tensor
+    """The rank's own part; of a sparse tensor, such as an embedding's gradient, all values."""
+    tensor = tensor.to_local() if is_sharded(tensor) else tensor
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
 
 def _objects(kind):
@@ -94,7 +95,7 @@ def _objects(kind):
 
 def find_wrapper(module):
     """The DistributedDataParallel object around a module, made before or after; None if there is none."""
-    for wrapper in list(WRAPPED) or _objects(torch.nn.parallel.DistributedDataParallel):
+    for wrapper in list(WRAPPED)[::-1] or _objects(torch.nn.parallel.DistributedDataParallel):
         if bare(wrapper) is module or any(m is module for m in wrapper.modules()):
             return wrapper
     return None
@@ -232,4 +233,4 @@ def group_settings(optimizer, names):
             entry["weight_decay"] = float(group["weight_decay"])
         if entry:
             found += [{"prefix": names[id(p)], "role": "other", **entry} for p in group["params"] if id(p) in names]
-    return found
+    return [entry for number, entry in enumerate(found) if entry not in found[:number]]

@@ -30,7 +30,7 @@ class Parameters:
     """All of a model, and those that the optimizers alone have."""
 
     def __init__(self, probe):
-        self.probe, self._by_id = probe, {}
+        self.probe, self._by_id, self._pieces = probe, {}, set()
 
     def __iter__(self):
         return iter(self._by_id.values())
@@ -44,28 +44,51 @@ class Parameters:
     def of_optimizers(self):
         return [p for o in self.probe.optimizers for p in model.parameters_of(o)]
 
+    def shared_name(self, watched):
+        """As all ranks call it: of a rank's own parameter the beginning by which it is known."""
+        return next((start for start in self.probe.own if watched.name.startswith(start)), watched.name)
+
     def find(self):
         """Names of all parameters, and hooks on those that have none yet."""
         probe, known = self.probe, set()
         ignored = {name for m in probe.models for name in getattr(m, "_ddp_params_and_buffers_to_ignore", ())}
-        for prefix, name, p in model.named(probe.models, "named_parameters"):
+        named = list(model.named(probe.models, "named_parameters"))
+        self._pieces = self._find_pieces([p for _, _, p in named])
+        for prefix, name, p in named:
             known.add(id(p))
-            if id(p) not in self._by_id:
+            if id(p) not in self._by_id and id(p) not in self._pieces:
                 self._listen(Watched(prefix + name, p, name not in ignored and not name.startswith(probe.own)))
         for p in self.of_optimizers():
             known.add(id(p))
-            if id(p) not in self._by_id:
+            if id(p) not in self._by_id and id(p) not in self._pieces:
                 self._listen(Watched(f"unnamed {len(self._by_id)}", p, True))
         self._find_unsharded()
-        for key in self._by_id.keys() - known:
+        for key in self._by_id.keys() - (known - self._pieces):
             for handle in self._by_id.pop(key).handles:
                 handle.remove()
+
+    def _find_pieces(self, held):
+        """Of flat tensors into which parameters are put together, the parts of a rank: another number of ranks has others, and no name or shape tells
+        which. FSDP1's stand in the place of the parameters; or no module has what an optimizer updates, and parameters are copied from that."""
+        flat = [p for m in self.probe.models if model.has_flat_parameters(m) for p in m.parameters()]
+        shapes, trained = {p.shape for p in held}, self.of_optimizers()
+        if held and set(map(id, held)).isdisjoint(map(id, trained)):
+            flat += [p for p in trained if p.dim() == 1 and p.shape not in shapes]
+            if flat:
+                self.probe._note("what the optimizers update is in no module, and is put together of parameters: the model's parameters and local gradients "
+                                 "are recorded, and the optimizers' state and reduced gradients are not", once="pieces")  # fmt: skip
+        return set(map(id, flat))
 
     def _listen(self, watched):
         p, gradients = watched.parameter, self.probe.gradients
         self._by_id[id(p)] = watched
-        if p.requires_grad and p.is_leaf:
+        if p.requires_grad and p.is_leaf and not watched.handles:
             watched.handles.append(Attached(p.register_post_accumulate_grad_hook, functools.partial(gradients.accumulated, watched)))
+            hooks = p._post_accumulate_grad_hooks
+            last = hooks.popitem()
+            others = list(hooks.items())  # such as one that starts a reduction, which may write the gradient from then on
+            hooks.clear()
+            hooks.update([last, *others])
             watched.handles.append(Attached(p.register_hook, functools.partial(gradients.added, watched)))
 
     def _find_unsharded(self):
@@ -89,7 +112,9 @@ class Parameters:
     def check(self):
         """Parameters that came after the probe, or were replaced, are recorded from here on, by name."""
         probe = self.probe
-        known = self._by_id.keys() | {id(w.unsharded) for w in self}  # FSDP2 puts these in the modules for a while
+        for watched in self:
+            self._listen(watched)  # to one that was frozen
+        known = self._by_id.keys() | self._pieces | {id(w.unsharded) for w in self}  # FSDP2 puts these in the modules for a while
         if all(id(p) in known for p in self.of_optimizers() + [p for m in probe.models for p in m.parameters()]):
             return
         before = {w.name for w in self}

@@ -112,7 +112,8 @@ def _autocast(enter):
 def _ddp(init):
     def made(self, *args, **kwargs):
         init(self, *args, **kwargs)
-        model.WRAPPED.add(self)
+        model.WRAPPED.setdefault(self)
+        tell("on_wrapped")
 
     return made
 

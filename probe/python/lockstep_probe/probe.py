@@ -14,7 +14,7 @@ from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import Attached, guarded, say
 from lockstep_probe.parameters import Parameters
-from lockstep_probe.recorder import Recorder
+from lockstep_probe.recorder import Recorder, hash_in
 from lockstep_probe.state import State
 from lockstep_probe.step import Step
 from lockstep_probe.updates import Updates
@@ -49,8 +49,9 @@ class Probe:
         self.autocast, self.saw_forward = None, False  # as the first step shows it
         self._modes = None  # of each module: does it train?
         self._ids_at, self._kept_state, self.metrics = {}, None, set()
-        self.writer = self._pulse = self._replay = self.replicas = None
-        self._wrappers = []
+        self._weights = None  # hashes of the parameters after the last step
+        self.writer = self._pulse = self._replay = self.replicas = self._initial = None
+        self._wrappers, self._wrapped_anew = [], False
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
         self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
@@ -161,9 +162,8 @@ class Probe:
         """The step that is open, or the next one. `begins`: the trainer begins a batch; a step that it has called over, and not updated, is left out."""
         with self._lock:
             step = self.current
-            if step is not None and begins and step.asked and step.backwards and not step.stepped and self.optimizers:
-                for optimizer in list(self.optimizers):
-                    self.updates.leave_out(optimizer)
+            if begins:
+                self._leave_out()
             if step is not None and not self.is_over(step):
                 return step
             if step is not None:
@@ -171,6 +171,14 @@ class Probe:
             if not self.prepared:
                 self._prepare()
             return self._begin(step)
+
+    def _leave_out(self):
+        """Of a step that the trainer has called over: the update that it has not made, or that another rank has."""
+        step = self.current
+        if step is not None and step.asked and step.backwards and not step.stepped and self.optimizers:
+            self.updates.made_elsewhere |= self._weights not in (None, self.state.hashes())
+            for optimizer in list(self.optimizers):
+                self.updates.leave_out(optimizer)
 
     def _begin(self, before):
         """The step after the step `before`, which has been written just now, or None."""
@@ -185,12 +193,16 @@ class Probe:
         if step.records:
             after = before.generators_after if before is not None else None
             step.generators = after or random_state.states(self.recorder.hashes.xxh3)
+        else:
+            self._weights = None
         if self._modes is None:
             self._modes = [{name: m.training for name, m in each.named_modules()} for each in self.models]
         if keeps:
             step.first += self.state.before_step()
             if self._replay is not None and self._kept_state is None:
                 self._kept_state = step.number, self.state.kept()  # by which a replay function is tried
+        if self._wrapped_anew:
+            self.find_wrappers()
         self.parameters.check()
         return step
 
@@ -217,9 +229,8 @@ class Probe:
         self.recorder = Recorder(hashes, self.settings.level, self.rank == 0)
         self.parameters.find()
         patches.watch_pipelines()
-        self._wrappers = [w for w in map(model.find_wrapper, self.models) if w is not None]
+        self.find_wrappers()
         tensors = self.parameters.tensors()
-        self.by_hand = self.world_size > 1 and not self._wrappers and not any(model.fsdp_groups(m) for m in self.models)
         self._step_bytes = 6 * sum(p.numel() * p.element_size() for p in tensors)
         for text in description.unseen(self):
             self._note(text)
@@ -228,8 +239,17 @@ class Probe:
             self.listen_to_collectives()
         keeps = self.settings.keeps(0, self._step_bytes)
         self._initial = self.state.after_update(keeps, False)  # until the first step is written
+        self._weights = [hash_in(record) for _, record in zip(self.parameters, self._initial)]
         self.describe(done=False)
         self._seconds_of_setup = time.perf_counter() - self._began
+
+    def find_wrappers(self):
+        self._wrappers, self._wrapped_anew = [w for w in map(model.find_wrapper, self.models) if w is not None], False
+        self.by_hand = self.world_size > 1 and not self._wrappers and not any(model.fsdp_groups(m) for m in self.models)
+
+    def on_wrapped(self):
+        """A DistributedDataParallel has been made: of a model that it wraps anew the next step begins with it."""
+        self._wrapped_anew = True
 
     def claim(self):
         """Raises ownership.Taken if another process, or an earlier training of this one, has the rank's trace."""
@@ -251,28 +271,33 @@ class Probe:
         self.calls.listen()
 
     def record_state(self, step):
-        step.due = False
-        step.last += self.state.after_update(step.keeps, step.keeps or self.settings.level == "full")
+        step.due = step.late = False
+        records = self.state.after_update(step.keeps, step.keeps or self.settings.level == "full")
+        self._weights = [hash_in(record) for _, record in zip(self.parameters, records)]
+        step.last += records
 
     def write(self, kind=trace_file.STEP):
         step, self.current = self.current, None
         self.steps_done += 1
-        if self._initial is not None:
-            said = description.declared(self, step)
-            self.replicas = said.get("replicas")
-            self.writer.header(description.header(self, said))
-            self.writer.step(-1 if step.number == 0 else step.number - 1, self._initial)
-            self._initial = None
+        self.begin_trace(step)
         if not step.records:
             return
-        if step.due:
-            self.asks = False
+        if step.due or step.late:
+            self.asks &= not step.due
             self.record_state(step)
         if step.keeps:
             self._ids_at[step.number] = list(step.ids)
         self.saw["loss"] |= bool(step.losses or step.roots or step.others_roots)
         records = step.record(self.recorder) + self.calls.records(step.ledger)
         self.writer.step(step.number, records + step.first + step.last, kind)
+
+    def begin_trace(self, step):
+        """The header, and what training began with, in front of the first step; or alone, where there will be none."""
+        if self._initial is not None:
+            said, initial, self._initial = description.declared(self, step), self._initial, None
+            self.replicas = said.get("replicas")
+            self.writer.header(description.header(self, said))
+            self.writer.step(step.number - 1, initial)
 
     # Hooks; those of gradients and optimizers are their parts'.
 
@@ -290,6 +315,12 @@ class Probe:
             return
         wanted = set(map(id, self.parameters.of_optimizers()))
         if any(id(p) in wanted for p in module.parameters()):
+            self._forward_begins(module, inputs, {})
+        elif module.training and torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters()) and not model.owners(self.parameters.of_optimizers()):
+            # No module has what the optimizers update, such as flat pieces of a model's parameters: the first that trains is that model.
+            self.models = [model.bare(module)]
+            self._handles += self._before_forward(self.models[0])
+            self._search.remove()
             self._forward_begins(module, inputs, {})
 
     def _forward_begins(self, module, args, kwargs):
@@ -381,11 +412,20 @@ class Probe:
         where = self.current.number if self.current is not None else self._number
         what = f"cannot write {self.settings.out}: {error.strerror or error}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         say(f"{what}; nothing is recorded from step {where} on, and training goes on")
-        self.notes.append(("off", f"switched off at step {where}: {error}"))
+        self._ends(f"the probe switched itself off in step {where} ({what}), and training went on")
+        with contextlib.suppress(Exception):
+            self.begin_trace(self.current or Step(where, False, False, None))
         with contextlib.suppress(Exception):
             if self.writer is not None:
                 self.writer.finish(whole=False)
+            if self.claimed and (self.writer is None or not self.writer.steps):
+                ownership.give_back(self.settings.out, self.rank)  # rather none than one without a header
             self.describe(done=False)
+
+    def _ends(self, why):
+        """Of a recording that ends before the training does."""
+        self.notes.append((why, why))
+        self.ended = {"error": why, "of_others": False, "where": "", "at": time.time(), "after": self._number + (self.current is None) - self.first_step}
 
     def on_exception(self, error, status=None):
         """The program is about to end with it. Said at once: whoever started the ranks may end this one before its own end."""
@@ -442,14 +482,20 @@ class Probe:
         error = ownership.in_flight()
         if error is not None and self.ended is None and multiprocessing.parent_process() is not None:
             self.on_exception(error)
+        self._leave_out()
         if self.current is not None:
             over = self.is_over(self.current)
             if over or self._failed:
                 if not over:
                     self.gradients.of_step(self.current)
                 self.write(trace_file.FAILED_STEP if self._failed and not over else trace_file.STEP)
-            self.current = None
         whole = self._initial is None and not self._failed
+        if self._initial is not None:
+            if self.ended is None:
+                say("no optimizer made an update on this rank: nothing is recorded of its steps; attach() and step() tell where they end")
+                self._ends("no optimizer made an update on this rank: its recording has no step")
+            self.begin_trace(self.current or Step(self._number, False, False, None))
+        self.current = None
         self.seconds_whole = time.perf_counter() - self._began
         self.writer.finish(whole)
         self.closed = True  # what a replay function calls of the probe is no step of training

@@ -43,7 +43,7 @@ class ReplayedProbe(Probe):
             dist.all_reduce(each.parameter.grad)
             if self.declared.get("gradient_reduction") != "sum":
                 each.parameter.grad /= self.world_size
-        self.gradients.reduced_by_hand()
+        self.gradients.reduced_by_hand(self.parameters.tensors())
 
     @guarded
     def close(self):

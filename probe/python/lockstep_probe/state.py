@@ -3,6 +3,7 @@
 import torch
 
 from lockstep_probe import model
+from lockstep_probe.recorder import hash_in
 from lockstep_probe.trace_file import Placement
 
 
@@ -39,6 +40,9 @@ class State:
             found += [("buffer/" + name, buffer, False) for name, buffer in self.average_module.named_buffers()]
         return [("average/" + name, tensor, alike) for name, tensor, alike in found]
 
+    def hashes(self):
+        return [hash_in(self._record("parameters", w.name, w.parameter, w.alike, False)) for w in self.probe.parameters]
+
     def after_update(self, values, optimizers):
         records = self._weights("parameters", values)
         records += [self._record("averaged weights", name, p, alike, values) for name, p, alike in self._averages()]
@@ -56,6 +60,8 @@ class State:
         return {name: model.held(tensor.detach()).clone() for name, tensor in found}
 
     def _of_optimizers(self, phase, values):
+        if self.probe.updates.made_elsewhere:
+            return []
         records, counts = [], set()
         for optimizer in self.probe.optimizers:
             for p in (p for group in optimizer.param_groups for p in group["params"]):

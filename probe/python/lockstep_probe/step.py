@@ -19,6 +19,7 @@ class Step:
         self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
         self.asked = False  # step() has been called
         self.due = False  # parameters after the update are still to be recorded
+        self.late = False  # the same, of parameters that come from elsewhere: before the next step
         self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's

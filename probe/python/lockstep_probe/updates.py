@@ -7,6 +7,7 @@ from lockstep_probe.guard import Attached, guarded
 class Updates:
     def __init__(self, probe):
         self.probe, self._counts, self._handles, self._is_none = probe, {}, {}, False
+        self.made_elsewhere = False  # does this rank get its parameters from another one, which has made the update?
         for optimizer in probe.optimizers:
             self.listen(optimizer)
 
@@ -79,7 +80,7 @@ class Updates:
         if not step.records:
             return
         if probe.world_size > 1:
-            probe.gradients.reduced_by_hand()
+            probe.gradients.reduced_by_hand(model.parameters_of(optimizer))
             probe.gradients.clipped_too_early()
         self._record_rates(optimizer)
         for p in (p for group in optimizer.param_groups for p in group["params"]):
@@ -95,7 +96,7 @@ class Updates:
             if group is first:
                 name = "learning_rate"
             elif rate != float(first["lr"]) and watched is not None:
-                name = f"learning_rate/{watched.name}"
+                name = f"learning_rate/{self.probe.parameters.shared_name(watched)}"
             else:
                 continue
             self.probe.current.first.append(self.probe.recorder.scalar("control", name, rate, alike=True))
@@ -116,10 +117,15 @@ class Updates:
             self.leave_out(optimizer)
 
     def leave_out(self, optimizer):
-        self.probe.current.skipped = True
+        self.probe.current.skipped = not self.made_elsewhere
         if self.probe.current.records:
             self._record_rates(optimizer)
         self._end(optimizer)
+
+    def _some_come_from_elsewhere(self):
+        """Parameters that train and that no optimizer of this rank has: another rank's update sends them, or a flat copy holds them."""
+        own = set(map(id, self.probe.parameters.of_optimizers()))
+        return any(w.parameter.requires_grad and id(w.parameter) not in own for w in self.probe.parameters)
 
     def _end(self, optimizer):
         probe, step = self.probe, self.probe.current
@@ -131,6 +137,7 @@ class Updates:
             probe.gradients.of_step(step)
             # What the trainer does between its optimizer's step and step(), such as averaging weights, belongs to this step.
             step.due = probe.asks and not step.asked
-            if not step.due:
+            step.late = not probe.asks and probe.world_size > 1 and self._some_come_from_elsewhere()
+            if not step.due and not step.late:
                 probe.record_state(step)
         probe.beat("after update")
