@@ -169,13 +169,13 @@ class BrokenBefore(Adam):
 
 
 def broken_at_once(bench):
-    """What it has begun to write is no damaged trace, and compare says why there is nothing."""
+    """What it has begun to write is no damaged trace: compare says why there is nothing, or that there is no trace."""
     said = []
-    for kind in (BrokenAtOnce, BrokenBefore):
+    for kind, words in ((BrokenAtOnce, "switched itself off"), (BrokenBefore, "no such trace")):
         a, _ = bench.train(Adam, 2, f"{kind.__name__} a")
         b, _ = bench.train(kind, 2, f"{kind.__name__} b")
         found = bench.compare(a, b)
-        need("switched itself off" in found["sentence"], f"{kind.__name__}: {found['verdict']}: {found['sentence']}")
+        need(words in found["sentence"], f"{kind.__name__}: {found['verdict']}: {found['sentence']}")
         said.append(f"{found['verdict']}: {found['sentence'][:120]}")
     return "; ".join(said)
 

@@ -67,6 +67,9 @@ class Parameters:
             for handle in self._by_id.pop(key).handles:
                 handle.remove()
 
+    def in_pieces(self):
+        return bool(self._pieces)
+
     def _find_pieces(self, held):
         """Of flat tensors into which parameters are put together, the parts of a rank: another number of ranks has others, and no name or shape tells
         which. FSDP1's stand in the place of the parameters; or no module has what an optimizer updates, and parameters are copied from that."""

@@ -8,6 +8,7 @@ class Updates:
     def __init__(self, probe):
         self.probe, self._counts, self._handles, self._is_none = probe, {}, {}, False
         self.made_elsewhere = False  # does this rank get its parameters from another one, which has made the update?
+        self._held = set()  # parameters that an optimizer has updated
         for optimizer in probe.optimizers:
             self.listen(optimizer)
 
@@ -80,13 +81,19 @@ class Updates:
         if not step.records:
             return
         if probe.world_size > 1:
-            probe.gradients.reduced_by_hand(model.parameters_of(optimizer))
+            probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
         self._record_rates(optimizer)
         for p in (p for group in optimizer.param_groups for p in group["params"]):
             watched = probe.parameters.of(p)
             if watched is not None and p.grad is not None:
                 step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
+
+    def _taken_by(self, optimizer):
+        """What it updates; and, where it updates copies of parameters, these: no optimizer has them."""
+        self._held |= set(map(id, self.probe.parameters.of_optimizers() + model.parameters_of(optimizer)))
+        copied = [] if self.probe.parameters.in_pieces() else [p for p in self.probe.parameters.tensors() if id(p) not in self._held]
+        return model.parameters_of(optimizer) + copied
 
     def _record_rates(self, optimizer):
         """The first group's rate, and those of other groups that have another, by the group's first parameter."""
