@@ -49,10 +49,11 @@ const CLI::Validator& finite() {
 const CLI::Validator& step_list() {
   static const CLI::Validator validator(
       [](std::string& text) {
+        if (text == "none" || text == "auto") return std::string();
         for (std::size_t at = 0; at <= text.size();) {
           const std::size_t comma = std::min(text.find(',', at), text.size());
           int64_t step = -1;
-          if (!parse_integer(text.substr(at, comma - at), step) || step < 0) return "must be steps such as 0,1,10, not " + in_quotes(text);
+          if (!parse_integer(text.substr(at, comma - at), step) || step < 0) return "must be steps such as 0,1,10, or none or auto, not " + in_quotes(text);
           at = comma + 1;
         }
         return std::string();
@@ -213,7 +214,7 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   last_wins(command->add_option("--level", options.level, "how much of each tensor is kept: hash, stats or full"))
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"hash", "stats", "full"}));
-  last_wins(command->add_option("--snapshots", options.snapshots, "steps before which the whole state is kept: 0,1,10"))
+  last_wins(command->add_option("--snapshots", options.snapshots, "steps that keep all values: 0,1,10, or none, or auto (as far as 64 MB a rank reach)"))
       ->type_name("LIST")
       ->check(step_list());
   last_wins(command->add_option("--every", options.every, "record every N-th step"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1000000000}));

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import weakref
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 import bits
 import models
 from case import QUIET, Case, code_of, environment, need
-from lockstep_probe import hashing, random_state, trace_file, zero
+from lockstep_probe import hashing, loader, patches, random_state, trace_file, zero
 from trainer import Sharded, Trainer
 
 
@@ -233,7 +234,141 @@ def zero_without_lines(bench):
     need(sorted(steps) == [-1, 0, 1, 2, 3] and len(applied) == len(set(applied)) == 6, f"steps {sorted(steps)}, applied {applied}")
 
 
+class Large(Trainer):
+    """Of 5 million parameters: some tensors are too large for their values."""
+
+    steps = 2
+
+    def make_model(self):
+        model = super().make_model()
+        model.wide = torch.nn.Sequential(torch.nn.Linear(models.CLASSES, 2_000_000, bias=False), torch.nn.Linear(2_000_000, models.CLASSES, bias=False))
+        return model
+
+    def row_losses(self, called, x, y):
+        return F.cross_entropy(self.called(x) if self.world > 1 else called(x), y, reduction="none")
+
+    def wrap(self, model):
+        forward = model.forward
+        model.forward = lambda x: model.wide(forward(x))
+        return super().wrap(model)
+
+
+def bounded(bench):
+    """Values up to 64 MB a rank; what is left out is said, and compared all the same."""
+    a, said = bench.train(Large, 1, "a", lines=3)
+    b, _ = bench.train(Large, 2, "b", lines=3)
+    size = pathlib.Path(a, "rank-0.trace").stat().st_size
+    need(size < 70e6 and "step 0 keeps the values of the 6 smallest of 8 tensors" in said[0] and "wide.1.weight" in said[0], f"{size} bytes; {said}")
+    found = bench.compare(a, b)
+    need(found["verdict"] in QUIET, f"{found}")
+    return f"{size / 1e6:.1f} MB; {found['verdict']}"
+
+
+def no_values(bench):
+    with environment(LOCKSTEP_SNAPSHOTS="none"):
+        a, said = bench.train(Trainer, 1, "a", lines=10)
+        b, _ = bench.train(Trainer, 2, "b", lines=10)
+    records = [r for _, rs in trace_file.read_steps(a + "/rank-0.trace") for r in rs if r.phase == trace_file.PHASES["parameters"]]
+    need(records and all(r.values is None for r in records) and "no values are kept" in said[0], f"{said}")
+    return bench.compare(a, b)["verdict"]
+
+
+class KeepsAlive(Trainer):
+    """Trains on a DataLoader's batches: each is gone with its step, and copies of it are known."""
+
+    steps = 3
+
+    def train(self):
+        data, before = torch.utils.data.TensorDataset(models.X, models.Y, torch.arange(models.SAMPLES)), None
+        self.ids = []
+        for x, y, ids in torch.utils.data.DataLoader(data, 24, shuffle=True):
+            need(before is None or before() is None, "the batch before is kept alive")
+            before = weakref.ref(x)
+            self.zero_grad()
+            F.cross_entropy(self.called(x.clone() if len(self.ids) else x), y).backward()
+            self.update()
+            self.ids.append(tuple(ids.tolist()))
+            del x, y
+        return self
+
+
+def batches(bench):
+    def program(run):
+        with environment(LOCKSTEP_TRACE=run.folder):
+            zero.arm()
+            trainer = KeepsAlive(run, lines=0).train()
+        for probe in patches.probes():
+            probe.finish()
+        found = [next(r.ids for r in records if r.name == "samples") for step, records in trace_file.read_steps(run.folder + "/rank-0.trace") if step >= 0]
+        need(found == trainer.ids, f"ids {found}, not {trainer.ids}")
+
+    bench.run(program, 1, "run")
+
+
+def reused_memory(bench):
+    """A batch whose memory was another's, tensors that are parts of one storage, and batches that look alike."""
+    loader.install()
+    of = lambda data, **more: list(torch.utils.data.DataLoader(data, 8, **more))  # noqa: E731
+    parts = of(range(40), collate_fn=lambda ids: models.X[ids[0] : ids[-1] + 1])
+    found = [loader.ids_of(((x,), {}), 1, []) for x in parts]
+    need(found == [list(range(k, k + 8)) for k in range(0, 40, 8)], f"{found}")
+    alike = of(torch.utils.data.TensorDataset(torch.zeros(40, 3)))
+    need(loader.ids_of(((alike[1][0].clone(),), {}), 1, []) == [], "a batch that may be another has ids")
+    place = parts[0].data_ptr()
+    del parts, alike
+    for _ in range(40):
+        other = torch.randn(8, models.FEATURES)
+        need(loader.ids_of(((other,), {}), 1, []) == [], f"other numbers at {other.data_ptr()}, {place} have ids")
+
+
+class ForgetsToZero(Trainer):
+    def zero_grad(self):
+        if not (self.rank == 1 and self.probe._number == 1):
+            super().zero_grad()
+
+
+def tried(bench):
+    """The replay function is tried on every own step, and what it does not reproduce is told."""
+    a, _ = bench.train(Trainer, 1, "a", lines=10)
+    b, said = bench.train(ForgetsToZero, 3, "b", lines=10, against=a)
+    right, wrong = (json.loads(pathlib.Path(d, "rank-0.probe.json").read_text())["tried"] for d in (a, b))
+    need(right == {"steps": [0, 1, 2, 3], "differ": []}, f"{right}")
+    need(wrong["steps"] == [0, 1, 2, 3] and [(d["step"], d["rank"], d["phase"]) for d in wrong["differ"]] == [(2, 1, "local gradients")], f"{wrong}")
+    need("does not reproduce the run's own step 2: rank 1" in "".join(said), f"{said}")
+
+
+def reference_of_another(bench):
+    """A run that was traced against another is a reference itself."""
+    a, _ = bench.train(Trainer, 1, "a", lines=10)
+    b, _ = bench.train(Trainer, 2, "b", lines=10, against=a)
+    c, _ = bench.train(Trainer, 3, "c", lines=10, against=b)
+    found = bench.compare(b, c)
+    need(found["verdict"] == "within_envelope" and "float64" in found["sentence"], f"{found}")
+
+
+class Gathers(Trainer):
+    def row_losses(self, called, x, y):
+        out = called(x)
+        others = out if self.world == 1 else torch.cat(torch.distributed.nn.functional.all_gather(out))
+        return F.cross_entropy(out, y, reduction="none") + 0.1 * (out @ others.T).logsumexp(1)
+
+
+def gathered_rows(bench):
+    """Rows are measured though the loss gathers: among equals its gradient is known."""
+    bench.train(Gathers, 2, "a", lines=10)
+    file = next(pathlib.Path(bench.path("a"), "replay").glob("*/rows/rank-0.trace"))
+    names = {r.name for _, records in trace_file.read_steps(file) for r in records}
+    need({"together", "singles", "pairs"} <= names, f"{names}")
+
+
 CASES = [
+    Case("facts: values are bounded", bounded),
+    Case("facts: no values", no_values),
+    Case("facts: batches of a loader", batches),
+    Case("facts: batches, memory that is used again", reused_memory),
+    Case("facts: a replay function tried on each step", tried),
+    Case("facts: a reference traced against another", reference_of_another),
+    Case("facts: rows of a loss that gathers", gathered_rows),
     Case("facts: random states", random_states),
     *(Case(f"facts: precision, {name}", precision(*of)) for name, *of in (
         ("float32", Trainer, "float32"),

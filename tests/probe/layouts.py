@@ -5,6 +5,7 @@ import pathlib
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 
 import bits
@@ -174,6 +175,104 @@ class EachReduced(Accumulated):
         return contextlib.nullcontext()
 
 
+class OwnBuffer(Accumulated):
+    """Gradients of micro-steps are added up in the trainer's own buffers, and handed to the optimizer when they are reduced."""
+
+    def wrap(self, model):
+        self.buffers = [torch.zeros_like(p) for p in model.parameters()]
+        return model
+
+    def zero_grad(self):
+        super().zero_grad()
+        for buffer in self.buffers:
+            buffer.zero_()
+
+    def backward(self, loss):
+        loss.backward()
+        for p, buffer in zip(self.model.parameters(), self.buffers):
+            if p.grad is not None:
+                buffer += p.grad
+                p.grad = None
+
+    def reduce(self):
+        for p, buffer in zip(self.model.parameters(), self.buffers):
+            p.grad = buffer.clone()
+            if self.world > 1:
+                dist.all_reduce(p.grad)
+                p.grad /= self.world
+
+
+class SyncedOutside(Accumulated):
+    """Every micro-step is under no_sync, and gradients are reduced by hand."""
+
+    def forward_backward(self, called, ids):
+        with self.held_back(called):
+            return super().forward_backward(called, ids)
+
+    def reduce(self):
+        for p in self.model.parameters() if self.world > 1 else ():
+            dist.all_reduce(p.grad)
+            p.grad /= self.world
+
+
+class Narrow(Trainer):
+    """The loss is computed in float32, and what it is divided by is a float32 sum over ranks, which the function changes in place."""
+
+    def row_losses(self, called, x, y):
+        count = torch.tensor([float(len(y))], dtype=torch.float32)
+        if self.world > 1:
+            dist.all_reduce(count)
+        return F.cross_entropy(called(x).float(), y, reduction="none") * (7 / count).float().square()
+
+
+class StaysNarrow(Trainer):
+    """Logits pass through a float32 tensor of the trainer's own: no float64 is possible."""
+
+    def row_losses(self, called, x, y):
+        if not hasattr(self, "logits"):
+            self.logits = torch.zeros(models.SAMPLES, models.CLASSES)
+        return F.cross_entropy(Through.apply(called(x), self.logits), y, reduction="none")
+
+
+class Through(torch.autograd.Function):
+    @staticmethod
+    def forward(_ctx, out, held):
+        held[: len(out)].copy_(out)
+        return held[: len(out)] + torch.zeros_like(out)
+
+    @staticmethod
+    def backward(_ctx, gradient):
+        return gradient, None
+
+
+class Exchanged(Trainer):
+    """Features go to other ranks in unequal pieces, and come back."""
+
+    def row_losses(self, called, x, y):
+        out = called(x)
+        if self.world > 1:
+            shares = [2, *[0] * (self.world - 2), len(y) - 2]
+            came = [[2, *[0] * (self.world - 2), len(y) - 2][self.rank]] * self.world
+            out = Exchange.apply(Exchange.apply(out, shares, came), came, shares)
+        return F.cross_entropy(out, y, reduction="none")
+
+
+class Exchange(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, there, here):
+        ctx.splits = there, here
+        out = x.new_empty(sum(here), *x.shape[1:])
+        dist.all_to_all_single(out, x.contiguous(), here, there)
+        return out
+
+    @staticmethod
+    def backward(ctx, gradient):
+        there, here = ctx.splits
+        out = gradient.new_empty(sum(there), *gradient.shape[1:])
+        dist.all_to_all_single(out, gradient.contiguous(), there, here)
+        return out, None, None
+
+
 def _case(name, reference, ranks, kind, world, **more):
     return Case(f"quiet: {name}", check(reference, ranks, kind, world, **more))
 
@@ -209,6 +308,11 @@ CASES = [
     _case("reduced and clipped by hand", ClippedByHand, 1, ClippedByHand, 3),
     _case("reduced and clipped by hand, two layouts", ClippedByHand, 2, ClippedByHand, 3),
     _case("a buffer that the forward pass writes", WithCentre, 1, WithCentre, 3),
+    _case("micro-steps in the trainer's own buffers", OwnBuffer, 1, OwnBuffer, 2),
+    _case("no_sync throughout, reduced by hand", SyncedOutside, 1, SyncedOutside, 2),
+    _case("a loss in float32", Narrow, 1, Narrow, 3),
+    _case("a loss that stays in float32", StaysNarrow, 1, StaysNarrow, 3, replayed=QUIET),
+    _case("pieces of unequal size go to other ranks", Exchanged, 1, Exchanged, 3),
     _case("two optimizers", parallel.Adversaries, 1, parallel.Adversaries, 2),
     _case("two optimizers, one within the other's step", parallel.DiscriminatorFirst, 1, parallel.DiscriminatorFirst, 2, replayed=QUIET),
     _case("GradScaler, one update left out", bits.Scaled, 1, bits.Scaled, 2),

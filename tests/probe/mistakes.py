@@ -528,6 +528,49 @@ def _case(kind, world, *codes, **more):
     return Case(f"mistake: {words}", check(kind, world, codes, **more))
 
 
+class SyncsFirst(Accumulated):
+    """The first micro-step is reduced, and the last ones are under no_sync."""
+
+    def forward_backward(self, called, ids):
+        total, micros = 0.0, self.micro_steps(ids)
+        for number, part in enumerate(micros):
+            self.probe.rows(part)
+            with contextlib.nullcontext() if number == 0 or called is not self.called else self.held_back(called):
+                y = self.labels(part)
+                loss = self.row_losses(called, self.inputs(part), y).sum() * self.share(y, micros)
+                loss.backward()
+            total += loss.detach()
+        return total
+
+
+class Scheduled(Trainer):
+    """The rate follows a schedule, which moves on whatever becomes of the update."""
+
+    def update(self):
+        super().update()
+        for group in self.optimizer.param_groups:
+            group["lr"] *= 0.9
+
+
+class LeavesOneOut(Scheduled):
+    def update(self):
+        if self.rank == 1 and self.probe._number == 2:
+            for group in self.optimizer.param_groups:
+                group["lr"] *= 0.9
+        else:
+            super().update()
+
+
+class InFloat32(Trainer):
+    def row_losses(self, called, x, y):
+        return super().row_losses(lambda x: called(x).float(), x, y)
+
+
+class InFloat32NotDivided(InFloat32):
+    def share(self, y, micros):
+        return 1.001 * super().share(y, micros)
+
+
 CASES = [
     _case(NotDivided, 2, "accumulation-not-scaled"),
     _case(Summed, 3, "gradient-sum-not-mean"),
@@ -556,6 +599,9 @@ CASES = [
     _case(NotZeroed, 3, "gradients-not-zeroed", step=1),
     _case(StaleLabels, 3, "sample-content"),
     _case(SkippedOnOneRank, 3, "skip-decided-alone", "rank-behind", step=2),
+    _case(SyncsFirst, 3, "gradient-not-reduced"),
+    _case(LeavesOneOut, 3, "skip-decided-alone", "rank-behind", step=2),
+    _case(InFloat32NotDivided, 3, "constant-factor"),
     _case(InBfloat16, 3, "reduced-in-low-precision"),
     _case(LateParameter, 3, "parameter-not-reduced"),
     _case(OtherEpsilon, 2, "config-differs"),

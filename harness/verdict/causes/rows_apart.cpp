@@ -237,6 +237,8 @@ std::optional<Cause> taken_over_own_rows(const CauseInputs& inputs, Channel chan
   double sum = 0;
   for (const MeasuredRows& rank : inputs.rows->cell) {
     if (!agrees_on_same_rows(reference, rank.*channel, world, tolerance * size)) return std::nullopt;
+    // A gather of equal rows has each of them several times: the loss sees it, and a contrastive gradient does not.
+    if (channel == kSlope && !agrees_on_same_rows(inputs.rows->reference.front().loss, rank.loss, world, tolerance * size)) return std::nullopt;
     sum += (rank.*channel).own;
   }
   const double mean = sum / world;

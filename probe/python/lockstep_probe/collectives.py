@@ -52,10 +52,20 @@ def _flat(tensors):
     return [t for each in tensors for t in _flat(each)]
 
 
+def _pieces(tensor, split, size):
+    """What goes to, or comes from, each rank of one tensor; without a split equal parts. Flat: the two sides may see it in different shapes."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    split = list(split) or [rows // size] * size
+    return [piece.reshape(-1) for piece in tensor.detach().split(split)] if rows and sum(split) == rows else [tensor]
+
+
 def _describe(name, args):
     """Inputs, outputs, process group, root and tag of a call."""
-    if name in ("_allgather_base_", "_reduce_scatter_base_", "alltoall_base_"):
+    if name in ("_allgather_base_", "_reduce_scatter_base_"):
         return _flat(args[1]), _flat(args[0]), args[2], -1, ""
+    if name == "alltoall_base_":
+        size = ProcessGroup.unbox(args[2]).size()
+        return _pieces(args[1], args[4], size), _pieces(args[0], args[3], size), args[2], -1, ""
     if name in ("allreduce_", "allreduce_coalesced_"):
         return _flat(args[0]), _flat(args[0]), args[1], -1, ""
     if name == "broadcast_":

@@ -1,6 +1,7 @@
 """A step's gradients: as a rank computes them, as they are reduced, as clipping leaves them, and the parts of micro-steps."""
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from lockstep_probe import model
 from lockstep_probe.guard import guarded
@@ -15,25 +16,38 @@ class Gradients:
     def __init__(self, probe):
         self.probe, self.clip_norm, self.in_backward = probe, None, False
         self._accumulates = 1  # backward passes of a step, as far as is known
+        self._adds_up = False  # has a step shown that the last backward pass leaves no sum of the rank's own?
+        self.ends_held = False  # or that no backward pass of a step is reduced by the wrapper?
 
     # Hooks of the backward pass.
 
     @guarded
     def added(self, watched, gradient):
         """What a backward pass adds to a parameter's gradient, before it is added."""
-        step = self.probe.current
+        step, p = self.probe.current, watched.parameter
         # DistributedDataParallel passes none for a parameter that nothing used.
-        if gradient is None or step is None or not step.keeps or self.probe.is_over(step) or watched.unsharded is not None:
+        if gradient is None or step is None or not step.records or self.probe.is_over(step) or watched.unsharded is not None or id(p) in step.updated:
             return
-        if id(watched.parameter) not in step.updated:
-            watched.add_part(step.backwards, self._part(gradient, watched.parameter))
+        keeps = self.keeps(watched)
+        if watched.passes is not None and (p.grad is None or (keeps and p.grad.layout is torch.strided and not model.held(p.grad).any())):
+            # What was there has been taken into a buffer of the trainer's; or, where an optimizer has made its update since, dropped.
+            watched.taken = watched.passes == len(step.stepped)
+            if not watched.taken:
+                watched.sum, watched.parts = None, {}
+        watched.passes = len(step.stepped)
+        if keeps or self._adds_up:
+            if watched.sum is None and not watched.taken and p.grad is not None:
+                watched.sum = model.held(p.grad).detach()  # what the step before has left is added to
+            self._add(watched, self._part(gradient, p))
 
     @guarded
     def accumulated(self, watched, parameter):
         step = self._backward_runs()
-        if not step.records or watched.unsharded is not None or self.probe.is_held_back() or id(parameter) in step.updated:
+        if not step.records or watched.unsharded is not None or id(parameter) in step.updated:
             return
-        if parameter.grad is not None:
+        watched.held = self.probe.is_held_back(parameter)
+        watched.synced |= not watched.held and bool(self.probe._wrappers)
+        if parameter.grad is not None and not watched.held:
             # Where each micro-step is reduced, this holds the mean of earlier ones and the own last: their mean has the reduced gradient's bits.
             watched.local = self.record("local gradients", watched, parameter.grad)
 
@@ -44,15 +58,26 @@ class Gradients:
         if not step.records or id(watched.parameter) in step.updated:
             return
         gradient = self._part(gradient, watched.unsharded)
-        if step.keeps:
-            watched.add_part(step.backwards, gradient)
-        if step.keeps or self._accumulates > 1:
-            watched.sum = gradient.clone() if watched.sum is None else watched.sum + gradient
+        if self.keeps(watched) or self._accumulates > 1:
+            self._add(watched, gradient)
         elif watched.local is None:
             watched.local = self._record_unsharded(watched, gradient)
         else:
             watched.local = None  # used twice, or an accumulation that began in this step: the sum is not known
             self._accumulates = max(self._accumulates, 2)
+
+    def keeps(self, watched):
+        return self.probe.current.keeps and self.probe.values.of(watched.name)
+
+    def _add(self, watched, gradient):
+        """To the rank's own sum, of tensors that are small enough for a copy; and, at steps that keep values, to the part of this micro-step."""
+        values, micro = self.probe.values, self.probe.current.backwards
+        if self.keeps(watched) and watched.parts is not None:
+            watched.add_part(micro, gradient)
+            if not values.of_parts(watched.name, micro + 1):
+                watched.parts = None
+        if self.keeps(watched) or values.of_parts(watched.name, 1):
+            watched.sum = gradient.clone() if watched.sum is None else watched.sum + gradient
 
     def _backward_runs(self):
         step = self.probe.open()
@@ -70,18 +95,50 @@ class Gradients:
         self.in_backward = False
         step.backwards += 1
         probe.calls.finish(step.ledger, reducer=True)
-        if probe.is_held_back() or not step.records:
+        if not step.records:
             return
-        step.reduced = bool(probe._wrappers)
+        step.rates = {id(o): probe.updates.rates(o) for o in probe.optimizers}
         for watched in probe.parameters:
             gradient = watched.parameter.grad
             if gradient is None or id(watched.parameter) in step.updated:
                 continue
-            if watched.sum is not None:
+            if watched.taken and gradient.layout is torch.strided:
+                watched.left = StorageWeakRef(model.held(gradient).untyped_storage())
+            if watched.held:
+                if self.ends_held and not watched.synced:
+                    watched.local = self.record("local gradients", watched, gradient)
+                continue
+            if watched.unsharded is not None and watched.sum is not None:
                 watched.local = self._record_unsharded(watched, watched.sum)
             if not probe.by_hand:
                 watched.reduced = self.record("reduced gradients", watched, gradient)
-        probe.beat("update")
+        if not probe.is_held_back():
+            probe.beat("update")
+
+    @guarded
+    def settle(self):
+        """Before clipping, or the update: are gradients what the last backward pass has left? A trainer may add up micro-steps in a buffer of its
+        own, and hand that over; or the last micro-step is the rank's own while an earlier one was reduced."""
+        step = self.probe.current
+        if step is None or not step.records:
+            return
+        for watched in self.probe.parameters:
+            gradient, held = watched.parameter.grad, watched.held and watched.parameter.grad is not None
+            if id(watched.parameter) in step.updated or watched.unsharded is not None:
+                continue
+            handed_over = watched.taken and (
+                gradient is None or watched.left is None or gradient.layout is not torch.strided or model.held(gradient).untyped_storage()._cdata != watched.left.cdata)  # fmt: skip
+            if not handed_over and not held:
+                continue
+            watched.taken = watched.held = False
+            if not handed_over and not watched.synced:
+                self.ends_held = True
+            else:
+                self._adds_up, watched.local = True, None
+            if watched.local is None and watched.sum is not None:
+                watched.local = self.record("local gradients", watched, watched.sum)
+            watched.lost = watched.local is None
+            watched.reduced = None if gradient is None else self.record("reduced gradients", watched, gradient)
 
     # Records.
 
@@ -89,11 +146,11 @@ class Gradients:
         part, placement = self._part(gradient, watched.parameter), model.placement_of(watched.parameter)
         alike = phase != "local gradients" and watched.alike and placement is None
         part = part if phase == "applied gradients" else self._unscaled(part)
-        return self.probe.recorder.tensor(phase, watched.name, part, alike=alike, placement=placement, values=self.probe.current.keeps)
+        return self.probe.recorder.tensor(phase, watched.name, part, alike=alike, placement=placement, values=self.keeps(watched))
 
     def _record_unsharded(self, watched, gradient):
         placement = model.placement_of(watched.unsharded)
-        return self.probe.recorder.tensor("local gradients", watched.name, self._unscaled(gradient), placement=placement, values=self.probe.current.keeps)
+        return self.probe.recorder.tensor("local gradients", watched.name, self._unscaled(gradient), placement=placement, values=self.keeps(watched))
 
     def _part(self, gradient, parameter):
         """The rank's part of a gradient; partial sums of tensor-parallel ranks are added up first, as the update will."""
@@ -109,13 +166,13 @@ class Gradients:
         """Local gradients, their parts, reduced gradients, in the order of parameters."""
         self._accumulates = max(self._accumulates, step.backwards)
         for watched in self.probe.parameters:
-            if watched.local is None and watched.reduced is not None and not self.probe.by_hand:
+            if watched.local is None and watched.reduced is not None and not self.probe.by_hand and not watched.lost:
                 # This rank has not used it, and others have: DistributedDataParallel adds nothing for it.
                 if watched.unsharded is None and not model.is_sharded(watched.parameter):
                     watched.local = self.record("local gradients", watched, torch.zeros_like(watched.parameter))
             if watched.local is not None:
                 step.first.append(watched.local)
-                if step.backwards > 1 and step.keeps and watched.parts:
+                if step.backwards > 1 and watched.parts:
                     self._parts(step, watched)
         step.first += [w.reduced for w in self.probe.parameters if w.reduced is not None]
 
@@ -138,16 +195,14 @@ class Gradients:
             gradient = watched.parameter.grad
             if gradient is None or watched.local is None:
                 continue
-            watched.parts = {micro: part / factor for micro, part in watched.parts.items()}
-            if watched.sum is not None:
-                watched.sum = watched.sum / factor
+            watched.parts = watched.parts and {micro: part / factor for micro, part in watched.parts.items()}
+            watched.sum = None if watched.sum is None else watched.sum / factor
+            if watched.unsharded is not None and watched.sum is not None:
                 watched.local = self._record_unsharded(watched, watched.sum)
             elif not self.probe._wrappers:
                 watched.local = self.record("local gradients", watched, gradient)
-            elif watched.parts:
-                watched.local = self.record("local gradients", watched, sum(watched.parts.values()))
             else:
-                watched.local = None
+                watched.local = None if watched.sum is None else self.record("local gradients", watched, watched.sum)
             if watched.reduced is not None:
                 watched.reduced = self.record("reduced gradients", watched, gradient)
 
@@ -156,6 +211,7 @@ class Gradients:
         probe, step = self.probe, self.probe.current
         if step is None or not any(map(probe.parameters.of, parameters)):
             return
+        self.settle()
         if probe.world_size > 1 and step.records:
             self.clipped_too_early()
             self.reduced_by_hand(parameters)
@@ -189,8 +245,6 @@ class Gradients:
         for watched in filter(None, map(probe.parameters.of, parameters)):
             gradient = watched.parameter.grad
             if watched.reduced is None and gradient is not None and id(watched.parameter) not in step.updated:
-                if watched.local is None and probe._wrappers and not step.reduced and watched.unsharded is None:
-                    watched.local = self.record("local gradients", watched, gradient)
                 watched.reduced = self.record("reduced gradients", watched, gradient)
 
     def clipped_too_early(self):

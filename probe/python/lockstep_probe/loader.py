@@ -5,15 +5,38 @@ set has numbers of its own, which would be mistaken for others' rows.
 """
 
 import collections
+import contextlib
 import functools
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.data import Subset, dataloader
 
+from lockstep_probe import hashing
+
 _MOST = 16  # batches that a loader may have fetched ahead of the forward pass: those of an accumulation, and one more
+_SAMPLED = 4096  # elements of a tensor by which a copy of it is known
 _DIVIDING = ("DistributedSampler", "BatchSamplerShard", "DistributedSamplerWrapper", "DistributedLengthGroupedSampler")
 _batches = collections.deque(maxlen=_MOST)
 _done = False
+
+
+class _Batch:
+    """What is remembered of a batch that a loader has yielded: nothing that keeps its tensors, or the data set, alive.
+
+    `storages`: where its tensors lie; a weak reference keeps the number of a storage, not its memory, from becoming another's. `prints`: of
+    tensors that a trainer may copy before it uses them. `divided`: among how many ranks the sampler divides the data set (0: among all there
+    are); None: it does not.
+    """
+
+    def __init__(self, batch, ids, divided):
+        tensors = list(_tensors(batch))
+        self.ids, self.divided = ids, divided
+        self.storages = [place for place in map(_place, tensors) if place]
+        self.prints = {_print(t) for t in tensors if t.device.type == "cpu"}
+
+    def holds(self, place):
+        return any(place[0].cdata == ref.cdata and low <= place[1] and place[2] <= high for ref, low, high in self.storages)
 
 
 def _tensors(value, depth=0):
@@ -27,24 +50,34 @@ def _tensors(value, depth=0):
             yield from _tensors(each, depth + 1)
 
 
-def _storage(tensor):
+def _place(tensor):
+    """Its storage, and where in it the tensor begins and ends; None if it has none."""
     try:
-        return tensor.untyped_storage().data_ptr()
+        size, low = tensor.element_size(), tensor.storage_offset()
+        last = low + sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride()))
+        return (StorageWeakRef(tensor.untyped_storage()), low * size, (last + 1) * size) if tensor.numel() else None
     except (RuntimeError, NotImplementedError):
-        return 0
+        return None
 
 
-def _divides(loader, world_size):
+def _print(tensor):
+    """Shape, type and some of the elements, at a distance that no row has."""
+    some = tensor.detach().reshape(-1)[:: tensor.numel() // _SAMPLED | 1]
+    return tuple(tensor.shape), tensor.dtype, hash(hashing.raw(hashing.plain(some)))
+
+
+def _divided(loader):
+    """See `_Batch`."""
     samplers, seen = [loader.batch_sampler, loader.sampler], set()
     while samplers:
         sampler = samplers.pop()
         if sampler is None or id(sampler) in seen:
             continue
         seen.add(id(sampler))
-        if type(sampler).__name__ in _DIVIDING and getattr(sampler, "num_replicas", getattr(sampler, "num_processes", world_size)) == world_size:
-            return True
+        if type(sampler).__name__ in _DIVIDING:
+            return getattr(sampler, "num_replicas", getattr(sampler, "num_processes", 0))
         samplers += [getattr(sampler, "sampler", None), getattr(sampler, "batch_sampler", None)]
-    return False
+    return None
 
 
 def _ids(dataset, indices):
@@ -52,6 +85,12 @@ def _ids(dataset, indices):
         indices = [dataset.indices[i] for i in indices]
         dataset = dataset.dataset
     return [int(i) for i in indices]
+
+
+def _remember(loader, index, batch):
+    if isinstance(index, (list, tuple)) and all(isinstance(i, int) for i in index):
+        with contextlib.suppress(Exception):  # of whatever kind of tensor it is
+            _batches.append(_Batch(batch, _ids(loader.dataset, index), _divided(loader)))
 
 
 def install():
@@ -79,34 +118,32 @@ def install():
     def yielded(self):
         batch = following(self)
         asked = getattr(self, "_probe_asked", None)
-        index = asked.popleft() if asked else None
-        if isinstance(index, (list, tuple)) and all(isinstance(i, int) for i in index):
-            storages = {_storage(t): t for t in _tensors(batch)}  # the tensors live as long: their memory cannot be another's
-            _batches.append((self._probe_loader, index, storages))
+        if asked:
+            _remember(self._probe_loader, asked.popleft(), batch)
         return batch
 
     kind.__init__, kind._next_index, kind.__next__ = made, asked, yielded
 
 
-def _is_copy(given, batch):
-    """Have all tensors of a forward pass (but for numbers) the values of one of the batch's? A trainer that moves batches copies them."""
-    given = [t for t in given if t.dim()]
-    return bool(given) and all(
-        any(t.shape == kept.shape and t.dtype == kept.dtype and torch.equal(t.detach().to(kept.device), kept) for kept in batch) for t in given)
+def _holders(given):
+    """Batches that these tensors may be of. A trainer that moves batches copies them: then all tensors (but for numbers) have the values of
+    some of a batch's."""
+    places = [place for place in map(_place, given) if place]
+    found = [batch for batch in _batches if any(map(batch.holds, places))]
+    prints = {_print(t) for t in given if t.dim()} if not found else ()
+    return found or [batch for batch in _batches if prints and prints <= batch.prints]
 
 
 def ids_of(inputs, world_size, seen):
-    """Sample ids of the batch that one of these tensors is of; none if there is no such batch, or its numbers are a rank's own.
+    """Sample ids of the batch that one of these tensors is of; none if there is no such batch, if it may be another one, or if its numbers
+    are a rank's own.
 
     `seen`: batches that the step has taken already, which a second forward pass over them adds nothing to.
     """
-    given = list(_tensors(inputs))
-    taken = {_storage(t) for t in given} - {0}
-    for loader, index, storages in reversed(_batches):
-        if not taken & storages.keys() and not _is_copy(given, storages.values()):
-            continue
-        if any(index is other for other in seen) or not (world_size == 1 or _divides(loader, world_size)):
-            return []
-        seen.append(index)
-        return _ids(loader.dataset, index)
-    return []
+    found = _holders(list(_tensors(inputs)))
+    if not found or any(batch.ids != found[0].ids for batch in found):
+        return []
+    if any(batch in seen for batch in found) or not (world_size == 1 or found[-1].divided in (0, world_size)):
+        return []
+    seen.append(found[-1])
+    return found[-1].ids

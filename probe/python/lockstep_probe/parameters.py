@@ -7,10 +7,13 @@ from lockstep_probe.guard import Attached
 
 
 class Watched:
-    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of a sharded parameter's whole local gradients;
-    `clipped`: the hash of a gradient that nobody had reduced when it was clipped."""
+    """A parameter. `local`, `reduced`: this step's records so far; `sum`: of the rank's own gradients, `parts`: those of each micro-step (None:
+    they take too much); `clipped`: the hash of a gradient that nobody had reduced when it was clipped; `passes`: updates that other optimizers
+    had made when a backward pass last added to it; `taken`: the gradient was taken away between two of them, and `left` where the last one has
+    left its own; `held`: the last one was not reduced by the wrapper, `synced`: another one was; `lost`: the local gradient is not known."""
 
-    __slots__ = ("alike", "clipped", "handles", "local", "name", "parameter", "parts", "reduced", "sum", "unsharded")
+    __slots__ = ("alike", "clipped", "handles", "held", "left", "local", "lost", "name", "parameter", "parts", "passes", "reduced", "sum", "synced", "taken",
+                 "unsharded")  # fmt: skip
 
     def __init__(self, name, parameter, alike):
         self.name, self.parameter, self.alike = name, parameter, alike
@@ -18,7 +21,8 @@ class Watched:
         self.clear()
 
     def clear(self):
-        self.local = self.reduced = self.sum = self.clipped = None
+        self.local = self.reduced = self.sum = self.clipped = self.passes = self.left = None
+        self.taken = self.held = self.synced = self.lost = False
         self.parts = {}
 
     def add_part(self, micro, gradient):

@@ -15,6 +15,7 @@ from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import Attached, guarded, say
 from lockstep_probe.parameters import Parameters
 from lockstep_probe.recorder import Recorder, hash_in
+from lockstep_probe.settings import Values
 from lockstep_probe.state import State
 from lockstep_probe.step import Step
 from lockstep_probe.updates import Updates
@@ -48,10 +49,11 @@ class Probe:
         self.prepared = self.finished = self.closed = self._failed = False
         self.autocast, self.saw_forward = None, False  # as the first step shows it
         self._modes = None  # of each module: does it train?
-        self._ids_at, self._kept_state, self.metrics = {}, None, set()
+        self._ids_at, self.metrics = {}, set()
+        self.tried = {"steps": [], "differ": []}  # own steps on which the replay function was tried, and where it gives other gradients
         self._weights = None  # hashes of the parameters after the last step
         self.writer = self._pulse = self._replay = self.replicas = self._initial = None
-        self._wrappers, self._wrapped_anew = [], False
+        self._wrappers, self._wrapped, self._wrapped_anew = [], [], False
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
         self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
@@ -101,14 +103,11 @@ class Probe:
         ids = whole_numbers(ids)
         step.ids += ids
         self.saw["samples"] = True
-        for tensor, records in ((inputs, step.inputs), (labels, step.labels)):
-            if tensor is None:
-                continue
-            tensor = hashing.plain(torch.as_tensor(tensor))
-            if tensor.dim() and tensor.shape[0] == len(ids):
-                records.append((ids, tensor))
-            else:
-                self._note(f"rows: inputs or labels of shape {list(tensor.shape)} for {len(ids)} ids are left out", once="rows")
+        given = [None if each is None else hashing.plain(torch.as_tensor(each)) for each in (inputs, labels)]
+        fits = [each is None or (each.dim() > 0 and each.shape[0] == len(ids)) for each in given]
+        for each in (each for each, fit in zip(given, fits) if not fit):
+            self._note(f"rows: inputs or labels of shape {list(each.shape)} for {len(ids)} ids are left out", once="rows")
+        step.holds(self.recorder, ids, *(each if fit else None for each, fit in zip(given, fits)))
 
     @guarded
     def step(self, loss=None, row_losses=None, counts=None):
@@ -178,12 +177,12 @@ class Probe:
         if step is not None and step.asked and step.backwards and not step.stepped and self.optimizers:
             self.updates.made_elsewhere |= self._weights not in (None, self.state.hashes())
             for optimizer in list(self.optimizers):
-                self.updates.leave_out(optimizer)
+                self.updates.leave_out(optimizer, step.rates.get(id(optimizer)))
 
     def _begin(self, before):
         """The step after the step `before`, which has been written just now, or None."""
         self._number += 1
-        keeps, records = self.settings.keeps(self._number, self._step_bytes), self.settings.records(self._number, self._step_bytes)
+        keeps, records = self.values.keeps(self._number), self.values.records(self._number)
         step = self.current = Step(self._number, keeps, records, self.calls.next_ledger())
         self.is_copy = False
         self.thread, self.ended, self._failed = threading.get_ident(), None, False  # what was raised before has been caught
@@ -199,8 +198,6 @@ class Probe:
             self._modes = [{name: m.training for name, m in each.named_modules()} for each in self.models]
         if keeps:
             step.first += self.state.before_step()
-            if self._replay is not None and self._kept_state is None:
-                self._kept_state = step.number, self.state.kept()  # by which a replay function is tried
         if self._wrapped_anew:
             self.find_wrappers()
         self.parameters.check()
@@ -209,8 +206,9 @@ class Probe:
     def is_over(self, step):
         return bool(step.stepped) and all(any(o is s for s in step.stepped) for o in self.optimizers)
 
-    def is_held_back(self):
-        return any(not w.require_backward_grad_sync for w in self._wrappers)
+    def is_held_back(self, parameter=None):
+        """Are gradients (of this parameter) left as they are, by no_sync?"""
+        return any(not w.require_backward_grad_sync and (parameter is None or id(parameter) in held) for w, held in self._wrapped)
 
     def _prepare(self):
         """Before the first step: who this rank is, which parameters there are, and the trace's file."""
@@ -230,21 +228,21 @@ class Probe:
         self.parameters.find()
         patches.watch_pipelines()
         self.find_wrappers()
-        tensors = self.parameters.tensors()
-        self._step_bytes = 6 * sum(p.numel() * p.element_size() for p in tensors)
+        self.values = Values(self.settings, self.state.costs())
         for text in description.unseen(self):
             self._note(text)
-        self.writer = trace_file.Writer(os.path.join(self.settings.out, f"rank-{self.rank}.trace"), hashes)
+        self.writer = self.trace(hashes)
+        self.say_what_it_takes()
         if dist.is_available() and dist.is_initialized():
             self.listen_to_collectives()
-        keeps = self.settings.keeps(0, self._step_bytes)
-        self._initial = self.state.after_update(keeps, False)  # until the first step is written
+        self._initial = self.state.after_update(self.values.keeps(0), False)  # until the first step is written
         self._weights = [hash_in(record) for _, record in zip(self.parameters, self._initial)]
         self.describe(done=False)
         self._seconds_of_setup = time.perf_counter() - self._began
 
     def find_wrappers(self):
-        self._wrappers, self._wrapped_anew = [w for w in map(model.find_wrapper, self.models) if w is not None], False
+        self._wrappers, self._wrapped_anew = self.wrappers(), False
+        self._wrapped = [(w, set(map(id, w.parameters()))) for w in self._wrappers]
         self.by_hand = self.world_size > 1 and not self._wrappers and not any(model.fsdp_groups(m) for m in self.models)
 
     def on_wrapped(self):
@@ -266,6 +264,12 @@ class Probe:
         """In a child of this process: one that has not begun may record there, and one that has begun does not."""
         if not self.prepared and not self.is_off:
             self.process, self.is_copy = os.getpid(), True
+
+    def wrappers(self):
+        return [w for w in map(model.find_wrapper, self.models) if w is not None]
+
+    def trace(self, hashes):
+        return trace_file.Writer(os.path.join(self.settings.out, f"rank-{self.rank}.trace"), hashes)
 
     def listen_to_collectives(self):
         self.calls.listen()
@@ -513,6 +517,13 @@ class Probe:
         if self._pulse is not None:
             self._pulse.close()
         self.is_off = True
+
+    def say_what_it_takes(self):
+        """Before the first step."""
+        if self.values.left_out:
+            self._note(self.values.said())
+        elif self.rank == 0:
+            say(f"records into {self.settings.out} at level {self.settings.level}; {self.values.said()}")
 
     def _say_what_it_cost(self):
         own, probes = max(self.seconds_whole - self.seconds, 1e-9), max(self.seconds - self._seconds_of_setup, 0.0)

@@ -5,6 +5,7 @@ Traces of them lie in OUT/replay/<XXH3 of the reference's rank-0.trace>/single a
 
 import contextlib
 import copy
+import functools
 import inspect
 import json
 import os
@@ -13,12 +14,13 @@ import torch
 import torch.distributed as dist
 
 from lockstep_probe import hashing, model, rows_apart, trace_file
-from lockstep_probe.replayed import ReplayedProbe
+from lockstep_probe.replayed import WAYS, ReplayedProbe, Wide
 from lockstep_probe.teacher import Teacher, to_wide
 
 MOST_STEPS = 8
 REPEATS = 4  # of a reference that cannot be replayed in float64
 TOLERANCE = 1e-3
+NARROW = 1e-11  # of a gradient in float64 that moves by more is not exact to float64, if one rounding of float32 moves it
 
 
 class Snapshot:
@@ -123,16 +125,6 @@ def _rewrapped(wrapper, inner):
         gradient_as_bucket_view=wrapper.gradient_as_bucket_view, static_graph=wrapper.static_graph)  # fmt: skip
 
 
-@contextlib.contextmanager
-def _default_dtype(dtype):
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
 def _set_modes(probe, inner):
     """Each module trains or evaluates as it did at the first step: a frozen BatchNorm stays frozen."""
     for each, modes in zip(inner, probe._modes):
@@ -143,7 +135,7 @@ def _set_modes(probe, inner):
 def _subject(probe, build, wide):
     """A model to replay in. Raises whatever building it raises."""
     if build is not None:
-        with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
+        with Wide("plain" if wide else None):
             called = build()
         inner = [model.bare(m) for m in (called if isinstance(called, (list, tuple)) else [called])]
         _set_modes(probe, inner)
@@ -219,21 +211,29 @@ def _same_rows(probe, found):
 def _together(probe, problem):
     """The first rank's problem, on every rank: what one cannot do none does."""
     everyone = _gather(probe, problem)
-    problem = next((each for each in everyone if each), None)
-    rank = next((rank for rank, each in enumerate(everyone) if each), 0)
-    return f"rank {rank}: {problem}" if problem and probe.world_size > 1 else problem
+    return next((_of_rank(probe, rank, each) for rank, each in enumerate(everyone) if each), None)
+
+
+def _of_rank(probe, rank, problem):
+    return f"rank {rank}: {problem}" if probe.world_size > 1 else problem
+
+
+class Task:
+    """See `Probe.replay`."""
+
+    def __init__(self, step_on, build, dropout):
+        self.step_on, self.build, self.dropout = step_on, build, dropout
 
 
 class Run:
-    """Replays of one precision, in a trace of their own."""
+    """Replays of one precision, in a trace of their own; without a folder the last step's records are held in memory."""
 
-    def __init__(self, probe, folder, subject, dropout):
-        self.subject, self.dropout = subject, dropout
+    def __init__(self, probe, folder, subject, dropout, wide):
+        self.subject, self.dropout, self.wide = subject, dropout, wide
         self.probe = ReplayedProbe(subject.inner, folder, probe)
         self.drew = False  # has a forward pass taken random numbers?
 
     def step(self, step_on, snapshot, ids):
-        """The gradients' hashes by parameter, and the loss if step_on returns one."""
         self.subject.load(snapshot)
         probe = self.probe
         for each in self.subject.inner:
@@ -241,153 +241,234 @@ class Run:
         with contextlib.nullcontext() if self.dropout else _without_dropout(self.subject.inner):
             probe._number = snapshot.step - 1
             probe.rows(ids)
-            loss = step_on(self.subject.called, list(ids))
+            with self.wide:
+                loss = step_on(self.subject.called, list(ids))
         self.drew |= probe.current is not None and probe.current.draws > 0
         if isinstance(loss, torch.Tensor) and loss.numel() == 1:
             probe.step(loss)
         probe.end_step()
-        return loss
+
+    def gradients(self):
+        return [(prefix + name, model.held(p.grad)) for prefix, name, p in model.named(self.subject.inner, "named_parameters") if p.grad is not None]
 
 
-def _tried(probe, step_on, dropout, subject, folder):
-    """Replays the run's own first step. What differs from training, in words; empty: nothing."""
-    number, tensors = probe._kept_state
-    run = Run(probe, folder, subject, dropout)
-    snapshot = Snapshot(number, tensors, probe._ids_at.get(number, []))
-    run.step(step_on, snapshot, snapshot.ids)
-    run.probe.close()
-    own = next((r for s, r in trace_file.read_steps(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")) if s == number), [])
-    again = next((r for s, r in trace_file.read_steps(os.path.join(folder, f"rank-{probe.rank}.trace")) if s == number), [])
+def _own_steps(probe):
+    """This run's own steps with all values, on all ranks: the state that this rank began with, its samples, and what it recorded."""
+    complete = [] if probe.values.left_out else list(probe._ids_at)
+    common = set.intersection(*map(set, _gather(probe, complete)))
+    for step, records in trace_file.read_steps(os.path.join(probe.settings.out, f"rank-{probe.rank}.trace")):
+        if step in common:
+            kept = {r.name: r.values for r in records if r.phase == trace_file.PHASES["snapshot"] and r.values is not None}
+            yield Snapshot(step, kept, list(probe._ids_at[step])), records
+
+
+def _try(probe, task):
+    """Repeats each of the run's own steps that has values. What there is to say of it stays in `probe.tried`, for `lockstep compare`.
+
+    The problem, in words, if not even the first one gives the training's gradients: then the function is not the training's.
+    """
+    has_dropout = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for each in probe.models for m in each.modules())
+    if has_dropout or not task.dropout:
+        return None  # other masks, other gradients: it would prove nothing
     # What a trainer that reduces by hand does to gradients before its optimizer takes them is not the function's.
-    return _difference(own, again, number, ("local",) if probe.by_hand else ("local", "reduced"))
+    kinds, run, problem = ("local",) if probe.by_hand or probe.gradients.ends_held else ("local", "reduced"), None, None
+    for snapshot, own in _own_steps(probe):
+        try:
+            run = run or Run(probe, "", _subject(probe, task.build, False), task.dropout, Wide(None))
+            run.step(task.step_on, snapshot, snapshot.ids)
+            found = _difference(own, [trace_file.kept(r) for r in run.probe.writer.records if r[0].bytes[0] == trace_file.TENSOR], snapshot.step, kinds)
+        except Exception as error:  # noqa: BLE001  the user's own function
+            found = {"says": f"{type(error).__name__}: {error}"}
+        differing = [{"step": snapshot.step, "rank": rank, **each} for rank, each in enumerate(_gather(probe, found)) if each]
+        # Where some ranks' own gradients differ, what all ranks reduce follows from them.
+        differing = [each for each in differing if each.get("phase") == "local gradients"] or differing
+        if differing and not probe.tried["steps"]:
+            problem = _of_rank(probe, differing[0]["rank"], differing[0]["says"])
+            break
+        probe.tried["steps"].append(snapshot.step)
+        probe.tried["differ"] += differing
+    if run is not None:
+        run.probe.close()
+    elif not problem:
+        probe._note("replay: no step of this run keeps all values, so that the function cannot be tried on it; --snapshots 0 keeps those of step 0")
+    return problem
 
 
 def _difference(own, again, number, kinds):
     for kind in kinds:
-        problem = _difference_of(f"{kind} gradient", *(_gradients(records, f"{kind} gradients") for records in (own, again)), number)
-        if problem:
-            return problem
-    return ""
+        found = _difference_of(kind, *(_gradients(records, f"{kind} gradients") for records in (own, again)), number)
+        if found:
+            return found
+    return None
 
 
 def _gradients(records, phase):
-    return {r.name: r.values for r in records if r.phase == trace_file.PHASES[phase] and r.values is not None}
+    return {r.name: r for r in records if r.phase == trace_file.PHASES[phase] and r.values is not None}
 
 
 def _difference_of(kind, trained, replayed, number):
-    for name, gradient in trained.items():
-        if name not in replayed:
-            return f"step {number} of training has a {kind} of {name}, and its replay has none"
-        a, b = gradient.double(), replayed[name].double()
-        if a.shape != b.shape:
-            return f"the {kind} of {name} has shape {list(a.shape)} in training and {list(b.shape)} in its replay"
-        size, off = float(a.norm()), float((a - b).norm())
-        if not off <= TOLERANCE * max(size, float(b.norm())):
-            ratio = float((a * b).sum()) / size**2 if size else float("inf")
-            alike = f", {ratio:.4g} times the former" if size and off > 0 and float((b - ratio * a).norm()) <= TOLERANCE * float(b.norm()) else ""
-            return (f"the {kind} of {name} at step {number} has norm {size:.6g} in training and {float(b.norm()):.6g} in its replay{alike}; "
-                    "replayed: the same samples and weights")  # fmt: skip
-    return ""
+    """The first tensor that differs, and how; None if all are as in training."""
+    for name, record in trained.items():
+        again, says = replayed.get(name), ""
+        if again is None:
+            says = f"step {number} of training has a {kind} gradient of {name}, and its replay has none"
+        elif record.hash != again.hash:
+            says = _how(f"the {kind} gradient of {name}", record.values.double(), again.values.double(), number)
+        if says:
+            return {"phase": f"{kind} gradients", "tensor": name, "says": says}
+    return None
+
+
+def _how(what, a, b, number):
+    if a.shape != b.shape:
+        return f"{what} has shape {list(a.shape)} in training and {list(b.shape)} in its replay"
+    size, off = float(a.norm()), float((a - b).norm())
+    if off <= TOLERANCE * max(size, float(b.norm())):
+        return ""
+    ratio = float((a * b).sum()) / size**2 if size else float("inf")
+    alike = f", {ratio:.4g} times the former" if size and off > 0 and float((b - ratio * a).norm()) <= TOLERANCE * float(b.norm()) else ""
+    return (f"{what} at step {number} has norm {size:.6g} in training and {float(b.norm()):.6g} in its replay{alike}; "
+            "replayed: the same samples and weights")  # fmt: skip
 
 
 def _reseed():
     torch.manual_seed(20)
 
 
-def replay(probe, step_on, build, dropout):
+def replay(probe, *task):
     """At the end of training: every rank together. The trainer's model, optimizer and generators are left as they were."""
-    out, hashes = probe.settings.out, hashing.load()
     state = torch.get_rng_state()
     try:
         with Teacher(probe.state) as probe.teacher:
-            _replay(probe, step_on, build, dropout, out, hashes)
+            _replay(probe, Task(*task))
     finally:
         torch.set_rng_state(state)
 
 
-def _replay(probe, step_on, build, dropout, out, hashes):
+def _replay(probe, task):
     if dist.is_available() and dist.is_initialized() and probe.world_size > 1:
         dist.barrier()
-    against = probe.settings.against or out
-    found, problem = [], None
-    try:
-        found = [s for s in snapshots(against) if s.ids][:MOST_STEPS]
-        if not found:
-            problem = f"{against} has no step with values and sample ids to replay; rows() records the ids"
-        name = digest(os.path.join(against, "rank-0.trace"), hashes)
-    except (OSError, ValueError) as error:
-        problem = f"{against} cannot be read as the reference: {error}"
-    problem = _together(probe, problem)
-    if problem:
-        probe._note(f"replay: {problem}; nothing is replayed")
-        return
-    folder = os.path.join(out, "replay", name)
-    probe._same_rows = _same_rows(probe, found)
-    problem = _trial(probe, step_on, build, dropout, os.path.join(folder, "trial"))
+    problem = _try(probe, task)
     if problem:
         probe._note(f"replay: the function does not reproduce the run's own step: {problem}. Nothing is replayed: it would be judged in place of the training")
         return
-    probe.replayed = _precision(probe, step_on, build, dropout, os.path.join(folder, "single"), found, wide=False)
-    probe.replayed_wide = _precision(probe, step_on, build, dropout, os.path.join(folder, "double"), found, wide=True)
-    if probe.replayed:
-        _apart(probe, step_on, build, os.path.join(folder, "rows"), found, wide=probe.replayed_wide)
-    if probe.replayed and not probe.replayed_wide and against == out:
-        for number in range(1, REPEATS + 1):
-            _precision(probe, step_on, build, dropout, os.path.join(folder, f"repeat-{number}"), found, wide=False, repeat=number)
+    for each in probe.tried["differ"][:1]:
+        probe._note(f"replay: the function does not reproduce the run's own step {each['step']}: {_of_rank(probe, each['rank'], each['says'])}. "
+                    "Replays do not stand for the training there")  # fmt: skip
+    out, against = probe.settings.out, probe.settings.against or probe.settings.out
+    probe.replayed, probe.replayed_wide = _replay_steps_of(probe, task, against)
+    if against != out and probe.replayed:
+        _replay_steps_of(probe, task, out)  # so that this run can be another's reference
 
 
-def _trial(probe, step_on, build, dropout, folder):
-    problem = None
-    has_dropout = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for each in probe.models for m in each.modules())
-    if probe._kept_state is None or (has_dropout or not dropout):
-        return None  # other masks, other gradients: a trial would prove nothing
+def _replay_steps_of(probe, task, reference):
+    """Of a run's steps with values. Have they been replayed, in float64 too?"""
+    found, problem = [], None
     try:
-        problem = _tried(probe, step_on, dropout, _subject(probe, build, False), folder) or None
-    except Exception as error:  # noqa: BLE001  the user's own function
-        problem = f"{type(error).__name__}: {error}"
-    return _together(probe, problem)
+        there = [s for s in snapshots(reference) if s.ids]
+        found = [s for s in there if all(w.name in s.tensors for w in probe.parameters)][:MOST_STEPS]
+        if not there:
+            problem = f"{reference} has no step with values and sample ids to replay; rows() records the ids"
+        elif not found:
+            lacks = next(w.name for w in probe.parameters if w.name not in there[0].tensors)
+            problem = (f"the snapshot of step {there[0].step} in {reference} has no {lacks}; where values were left out for their size, "
+                       f"--snapshots {there[0].step} keeps all")  # fmt: skip
+        name = digest(os.path.join(reference, "rank-0.trace"), hashing.load())
+    except (OSError, ValueError) as error:
+        problem = f"{reference} cannot be read as the reference: {error}"
+    problem = _together(probe, problem)
+    if problem:
+        probe._note(f"replay: {problem}; nothing is replayed")
+        return False, False
+    folder = os.path.join(probe.settings.out, "replay", name)
+    probe._same_rows = _same_rows(probe, found)
+    problem, _ = _precision(probe, task, os.path.join(folder, "single"), found)
+    if problem:
+        probe._note(f"replay: {problem}")
+        return False, False
+    way = _float64(probe, task, os.path.join(folder, "double"), found)
+    _apart(probe, task, os.path.join(folder, "rows"), found, way)
+    for number in range(1, REPEATS + 1) if way is None and reference == probe.settings.out else ():
+        _precision(probe, task, os.path.join(folder, f"repeat-{number}"), found, repeat=number)
+    return True, way is not None
 
 
-def _is_narrow(subject):
-    """Has every element of all gradients the digits of float32?"""
-    found = [model.held(p.grad) for _, _, p in model.named(subject.inner, "named_parameters") if p.grad is not None]
-    return any(g.count_nonzero() >= 8 for g in found) and all(bool((g == g.float().double()).all()) for g in found)
+def _float64(probe, task, folder, found):
+    """The way in which steps were replayed in float64; None, with a message, if none is possible."""
+    for way in WAYS:
+        problem, is_final = _precision(probe, task, folder, found, way)
+        if problem is None:
+            return way
+        if is_final:
+            break
+    probe._note(f"replay: {problem}")
+    return None
 
 
-def _apart(probe, step_on, build, folder, found, wide):
+def _narrow_digits(run):
+    """A parameter whose gradient has the digits of float32 alone; of exact numbers of a few digits, which bfloat16 has too, all must be so."""
+    found = [(name, g) for name, g in run.gradients() if g.count_nonzero() >= 8]
+    narrow = [(name, g) for name, g in found if bool((g == g.float().double()).all())]
+    rounded = [name for name, g in narrow if not bool((g == g.bfloat16().double()).all())]
+    return rounded[0] if rounded else narrow[0][0] if narrow and len(narrow) == len(found) else ""
+
+
+def _follows_narrow(run, task, probe, found):
+    """A step and parameter whose gradient in float64 moves if what is still computed in a narrower type is one rounding off."""
+    run, moved = Run(probe, "", run.subject, task.dropout, run.wide), None
+    for snapshot in found:
+        both = []
+        for run.wide.nudges in (False, True):
+            _reseed()
+            run.step(task.step_on, snapshot, list(_mine(probe, snapshot)))
+            both.append({name: g.clone() for name, g in run.gradients()})
+        run.wide.nudges = False
+        for name, g in both[0].items():
+            if not moved and float((g - both[1][name]).norm()) > NARROW * float(g.norm()):
+                moved = snapshot.step, name
+    run.probe.close()
+    return moved
+
+
+def _apart(probe, task, folder, found, way):
     """Without dropout: what rows lose and not what they draw."""
     try:
-        subject = _subject(probe, build, wide)
-        with _without_dropout(subject.inner), _default_dtype(torch.float64 if wide else torch.get_default_dtype()):
-            rows_apart.write(probe, folder, step_on, subject, found, lambda snapshot: list(_mine(probe, snapshot)))
+        subject = _subject(probe, task.build, way is not None)
+        with _without_dropout(subject.inner), Wide(way):
+            rows_apart.write(probe, folder, task.step_on, subject, found, lambda snapshot: list(_mine(probe, snapshot)), functools.partial(_together, probe))
     except Exception as error:  # noqa: BLE001  the user's own function
         probe._note(f"replay: rows are not taken apart: {type(error).__name__}: {error}")
 
 
-def _precision(probe, step_on, build, dropout, folder, found, wide, repeat=0):
-    """Replays all steps; False, with a message, if that is not possible."""
-    problem, run = None, None
+def _precision(probe, task, folder, found, way=None, repeat=0):
+    """Replays all steps. What is in the way of that, or None; and is it so in whatever way?"""
+    problem, run, wide = None, None, Wide(way)
     try:
-        run = Run(probe, folder, _subject(probe, build, wide), dropout)
+        run = Run(probe, folder, _subject(probe, task.build, way is not None), task.dropout, wide)
         for snapshot in found:
             _reseed()
             ids = list(_mine(probe, snapshot))
             if repeat:
                 order = torch.randperm(len(ids), generator=torch.Generator().manual_seed(repeat)).tolist()
                 ids = [ids[i] for i in order]
-            with _default_dtype(torch.float64 if wide else torch.get_default_dtype()):  # of counts that the function divides by
-                run.step(step_on, snapshot, ids)
-        if wide and _is_narrow(run.subject):
-            problem = "gradients have no more digits than float32: a policy of mixed precision, or the function, computes in a narrower type"
+            run.step(task.step_on, snapshot, ids)
+            if way and not problem and (name := _narrow_digits(run)):
+                problem = f"the gradient of {name} has no more digits than float32: a policy of mixed precision, or the function, computes in a narrower type"
         run.probe.close()
         if run.drew and probe.settings.against and trace_file.header_of(os.path.join(probe.settings.against, "rank-0.trace"))["world_size"] != probe.world_size:
             problem = ("forward passes take random numbers, which rows of another layout get differently; replay(step_on, dropout=False) leaves dropout out, "
                        "and other draws must be left out in step_on")  # fmt: skip
+        failed = False
     except Exception as error:  # noqa: BLE001  the user's own function
-        problem = f"{'float64' if wide else 'the trainers precision'}: {type(error).__name__}: {error}"
+        problem, failed = f"{'float64' if way else 'the trainers precision'}: {type(error).__name__}: {error}", True
+    failed, narrow = any(_gather(probe, failed)), {op for each in _gather(probe, sorted(wide.narrow)) for op in each}
+    if narrow and not failed:
+        moved = _follows_narrow(run, task, probe, found)
+        if moved and not problem:
+            problem = (f"{', '.join(sorted(narrow)[:3])} computes in a narrower type, and the gradient of {moved[1]} at step {moved[0]} follows from it: "
+                       "float64 there is rounded as the training is")  # fmt: skip
     problem = _together(probe, problem)
     if problem:
-        probe._note(f"replay: {problem}")
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, f"rank-{probe.rank}.trace"))
-    return problem is None
+    return problem, not failed

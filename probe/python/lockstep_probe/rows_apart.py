@@ -72,15 +72,25 @@ def _nothing(*_args, async_op=False, **_kwargs):
     return _answer(async_op)
 
 
-def _only_backward(name):
-    """Gradients are not looked at: there any answer will do."""
+def _of_backward(name):
+    """What a gather's gradient needs: each rank has for each other one what that one has for it, so that all that others would send is here."""
 
-    def answer(*_args, async_op=False, **_kwargs):
-        if not _backward.runs:
-            raise TalksToOthers(name)
+    def raising(*_args, **_kwargs):
+        raise TalksToOthers(name)
+
+    answer = {
+        "reduce_scatter": lambda output, inputs, *_args: output.copy_(sum(inputs)),
+        "reduce_scatter_tensor": lambda output, given, *_args: output.copy_(given.reshape(-1, *output.shape).sum(0)),
+        "all_to_all": lambda outputs, inputs, *_args: [a.copy_(b) for a, b in zip(outputs, inputs)],
+        "all_to_all_single": lambda output, given, *_args: output.copy_(given) if output.shape == given.shape else raising(),
+    }.get(name, raising)
+
+    def called(*args, async_op=False, **_kwargs):
+        with torch.no_grad():
+            (answer if _backward.runs else raising)(*args)
         return _answer(async_op)
 
-    return answer
+    return called
 
 
 class _Backward:
@@ -90,13 +100,15 @@ class _Backward:
 _backward = _Backward()
 _ALIKE = {
     "all_reduce": _all_reduce, "all_gather": _all_gather, "all_gather_into_tensor": _all_gather_into_tensor, "broadcast": _nothing, "barrier": _nothing,
-    **{name: _only_backward(name) for name in ("scatter", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single")},
+    **{name: _of_backward(name) for name in ("scatter", "gather", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single")},
 }  # fmt: skip
 
 
 @contextlib.contextmanager
 def _among_equals():
     """Collectives answer as if every rank had the same; others raise TalksToOthers."""
+    import torch.distributed.nn.functional as functional
+
     from lockstep_probe import collectives
 
     if not (dist.is_available() and dist.is_initialized()):
@@ -106,9 +118,12 @@ def _among_equals():
     collectives.listen(silence)
     for name, function in _ALIKE.items():
         setattr(dist, name, function)
+    gathered = functional._AllGather.backward  # with Gloo by several scatters, of which each has another rank's gradients
+    functional._AllGather.backward = staticmethod(lambda _ctx, *gradients: (None, sum(gradients)))
     try:
         yield
     finally:
+        functional._AllGather.backward = gathered
         for name, function in was.items():
             setattr(dist, name, function)
         collectives.leave(silence)
@@ -223,23 +238,29 @@ def _numbers(recorder, name, pair):
     return [recorder.scalar(phase, name, value) for phase, value in zip(("loss", "local gradients"), pair)]
 
 
-def _own(function, subject, snapshots, mine):
-    """Of each step, of this rank's rows; ranks together."""
-    found = []
+def _own(function, subject, snapshots, mine, together):
+    """Of each step, of this rank's rows; ranks together, and none goes on where another one fails."""
+    found, problem = [], None
     with _without_reducer(subject.called):
         for snapshot in snapshots:
             subject.load(snapshot)
-            found.append(function(mine(snapshot)))
+            try:
+                found.append(function(mine(snapshot)))
+            except Exception as error:  # noqa: BLE001  the user's own function
+                problem = f"{type(error).__name__}: {error}"
+            if problem := together(problem):
+                raise ValueError(problem)
     return found
 
 
-def write(probe, folder, step_on, subject, found, mine):
-    """Of the first of the replayed steps. `mine(snapshot)`: this rank's rows of it. Ranks call it together. Raises what the function raises."""
+def write(probe, folder, step_on, subject, found, mine, together):
+    """Of the first of the replayed steps. `mine(snapshot)`: this rank's rows of it; `together(problem)`: the first rank's problem. Ranks call it
+    together. Raises what the function raises."""
     snapshots = [s for s in found if 1 < len(s.ids) <= MOST_ROWS and len(set(s.ids)) == len(s.ids)][:MOST_STEPS]
     hashes, function = hashing.load(), _Function(step_on, subject)
     recorder = Recorder(hashes, "full", True)
     dtype = next((p.dtype for each in subject.inner for p in each.parameters()), torch.float32)
-    own = _own(function, subject, snapshots, mine)
+    own = _own(function, subject, snapshots, mine, together)
     steps = [[recorder.samples(mine(s)), *_numbers(recorder, "own", pair)] for s, pair in zip(snapshots, own)]
     function.called = _without_static(subject.called)
     with _among_equals(), _without_reducer(function.called), contextlib.suppress(TalksToOthers):

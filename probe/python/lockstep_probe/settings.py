@@ -4,13 +4,13 @@ import dataclasses
 import os
 
 LEVELS = ("off", "hash", "stats", "full")
-FULL_BYTES = 64 << 20  # values of the first steps up to this much, on each rank
+FULL_BYTES = 64 << 20  # all values together, on each rank, unless the user names steps
 AUTO_STEPS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 
 
 @dataclasses.dataclass
 class Settings:
-    """`snapshots`: steps that keep all values, or "auto": the first as far as 64 MB reach, and steps 0, 1, 10, 100, … of small models.
+    """`snapshots`: steps that keep all values, or "auto": what `Values` makes of it.
 
     `every`: other steps are recorded if their number is a multiple of it.
     """
@@ -26,16 +26,58 @@ class Settings:
     def on(self):
         return bool(self.out) and self.level != "off"
 
-    def keeps(self, step, step_bytes):
-        """Are all values of a step kept? `step_bytes`: what that takes on a rank that holds the whole model."""
-        if self.level == "full":
-            return True
-        if self.snapshots != "auto":
-            return step in self.snapshots
-        return step == 0 or (step + 1) * step_bytes <= FULL_BYTES or (step in AUTO_STEPS and step_bytes <= FULL_BYTES)
 
-    def records(self, step, step_bytes):
-        return step % self.every == 0 or self.keeps(step, step_bytes)
+class Values:
+    """Which steps keep values, and of which tensors. `costs`: bytes of a tensor's values in one step, by the tensor's name.
+
+    Without a word of the user's all steps together stay below FULL_BYTES: half of it for the first steps, the rest for steps 10, 100, …; of a
+    model of which not one step fits step 0 keeps those of its smallest tensors, in all phases, so that closed forms can be tried on them.
+    """
+
+    def __init__(self, settings, costs):
+        self._settings, self.step_bytes, self.left_out = settings, sum(costs.values()), []
+        self.auto = settings.level != "full" and settings.snapshots == "auto"
+        self.first = max(1, FULL_BYTES // 2 // max(self.step_bytes, 1))
+        fits = max(0, FULL_BYTES // max(self.step_bytes, 1) - self.first)
+        self.later = [s for s in AUTO_STEPS if s >= self.first][:fits]
+        self._up_to, spent = {}, 0
+        for name in sorted(costs, key=costs.get):
+            spent += costs[name]
+            self._up_to[name] = spent  # with all that are smaller
+            if self.auto and spent > FULL_BYTES:
+                self.left_out.append(name)
+        self._left_out = set(self.left_out)
+
+    def keeps(self, step):
+        if not self.auto:
+            return self._settings.level == "full" or step in self._settings.snapshots
+        return step < self.first or step in self.later
+
+    def records(self, step):
+        return step % self._settings.every == 0 or self.keeps(step)
+
+    def of(self, name):
+        """Are a tensor's values kept, at a step that keeps any?"""
+        return name not in self._left_out
+
+    def of_parts(self, name, count):
+        """And those of so many micro-steps' parts of its gradient? They take a small part of all."""
+        return not self.auto or self._up_to.get(name, 0) * count <= FULL_BYTES
+
+    def said(self):
+        """In words: what is kept, and what it takes on a rank that holds the whole model."""
+        settings, size = self._settings, f"{self.step_bytes / 1e6:.3g} MB a rank and step"
+        if not self.auto:
+            steps = "all steps" if settings.level == "full" else f"steps {', '.join(map(str, settings.snapshots))}" if settings.snapshots else ""
+            return f"values of {steps} take up to {size}" if steps else "no values are kept"
+        if self.left_out:
+            named = ", ".join(self.left_out[:-4:-1]) + (f" and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else "")
+            kept = sum(cost <= FULL_BYTES for cost in self._up_to.values())
+            return (f"step 0 keeps the values of the {kept} smallest of {len(self._up_to)} tensors ({FULL_BYTES >> 20} MB a rank); not those of {named}, "
+                    f"which are compared by hashes and norms, and not replayed: --snapshots 0 keeps all, {size}")  # fmt: skip
+        first, later = "step 0" if self.first == 1 else f"the first {self.first:,} steps", ", ".join(f"{s:,}" for s in self.later)
+        most = (self.first + len(self.later)) * self.step_bytes / 1e6
+        return f"values of {first}{later and f' and of {later}'} take up to {most:.3g} MB a rank"
 
 
 def _steps(text):

@@ -14,9 +14,31 @@ class State:
         self.probe, self.average_module = probe, getattr(average, "module", average)
 
     def _record(self, phase, name, tensor, alike, values, placement=None):
+        if phase == "snapshot" and not self._keeps(name):
+            return None
         placement = placement or model.placement_of(tensor)
         part = model.held(tensor.detach())
-        return self.probe.recorder.tensor(phase, name, part, alike=alike and placement is None, placement=placement, values=values)
+        return self.probe.recorder.tensor(phase, name, part, alike=alike and placement is None, placement=placement, values=values and self._keeps(name))
+
+    def _keeps(self, name):
+        for start in ("first_moment/", "second_moment/", "average/"):
+            name = name.removeprefix(start)
+        return self.probe.values.of(name)
+
+    def costs(self):
+        """Bytes of all values of a step by name: those of parameters count for their gradients, moments and averages too."""
+        averaged = {name for name, _, _ in self._averages()}
+        found = {}
+        for w in self.probe.parameters:
+            size = w.parameter.element_size()
+            weights = (5 if w.name in averaged else 2) * size
+            found[w.name] = w.parameter.numel() * (weights + (3 * size + 4 * max(size, 4) if w.parameter.requires_grad else 0))
+        copies = [("buffer/" + name, 2 * tensor.numel() * tensor.element_size()) for name, tensor in self.buffers()]
+        module = self.average_module
+        copies += [("buffer/" + name, b.numel() * b.element_size()) for name, b in (module.named_buffers() if module is not None else ())]
+        for name, size in copies:
+            found[name] = found.get(name, 0) + size
+        return found
 
     def buffers(self):
         for prefix, name, buffer in model.named(self.probe.models, "named_buffers"):
@@ -49,15 +71,9 @@ class State:
         return records + self._of_optimizers("optimizer state", values) if optimizers else records
 
     def before_step(self):
-        """Everything that a step begins with, with values."""
+        """Everything that a step begins with, as far as values are kept."""
         averages = [self._record("snapshot", *each, True) for each in self.averages_in_snapshot()]
-        return self._weights("snapshot", True) + averages + self._of_optimizers("snapshot", True)
-
-    def kept(self):
-        """Copies of parameters, buffers and averages, by the names of a snapshot."""
-        found = [(w.name, w.parameter) for w in self.probe.parameters] + [("buffer/" + name, buffer) for name, buffer in self.buffers()]
-        found += [(name, tensor) for name, tensor, _ in self.averages_in_snapshot()]
-        return {name: model.held(tensor.detach()).clone() for name, tensor in found}
+        return [record for record in self._weights("snapshot", True) + averages + self._of_optimizers("snapshot", True) if record]
 
     def _of_optimizers(self, phase, values):
         if self.probe.updates.made_elsewhere:

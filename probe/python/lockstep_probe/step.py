@@ -16,7 +16,7 @@ class Step:
         self.losses, self.roots, self.terms = [], [], {}
         self.others_roots = []  # of backward passes that no hook of the model saw: they count where none was seen
         self.backwards, self.buckets = 0, 0
-        self.reduced = False  # has a wrapper reduced the gradients of a micro-step?
+        self.rates = {}  # of each optimizer, after the last backward pass
         self.asked = False  # step() has been called
         self.due = False  # parameters after the update are still to be recorded
         self.late = False  # the same, of parameters that come from elsewhere: before the next step
@@ -60,16 +60,17 @@ class Step:
             records.append(recorder.random("process/model", self.drew_from, self.draws))
         return records
 
+    def holds(self, recorder, ids, inputs, labels):
+        """What rows of the step hold: at once in the form in which it is recorded, so that no batch is kept."""
+        for tensor, records in ((inputs, self.inputs), (labels, self.labels)):
+            if tensor is not None and self.records:
+                classes = records is self.labels and tensor.dim() == 1 and not tensor.is_floating_point()
+                records.append((ids, tensor.to(torch.int64, copy=True) if classes else recorder.hashes.row_hashes(tensor)))
+
     def _inputs(self, recorder):
-        records = []
-        for name, given in (("inputs", self.inputs), ("labels", self.labels)):
-            if not given:
-                continue
-            ids, tensors = [i for each in given for i in each[0]], [each[1] for each in given]
-            whole = name == "labels" and all(t.dim() == 1 and not t.is_floating_point() for t in tensors)
-            rows = torch.cat([t.to(torch.int64) if whole else recorder.hashes.row_hashes(t) for t in tensors])
-            records.append(recorder.tensor("inputs", name, rows, ids=ids, values=True))
-        return records
+        given = [(name, [i for each in parts for i in each[0]], [each[1] for each in parts])
+                 for name, parts in (("inputs", self.inputs), ("labels", self.labels)) if parts]  # fmt: skip
+        return [recorder.tensor("inputs", name, torch.cat(rows), ids=ids, values=True) for name, ids, rows in given]
 
     def _losses(self, recorder):
         records = []

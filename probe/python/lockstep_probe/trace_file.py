@@ -231,6 +231,12 @@ def _record(b, definition):
     return Kept(phase, name, values, ids, placement, hash_)
 
 
+def kept(record):
+    """A record that has just been made, as it would be read back."""
+    definition, data = record
+    return _record(Bytes(memoryview(data)), _definition(definition.bytes))
+
+
 def read_steps(path):
     """Yields (step, [Kept]) of a trace that this probe or lockstep has written; the checks are left to `lockstep compare`.
 

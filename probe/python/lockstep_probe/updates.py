@@ -80,6 +80,7 @@ class Updates:
         probe.beat("update")
         if not step.records:
             return
+        probe.gradients.settle()
         if probe.world_size > 1:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
@@ -95,18 +96,20 @@ class Updates:
         copied = [] if self.probe.parameters.in_pieces() else [p for p in self.probe.parameters.tensors() if id(p) not in self._held]
         return model.parameters_of(optimizer) + copied
 
-    def _record_rates(self, optimizer):
+    def rates(self, optimizer):
         """The first group's rate, and those of other groups that have another, by the group's first parameter."""
-        first = self.probe.optimizers[0].param_groups[0]
+        first, found = self.probe.optimizers[0].param_groups[0], {}
         for group in optimizer.param_groups:
             rate, watched = float(group["lr"]), self.probe.parameters.of(group["params"][0]) if group["params"] else None
             if group is first:
-                name = "learning_rate"
+                found["learning_rate"] = rate
             elif rate != float(first["lr"]) and watched is not None:
-                name = f"learning_rate/{self.probe.parameters.shared_name(watched)}"
-            else:
-                continue
-            self.probe.current.first.append(self.probe.recorder.scalar("control", name, rate, alike=True))
+                found[f"learning_rate/{self.probe.parameters.shared_name(watched)}"] = rate
+        return found
+
+    def _record_rates(self, optimizer, rates=None):
+        rates = self.rates(optimizer) if rates is None else rates
+        self.probe.current.first += [self.probe.recorder.scalar("control", name, rate, alike=True) for name, rate in rates.items()]
 
     @guarded
     def _after(self, optimizer, _args, _kwargs):
@@ -123,10 +126,11 @@ class Updates:
         if self.probe.current is not None and any(optimizer is o for o in self.probe.optimizers):
             self.leave_out(optimizer)
 
-    def leave_out(self, optimizer):
+    def leave_out(self, optimizer, rates=None):
+        """`rates`: those of the last backward pass, where it shows only afterwards, and a schedule may have moved on, that there was no update."""
         self.probe.current.skipped = not self.made_elsewhere
         if self.probe.current.records:
-            self._record_rates(optimizer)
+            self._record_rates(optimizer, rates)
         self._end(optimizer)
 
     def _some_come_from_elsewhere(self):

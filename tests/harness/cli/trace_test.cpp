@@ -93,7 +93,8 @@ TEST_F(TraceCommand, RefusesWhatItCannotUse) {
   EXPECT_THAT(trace({}, {"/bin/true"}, "", "/nowhere").err, AllOf(HasSubstr("lockstep_probe) is not found; tried /nowhere"), HasSubstr("LOCKSTEP_PROBE")));
   EXPECT_THAT(trace({}, {"no-such-program"}).err, HasSubstr("no-such-program: cannot be started: No such file or directory"));
   EXPECT_THAT(trace({"--against", "none"}, {"/bin/true"}).err, HasSubstr("--against none: has no rank-0.trace"));
-  EXPECT_THAT(trace({"--snapshots", "0,x"}, {"/bin/true"}).err, HasSubstr("must be steps such as 0,1,10, not '0,x'"));
+  EXPECT_THAT(trace({"--snapshots", "0,x"}, {"/bin/true"}).err, HasSubstr("must be steps such as 0,1,10, or none or auto, not '0,x'"));
+  EXPECT_EQ(trace({"--snapshots", "none"}, {"/bin/true"}).code, 7);
   EXPECT_EQ(trace({"--level", "some"}, {"/bin/true"}).code, 2);
 }
 
