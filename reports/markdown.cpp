@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLongestRowName = 120, kLongestNote = 400, kLongestLine = 300;
+constexpr int kLongestRowName = 120, kLongestNote = 400, kLongestDetail = 4000, kLongestLine = 300;
 /// Kept free for what closes the text.
 constexpr std::size_t kReserve = 4096;
 
@@ -100,7 +100,7 @@ std::string noise_table(const Results& results, int decimals) {
 std::string unexpected(const CellResult& cell) {
   std::string text =
       fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestRowName));
-  text += cell_text(note_words(cell), kLongestNote) + "\n\n";
+  text += cell_text(note_words(cell), kLongestDetail) + "\n\n";
   std::string lines;
   if (cell.failure) {
     for (const std::string& line : cell.failure->last_lines) lines += short_line(line, kLongestLine) + "\n";

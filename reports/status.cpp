@@ -33,7 +33,8 @@ std::string unexpected_cells(const Results& results) {
   int count = 0;
   for (const CellResult& cell : results.cells) {
     if (is_as_expected(cell)) continue;
-    if (++count <= 3) names += (names.empty() ? "" : ", ") + name_words(cell.scenario);
+    const Cause* cause = cause_of(cell);
+    if (++count <= 3) names += (names.empty() ? "" : ", ") + name_words(cell.scenario) + (cause ? " (" + clean_line(cause->code) + ")" : "");
   }
   std::string claims;
   for (const ClaimResult& claim : results.claims) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "harness/verdict/results/drift_words.h"
 #include "harness/verdict/results/rate_scaling.h"
@@ -23,7 +24,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kUnlimited = 1 << 20, kWidestGrid = 100;
+constexpr int kUnlimited = 1 << 20, kWidestGrid = 100, kIndent = 6;
 
 struct Paint {
   bool colour;
@@ -60,7 +61,7 @@ std::string legend(const Results& results, int columns) {
 }
 
 struct Row {
-  std::string name, verdict, difference, note;
+  std::string name, verdict, difference, note, cause;
   const char* css;
   bool is_expected;
 };
@@ -77,7 +78,7 @@ std::vector<Row> rows_of(const Results& results) {
       const VerdictStyle& style = style_of(cell.verdict);
       rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
                       std::string(style.symbol) + " " + style.words, difference_words(results, cell, decimals),
-                      note_words(cell), style.css, is_as_expected(cell)});
+                      note_words(cell), cause_of(cell) ? with_cause("", *cause_of(cell)) : "", style.css, is_as_expected(cell)});
     }
   }
   return rows;
@@ -139,10 +140,15 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     std::string tail;
     if (difference > 0) tail += pad_right(row.difference, difference) + "  ";
     const int left = columns - display_width(head) - display_width(shown);
-    std::string end = shorten(tail + (row.is_expected ? "" : "✗ ") + row.note, left);
+    const std::string whole = tail + (row.is_expected ? "" : "✗ ") + row.note;
+    std::string end = shorten(whole, left);
     end.erase(end.find_last_not_of(' ') + 1);
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
+    // What explains it, and how to fix it, stand at the note's end.
+    if (row.cause.empty() || display_width(whole) <= left) continue;
+    std::istringstream lines(wrapped(row.cause, columns - kIndent));
+    for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
   }
   const std::string noise = noise_lines(results, columns);
   out += noise;

@@ -91,8 +91,13 @@ std::string mechanism_words(const CellResult& cell) {
   return text;
 }
 
+const Cause* cause_of(const CellResult& cell) {
+  const std::optional<Cause>& cause = cell.failure || !cell.mechanism ? cell.cause : cell.mechanism->cause;
+  return cause && cause->code != "unexplained" ? &*cause : nullptr;
+}
+
 std::string with_cause(std::string text, const Cause& cause) {
-  text += (text.ends_with('.') ? " Cause: " : "; cause: ") + clean_line(cause.code);
+  text += (text.empty() ? "Cause: " : text.ends_with('.') ? " Cause: " : "; cause: ") + clean_line(cause.code);
   if (cause.code == "unexplained" && !cause.evidence.empty()) text += ": " + clean_line(cause.evidence);
   if (!cause.remedy.empty()) text += ". " + clean_line(cause.remedy);
   return text;

@@ -71,6 +71,8 @@ std::string mechanism_words(const CellResult& cell);
 /// else came.
 std::string note_words(const CellResult& cell);
 /// "…; cause: gather-without-gradient. Use a gather …"
+/// Of its failure, or of where it first differs; null: none was looked for, or nothing explains it.
+const Cause* cause_of(const CellResult& cell);
 std::string with_cause(std::string text, const Cause& cause);
 
 /// How the cells' emulated runs were certified; both empty if nothing was to be certified.

@@ -61,5 +61,12 @@ TEST(Markdown, ShowsUnexpectedCellsWithTheirLastLinesAndCommand) {
   EXPECT_THAT(text, Not(HasSubstr("### ≠ 8x3 local")));
 }
 
+TEST(Markdown, CutsNoCauseOffHoweverLongTheEvidenceIs) {
+  Results results = mechanism_results();
+  results.cells[2].mechanism->first_divergence->sentence = std::string(600, 'x');
+  results.cells[2].mechanism->cause = Cause{"gradient-times-world", 0.98, "8 times", "Divide by the world size once."};
+  EXPECT_THAT(markdown_summary(results), HasSubstr("cause: gradient-times-world. Divide by the world size once."));
+}
+
 }  // namespace
 }  // namespace lockstep

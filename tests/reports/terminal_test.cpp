@@ -60,6 +60,17 @@ TEST(TerminalTable, SaysWhatWasExpectedAndHowToRepeatIt) {
   EXPECT_THAT(text, HasSubstr("again: lockstep run configs/smoke.yaml\n"));
 }
 
+TEST(TerminalTable, NamesCauseAndRemedyOfAnUnexpectedCellAtAnyWidth) {
+  Results results = mechanism_results();
+  EXPECT_THAT(terminal_table(results, false, 60), testing::Not(HasSubstr("Cause"))) << "none is known";
+  results.cells[2].mechanism->cause = Cause{"gradient-times-world", 0.98, "8 times", "Divide by the world size once."};
+  for (const int width : {60, 100, 0}) {
+    std::string text = terminal_table(results, false, width);
+    while (text.find("\n      ") != std::string::npos) text.replace(text.find("\n      "), 7, " ");  // as it was before it was wrapped
+    EXPECT_THAT(text, testing::AllOf(HasSubstr("ause: gradient-times-world. Divide by the world size once."), HasSubstr("(gradient-times-world)"))) << width;
+  }
+}
+
 TEST(TerminalTable, ForeignSequencesDoNotReachTheTerminal) {
   const std::string text = terminal_table(hostile_results(), false, 0);
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
