@@ -206,7 +206,7 @@ constexpr MutantRow kUpdateRows[] = {
        return false;
      })},
   {{.name = "weight_flip",
-    .help = "flips bit `bit` of the first element of a parameter on a rank after the update of `step`",
+    .help = "flips bit `bit` of the first element of a parameter on a rank after the update of `step`; where ranks share the update, of the rank's part",
     .draws = {.rank = true, .tensor = true, .bit = true}, .tensor = MutantTensor::one,
     .phase = "parameters", .where = "$tensor",
     .causes = "replica-corrupted", .arithmetic = true},
@@ -214,6 +214,13 @@ constexpr MutantRow kUpdateRows[] = {
      void after_update(int64_t step, const TrainingState& state) override {
        if (strikes(step)) {
          at::Tensor values = parameter_of(state.parameters, tensor()).detach();
+         // What the others own of it comes from them in a moment, and would undo the flip.
+         if (run().update == UpdatePartition::sharded) {
+           const std::vector<std::string>& names = state.parameters.names;
+           const auto index = static_cast<std::size_t>(std::find(names.begin(), names.end(), tensor()) - names.begin());
+           values = Shards(state.parameters, rank(), run().layout.world_size).own(index, values);
+         }
+         if (values.numel() == 0) throw std::runtime_error("weight_flip: this rank has no part of " + tensor() + " under update: sharded; name another rank or tensor");
          flip_first_element(values, config().bit);
        }
      })},

@@ -77,6 +77,20 @@ TEST_F(ShardedUpdate, GivesTheParametersOfTheWholeOneBitForBit) {
   }
 }
 
+TEST_F(ShardedUpdate, ComesOutOtherwiseWhicheverRanksPartIsCorrupted) {
+  RunConfig config = of_energy({3, 2}, OptimizerKind::adam);
+  config.update = UpdatePartition::sharded;
+  const std::string whole = result_of(run("whole", config)).parameters_hash;
+  config.mutant.name = "weight_flip";
+  config.mutant.tensor = "energy_head.key.weight";
+  config.mutant.bit = 20;
+  config.mutant.step = 1;
+  for (int rank = 0; rank < 3; ++rank) {
+    config.mutant.rank = rank;
+    EXPECT_NE(result_of(run("flip" + std::to_string(rank), config), rank).parameters_hash, whole) << rank;
+  }
+}
+
 TEST_F(ShardedUpdate, OfRealRanksHasTheBitsOfEmulatedOnes) {
   for (RunConfig config : {of_energy({3, 2}, OptimizerKind::adam), of_classify({5, 3}, OptimizerKind::sgd)}) {
     config.update = UpdatePartition::sharded;
