@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/run/launchers/local/launcher.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep {
 
@@ -48,7 +50,12 @@ EndedRun RankRuns::run(const std::string& dir, nlohmann::json run_json, const Ra
   spec.stop_grace_s = asked.stop_grace_s;
   spec.deadline_s = asked.deadline_s;
   spec.look_every_s = kLookEvery_s;
-  return supervise(*supervisor_, std::move(spec), std::move(hooks), stop_requested_);
+  EndedRun ended = supervise(*supervisor_, std::move(spec), std::move(hooks), stop_requested_);
+  for (const RankEnd& end : ended.ends) {
+    const bool by_others = end.signal == SIGKILL && !end.killed_by_us && !(asked.kills && asked.kills(std::max(end.rank, 0)));
+    if (by_others && *stop_requested_ == 0) throw TrialDisturbed(fmt::format("rank {}", std::max(end.rank, 0)));
+  }
+  return ended;
 }
 
 void RankRuns::signal(int number) {

@@ -17,6 +17,7 @@ struct RankRun {
   Thresholds thresholds = no_thresholds();  ///< how long a rank may stand still
   double failure_grace_s = 1, stop_grace_s = 1;
   double deadline_s = 60;               ///< after which all ranks are killed
+  std::function<bool(int rank)> kills = nullptr;  ///< may the suite, or the rank itself at its wish, kill that rank? Empty: none
 
   /// Of ranks that may stand still for as long as the run lasts.
   static Thresholds no_thresholds();
@@ -29,7 +30,8 @@ class RankRuns {
 
   /// An empty folder for a run.
   std::string folder(const std::string& name) const;
-  /// Writes `run_json` as the run's run.json, sealed, and supervises the run in `dir` to its end. Throws MachineError.
+  /// Writes `run_json` as the run's run.json, sealed, and supervises the run in `dir` to its end. Throws MachineError, and
+  /// TrialDisturbed where a rank was killed that `asked.kills` does not name.
   EndedRun run(const std::string& dir, nlohmann::json run_json, const RankRun& asked, RunHooks hooks = {});
   /// To all ranks of the run that goes on; as lockstep passes a signal on.
   void signal(int number);

@@ -159,6 +159,24 @@ class Trials {
   TrialProgress progress_;
 };
 
+/// As often as it takes until nobody disturbs it, within reason.
+TrialRecord tried(const Trial& trial, Slot& slot) {
+  constexpr int kAttempts = 3;
+  TrialRecord record{trial.name};
+  for (int attempt = 1;; ++attempt) {
+    record.measured = {};
+    const MeasuredTrial measures(record.measured);
+    try {
+      record.cases = trial.run(slot);
+      return record;
+    } catch (const TrialDisturbed& error) {
+      if (attempt < kAttempts) continue;
+      record.cases = {{"disturbed", CaseVerdict::undecided, 1, fmt::format("{}: {}; so it was at each of {} attempts", trial.name, error.what(), kAttempts)}};
+      return record;
+    }
+  }
+}
+
 void work(const SuiteRun& run, int number, Trials& trials) {
   try {
     Slot slot(run, number);
@@ -166,11 +184,7 @@ void work(const SuiteRun& run, int number, Trials& trials) {
     while (*run.stop_requested == 0) {
       const Trial* trial = trials.take(index);
       if (trial == nullptr) return;
-      TrialRecord record{trial->name};
-      {
-        const MeasuredTrial measures(record.measured);
-        record.cases = trial->run(slot);
-      }
+      TrialRecord record = tried(*trial, slot);
       if (*run.stop_requested == 0) trials.put(index, std::move(record));
     }
   } catch (...) {

@@ -1,5 +1,7 @@
 #include "harness/suites/engine/suite.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 
@@ -36,6 +38,10 @@ class Combined final : public Suite {
 };
 
 }  // namespace
+
+TrialDisturbed::TrialDisturbed(const std::string& who)
+    : MachineError(fmt::format("{} was killed by signal 9 (SIGKILL), which nobody here had sent: the machine was out of memory (dmesg and the "
+                               "cgroup's memory.events say so), or somebody ended it", who)) {}
 
 bool count_alike(std::vector<CaseResult>& cases, const std::string& outcome, CaseVerdict verdict, int64_t more) {
   const auto alike = std::ranges::find_if(

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/base/errors.h"
 #include "harness/suites/engine/measurements.h"
 #include "harness/verdict/results/suite_results.h"
 
@@ -19,6 +20,14 @@ namespace lockstep {
 
 class Slot;
 struct CaseResult;
+
+/// A process of a trial was ended by a SIGKILL that no suite had sent: the machine is out of memory, or an administrator did it. Nothing is
+/// known of what was tried. Thrown by what runs a trial's processes; the trial runs again, and is undecided where that does not help.
+class TrialDisturbed : public MachineError {
+ public:
+  /// "rank 2"
+  explicit TrialDisturbed(const std::string& who);
+};
 
 /// One trial: a row of a suite's table of cases.
 struct Trial {

@@ -68,6 +68,9 @@ Played Bench::play(const Order& order, const Disturb& disturb) {
   if (options_.watches)
     asked.thresholds = {load_s(order), order.threshold_s, order.threshold_s, order.disk_threshold_s(), order.disk_threshold_s(), 0};
   asked.deadline_s = options_.deadline_s + long_run_s(order);
+  // The program kills its own rank, where that is the fault, and another in its recovery; where there is no such program the suite does.
+  const bool dies = order.kind.empty() || (order.wrong && order.kind.starts_with("kill"));
+  asked.kills = [&](int rank) { return dies && (rank == order.rank || (order.kind == "killed_in_recovery" && rank == (order.rank + 1) % order.world)); };
   double acted_at = 0;
   std::vector<int> pids;
   RunHooks hooks;

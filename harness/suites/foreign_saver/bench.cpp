@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 
 #include "harness/base/errors.h"
@@ -55,12 +56,18 @@ TraceOptions Bench::options() const {
 TracedRun Bench::command(const std::string& text, const TraceOptions& options) {
   const bool by_server = !config_.server.empty();
   const std::string filled = filled_in(text, {out_, resumed_ + "/result", config_.folder}, !by_server);
-  if (!by_server) return tracer_.run(filled, options);
+  const auto undisturbed = [&](TracedRun run) {
+    const InjectedFault injected = options.intervention.injected;
+    const bool kills = injected == InjectedFault::kill || injected == InjectedFault::kill_all;
+    if (run.exit_status == 128 + SIGKILL && !run.hung && !kills) throw TrialDisturbed("a process of " + filled);
+    return run;
+  };
+  if (!by_server) return undisturbed(tracer_.run(filled, options));
   if (!tracer_.has_server()) {
     const std::string problem = tracer_.start_server(filled_in(config_.server, {out_, resumed_ + "/result", config_.folder}, true), kServerStart_s);
     if (!problem.empty()) throw ConfigError("program.server: " + problem + ": " + last_line(printed()));
   }
-  return tracer_.run_line(filled, options);
+  return undisturbed(tracer_.run_line(filled, options));
 }
 
 void Bench::empty() { make_empty(out_); }

@@ -38,6 +38,8 @@ RealAnswers RealRanks::play(const CaseRules& rules, const std::vector<Order>& or
   RankRun asked;
   asked.world_size = rules.world;
   asked.failure_grace_s = asked.deadline_s = deadline_s;  // ranks go on by themselves when one of them ends
+  const Case one = case_of(rules, orders.front());
+  asked.kills = [&](int rank) { return one.fault == FaultKind::rank_ends && rank == one.fault_rank; };
   RunHooks hooks;
   hooks.on_look = [&](const OngoingRun& run) { return only_the_silent(run.ends.size()); };
   const EndedRun run = runs_.run(dir, run_json(rules, orders), asked, std::move(hooks));

@@ -99,6 +99,8 @@ class Preempted {
     double sent_s = planned_.moment == nullptr ? send_at_random() : 0;
     const Ended ended = wait_for({launcher}, config_.grace_s + config_.deadline_s);
     const double ended_s = monotonic_s();
+    for (int rank = 0; rank < planned_.ranks; ++rank)
+      if (board_.rank(rank).killed != 0 && !ended.hung) throw TrialDisturbed(fmt::format("rank {}", rank));
     if (planned_.moment != nullptr) sent_s = static_cast<double>(board_.rank(planned_.target).sent_us) / 1e6;
     const double took_s = ended_s - sent_s;
     measured().add("times", planned_.times);

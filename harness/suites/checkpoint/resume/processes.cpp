@@ -102,6 +102,7 @@ class KillAt final : public checkpoint::Hook {
     int status = 0;
     while (::waitpid(process, &status, 0) < 0 && errno == EINTR) {
     }
+    board.rank(static_cast<int>(rank)).killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL ? 1 : 0;
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
     common = common < 0 || common == code ? code : 1;
   }

@@ -18,7 +18,7 @@ inline constexpr int kMostRanks = 16;
 /// What a rank's process tells the others and whoever watches; memory that all of them share.
 struct RankBoard {
   std::atomic<int64_t> process, reached, committed, began_at, ended_at, operations, sent_us;
-  std::atomic<int> phase, exit_code, signals, refused, in_grace;
+  std::atomic<int> phase, exit_code, signals, refused, in_grace, killed;
   std::array<char, 400> problem;
 };
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
@@ -81,10 +82,16 @@ Ended Bench::attempt(const std::string& dir, const RunConfig& config, const Plan
   asked.thresholds = thresholds_of(config.watch, config.timeout_s + kHangGrace_s, deadline_s_);
   asked.stop_grace_s = config.checkpoint.grace_s;
   asked.deadline_s = deadline_s_;
+  int killed = planted.signal == SIGKILL ? planted.rank : -1;
+  asked.kills = [&](int rank) { return rank == killed; };
   RunHooks hooks;
   hooks.on_look = [&](const OngoingRun& run) {
+    const auto kill = [&](int rank) {
+      killed = rank;
+      ::kill(run.pids[static_cast<std::size_t>(rank)], SIGKILL);
+    };
     if (disturb && run.ends.empty())
-      disturb({run.heartbeats, run.pids, run.since_started_s, [&](int signal) { runs_.signal(signal); }});
+      disturb({run.heartbeats, run.pids, run.since_started_s, [&](int signal) { runs_.signal(signal); }, kill});
     return false;
   };
   EndedRun run = runs_.run(dir, run_json(config, planted), asked, std::move(hooks));

@@ -39,6 +39,7 @@ struct Going {
   const std::vector<int>& processes;  ///< by rank
   double since_started_s = 0;
   std::function<void(int signal)> signal_all;  ///< as lockstep passes a signal on
+  std::function<void(int rank)> kill;
   /// Steps that the rank furthest ahead, or the one furthest behind, has finished; -1: it has not begun.
   int64_t most_steps() const;
   int64_t fewest_steps() const;

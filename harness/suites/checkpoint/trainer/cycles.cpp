@@ -102,7 +102,7 @@ class Cycles : public Experiment {
       }
       killed = true;
       if (victim == kCycleRanks) going.signal_all(SIGKILL);
-      else ::kill(going.processes[static_cast<std::size_t>(victim)], SIGKILL);
+      else going.kill(victim);
       most = std::max(most, going.most_steps());
     });
     if (ended.hung) return "hang: " + ended.in_words();

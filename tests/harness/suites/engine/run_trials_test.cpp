@@ -38,6 +38,7 @@ class MadeUp : public Suite {
     ++ran;
     measured().add("ran");
     if (number == throws_at) throw MachineError("the disk is gone");
+    if (number == disturbed_at && disturbances-- > 0) throw TrialDisturbed("rank 2");
     if (number == stops_at) stop = 1;
     if (number == planted_at) return {{"found: torn", CaseVerdict::planted, 1, "as it must", {}}};
     if (number == 5) return {{"refused", CaseVerdict::good, 1000, "", {}}};
@@ -52,7 +53,8 @@ class MadeUp : public Suite {
   std::vector<SuiteChart> charts(const Measurements&) const override { return {{"by number", "", {}, {}, false, {}, {{"", {}}}}}; }
 
   std::atomic<int> slots = 0, ran = 0;
-  int throws_at = -1, stops_at = -1, planted_at = -1;
+  int throws_at = -1, stops_at = -1, planted_at = -1, disturbed_at = -1;
+  std::atomic<int> disturbances = 0;
   volatile int stop = 0;
 };
 
@@ -67,6 +69,27 @@ std::vector<std::string> lines_of(const SuiteResult& result) {
   for (const SuiteCount& count : result.table)
     lines.push_back(count.failure + "|" + count.place + "|" + count.outcome + "|" + std::to_string(count.cases));
   return lines;
+}
+
+TEST(RunTrials, TriesATrialAgainWhoseRankTheMachineKilled) {
+  MadeUp suite;
+  suite.disturbed_at = 3;
+  suite.disturbances = 2;
+  const SuiteResult result = run(suite, 1).result;
+  EXPECT_EQ(result.undecided, 1) << "t9 alone";
+  EXPECT_EQ(suite.ran, 42);
+  EXPECT_EQ(result.tables.front().rows.front().cells.front(), "40") << "what a disturbed attempt measured counts for nothing";
+}
+
+TEST(RunTrials, HoldsItAgainstNobodyWhereThatGoesOn) {
+  MadeUp suite;
+  suite.disturbed_at = 3;
+  suite.disturbances = 1000;
+  const SuiteResult result = run(suite, 1).result;
+  EXPECT_EQ(result.undecided, 2);
+  const auto found = std::ranges::find(result.findings, "t3", &SuiteFinding::trial);
+  ASSERT_NE(found, result.findings.end());
+  EXPECT_THAT(found->sentence, HasSubstr("t3: rank 2 was killed by signal 9 (SIGKILL), which nobody here had sent"));
 }
 
 TEST(RunTrials, KeepsTablesAndChartsOfWhatRan) {
