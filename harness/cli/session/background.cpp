@@ -19,12 +19,14 @@
 #include "harness/base/atomic_file.h"
 #include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/hex.h"
 #include "harness/base/json_text.h"
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/base/shell_word.h"
 #include "harness/cli/session/batch_script.h"
 #include "harness/run/host.h"
+#include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/stacks.h"
@@ -137,7 +139,9 @@ bool is_noted(const std::string& out_dir) {
   try {
     const Session noted = read_session(out_dir);
     if (!noted.job.empty()) return noted.job == batch_job(current_environment());
-    return !noted.foreground && noted.process == ::getpid() && noted.host == host_name();
+    Session self;
+    self.be_this_process();
+    return !noted.foreground && noted.process == self.process && noted.host == self.host && noted.space == self.space && noted.started == self.started;
   } catch (const ConfigError&) {
     return false;  // a damaged one is written anew
   }
@@ -145,11 +149,21 @@ bool is_noted(const std::string& out_dir) {
 
 }  // namespace
 
+void Session::be_this_process() {
+  const ProcessId self = process_here(::getpid());
+  host = host_name();
+  process = self.pid;
+  space = self.space;
+  started = self.started;
+}
+
 std::string session_file(const std::string& out_dir) { return out_dir + "/session.json"; }
 
 void write_session(const std::string& out_dir, const Session& session) {
   json object = {{"command", session.command}, {"host", session.host}, {"process", session.process},
                  {"job", session.job}, {"runs", session.runs}, {"of_trials", session.of_trials}};
+  if (session.space != 0) object["space"] = hex16(session.space);
+  if (session.started != 0) object["started"] = session.started;
   if (session.foreground) object["foreground"] = true;
   if (!session.arrays.empty()) object["arrays"] = session.arrays;
   if (session.exit_code) object["exit_code"] = *session.exit_code;
@@ -171,6 +185,8 @@ Session read_session(const std::string& out_dir) {
   session.host = fields.value("host", "");
   session.process = fields.value("process", 0);
   session.job = fields.value("job", "");
+  session.space = from_hex16(fields.value("space", "")).value_or(0);
+  session.started = fields.value("started", uint64_t{0});
   session.runs = fields.value("runs", 0);
   session.of_trials = fields.value("of_trials", false);
   session.foreground = fields.value("foreground", false);
@@ -191,7 +207,6 @@ Session detach(const std::string& out_dir, Session session, const std::function<
   (void)real_files().remove(out_dir + "/losses");
   std::array<int, 2> noted{};
   if (::pipe2(noted.data(), O_CLOEXEC) != 0) throw MachineError(std::string("pipe: ") + std::strerror(errno));
-  session.host = host_name();
   const pid_t pid = ::fork();
   if (pid < 0) throw MachineError(std::string("fork: ") + std::strerror(errno));
   if (pid == 0) {
@@ -202,7 +217,7 @@ Session detach(const std::string& out_dir, Session session, const std::function<
     ::dup2(::open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     ::dup2(file("/run.out"), STDOUT_FILENO);
     ::dup2(file("/run.err"), STDERR_FILENO);
-    session.process = ::getpid();
+    session.be_this_process();
     write_session(out_dir, session);
     ::close(noted[0]);
     ::close(noted[1]);
@@ -211,7 +226,9 @@ Session detach(const std::string& out_dir, Session session, const std::function<
     std::fflush(nullptr);
     ::_exit(*session.exit_code);
   }
+  session.be_this_process();
   session.process = pid;
+  session.started = process_state(pid).started;
   ::close(noted[1]);
   char byte = 0;
   while (::read(noted[0], &byte, 1) < 0 && errno == EINTR) {
@@ -223,8 +240,7 @@ Session detach(const std::string& out_dir, Session session, const std::function<
 int in_foreground(const std::string& out_dir, Session session, const std::function<int()>& work) {
   if (is_noted(out_dir)) return work();
   session.foreground = true;
-  session.host = host_name();
-  session.process = ::getpid();
+  session.be_this_process();
   write_session(out_dir, session);
   session.exit_code = work();
   if (!is_noted(out_dir)) write_session(out_dir, session);  // a job may begin before whoever submitted it has noted it
@@ -285,8 +301,9 @@ Session submit(const std::string& out_dir, Session session, const std::string& s
 std::string state_of(const std::string& out_dir, const Session& session) {
   if (session.exit_code) return "ended";
   if (session.job.empty()) {
-    if (session.host != host_name()) return "running";  // as far as can be seen from here
-    return ::kill(session.process, 0) == 0 || errno == EPERM ? "running" : "lost";
+    const bool here = session.host == host_name() && (session.space == 0 || session.space == process_space());
+    if (!here) return "running";  // as far as can be seen from here
+    return is_gone({session.process, session.space, session.started}) ? "lost" : "running";
   }
   std::vector<std::string> jobs = session.arrays;
   jobs.push_back(session.job);

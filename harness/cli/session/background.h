@@ -2,6 +2,7 @@
 // A matrix that runs while nobody waits for it: detached on this machine, or as a Slurm job. OUT/session.json says who
 // runs it, and afterwards how it ended.
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +20,8 @@ struct Session {
   std::optional<int> exit_code;  ///< once it has ended
   bool of_trials = false;  ///< of a suite: OUT/trials.jsonl tells how many have run
   bool foreground = false; ///< somebody waits for the process; its output is not in OUT
+  uint64_t space = 0, started = 0;  ///< of the process, as ProcessId has them; 0: not noted
+  void be_this_process();
 };
 
 std::string session_file(const std::string& out_dir);

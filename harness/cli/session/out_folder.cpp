@@ -33,28 +33,6 @@ std::string_view file_name_of(const ReportFormat& format) {
   return format.file_name.empty() ? kTextReport : format.file_name;
 }
 
-/// rank-<digits>.result.json
-bool is_rank_result(std::string_view name) {
-  constexpr std::string_view kRank = "rank-", kResult = ".result.json";
-  if (!name.starts_with(kRank) || !name.ends_with(kResult) || name.size() <= kRank.size() + kResult.size()) {
-    return false;
-  }
-  const std::string_view rank = name.substr(kRank.size(), name.size() - kRank.size() - kResult.size());
-  return std::ranges::all_of(rank, [](char c) { return c >= '0' && c <= '9'; });
-}
-
-}  // namespace
-
-bool is_written_by_a_matrix(std::string_view name) {
-  constexpr std::string_view kOthers[] = {"matrix.json", "judged.json", "looks.json", "declared.json",
-                                          "run.json",    "done",        "replay.yaml"};
-  const bool is_report = std::ranges::any_of(
-      report_formats(), [name](const ReportFormat& format) { return file_name_of(format) == name; });
-  return is_report || std::ranges::find(kOthers, name) != std::end(kOthers) || is_rank_result(name);
-}
-
-namespace {
-
 /// Throws ConfigError where the user has no right to write there: another --out mends it.
 void refuse_if_not_allowed(const std::string& path, const std::error_code& error) {
   if (error != std::errc::permission_denied && error != std::errc::operation_not_permitted && error != std::errc::read_only_file_system) return;
@@ -90,16 +68,13 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files
   if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp, files);
 }
 
+/// Whatever was being written anywhere below: nobody else writes there while the folder is held.
 void OutFolder::remove_temporaries() const {
-  remove_left_temporaries(path_, is_written_by_a_matrix, files_);
-  for (const char* inner : {"/runs", "/replay"}) {
-    std::error_code error;
-    for (fs::directory_iterator at(path_ + inner, error), end; !error && at != end; at.increment(error)) {
-      std::error_code unknown;
-      if (at->is_directory(unknown))
-        remove_left_temporaries(at->path().string(), is_written_by_a_matrix, files_);
-    }
-  }
+  std::vector<std::string> folders = {path_};
+  std::error_code error, unknown;
+  for (fs::recursive_directory_iterator at(path_, error), end; !error && at != end; at.increment(error))
+    if (at->is_directory(unknown)) folders.push_back(at->path().string());
+  for (const std::string& folder : folders) remove_left_temporaries(folder, [](std::string_view) { return true; }, files_);
 }
 
 OutFolder::~OutFolder() {

@@ -40,9 +40,6 @@ class OutFolder {
   int lock_ = -1;
 };
 
-/// Is a file of this name written whole under OUT, OUT/runs/<id> or OUT/replay/<id>?
-bool is_written_by_a_matrix(std::string_view name);
-
 /// Writes the results in these formats (names as in report_formats()) into `dir`, results.json first, each
 /// whatever becomes of the others. `made`, if not null, gets the paths. Returns what went wrong, a line each.
 std::vector<std::string> write_formats(const Results& results, std::vector<std::string> names,

@@ -144,6 +144,16 @@ TEST(Detach, IsLostWhereItsProcessDiesWithoutAStatus) {
   EXPECT_THAT(session_text(folder.path()), HasSubstr("run the same command again to resume"));
 }
 
+TEST(Session, OfAnotherNamespaceIsJudgedByNoProcessOfThisNumber) {
+  Session session{"lockstep run a.yaml", "", 0, "", {}, 3, {}};
+  session.be_this_process();
+  EXPECT_EQ(state_of("", session), "running");
+  ++session.started;
+  EXPECT_EQ(state_of("", session), "lost") << "the number is another process's now";
+  ++session.space;
+  EXPECT_EQ(state_of("", session), "running") << "as far as can be seen from here";
+}
+
 TEST(Detach, IsRunningAsLongAsItsProcessIs) {
   const TemporaryFolder folder;
   const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {

@@ -165,33 +165,19 @@ TEST(OutFolder, RemovesWhatAKilledProcessWasWriting) {
   ::waitpid(gone, nullptr, 0);
   const std::string left = "." + std::to_string(gone) + ".0.tmp",
                     living = "." + std::to_string(::getppid()) + ".0.tmp";
-  for (const std::string name : {"o/results.json", "o/runs/a/done", "o/replay/a/replay.yaml", "o/mine"}) {
+  const std::vector<std::string> names = {"o/results.json", "o/runs/a/done", "o/replay/a/replay.yaml", "o/replay/kill-0.sh", "o/work/slot-0/run/run.json"};
+  for (const std::string& name : names) {
     write_deep(folder / (name + left), "");
     write_deep(folder / (name + living), "");
   }
   std::optional<OutFolder> holder(std::in_place, folder / "o", named("a"));
-  for (const std::string name : {"o/results.json", "o/runs/a/done", "o/replay/a/replay.yaml"}) {
+  for (const std::string& name : names) {
     EXPECT_FALSE(std::filesystem::exists(folder / (name + left))) << name;
     EXPECT_TRUE(std::filesystem::exists(folder / (name + living))) << name;
   }
-  EXPECT_TRUE(std::filesystem::exists(folder / ("o/mine" + left))) << "not of our naming";
   write_text(folder / ("o/done" + left), "");
   EXPECT_THROW(OutFolder(folder / "o", named("a")), ConfigError);
   EXPECT_TRUE(std::filesystem::exists(folder / ("o/done" + left))) << "another process holds the folder";
-}
-
-TEST(OutFolder, KnowsTheFilesThatAMatrixWritesWhole) {
-  for (const ReportFormat& format : report_formats()) {
-    EXPECT_EQ(is_written_by_a_matrix(format.file_name), !format.file_name.empty()) << format.name;
-  }
-  for (const char* name : {"report.txt", "matrix.json", "judged.json", "looks.json", "run.json", "done",
-                           "replay.yaml", "rank-0.result.json", "rank-12.result.json"}) {
-    EXPECT_TRUE(is_written_by_a_matrix(name)) << name;
-  }
-  for (const char* name : {"", "mine.json", "rank-0.trace", "rank-x.result.json", "rank-.result.json",
-                           "rank-1.result.jso", "rank-.result.json.result.json", "a/done"}) {
-    EXPECT_FALSE(is_written_by_a_matrix(name)) << name;
-  }
 }
 
 TEST(OutFolder, SaysWhichRunCannotBeRemoved) {
