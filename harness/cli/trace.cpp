@@ -91,7 +91,11 @@ CommandEnd run_in_foreground(std::vector<std::string> words, std::vector<std::st
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setsigmask(&attributes, &before);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  sigset_t ordinary;
+  sigemptyset(&ordinary);
+  sigaddset(&ordinary, SIGXFSZ);
+  ::posix_spawnattr_setsigdefault(&attributes, &ordinary);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
   pid_t child = -1;
   const int error = ::posix_spawnp(&child, arguments.front(), nullptr, &attributes, arguments.data(), environment.data());

@@ -61,11 +61,12 @@ std::string words_on(const LauncherEvent& end) {
   return "";
 }
 
-/// Signals as a program finds them when it starts, but for two that would end a rank without a word, and for those that
+/// Signals as a program finds them when it starts, but for three that would end a rank without a word, and for those that
 /// its job may have handlers for: they are held back until it has (`release_stop_signals`).
 void restore_signals() {
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
   ::signal(SIGPIPE, SIG_IGN);  // a peer that is gone shall be an error that the rank can report
+  ::signal(SIGXFSZ, SIG_IGN);  // a limit on files, too
   ::signal(SIGHUP, SIG_IGN);   // sent when a group that holds a stopped rank loses its parent
   const sigset_t held = stop_signals();
   ::sigprocmask(SIG_SETMASK, &held, nullptr);

@@ -23,8 +23,8 @@ constexpr int kNoFolder = 126, kNoProgram = 127;  // as a shell has them
 
 /// In the forked child: only calls that are safe between fork and exec.
 [[noreturn]] void become_program_of(char* const* arguments, char* const* environment, const char* folder, int log, pid_t lockstep_pid) {
-  // Lockstep's own handlers would swallow what ends the child before its exec.
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) ::signal(signal, SIG_DFL);
+  // Lockstep's own handlers would swallow what ends the child before its exec, and what it ignores its child would ignore too.
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGXFSZ}) ::signal(signal, SIG_DFL);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // what has started ranks ends them when it is told to
   if (::getppid() != lockstep_pid) ::_exit(kNoProgram);
   ::setsid();

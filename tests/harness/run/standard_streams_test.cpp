@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 namespace lockstep {
 namespace {
@@ -28,6 +32,9 @@ int end_of_child(unsigned mask) {
     for (int fd = 0; fd < 3; ++fd) {
       if ((mask >> fd & 1) != 0 && !is_null(fd)) ::_exit(10 + fd);
     }
+    rlimit none{};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+    if (::ftruncate(::memfd_create("a", 0), 1) == 0 || errno != EFBIG) ::_exit(40);
     if (::write(STDERR_FILENO, "", 0) != 0 || ::write(STDOUT_FILENO, "", 0) != 0) ::_exit(20);
     ::_exit(::open("/dev/zero", O_RDONLY) > 2 ? 0 : 30);
   }

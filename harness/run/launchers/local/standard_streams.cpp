@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 
 namespace lockstep {
 
 void open_standard_streams() {
+  ::signal(SIGXFSZ, SIG_IGN);
   // In rising order: open() gives the lowest number that is free.
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
     if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
