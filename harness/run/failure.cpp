@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string_view>
 
+#include "harness/base/counted.h"
 #include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/config/trainer_spec.h"
@@ -165,7 +166,31 @@ std::optional<RankFailure> name_failure(const RunEnds& ends) {
     if (finding.failed && (!first || weight(finding) > weight(*first))) first = finding;
   }
   if (!first) return std::nullopt;
+  if (first->lost_peers && first->rank >= 0) {
+    if (auto left = left_early(ends, first->rank, first->message)) return left;
+  }
   return failure_of(ends, *first);
+}
+
+std::optional<RankFailure> said_failure(const RunEnds& ends, int rank) {
+  const Testimony testimony = testimony_of(ends.dir, rank);
+  if (testimony.kind != Testimony::Kind::failed) return std::nullopt;
+  const Finding finding = thrown(rank, testimony);
+  return finding.lost_peers ? std::nullopt : std::optional(failure_of(ends, finding));
+}
+
+std::optional<RankFailure> left_early(const RunEnds& ends, int waiting, const std::string& why) {
+  if (ends.heartbeat == nullptr || waiting < 0) return std::nullopt;
+  const int64_t waits_at = ends.heartbeat->step(waiting);
+  for (const RankEnd& end : ends.ends) {
+    if (end.rank < 0 || end.rank == waiting || judge_end(ends, end).failed) continue;
+    const int64_t done = read_rank_result(rank_result_path(ends.dir, end.rank)).steps_done;
+    if (done > waits_at) continue;
+    const std::string message = fmt::format("left with status 0 after {}, while rank {} is at step {} and waits for it; rank {}: {}",
+                                            counted(done, "step"), waiting, waits_at, waiting, why);
+    return failure_of(ends, {true, false, end.rank, FailureKind::died, message, {}});
+  }
+  return std::nullopt;
 }
 
 std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const PlannedRun& run) {
@@ -200,7 +225,7 @@ std::optional<RankFailure> unreadable_failure(const RunEnds& ends, const Planned
 bool all_lost_their_peers(const RunEnds& ends) {
   return std::all_of(ends.ends.begin(), ends.ends.end(), [&](const RankEnd& end) {
     const Finding finding = judge_end(ends, end);
-    return !finding.failed || finding.lost_peers;
+    return !finding.failed || (finding.lost_peers && !left_early(ends, finding.rank, ""));
   });
 }
 

@@ -42,10 +42,16 @@ struct RunEnds {
 bool only_lost_its_peers(const std::string& message);
 
 /// The first failing rank, or nothing if every rank of the run has left a finished result. A rank that only
-/// lost its peers is named if no other failed; one that is lost, if no other failed by itself.
+/// lost its peers is named if no other failed, and none left early; one that is lost, if no other failed by itself.
 std::optional<RankFailure> name_failure(const RunEnds& ends);
 
-/// Do all processes that have failed so far say that they only lost their peers?
+/// What the rank, whose process may still be there, has said of its own failure; nothing: it has not failed, or only lost its peers.
+std::optional<RankFailure> said_failure(const RunEnds& ends, int rank);
+
+/// A rank that ended well after fewer steps than `waiting` had made when it stood still, or lost its peers (`why`): that one waits for it.
+std::optional<RankFailure> left_early(const RunEnds& ends, int waiting, const std::string& why);
+
+/// Do all processes that have failed so far say that they only lost their peers, and has none left early?
 bool all_lost_their_peers(const RunEnds& ends);
 
 /// A run whose ranks all say that they finished: the first of their files that is damaged, cut short or of

@@ -19,6 +19,8 @@ constexpr double kDiskThresholds = 20;
 constexpr double kMissed = 0.04;
 /// Of a rank on another host something is told ten times a second: after so long without it the word does not come through.
 constexpr double kUnheard_s = 0.3;
+/// For the launcher of a rank whose process is gone to say how it ended.
+constexpr double kWord_s = 10;
 
 /// May it be that nobody works, and all wait for whoever was found?
 bool waits_for_others(const Standstill& found) { return is_collective(found.operation) || works_or_waits(found.phase); }
@@ -34,13 +36,14 @@ HangWatch::HangWatch(int world_size, const Thresholds& thresholds, double now, P
       processes_(static_cast<std::size_t>(world_size)) {}
 
 void HangWatch::started(const std::vector<int>& pids, double now) {
-  pids_ = pids;
+  started_ = true;
   looked_at_ = now;
   watch_ = RunWatch(static_cast<int>(processes_.size()), now);
   for (std::size_t r = 0; r < processes_.size(); ++r) {
-    const int rank = static_cast<int>(r);
-    if (pid_of(rank) > 0 || processes_[r].told == nullptr) {
-      processes_[r].view = pid_of(rank) > 0 ? viewer_(pid_of(rank)) : nullptr;
+    const int rank = static_cast<int>(r), pid = pids.empty() ? -1 : pids.size() == 1 ? pids.front() : pids.at(r);
+    processes_[r].id = pid > 0 ? process_here(pid) : ProcessId{-1};
+    if (pid > 0 || processes_[r].told == nullptr) {
+      processes_[r].view = pid > 0 ? viewer_(pid) : nullptr;
       processes_[r].told = nullptr;
     }
     processes_[r].heard_at = processes_[r].told_at = now;
@@ -48,13 +51,29 @@ void HangWatch::started(const std::vector<int>& pids, double now) {
   }
 }
 
-void HangWatch::announced(int rank, int pid, double now) {
-  if (pids_.size() < processes_.size()) pids_.assign(processes_.size(), pids_.empty() ? -1 : pids_.front());
-  pids_.at(static_cast<std::size_t>(rank)) = pid;
+/// The rank says which process it is: another than its launcher knew.
+void HangWatch::announced(int rank, const ProcessId& said, double now) {
   Process& process = processes_.at(static_cast<std::size_t>(rank));
-  process.view = viewer_(pid);
+  if (said.pid == 0 || said == process.said) return;
+  process.said = said;
+  process.id = seen_from_here(said);
+  process.unseen = process.id.pid < 0;
   process.told = nullptr;
+  if (process.unseen)
+    process.view = std::make_unique<ToldView>();
+  else
+    process.view = viewer_(process.id.pid);
   mark(rank, now);
+}
+
+void HangWatch::resumed(double seconds, double now) {
+  if (seconds < thresholds_.shortest_s() / 2) return;
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    if (std::exchange(processes_[r].resumed, true)) continue;
+    watch_.forgive(rank, watch_.silent_s(rank, now));
+    mark(rank, now);
+  }
 }
 
 void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Since& since, double now) {
@@ -68,10 +87,7 @@ void HangWatch::told(int rank, const ProcessState& state, const ProcessView::Sin
   process.told_at = now;
 }
 
-int HangWatch::pid_of(int rank) const {
-  if (pids_.empty() || rank < 0) return -1;
-  return pids_.size() == 1 ? pids_.front() : pids_.at(static_cast<std::size_t>(rank));
-}
+ProcessId HangWatch::process_of(int rank) const { return rank < 0 ? ProcessId{-1} : processes_.at(static_cast<std::size_t>(rank)).id; }
 
 bool HangWatch::is_stopped(int rank) const {
   const auto& view = processes_[static_cast<std::size_t>(rank)].view;
@@ -85,7 +101,7 @@ int HangWatch::behind() const {
 HangWatch::Unheard HangWatch::unheard(double now) const {
   for (std::size_t r = 0; r < processes_.size(); ++r) {
     const Process& process = processes_[r];
-    const bool elsewhere = process.told != nullptr || (!pids_.empty() && process.view == nullptr);
+    const bool elsewhere = process.told != nullptr || (started_ && process.view == nullptr);
     if (!elsewhere || !watch_.alive(static_cast<int>(r))) continue;
     if (const double silent_s = now - process.told_at; silent_s > kUnheard_s) return {static_cast<int>(r), silent_s};
   }
@@ -165,7 +181,7 @@ void HangWatch::forgive_unheard(double before, double now) {
     const int rank = static_cast<int>(r);
     const Process& process = processes_[r];
     if (!watch_.alive(rank)) continue;
-    if (!pids_.empty() && process.view == nullptr) watch_.forgive(rank, watch_.silent_s(rank, now));
+    if (started_ && process.view == nullptr) watch_.forgive(rank, watch_.silent_s(rank, now));
     if (process.told == nullptr) continue;
     const double unheard_s = std::min(now - std::max(before, process.told_at + kUnheard_s), watch_.silent_s(rank, now));
     if (unheard_s > 0) watch_.forgive(rank, unheard_s);
@@ -177,6 +193,8 @@ std::optional<Stalled> HangWatch::look(const HeartbeatFile& heartbeat, double no
   forgive_missed(now);
   for (const int rank : watch_.look(heartbeat, now)) {
     processes_[static_cast<std::size_t>(rank)].heard_at = now;
+    processes_[static_cast<std::size_t>(rank)].resumed = false;
+    announced(rank, heartbeat.process(rank), now);
     mark(rank, now);
     disk_s_ = missed_s_ = 0;
   }
@@ -185,11 +203,23 @@ std::optional<Stalled> HangWatch::look(const HeartbeatFile& heartbeat, double no
   auto found = find();
   if (found && was_starved(*found, now)) found = find();
   while (found && waits_for_disk(*found)) found = find();
-  if (!found) return std::nullopt;
+  if (!found || waits_for_word(now)) return std::nullopt;
   name_computing(*found, now);
   Stalled stalled = described(*found, now);
   if (stalled.slow) grant(stalled, now);
   return stalled;
+}
+
+bool HangWatch::waits_for_word(double now) {
+  bool waits = false;
+  for (std::size_t r = 0; r < processes_.size(); ++r) {
+    Process& process = processes_[r];
+    const bool seen = process.view != nullptr && process.told == nullptr && !process.unseen;
+    const bool gone = seen && watch_.alive(static_cast<int>(r)) && process.view->state().gone();
+    if (!gone || process.gone_at == 0) process.gone_at = gone ? now : 0;
+    waits = waits || (gone && now - process.gone_at < kWord_s);
+  }
+  return waits;
 }
 
 bool HangWatch::computes(int rank, double now) const {
@@ -213,7 +243,10 @@ void HangWatch::grant(Stalled& slow, double now) {
   const Process& process = processes_[static_cast<std::size_t>(found.rank)];
   const double silent_s = now - process.heard_at;
   slow.ends = silent_s >= thresholds_.slow_s;
-  if (slow.ends) return;
+  if (slow.ends) {
+    slow.slow = !process.unseen;
+    return;
+  }
   const double more_s = std::min(found.threshold_s, thresholds_.slow_s - silent_s);
   const bool all_wait = waits_for_others(found);
   for (std::size_t r = 0; r < processes_.size(); ++r) {
@@ -230,8 +263,11 @@ Stalled HangWatch::described(const Standstill& found, double now) const {
   const ProcessState state = process.view->state();
   const ProcessView::Since since = process.view->since(now);
   const double watched_s = now - process.marked_at;
-  if (state.stopped()) {
-    const std::string tracer = pid_of(found.rank) > 0 ? tracer_of(pid_of(found.rank)) : "";
+  if (process.unseen) {
+    stalled.slow = true;
+    stalled.message += "; its process is in another PID namespace or on another host: whether it computes is not seen from here";
+  } else if (state.stopped()) {
+    const std::string tracer = process.id.pid > 0 ? tracer_of(process.id.pid) : "";
     stalled.message += tracer.empty() ? "; its process is stopped by a signal" : "; its process is held by " + tracer;
   } else if (computes(found.rank, now)) {
     stalled.slow = true;

@@ -26,11 +26,12 @@ class HangWatch {
   /// `pids` by rank; one, if a process holds all ranks. Ranks' time counts from here.
   void started(const std::vector<int>& pids, double now);
   void ended(int rank) { watch_.ended(rank); }
-  /// The rank says which process it is: another than its launcher knew.
-  void announced(int rank, int pid, double now);
   /// What its host says of the process of a rank on another one. Time in which nothing is said of it is nobody's standstill.
   void told(int rank, const ProcessState& state, const ProcessView::Since& since, double now);
-  /// To be called within next_look_s(). Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited
+  /// Whoever watches was stopped for `seconds`, which no clock of its counts, and the ranks may have been with it: who has reported
+  /// nothing since before has its threshold from now on. Once until it reports again: a rank that hangs is named all the same.
+  void resumed(double seconds, double now);
+  /// To be called within next_look_s(). Nobody is named while a rank's process is gone and its launcher has not said yet how it ended. Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited
   /// for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
   /// with the watch to make themselves heard. A slow one is told once a threshold, until it has been slow for thresholds.slow_s: what
   /// it did since it was told last decides whether it still computes.
@@ -46,8 +47,8 @@ class HangWatch {
     double seconds = 0;
   };
   Unheard unheard(double now) const;
-  /// -1: unknown, or on another host.
-  int pid_of(int rank) const;
+  /// Number -1: unknown, not seen from here, or on another host.
+  ProcessId process_of(int rank) const;
   /// Has any thread of its process had a core, or been ready for one, for most of the time since the rank was heard of or told of last?
   bool computes(int rank, double now) const;
 
@@ -55,9 +56,14 @@ class HangWatch {
   struct Process {
     std::unique_ptr<ProcessView> view;  ///< marked when the rank was heard of last
     ToldView* told = nullptr;           ///< it, of a rank on another host
-    double marked_at = 0, forgiven_s = 0, told_at = 0, heard_at = 0;
+    ProcessId id{-1}, said;             ///< as it is numbered here, and as the rank itself has said
+    bool unseen = false;                ///< the rank has said which it is, and it is not seen from here
+    bool resumed = false;               ///< it has got its threshold anew, and not reported since
+    double marked_at = 0, forgiven_s = 0, told_at = 0, heard_at = 0, gone_at = 0;
   };
   bool is_stopped(int rank) const;
+  void announced(int rank, const ProcessId& said, double now);
+  bool waits_for_word(double now);
   void mark(int rank, double now);
   void forgive_missed(double now);
   void forgive_unheard(double before, double now);
@@ -72,7 +78,7 @@ class HangWatch {
   double disk_s_ = 0, missed_s_ = 0;  ///< that were taken off the standstill for a disk, and for looks that came late
   ProcessViewer viewer_;
   RunWatch watch_;
-  std::vector<int> pids_;
+  bool started_ = false;
   std::vector<Process> processes_;  ///< by rank
 };
 

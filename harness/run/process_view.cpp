@@ -72,7 +72,7 @@ class Thread {
 
 class LiveView : public ProcessView {
  public:
-  explicit LiveView(int pid) : pid_(pid), folder_("/proc/" + std::to_string(pid) + "/task") {}
+  explicit LiveView(int pid) : process_(process_here(pid)), folder_("/proc/" + std::to_string(pid) + "/task") {}
 
   void mark(double now) override {
     marked_at_ = now;
@@ -90,7 +90,7 @@ class LiveView : public ProcessView {
       found.all_ran_s += ran_s;
       found.all_without_core_s += without_core_s;
       found.all_uncounted_s += uncounted_s;
-      if (number != pid_) continue;
+      if (number != process_.pid) continue;
       found.ran_s = ran_s;
       found.without_core_s = without_core_s;
       found.uncounted_s = uncounted_s;
@@ -98,7 +98,10 @@ class LiveView : public ProcessView {
     return found;
   }
 
-  ProcessState state() override { return process_state(pid_); }
+  ProcessState state() override {
+    ProcessState now = process_state(process_.pid);
+    return now.started == process_.started ? now : ProcessState{};  // else another has its number
+  }
 
  private:
   static constexpr int kMarksAListing = 64;
@@ -111,7 +114,7 @@ class LiveView : public ProcessView {
     }
   }
 
-  int pid_;
+  ProcessId process_;
   std::string folder_;
   double marked_at_ = 0;
   int marks_ = 0;

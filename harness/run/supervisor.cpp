@@ -27,6 +27,15 @@ constexpr double kSilentLink_s = 1;      ///< without a word from another host, 
 constexpr double kDeathDeadline_s = 10;  ///< after SIGKILL
 constexpr double kQuitDeadline_s = 5;
 constexpr double kNever = std::numeric_limits<double>::infinity();
+/// Lateness of which this thread neither ran nor waited for a core: it, and perhaps its ranks with it, was stopped.
+constexpr double kSuspended_s = 0.25;
+
+/// For which this thread has had a core, or waited for one.
+double awake_s() {
+  unsigned long long ran_ns = 0, delayed_ns = 0;
+  const std::string line = first_line("/proc/thread-self/schedstat");
+  return std::sscanf(line.c_str(), "%llu %llu", &ran_ns, &delayed_ns) == 2 ? static_cast<double>(ran_ns + delayed_ns) * 1e-9 : 0;
+}
 
 }  // namespace
 
@@ -73,7 +82,7 @@ struct Supervisor::Going {
   std::string those_left() const {
     std::string text;
     for (int rank = 0; rank < spec.start.processes; ++rank) {
-      const int pid = watch.pid_of(rank);
+      const int pid = watch.process_of(rank).pid;
       if (pid <= 0 || !watch.ranks().alive(rank)) continue;
       const std::string tracer = tracer_of(pid);
       text += fmt::format("; rank {} (process {}) {}", rank, pid,
@@ -102,13 +111,16 @@ std::vector<std::string> flight_record(const EndedRun& run) {
 }
 
 Supervisor::Supervisor(std::unique_ptr<Launcher> launcher, std::string program)
-    : launcher_(std::move(launcher)), program_(std::move(program)), created_at_(monotonic_s()) {}
+    : launcher_(std::move(launcher)), program_(std::move(program)), created_at_(monotonic_s()) {
+  looked(0);
+}
 
 Supervisor::~Supervisor() = default;
 
 void Supervisor::start(RunSpec spec, RunHooks hooks) {
   const std::string run = spec.start.run;
-  auto begun = std::make_unique<Going>(std::move(spec), std::move(hooks), monotonic_s());
+  if (going_.empty()) looked(0);  // nobody has waited for anything until now
+  auto begun = std::make_unique<Going>(std::move(spec), std::move(hooks), now_s());
   const bool added = going_.emplace(run, std::move(begun)).second;
   LOCKSTEP_CHECK(added, "a run is started once");
   launcher_->start(going_.at(run)->spec.start);
@@ -132,8 +144,17 @@ Supervisor::Going* Supervisor::going(const std::string& run) {
   return found == going_.end() ? nullptr : found->second.get();
 }
 
+double Supervisor::now_s() const { return monotonic_s() - suspended_s_; }
+
+/// Returns for how long nobody looked who could have, beyond `wait_s`.
+double Supervisor::looked(double wait_s) {
+  const double now = monotonic_s(), awake = awake_s();
+  const double away_s = now - std::exchange(looked_at_, now) - wait_s - (awake - std::exchange(awake_at_, awake));
+  return away_s;
+}
+
 std::vector<EndedRun> Supervisor::poll() {
-  double now = monotonic_s(), look_in_s = 0.1;
+  double now = now_s(), look_in_s = 0.1;
   for (const auto& [id, each] : going_) {
     look_in_s = std::min(look_in_s, each->spec.look_every_s);
     if (each->started()) look_in_s = std::min(look_in_s, each->watch.next_look_s(now));
@@ -141,8 +162,13 @@ std::vector<EndedRun> Supervisor::poll() {
     if (each->stacks != nullptr) look_in_s = std::min(look_in_s, kStackLook_s);
   }
   std::vector<EndedRun> ended;
-  for (const LauncherEvent& event : launcher_->poll(std::max(0.0, look_in_s))) handle(event, ended);
-  now = monotonic_s();
+  const std::vector<LauncherEvent> events = launcher_->poll(std::max(0.0, look_in_s));
+  if (const double away_s = looked(std::max(0.0, look_in_s)); away_s > kSuspended_s) {
+    suspended_s_ += away_s;
+    for (auto& [id, each] : going_) each->watch.resumed(away_s, now_s());
+  }
+  for (const LauncherEvent& event : events) handle(event, ended);
+  now = now_s();
   if (!ready_ && now - created_at_ > kLoadDeadline_s)
     throw MachineError(fmt::format("{}: has not loaded within {} s", program_, kLoadDeadline_s));
   for (auto& [id, each] : going_) look_after(*each, now);
@@ -161,7 +187,7 @@ void Supervisor::handle(const LauncherEvent& event, std::vector<EndedRun>& ended
     if (on_other_event) on_other_event(event);
     return;
   }
-  const double now = monotonic_s();
+  const double now = now_s();
   switch (event.kind) {
     case Kind::started:
       run->started_at = now;
@@ -183,10 +209,10 @@ void Supervisor::handle(const LauncherEvent& event, std::vector<EndedRun>& ended
 }
 
 void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector<EndedRun>& ended) {
-  const double now = monotonic_s();
+  const double now = now_s();
   run.facts.ends.push_back({event.rank, event.code, event.signal, (run.signalled || event.told) && event.signal != 0,
                             event.lost ? event.message : ""});
-  run.ended_at[static_cast<std::size_t>(std::max(event.rank, 0))] = now;
+  run.ended_at[static_cast<std::size_t>(std::max(event.rank, 0))] = monotonic_s();
   note_silence(run, now);  // a rank behind a cut link may leave, and say so in a file
   if (event.rank >= 0) run.watch.ended(event.rank);
   if (static_cast<int>(run.facts.ends.size()) == run.spec.start.processes) {
@@ -203,7 +229,7 @@ void Supervisor::handle_exit(Going& run, const LauncherEvent& event, std::vector
   // Ranks that were stopped in order end one after the other.
   const bool in_order = failure->kind == FailureKind::interrupted;
   if (!in_order) {
-    run.failure_at = now;
+    run.failure_at = monotonic_s();
     // Whom it waited for: that one is asked to leave as well, and will say that it lost its peer.
     if (all_lost_their_peers(this_one) && !blame_silent_link(run)) run.awaited = run.watch.behind();
     // A rank that left without a word, and with a good status: its parent has no reason to tell the others.
@@ -224,10 +250,6 @@ void Supervisor::look_after(Going& run, double now) {
     run.late = true;
     return signal(run, SIGKILL);
   }
-  for (int rank = 0; rank < run.spec.start.world_size; ++rank) {
-    const int pid = run.heartbeats.process(rank);
-    if (pid > 0 && pid != run.watch.pid_of(rank)) run.watch.announced(rank, pid, now);
-  }
   const std::optional<Stalled> stalled = run.watch.look(run.heartbeats, now);
   if (takes_stacks(run, now)) return;
   if (now >= run.kill_at) {
@@ -242,8 +264,19 @@ void Supervisor::look_after(Going& run, double now) {
   if (run.hooks.on_progress) run.hooks.on_progress(run.view(now));
 }
 
-/// A rank that computes is reported and waited for, up to its own limit.
+/// A rank that computes is reported and waited for, up to its own limit. One that has said why it failed, and one that left the others
+/// before its work was done, is no rank that hangs, nor is who waits for it.
 void Supervisor::heed(Going& run, const Stalled& stalled) {
+  const int rank = stalled.standstill.rank;
+  std::optional<RankFailure> cause = said_failure(run.facts, rank);
+  if (!cause) cause = left_early(run.facts, rank, stalled.message);
+  if (cause) {
+    run.stalled = std::move(cause);
+    run.failure_at = monotonic_s();
+    run.kill_at = now_s() + run.spec.failure_grace_s;
+    launcher_->tell(run.spec.start.run, fmt::format("rank {} failed: {}", run.stalled->rank, run.stalled->message));
+    return;
+  }
   std::string words = stalled.message;
   if (stalled.slow) {
     words += fmt::format("; a rank that computes may do so for {:g} s (watch.slow_s)", run.spec.thresholds.slow_s);
@@ -251,11 +284,11 @@ void Supervisor::heed(Going& run, const Stalled& stalled) {
   }
   if (!stalled.slow || stalled.ends) {
     declare(run, stalled.slow ? FailureKind::slow : FailureKind::hung, stalled, words);
-    run.kill_at = monotonic_s() + kLeave_s;
+    run.kill_at = now_s() + kLeave_s;
     return;
   }
   if (!run.hooks.on_slow) return;
-  run.hooks.on_slow(run.view(monotonic_s()), stalled_failure(run.facts, FailureKind::slow, stalled.standstill.rank, words));
+  run.hooks.on_slow(run.view(now_s()), stalled_failure(run.facts, FailureKind::slow, stalled.standstill.rank, words));
 }
 
 /// Every rank says that it lost its peers, and none is gone by itself: the one that the first of them waited for was silent.
@@ -276,7 +309,7 @@ void Supervisor::note_silence(Going& run, double now) {
 
 /// Ranks say that they lost their peers, and nothing is heard of another host any more: that is the evidence, against no rank of this one.
 bool Supervisor::blame_silent_link(Going& run) {
-  note_silence(run, monotonic_s());
+  note_silence(run, now_s());
   const HangWatch::Unheard& silent = run.silent;
   if (run.stalled || run.stopped || run.places.empty() || silent.seconds < kSilentLink_s || !all_lost_their_peers(run.facts)) return false;
   const auto accusation = name_failure(run.facts);
@@ -295,22 +328,24 @@ void Supervisor::blame_silent_rank(Going& run) {
   const auto accusation = name_failure(run.facts);
   Stalled silent;
   silent.standstill.rank = behind;
-  silent.slow = run.watch.computes(behind, monotonic_s());
+  silent.slow = run.watch.computes(behind, now_s());
   silent.message = fmt::format("silent while its peers failed; rank {}: {}", accusation->rank, accusation->message);
   declare(run, silent.slow ? FailureKind::slow : FailureKind::hung, silent, silent.message);
 }
 
 /// The others are told at once that the tool holds the rank: one that is told before that ends, and leaves no stack.
 void Supervisor::declare(Going& run, FailureKind kind, const Stalled& stalled, const std::string& message) {
-  const double now = monotonic_s();
+  const double now = now_s();
   const int rank = stalled.standstill.rank;
   const std::string words = message + run.place_of(rank);
   run.alarm = stalled;
-  run.alarm_at = now;
+  run.alarm_at = monotonic_s();
   run.stalled = stalled_failure(run.facts, kind, rank, words);
   run.to_tell = fmt::format("rank {} {}: {}", rank, kind == FailureKind::slow ? "is slow" : "hangs", words);
   run.tell_at = now + kHold_s;
-  if (const int pid = run.watch.pid_of(rank); pid > 0) run.stacks = std::make_unique<StackTaker>(pid, kStacks_s, now, own_stacks_path(run.facts.dir, rank));
+  const ProcessId process = run.watch.process_of(rank);
+  if (process.pid > 0 && !is_gone(process))
+    run.stacks = std::make_unique<StackTaker>(process.pid, kStacks_s, now, own_stacks_path(run.facts.dir, rank));
   takes_stacks(run, now);
 }
 
@@ -333,7 +368,7 @@ bool Supervisor::takes_stacks(Going& run, double now) {
 }
 
 void Supervisor::signal(Going& run, int number) {
-  const double now = monotonic_s();
+  const double now = now_s();
   launcher_->stop(run.spec.start.run, number);
   run.signalled = true;
   if (number == SIGKILL) {
@@ -350,7 +385,7 @@ void Supervisor::signal(Going& run, int number) {
 EndedRun Supervisor::conclude(Going& concluded) {
   const std::unique_ptr<Going> run = std::move(going_.at(concluded.spec.start.run));
   going_.erase(run->spec.start.run);
-  const double seconds = run->seconds(monotonic_s());
+  const double seconds = run->seconds(now_s());
   takes_stacks(*run, kNever);  // of a rank that has ended: what there is of them
   blame_awaited_rank(*run);
   // Of ranks that were killed while they wrote down how they ended.

@@ -91,6 +91,8 @@ class Supervisor {
 
  private:
   struct Going;
+  double now_s() const;  ///< CLOCK_MONOTONIC without the time for which this process was stopped
+  double looked(double wait_s);
   Going* going(const std::string& run);
   void handle(const LauncherEvent& event, std::vector<EndedRun>& ended);
   void handle_exit(Going& run, const LauncherEvent& event, std::vector<EndedRun>& ended);
@@ -108,7 +110,7 @@ class Supervisor {
   std::unique_ptr<Launcher> launcher_;
   std::string program_;
   bool ready_ = false;
-  double created_at_;
+  double created_at_, looked_at_ = 0, awake_at_ = 0, suspended_s_ = 0;
   std::map<std::string, std::unique_ptr<Going>> going_;
 };
 

@@ -86,11 +86,11 @@ std::vector<int> RunWatch::look(const HeartbeatFile& heartbeat, double now) {
     const int rank = static_cast<int>(r);
     const uint64_t changes = heartbeat.changes(rank);
     if (changes == ranks_[r].changes) continue;
+    const HeartbeatNote note = heartbeat.note(rank);
     ranks_[r].changes = changes;
-    ranks_[r].step = heartbeat.step(rank);
-    ranks_[r].operation = heartbeat.operation(rank);
-    for (const HeartbeatGroup group : {HeartbeatGroup::data, HeartbeatGroup::gradients})
-      ranks_[r].entered[static_cast<std::size_t>(group)] = heartbeat.entered(rank, group);
+    ranks_[r].step = note.step;
+    ranks_[r].operation = note.operation;
+    ranks_[r].entered = note.entered;
     ranks_[r].changed_at = now;
     changed.push_back(rank);
   }

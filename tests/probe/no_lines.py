@@ -1,13 +1,15 @@
 """Programs without a line for the probe, started as `lockstep trace` starts them: their traces compare as those with lines."""
 
+import json
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import warnings
 
 from case import QUIET, Case, code_of, need
-from lockstep_probe import zero
+from lockstep_probe import heartbeat, zero
 from trainer import Trainer
 
 PYTHON = pathlib.Path(__file__).resolve().parent.parent.parent / "probe" / "python"
@@ -105,6 +107,29 @@ def by_torchrun(bench):
     return quiet["verdict"]
 
 
+def known_by_the_group(bench):
+    """Ranks without RANK in their environment, as torch.multiprocessing.spawn makes them: heartbeats are those of the process group's ranks."""
+    beats = bench.folder / "beats"
+    beats.mkdir()
+    (beats / "heartbeat").write_bytes(bytes(2 * heartbeat.SLOT_BYTES))
+
+    def program(run):
+        os.environ.update(LOCKSTEP_TRACE=str(beats), LOCKSTEP_HEARTBEAT=str(beats / "heartbeat"))
+        for name in ("RANK", "WORLD_SIZE"):
+            os.environ.pop(name, None)
+        zero.arm()
+        code = script("ddp").replace('dist.init_process_group("gloo")\n', "").replace("dist.barrier()\ndist.destroy_process_group()\n", "")
+        exec(compile(code, "train.py", "exec"), {})  # noqa: S102
+
+    bench.run(program, 2, "a")
+    said = [json.loads((beats / f"rank-{rank}.hello.json").read_text()) for rank in range(2)]
+    need([each["world_size"] for each in said] == [2, 2] and said[0]["pid"] != said[1]["pid"], f"the ranks said {said}")
+    slots = (beats / "heartbeat").read_bytes()
+    steps = [struct.unpack_from("<q", slots, rank * heartbeat.SLOT_BYTES)[0] for rank in range(2)]
+    need(steps == [3, 3], f"steps in the heartbeats: {steps}")
+    return ""
+
+
 def without_a_folder(bench):
     """Not a word without LOCKSTEP_TRACE, and no file: with lines in the program, and warnings as errors."""
 
@@ -138,6 +163,7 @@ CASES = [
     Case("no lines: the optimizer before DDP", check("optimizer first")),
     Case("no lines: FSDP2", check("fsdp2")),
     Case("no lines: torch.distributed.run, another sitecustomize", by_torchrun),
+    Case("no lines: heartbeats of ranks that the group alone knows", known_by_the_group),
     Case("nothing without LOCKSTEP_TRACE", without_a_folder),
     Case("no warnings", without_warnings),
 ]

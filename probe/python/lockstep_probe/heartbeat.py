@@ -12,7 +12,6 @@ watches it.
 
 import faulthandler
 import json
-import mmap
 import os
 import platform
 import signal
@@ -20,37 +19,38 @@ import struct
 import sys
 
 SLOT_BYTES = 128
-STEP, CHANGES, OPERATION, OPERATION_BYTES, SHOWN, PROCESS = 0, 8, 16, 48, 88, 96
+CHANGES, OPERATION_BYTES, SHOWN = 8, 48, 88
+open_file = open  # `open` below is another
 OWN_STACKS = 7  # after SIGRTMIN: the signal that asks a rank for its stacks
 
 
 class Heartbeat:
-    """One rank's slot in the mapped file; without a file every call returns at once."""
+    """One rank's slot in the file; without a file every call returns at once. Nothing is mapped: a file that somebody cuts short ends nobody."""
 
-    def __init__(self, slots=None, rank=0, folder=None):
-        self._slots, self._at, self._rank, self._folder = slots, rank * SLOT_BYTES, rank, folder
-        self._changes, self._step, self._doing = 0, -1, ""
-        self._pid = os.getpid()
+    def __init__(self, file=None, rank=0, folder=None):
+        self._file, self._rank, self._folder = file, rank, folder
+        self._changes, self._step, self._shown = 0, -1, 0
+        self._pid, self._process = os.getpid(), _process()
+        self._inode = os.fstat(file.fileno()) if file else None
 
     def step(self, step, doing):
         """`step` steps are finished, and the rank is about to do `doing`."""
         # A forked child (a data loader's worker) is not the rank.
-        if self._slots is None or os.getpid() != self._pid:
+        if self._file is None or os.getpid() != self._pid:
             return
-        self._step, self._doing = step, doing
-        text = doing.encode(errors="replace")[: OPERATION_BYTES - 1].ljust(OPERATION_BYTES, b"\0")
+        self._step = step
+        text = doing.encode(errors="replace")[: OPERATION_BYTES - 1]
         # `changes` is odd while a report is written.
         self._changes += 2
-        self._put("<Q", CHANGES, self._changes - 1)
-        self._slots[self._at + OPERATION : self._at + OPERATION + OPERATION_BYTES] = text
-        self._put("<q", STEP, step)
-        self._put("<Q", CHANGES, self._changes)
+        self._put(0, struct.pack("<qQ48s3QQ3QQ", step, self._changes - 1, text, 0, 0, 0, self._shown, *self._process, 0))
+        self._put(CHANGES, struct.pack("<Q", self._changes))
 
     def show(self, value):
         """The newest value of the metric that a table of progress shows."""
-        if self._slots is not None and os.getpid() == self._pid:
+        if self._file is not None and os.getpid() == self._pid:
             bits = struct.unpack("<Q", struct.pack("<d", value))[0]
-            self._put("<Q", SHOWN, (bits + 1) & (2**64 - 1))
+            self._shown = (bits + 1) & (2**64 - 1)
+            self._put(SHOWN, struct.pack("<Q", self._shown))
 
     def close(self):
         """Training is over: what comes is the end of the process."""
@@ -65,17 +65,32 @@ class Heartbeat:
         except OSError:
             pass
 
-    def _put(self, form, offset, value):
-        struct.pack_into(form, self._slots, self._at + offset, value)
+    def _put(self, offset, data):
+        try:
+            # A trainer that closes all files may have another behind this number.
+            if os.path.samestat(os.fstat(self._file.fileno()), self._inode):
+                os.pwrite(self._file.fileno(), data, self._rank * SLOT_BYTES + offset)
+        except OSError:
+            pass  # a full disk: what cannot be said is left out
+
+
+def _process():
+    """This process's number, its PID namespace (its inode, xor the first 64 bits of the boot's number) and when it started; 0: unknown."""
+    space = started = 0
+    try:
+        with open_file("/proc/sys/kernel/random/boot_id") as file:
+            space = int(file.read().replace("-", "")[:16], 16) ^ os.stat("/proc/self/ns/pid").st_ino
+        with open_file("/proc/self/stat") as file:
+            started = int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        pass
+    return os.getpid(), space, started
 
 
 def _write(path, text):
     with open_file(path + ".tmp", "w") as file:
         file.write(text)
     os.replace(path + ".tmp", path)
-
-
-open_file = open
 
 
 def _torch_version():
@@ -123,12 +138,10 @@ def open(path, rank, world_size):
     folder = os.path.dirname(path) if path else ""
     try:
         _say_hello(folder, rank, world_size)
-        with open_file(path, "r+b") as file:
-            slots = mmap.mmap(file.fileno(), 0)
-        if not 0 <= rank < len(slots) // SLOT_BYTES:
+        file = open_file(path, "r+b", buffering=0)
+        if not 0 <= rank < os.fstat(file.fileno()).st_size // SLOT_BYTES:
             return Heartbeat()
-        beat = Heartbeat(slots, rank, folder)
-        beat._put("<q", PROCESS, os.getpid())
+        beat = Heartbeat(file, rank, folder)
         beat.step(-1, "load")
         _give_stacks(folder, rank)
         _tell_failures(beat)

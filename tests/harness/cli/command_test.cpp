@@ -56,11 +56,12 @@ TEST_P(CommandTrainer, FindsAMistakeOfTheUsersAndNamesItAndNothingWithoutIt) {
 }
 
 TEST_P(CommandTrainer, NamesTheRankThatFailedTheStepAndWhatItDid) {
-  write_config("watch: {step_s: 1}\naxes: {layout: [3x2], env.FAULT: [kill@3, exit@3, throw@3, hang@3]}\n");
+  write_config("watch: {step_s: 1}\naxes: {layout: [3x2], env.FAULT: [kill@3, exit@3, throw@3, hang@3, leave@3, stuck@3]}\n");
   const ProgramEnd end = run({"run", "c.yaml"});
   EXPECT_EQ(end.code, 3) << end.err;
   for (const char* says : {"died (rank 2, after 3 steps, forward): killed by signal 9 (SIGKILL)", "died (rank 2, after 3 steps, forward): exited with status 3",
-                           "threw (rank 2, after 3 steps, forward): ValueError: no such file", "hung (rank 2, after 3 steps, forward): no progress for"}) {
+                           "threw (rank 2, after 3 steps, forward): ValueError: no such file", "threw (rank 2, after 3 steps, forward): ValueError: it stays",
+                           "died (rank 2, after 3 steps, forward): left with status 0 after 3 steps, while rank", "hung (rank 2, after 3 steps, forward): no progress for"}) {
     EXPECT_THAT(end.err, HasSubstr(says));
   }
 }

@@ -3,12 +3,15 @@
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <thread>
 
 #include "harness/base/errors.h"
 #include "harness/run/heartbeat.h"
 #include "harness/run/launchers/command/leavings.h"
 #include "harness/run/probe.h"
+#include "harness/run/process_state.h"
 #include "harness/run/stacks.h"
 #include "tests/support/temporary_folder.h"
 
@@ -63,12 +66,15 @@ TEST(Probe, SaysWhatEndedARunAndWhatWasNotRecorded) {
   EXPECT_THAT(first(entry + "," + entry + "," + entry + "," + entry + "," + entry, "zero").unrecorded, testing::EndsWith("recorded, and 2 others 10 steps"));
 }
 
-/// Plain Python, without PyTorch: status of `script` with the probe's folder first.
-int python(const std::string& script) {
-  const std::string command = "PYTHONPATH=" LOCKSTEP_SOURCE_DIR "/probe/python LOCKSTEP_ENV='MISTAKE' MISTAKE=sum python3 -c \"import sys, types; "
+/// Plain Python, without PyTorch: `script` with the probe's folder first.
+std::string python_command(const std::string& script) {
+  return "env PYTHONPATH=" LOCKSTEP_SOURCE_DIR "/probe/python LOCKSTEP_ENV='MISTAKE' MISTAKE=sum python3 -c \"import sys, types; "
                               "package = types.ModuleType('lockstep_probe'); package.__path__ = ['" LOCKSTEP_SOURCE_DIR "/probe/python/lockstep_probe']; "
                               "sys.modules['lockstep_probe'] = package; from lockstep_probe import heartbeat; " + script + "\"";
-  const int status = std::system(command.c_str());
+}
+
+int python(const std::string& script) {
+  const int status = std::system(python_command(script).c_str());
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -79,11 +85,49 @@ TEST(PythonHeartbeat, IsReadAsThatOfARankOfOurs) {
   EXPECT_EQ(seen.step(1), 17);
   EXPECT_EQ(seen.operation(1), "all_reduce grad");
   EXPECT_EQ(seen.shown(1), 0.25);
-  EXPECT_GT(seen.process(1), 0);
+  EXPECT_GT(seen.process(1).pid, 0);
+  EXPECT_EQ(seen.process(1).space, process_space());
+  EXPECT_TRUE(is_gone(seen_from_here(seen.process(1))));
   EXPECT_EQ(seen.changes(1) % 2, 0U);
-  EXPECT_EQ(seen.process(0), 0);
+  EXPECT_EQ(seen.process(0).pid, 0);
   EXPECT_EQ(seen.step(2), -1);
   EXPECT_THAT(read_text(folder / "rank-1.hello.json"), testing::AllOf(HasSubstr("\"world_size\": 3"), HasSubstr("\"MISTAKE\": \"sum\"")));
+}
+
+TEST(PythonHeartbeat, GoesOnWhereItsFileIsCutShortOrItsDescriptorBecomesAnotherFile) {
+  const TemporaryFolder folder;
+  const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 2);
+  const std::string open = "import os; b = heartbeat.open('" + folder / "heartbeat" + "', 1, 2); ";
+  ASSERT_EQ(python(open + "os.truncate('" + folder / "heartbeat" + "', 0); b.step(18, 'forward')"), 0);
+  EXPECT_EQ(seen.step(1), 18);
+  EXPECT_GT(seen.process(1).pid, 0);
+  write_text(folder / "own", "the trainer's");
+  ASSERT_EQ(python(open + "n = b._file.fileno(); f = os.open('" + folder / "own" + "', os.O_RDWR); os.dup2(f, n); b.step(19, 'forward')"), 0);
+  EXPECT_EQ(read_text(folder / "own"), "the trainer's");
+}
+
+TEST(ProcessId, OfAnotherNamespaceHostOrTimeIsNoProcessHere) {
+  const ProcessId self = process_here(::getpid());
+  EXPECT_EQ(seen_from_here(self), self);
+  EXPECT_FALSE(is_gone(self));
+  EXPECT_TRUE(is_gone({self.pid, self.space, self.started + 1})) << "another process had the number";
+  EXPECT_EQ(seen_from_here({self.pid, self.space + 1, self.started}).pid, -1);
+  EXPECT_EQ(seen_from_here({self.pid, 0, self.started}).pid, -1) << "nobody said which namespace";
+  EXPECT_FALSE(is_gone(seen_from_here({self.pid, 0, 0}))) << "nothing is known of it";
+}
+
+TEST(ProcessId, InANamespaceBelowIsThatOfItsNumberHere) {
+  if (std::system("unshare --pid --fork true 2> /dev/null") != 0) GTEST_SKIP() << "this user may make no PID namespace";
+  const TemporaryFolder folder;
+  const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 1);
+  std::FILE* inside = ::popen(("unshare --pid --fork " + python_command("heartbeat.open('" + folder / "heartbeat" + "', 0, 1); sys.stdin.read()")).c_str(), "w");
+  while (seen.changes(0) == 0 || seen.changes(0) % 2 != 0) std::this_thread::yield();
+  const ProcessId said = seen.process(0), here = seen_from_here(said);
+  EXPECT_LT(said.pid, 10);
+  EXPECT_GT(here.pid, 10);
+  EXPECT_THAT(first_line("/proc/" + std::to_string(here.pid) + "/cmdline"), HasSubstr("heartbeat.open"));
+  ::pclose(inside);
+  EXPECT_TRUE(is_gone(here));
 }
 
 TEST(PythonHeartbeat, SaysWhatNobodyCaughtAndNeverFailsItself) {

@@ -25,13 +25,14 @@ class NameFailure : public testing::Test {
     ends_.world_size = 3;
     ends_.heartbeat = &heartbeat_;
   }
-  void result(int rank, const std::string& status, const std::string& error = {}) {
+  void result(int rank, const std::string& status, const std::string& error = {}, int64_t steps_done = 9) {
     RankResult result;
     result.rank = rank;
     result.world_size = 3;
     result.status = status;
     result.error = error;
     result.phase = "train";
+    result.steps_done = steps_done;
     write_rank_result(rank_result_path(folder_.path(), rank), result);
   }
   void all_finish() {
@@ -57,6 +58,32 @@ TEST_F(NameFailure, TellsARunThatWasStoppedInOrderFromOneThatFailed) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->kind, FailureKind::interrupted);
   EXPECT_EQ(failure->message, "stopped by signal 15 (SIGTERM) after step 7: saved as step 7");
+}
+
+TEST_F(NameFailure, NamesARankThatLeftWellBeforeItsWorkWasDoneAndNotWhoWaitedForIt) {
+  for (const int rank : {0, 1}) heartbeat_.report(rank, 5, "forward"), result(rank, "failed", "Connection closed by peer");
+  ends_.ends = {{2}, {0, 1}, {1, 1}};
+  result(2, "finished", "", 5);
+  const auto failure = name_failure(ends_);
+  ASSERT_TRUE(failure);
+  EXPECT_EQ(failure->rank, 2);
+  EXPECT_EQ(failure->kind, FailureKind::died);
+  EXPECT_EQ(failure->message, "left with status 0 after 5 steps, while rank 0 is at step 5 and waits for it; rank 0: Connection closed by peer");
+  EXPECT_FALSE(all_lost_their_peers(ends_));
+  result(2, "finished", "", 6);  // it had done what the others were at
+  EXPECT_EQ(name_failure(ends_)->rank, 0);
+  EXPECT_TRUE(all_lost_their_peers(ends_));
+}
+
+TEST_F(NameFailure, KnowsWhatARankSaidOfItselfThoughItsProcessStays) {
+  result(1, "failed", "ValueError: no such file");
+  ASSERT_TRUE(said_failure(ends_, 1));
+  EXPECT_EQ(said_failure(ends_, 1)->kind, FailureKind::threw);
+  result(1, "failed", "Connection closed by peer");
+  EXPECT_FALSE(said_failure(ends_, 1));
+  result(1, "finished");
+  EXPECT_FALSE(said_failure(ends_, 1));
+  EXPECT_FALSE(said_failure(ends_, 0));
 }
 
 TEST_F(NameFailure, NamesARankThatIsLostBeforePeersButAfterOneThatFailed) {

@@ -112,7 +112,7 @@ TEST_F(HangWatchTest, KnowsOfARankOnAnotherHostWhatIsSaidOfIt) {
   EXPECT_LT(at, 11.42);
   EXPECT_EQ(alarm_->standstill.rank, 1);
   EXPECT_TRUE(alarm_->slow) << alarm_->message;
-  EXPECT_EQ(watch_.pid_of(1), -1);
+  EXPECT_EQ(watch_.process_of(1).pid, -1);
   heartbeat_.report(1, 6, "forward");
   all_but(1, "all_reduce grad", 20);
   tell_ = [this](double now) { watch_.told(1, {'T', ""}, {}, now); };
@@ -217,6 +217,46 @@ TEST_F(HangWatchTest, GivesRanksThatWokeUpWithItTheTimeToSaySo) {
   EXPECT_FALSE(watch_.look(heartbeat_, 11.001)) << "nobody looked for a second: the machine may have stood still";
   heartbeat_.report(1, 5, "backward");
   EXPECT_FALSE(watch_.look(heartbeat_, 11.05));
+}
+
+TEST_F(HangWatchTest, GivesRanksTheirThresholdAnewOnceWhereWhoWatchesWasStopped) {
+  heartbeat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  EXPECT_EQ(alarm_before(10.9), 0);
+  watch_.resumed(6, now_);
+  const double resumed = now_;
+  EXPECT_EQ(alarm_before(resumed + 0.9), 0);
+  watch_.resumed(6, now_);  // it has reported nothing since
+  EXPECT_LT(alarm_before(resumed + 1.2), resumed + 1.05);
+  EXPECT_EQ(alarm_->standstill.rank, 1);
+}
+
+TEST_F(HangWatchTest, NamesNobodyWhileALauncherHasNotSaidHowARankEndedWhoseProcessIsGone) {
+  for (const int rank : {0, 1}) heartbeat_.enter(rank, HeartbeatGroup::data), heartbeat_.report(rank, 5, "all_reduce grad");
+  heartbeat_.report(2, 5, "teardown");
+  now_ = 10;
+  watch_.look(heartbeat_, now_);
+  process(2).state.state = '?';
+  EXPECT_EQ(alarm_before(20), 0) << alarm_->message;
+  EXPECT_LT(alarm_before(22), 21.2) << "nothing is said of it any more";
+}
+
+TEST_F(HangWatchTest, ClaimsNothingOfAProcessThatIsNotSeenFromHere) {
+  const Thresholds limits{1, 1, 1, 1, 1, 3};
+  watch_ = HangWatch(3, limits, 0, [this](int pid) { return std::make_unique<PretendedView>(processes_[pid]); });
+  watch_.started({101, 102, 103}, 0);
+  heartbeat_.announce(1, {17, 1, 1});
+  heartbeat_.report(1, 5, "forward");
+  all_but(1, "all_reduce grad", 10);
+  EXPECT_EQ(watch_.process_of(1).pid, -1);
+  EXPECT_LT(alarm_before(12), 11.1);
+  EXPECT_FALSE(alarm_->ends) << "it may compute";
+  EXPECT_THAT(alarm_->message, HasSubstr("is not seen from here"));
+  while (alarm_before(20) > 0 && !alarm_->ends) {
+  }
+  EXPECT_GT(now_, 12.9);
+  EXPECT_LT(now_, 13.2);
+  EXPECT_FALSE(alarm_->slow) << "nobody saw it compute";
 }
 
 TEST_F(HangWatchTest, IsSilentOnARankThatIsLateByHalfTheThreshold) {

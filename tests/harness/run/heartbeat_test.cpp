@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <filesystem>
 #include <thread>
 
 #include "harness/base/errors.h"
@@ -75,6 +77,25 @@ TEST(HeartbeatFile, TakesWhatARankHasReportedElsewhere) {
   EXPECT_EQ(here.resident(1), 4096);
   EXPECT_EQ(here.shown(1), 0.5);
   EXPECT_EQ(here.changes(0), 0U);
+}
+
+TEST(HeartbeatFile, ThatIsCutShortEndsNobodyAndIsMendedByTheNextReport) {
+  const TemporaryFolder folder;
+  const HeartbeatFile launcher = HeartbeatFile::create(folder / "beat", 2);
+  HeartbeatFile ranks = HeartbeatFile::open(folder / "beat", 2);
+  ranks.announce(1, {17, 5, 3});
+  ranks.enter(1, HeartbeatGroup::data);
+  ranks.report(1, 4, "forward");
+  std::filesystem::resize_file(folder / "beat", 0);
+  EXPECT_EQ(launcher.step(1), -1);
+  EXPECT_EQ(launcher.changes(1), 0U);
+  EXPECT_EQ(launcher.note(0).operation, "");
+  ranks.report(1, 5, "backward");
+  EXPECT_EQ(launcher.step(1), 5);
+  EXPECT_EQ(launcher.operation(1), "backward");
+  EXPECT_EQ(launcher.entered(1, HeartbeatGroup::data), 1U);
+  EXPECT_EQ(launcher.process(1), (ProcessId{17, 5, 3}));
+  EXPECT_EQ(launcher.step(0), -1) << "zeros are no report";
 }
 
 TEST(HeartbeatFile, RefusesAFileOfAnotherWorldSize) {

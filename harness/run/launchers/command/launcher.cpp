@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -38,6 +39,8 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 
 /// For what started a rank to notice that it is gone, and to say how it ended.
 constexpr double kLauncherNotices_s = 5;
+/// For a rank that threw to end by itself, with all that it prints of it.
+constexpr double kThrownEnds_s = 0.5;
 constexpr const char* kShell = "/bin/sh";
 
 /// The ranks that mpirun and srun start know themselves by other names than PyTorch reads.
@@ -74,10 +77,18 @@ int free_port(const std::string& run_dir) {
   throw MachineError(fmt::format("of {} ports from {} on none is free", kCount, kFirst));
 }
 
-/// Processes of the run, whatever session they are in: each has the run's heartbeat file in its environment.
+/// Processes of the run, whatever session they are in: each has the run's heartbeat file in its environment, and that name is the same file
+/// for it. In a container of somebody else's it is another one.
 std::vector<pid_t> processes_of_run(const std::string& heartbeat) {
   std::vector<pid_t> found;
   const std::string mark = std::string("LOCKSTEP_HEARTBEAT=") + heartbeat;
+  struct stat own {};
+  const bool there = ::stat(heartbeat.c_str(), &own) == 0;
+  const auto is_same_file = [&](const fs::path& process) {
+    struct stat its {};
+    const bool sees = ::stat((process.string() + "/root" + heartbeat).c_str(), &its) == 0;
+    return sees == there && (!there || (its.st_dev == own.st_dev && its.st_ino == own.st_ino));
+  };
   std::error_code error;
   for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
@@ -86,7 +97,7 @@ std::vector<pid_t> processes_of_run(const std::string& heartbeat) {
     std::ifstream file(at->path() / "environ", std::ios::binary);
     for (std::string entry; std::getline(file, entry, '\0');) {
       if (entry != mark) continue;
-      found.push_back(pid);
+      if (is_same_file(at->path())) found.push_back(pid);
       break;
     }
   }
@@ -314,22 +325,27 @@ void CommandLauncher::launcher_ended(Going& going, int code, int signal) {
   }
 }
 
-/// Ranks that a launcher started end where nobody waits for them: their processes are gone.
+/// Ranks that a launcher started end where nobody waits for them: their processes are gone. One that threw has failed, however long its end
+/// takes: the others wait for it meanwhile.
 void CommandLauncher::look_at_ranks(Going& going, double now) {
   for (std::size_t r = 0; r < going.ranks.size(); ++r) {
     Rank& rank = going.ranks[r];
-    const int number = static_cast<int>(r), pid = going.heartbeats->process(number);
-    if (rank.ended || pid <= 0) continue;
-    if (rank.gone_at == 0) {
-      if (is_gone(pid)) rank.gone_at = now;
-      continue;
-    }
-    if (now - rank.gone_at < kLauncherNotices_s) continue;
+    if (rank.ended) continue;
+    const int number = static_cast<int>(r);
     const RankLeft left{going.dir, going.hash, number, going.what.world_size, going.heartbeats->operation(number)};
-    if (is_whole(left)) {
+    if (rank.threw_at == 0 && !thrown_error(left).empty()) rank.threw_at = now;
+    if (const ProcessId said = going.heartbeats->process(number); said.pid != 0 && said != rank.said) {
+      rank.said = said;
+      rank.process = seen_from_here(said);
+    }
+    if (going.has_launcher && rank.gone_at == 0 && is_gone(rank.process)) rank.gone_at = now;
+    const bool threw = rank.threw_at > 0 && now - rank.threw_at >= kThrownEnds_s;
+    if (!threw && (rank.gone_at == 0 || now - rank.gone_at < kLauncherNotices_s)) continue;
+    if (!threw && is_whole(left)) {
       end_rank(going, number, 0, 0, false);
     } else {
-      if (thrown_error(left).empty()) write_failed(left, fmt::format("its process {} is gone, and what started it goes on as if it were not", pid));
+      if (rank.threw_at == 0)
+        write_failed(left, fmt::format("its process {} is gone, and what started it goes on as if it were not", rank.process.pid));
       end_rank(going, number, 1, 0, false);
     }
   }
@@ -337,7 +353,7 @@ void CommandLauncher::look_at_ranks(Going& going, double now) {
 
 void CommandLauncher::look(Going& going, double now) {
   look_at_hellos(going);
-  if (going.has_launcher) look_at_ranks(going, now);
+  look_at_ranks(going, now);
   for (std::size_t p = 0; p < going.processes.size(); ++p) {
     int status = 0;
     if (going.processes[p] < 0 || ::waitpid(going.processes[p], &status, WNOHANG) != going.processes[p]) continue;

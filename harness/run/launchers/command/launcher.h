@@ -29,7 +29,9 @@ class CommandLauncher : public GatheringLauncher {
  private:
   struct Rank {
     bool ended = false;
-    double gone_at = 0;  ///< when its process was seen to be gone, and its launcher was not; 0: it is there, or nobody knows it
+    ProcessId said, process{-1};  ///< which process it says that it is, and the same as it is numbered here
+    double gone_at = 0;   ///< when its process was seen to be gone, and its launcher was not; 0: it is there, or nobody knows it
+    double threw_at = 0;  ///< when it was seen to have said why it fails; 0: it has not
     bool greeted = false;
   };
   struct Going {

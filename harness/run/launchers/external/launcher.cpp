@@ -31,6 +31,11 @@ constexpr double kLastFile_s = 0.1;
 constexpr double kOrphans_s = 5;
 constexpr std::size_t kLauncherLines = 3;
 
+/// Of a rank on this host: neither the rank's process nor that which had forked it is there.
+bool are_gone(const Arrival& there) {
+  return is_gone({there.pid, 0, there.pid_started}) && (there.process <= 0 || is_gone({there.process, 0, there.process_started}));
+}
+
 std::string launcher_log(const std::string& dir) { return dir + "/launcher.log"; }
 
 }  // namespace
@@ -147,7 +152,7 @@ void ExternalLauncher::look_at_processes(Going& going, double now) {
     const int rank = static_cast<int>(r);
     if (going.ended[r]) continue;
     const Arrival there = arrival(going, rank);
-    if (there.process <= 0 || !same_host(there, desk_.host()) || !is_gone(there.pid) || !is_gone(there.process)) continue;
+    if (there.process <= 0 || !same_host(there, desk_.host()) || !are_gone(there)) continue;
     if (going.gone_at[r] == 0) going.gone_at[r] = now;
     if (now - going.gone_at[r] >= kLastFile_s) lose(going, rank, "there is no such process any more, and nobody said how it ended");
   }
@@ -172,7 +177,7 @@ void ExternalLauncher::end_orphans(Going& going, double now) {
   for (int rank = 0; rank < going.what.processes && now < going.orphans_until; ++rank) {
     const Arrival there = arrival(going, rank);
     if (going.ended[static_cast<std::size_t>(rank)] || there.nonce.empty()) continue;
-    if (!same_host(there, desk_.host()) || !is_gone(there.pid) || (there.process > 0 && !is_gone(there.process))) return;
+    if (!same_host(there, desk_.host()) || !are_gone(there)) return;
   }
   look_at_exits(going);  // what came since the last look
   count_the_lost(going);

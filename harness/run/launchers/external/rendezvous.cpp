@@ -17,6 +17,7 @@
 #include "harness/base/hex.h"
 #include "harness/run/launchers/external/object_file.h"
 #include "harness/run/launchers/local/protocol.h"
+#include "harness/run/process_state.h"
 
 namespace lockstep {
 namespace {
@@ -38,6 +39,7 @@ std::string answer_file(const std::string& run_dir) { return run_dir + "/rendezv
 
 json to_json(const Arrival& a) {
   json j = {{"rank", a.rank}, {"world", a.world}, {"local_rank", a.local_rank}, {"nonce", a.nonce}, {"attempt", a.attempt}, {"port", a.port}, {"pid", a.pid}, {"process", a.process},
+            {"pid_started", a.pid_started}, {"process_started", a.process_started},
             {"contract", a.rank_environment}, {"build", a.build}, {"isa", a.isa}, {"device", a.device}, {"accepted", a.accepted}, {"problem", a.problem}};
   put_host(j, a);
   return j;
@@ -53,7 +55,9 @@ Arrival from_json(const JsonFields<>& j) {
   take_host(a, j);
   a.port = j.value("port", 0);
   a.pid = j.value("pid", 0);
+  a.pid_started = j.value("pid_started", uint64_t{0});
   a.process = j.value("process", 0);
+  a.process_started = j.value("process_started", uint64_t{0});
   a.rank_environment = j.value("contract", "");
   a.build = j.value("build", "");
   a.isa = j.value("isa", "");
@@ -305,6 +309,7 @@ Arrival introduce(const RankEnvironment& rank_environment) {
   mine.rank_environment = rank_environment.name;
   static_cast<HostIdentity&>(mine) = this_host();
   mine.pid = ::getpid();
+  mine.pid_started = process_state(mine.pid).started;
   mine.device = device_text(rank_environment.local_rank);
   mine.nonce = random_hex();
   return mine;
@@ -312,6 +317,7 @@ Arrival introduce(const RankEnvironment& rank_environment) {
 
 void note_process(const std::string& run_dir, Arrival mine, int process) {
   mine.process = process;
+  mine.process_started = process_state(process).started;
   write_object(start_file(run_dir, mine.rank), to_json(mine));
 }
 

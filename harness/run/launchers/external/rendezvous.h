@@ -6,6 +6,7 @@
 // all go on; or that one has left, and all leave. Where to meet is said by
 // rank 0 alone, of itself, and after its port is bound: no launcher's MASTER_ADDR is relied on.
 
+#include <cstdint>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -25,6 +26,7 @@ struct Arrival : HostIdentity {
   int port = 0;         ///< of doctor --nodes: where it listens
   int pid = 0;          ///< of the process that says so, and that forks the rank
   int process = 0;      ///< the rank's own; 0: it is not forked yet
+  uint64_t pid_started = 0, process_started = 0;  ///< ProcessState::started
   std::string rank_environment;  ///< by whose word it is that rank
   std::string build, isa;
   std::string device;
