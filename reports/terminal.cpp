@@ -146,7 +146,7 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
     // What explains it, and how to fix it, stand at the note's end.
-    if (row.cause.empty() || display_width(whole) <= left) continue;
+    if (row.is_expected || row.cause.empty() || display_width(whole) <= left) continue;
     std::istringstream lines(wrapped(row.cause, columns - kIndent));
     for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
   }

@@ -31,8 +31,8 @@ class HangWatch {
   /// Whoever watches was stopped for `seconds`, which no clock of its counts, and the ranks may have been with it: who has reported
   /// nothing since before has its threshold from now on. Once until it reports again: a rank that hangs is named all the same.
   void resumed(double seconds, double now);
-  /// To be called within next_look_s(). Nobody is named while a rank's process is gone and its launcher has not said yet how it ended. Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited
-  /// for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
+  /// To be called within next_look_s(). Nobody is named while a rank's process is gone and its launcher has not said yet how it ended.
+  /// Time in which a process (of any rank, where all wait) was ready and had no core, or, within bounds, waited for a disk, does not count; of time in which nobody looked, a 25th of the shortest threshold: enough for ranks that woke up
   /// with the watch to make themselves heard. A slow one is told once a threshold, until it has been slow for thresholds.slow_s: what
   /// it did since it was told last decides whether it still computes.
   std::optional<Stalled> look(const HeartbeatFile& heartbeat, double now);
