@@ -81,6 +81,9 @@ class Updates:
         if not step.records:
             return
         probe.gradients.settle()
+        for watched in probe.parameters:
+            if watched.parameter.grad is None and id(watched.parameter) not in step.updated:
+                watched.reduced = None  # taken away, such as into a buffer of the program's: the optimizer takes something else
         if probe.world_size > 1:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
@@ -148,7 +151,7 @@ class Updates:
             probe.gradients.of_step(step)
             # What the trainer does between its optimizer's step and step(), such as averaging weights, belongs to this step.
             step.due = probe.asks and not step.asked
-            step.late = not probe.asks and probe.world_size > 1 and self._some_come_from_elsewhere()
+            step.late = not probe.asks and self._some_come_from_elsewhere()
             if not step.due and not step.late:
                 probe.record_state(step)
         probe.beat("after update")
