@@ -233,15 +233,12 @@ std::vector<std::string> texts_in(const Json& json, const char* key) {
 template <class T>
 T value_or(const Json& json, const char* key, T otherwise) {
   const auto found = json.find(key);
-  if (found == json.end()) return otherwise;
-  if constexpr (std::is_same_v<T, std::string>) return found->is_string() ? found->template get<T>() : otherwise;
-  if constexpr (std::is_same_v<T, bool>) return found->is_boolean() ? found->template get<T>() : otherwise;
-  if constexpr (std::is_same_v<T, double>) return found->is_number() ? found->template get<T>() : otherwise;
-  if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
-    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    return found->is_number_integer() && found->template get<int64_t>() >= 0 && found->template get<int64_t>() <= kMost
-               ? static_cast<T>(found->template get<int64_t>()) : otherwise;
-  }
+  return found == json.end() ? otherwise : json_as<T>(*found).value_or(otherwise);
+}
+
+/// A count that can be added to others; 0 where there is none.
+int64_t count_in(const Json& json, const char* key) {
+  return std::clamp<int64_t>(value_or<int64_t>(json, key, 0), 0, std::numeric_limits<int32_t>::max());
 }
 
 std::string word_of(const Unrecorded& each) {
@@ -281,7 +278,7 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, bool*>>{{"samples", &report.samples}, {"loss", &report.loss}, {"row_losses", &report.row_losses},
                                    {"replay", &report.replay}, {"float64", &report.float64}, {"done", &report.done}})
     *value = value_or(json, key, false);
-  report.steps = value_or<int64_t>(json, "steps", 0);
+  report.steps = count_in(json, "steps");
   report.world_size = std::max(value_or(json, "world_size", 1), 1);
   report.metrics = texts_in(json, "metrics");
   report.notes = texts_in(json, "notes");
@@ -291,11 +288,11 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
   report.probe_seconds = value_or(json, "probe_seconds", 0.0);
   if (const auto all = json.find("unrecorded"); all != json.end() && all->is_array()) {
     for (const Json& each : *all)
-      if (each.is_object() && value_or<int64_t>(each, "steps", 0) > 0)
-        report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), value_or<int64_t>(each, "steps", 0), !value_or(each, "done", false)});
+      if (each.is_object() && count_in(each, "steps") > 0)
+        report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), count_in(each, "steps"), !value_or(each, "done", false)});
   }
   if (const auto end = json.find("ended"); end != json.end() && end->is_object())
-    report.ended = ProbeEnd{value_or<int64_t>(*end, "after", 0), value_or<std::string>(*end, "error", "an error"), value_or<std::string>(*end, "where", ""),
+    report.ended = ProbeEnd{count_in(*end, "after"), value_or<std::string>(*end, "error", "an error"), value_or<std::string>(*end, "where", ""),
                             value_or(*end, "of_others", false), value_or(*end, "at", 0.0)};
   return report;
 }
