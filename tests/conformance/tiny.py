@@ -93,12 +93,13 @@ class Tiny:
 
     `shards`: dimension by name of the parameter that is partitioned over ranks. `micro`: micro-steps. `balance`: the weight of the
     named loss. `group`: ranks that hold parts of the same rows. `starts`: the weights before the first step are recorded. `omits`: phases that
-    the tracer does not see.
+    the tracer does not see. `inside`: the modules around the model, as names tell them. `owners`: the rank by name of a parameter that other ranks
+    do not hold.
     """
 
     def __init__(self, world=1, steps=2, batch=4, samples=8, at=1, once=False, micro=1, rate=0.25, optimizer=None, declared=None,
                  shards=None, placed=(), balance=0.0, centred=False, averages=0.0, counted=False, group=1, version=2, run="tiny",
-                 local_shards=False, starts=True, hidden=HIDDEN, omits=(), **hooks):  # fmt: skip
+                 local_shards=False, starts=True, hidden=HIDDEN, omits=(), inside="", owners=None, **hooks):  # fmt: skip
         self.__dict__.update({k: v for k, v in locals().items() if k not in ("self", "hooks")})
         self.optimizer = optimizer or {"name": "sgd"}
         self.shards, self.hooks = shards or {}, hooks
@@ -129,9 +130,14 @@ class Tiny:
 
     def put(self, writer, phase, prefix, tensors, rank):
         for name, value in tensors.items():
+            if not self.holds(rank, name):
+                continue
             part, placement = self.part(name, value, rank)
-            alike = placement is None
-            writer.tensor(phase, prefix + name, part, alike=alike, placement=placement)
+            alike = placement is None and name not in (self.owners or {})
+            writer.tensor(phase, prefix + self.inside + name, part, alike=alike, placement=placement)
+
+    def holds(self, rank, name):
+        return (self.owners or {}).get(name, rank) == rank
 
     # --- the run ---
 
@@ -257,9 +263,9 @@ class Tiny:
                 w.skipped(skips[r])
             self.write_loss(w, ids[r], rows[r], made[r], losses[r], r)
             self.write_parts(w, parts[r], local[r])
-            for name, value in local[r].items():
+            for name, value in ((k, v) for k, v in local[r].items() if self.holds(r, k)):
                 part, placement = self.part(name, value, r) if self.local_shards else (value.float(), None)
-                w.tensor("local gradients", name, part, placement=placement)
+                w.tensor("local gradients", self.inside + name, part, placement=placement)
             self.put(w, "reduced gradients", "", reduced[r], r)
             w.scalar("gradient norm", "gradient_norm", norms[r], alike=len(set(norms)) == 1)
             self.put(w, "parameters", "", self.params[r], r)

@@ -459,6 +459,61 @@ def of_another_order(seed, ranks):
     return hook
 
 
+def rooted(roots):
+    """A broadcast whose root the ranks name."""
+
+    def more(w, rank, step, run):
+        hash_ = tensor_hash(dyadic((3, 2), step, 6).float())
+        w.collective("broadcast", "world", "of its owner", hash_, hash_, (3, 2), root=roots[rank] if step >= run.at else roots[0])
+
+    return more
+
+
+def of_owner(rates):
+    """The rate of a parameter with a rate of its own, on the ranks that name it."""
+
+    def more(w, rank, step, run):
+        if rank in rates:
+            w.scalar("control", "learning_rate/body.bias", rates[rank])
+
+    return more
+
+
+def all_hold(params):
+    return [dict(params) for _ in range(2)]
+
+
+def ways_of_other_layouts():
+    """What another program may do in a way of its own where its ranks are others, and the mistakes that look like it."""
+    one, two = ONE.but(more=rooted([0])), TWO.but(more=rooted([1, 1]))
+    yield Pair("root-of-another-layout", one, two)
+    yield fault("root-of-a-rank", "wrong-root", one, TWO.but(more=rooted([1, 0])), "collective")
+    halved = every(lambda loss: tuple(0.5 * each for each in loss))
+    unseen = dict(omits=("local gradients", "reduced gradients"))
+    yield Pair("loss-in-shares", FIRST_OF_ONE, FIRST_OF_TWO.but(loss=halved))
+    yield Pair("loss-in-shares-alone", FIRST_OF_ONE.but(**unseen), FIRST_OF_TWO.but(loss=halved, **unseen))
+    wrong = FIRST_OF_TWO.but(scale=lambda scale, *more: scale / 2)
+    yield fault("loss-over-world", "loss-over-world", FIRST_OF_ONE, wrong, "loss", step=0)
+    not_reduced = lambda reduced, local, parts, run: local  # noqa: E731
+    mean = lambda params, *more: all_hold(scaled(added(*params), 0.5))  # noqa: E731
+    yield Pair("parameters-averaged", ONE, TWO.but(at=0, reduced=not_reduced, after=mean))
+    wrong = TWO.but(reduced=not_reduced, after=lambda params, *more: all_hold(params[0]))
+    yield fault("parameters-of-rank-0", "gradient-not-reduced", ONE, wrong, "reduced gradients")
+    server = Tiny(world=2, skips=on(1, lambda value: True), after=lambda params, *more: all_hold(params[0]), at=0)
+    yield Pair("updated-by-another-rank", Tiny(skips=every(lambda value: False)), server)
+    owned = TWO.but(owners={"body.bias": 0})
+    yield Pair("rate-of-an-owner", ONE.but(more=of_owner({0: 0.5})), owned.but(more=of_owner({0: 0.5})))
+    wrong = TWO.but(more=of_owner({0: 0.5}), at=0)
+    yield fault("rate-of-a-rank", "rate-differs", ONE.but(more=of_owner({0: 0.5})), wrong, "control", step=0, rank=1)
+    ids = lambda ids, step, run: [run.batch_of(step)] * run.world  # noqa: E731
+    yield Pair("whole-batch-on-all-ranks", ONE, TWO.but(at=0, ids=ids))
+    yield fault("one-shard-on-all-ranks", "shards-identical", ONE, TWO.but(ids=lambda ids, *more: [ids[0]] * 2), "samples")
+    yield Pair("inside-a-module", TWO, TWO.but(inside="net."), verdict="identical")
+    yield Pair("inside-a-module-of-another-layout", ONE.but(inside="net."), TWO)
+    wrong = TWO.but(inside="net.", reduced=not_reduced)
+    yield fault("inside-a-module-not-reduced", "gradient-not-reduced", ONE, wrong, "reduced gradients")
+
+
 def ways():
     unseen = ("samples", "loss", "local gradients")
     not_reduced = lambda reduced, local, parts, run: local  # noqa: E731
@@ -499,9 +554,9 @@ def form():
 
 
 def all_pairs():
-    for family in (form, accumulation, losses, parts, updates, samples, random_numbers, exchanges, ways):
+    for family in (form, accumulation, losses, parts, updates, samples, random_numbers, exchanges, ways, ways_of_other_layouts):
         for pair in family():
-            pair.kept = family is not ways
+            pair.kept = family not in (ways, ways_of_other_layouts)
             yield pair
 
 

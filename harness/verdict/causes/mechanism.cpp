@@ -154,12 +154,17 @@ Mechanism compare_runs(const CompareOptions& options) {
   const std::optional<ReplaysBeside> replays = alone ? replays_beside(options.run_a, options.run_b) : std::nullopt;
   asking.replayed = replays.has_value();
   Comparison free = compare_traces(asking);
+  const bool adds_gradients = free.adds_gradients;
   const bool is_open = free.mechanism.verdict != VerdictKind::identical && free.mechanism.verdict != VerdictKind::within_envelope;
   const std::vector<ConfigDifference> differences = differences_of(options);
   const ReplaysBeside* beside = replays ? &*replays : nullptr;
   const std::string left = free.left;
   Mechanism mechanism = named(std::move(free), differences, beside);
-  if (replays && is_open) mechanism = by_replays(std::move(mechanism), named(compare_forced(inputs_of(*replays, options)), differences, beside), left);
+  if (replays && is_open) {
+    ForcedInputs forced = inputs_of(*replays, options);
+    forced.adds_gradients = adds_gradients;
+    mechanism = by_replays(std::move(mechanism), named(compare_forced(forced), differences, beside), left);
+  }
   mechanism = with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
   return alone ? with_accounts(std::move(mechanism), options) : mechanism;
 }

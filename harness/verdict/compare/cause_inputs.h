@@ -65,6 +65,7 @@ struct Comparison {
   Mechanism mechanism;                ///< its cause is not named yet
   std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
   std::string left = {};  ///< two layouts: from where on replays of steps do not speak for the run, in words; empty: nothing shows it
+  bool adds_gradients = false;  ///< run B's ranks add their gradients up, and have the reference's then
 };
 
 }  // namespace lockstep

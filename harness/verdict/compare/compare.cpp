@@ -244,7 +244,7 @@ std::optional<Comparison> resumed_elsewhere(StepPairs& pairs, const CompareOptio
 
 std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
   if (options.reference_config || options.cell_config) return config_differences(options.configs());
-  return declared_differences(RunReader(options.run_a).header().declared.get(), RunReader(options.run_b).header().declared.get());
+  return declared_differences(RunReader(options.run_a).declared_of_all().get(), RunReader(options.run_b).declared_of_all().get());
 }
 
 Comparison compare_traces(const CompareOptions& options) {

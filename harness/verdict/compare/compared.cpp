@@ -15,6 +15,7 @@
 #include "harness/verdict/compare/forced/values.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/evidence/ledger_audit.h"
 #include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
@@ -132,7 +133,7 @@ void Compared::add_exact(const StepOfRun& a, const StepOfRun& b) {
 
 void Compared::add_ledger(const StepOfRun& a, const StepOfRun& b) {
   const std::set<std::string> of_b = tags_of(b.ranks[0]);
-  if (of_b.empty() || b.ranks.size() == 1) return;  // one process exchanges nothing
+  if (of_b.empty() || b.ranks.size() == 1 || is_updated_by_some(b)) return;  // one process exchanges nothing
   const std::set<std::string> of_a = tags_of(a.ranks[0]);
   const bool both = std::ranges::any_of(of_b, [&](const std::string& tag) { return of_a.contains(tag); });
   if (both) add(Looked::collectives, b.step);

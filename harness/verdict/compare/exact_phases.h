@@ -16,6 +16,9 @@ std::optional<Difference> first_exact_difference(const StepOfRun& a, const StepO
 /// Two steps of one layout whose batches hold the same samples in another order, on the same ranks or on others.
 bool rows_reordered(const StepOfRun& a, const StepOfRun& b);
 
+/// Of a step, as the header declares, or the parts of rank 0's gradient show.
+int64_t micro_steps_of(const StepOfRun& step);
+
 /// Do ranks and micro-steps of both hold the same rows in the same order? Else one is compared with the other as with another layout.
 bool same_partition(const StepOfRun& a, const StepOfRun& b);
 

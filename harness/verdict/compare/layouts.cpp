@@ -57,7 +57,8 @@ class BoundedStep {
       used_ = used;
       if (!passed_) passed_ = std::move(found);
     }
-    return compared_gradients_ ? std::nullopt : std::move(passed_);
+    // Whose loss is one factor of the reference's may report it otherwise, as its gradients would tell.
+    return compared_gradients_ || (passed_ && passed_->phase == Phase::loss && is_reported_otherwise()) ? std::nullopt : std::move(passed_);
   }
   double used() const { return used_; }
   /// What single ranks recorded otherwise although the reduced gradients agree; see is_of_one_rank.
@@ -129,18 +130,37 @@ class BoundedStep {
                   std::max(1.0, std::abs(*expected)));
   }
 
+  /// Are the ranks' losses shares of the reference's, or sums, or means of rows that not all ranks have equally many of?
+  bool is_reported_otherwise() const {
+    constexpr double kAlike = 1e-5;
+    const std::optional<double> expected = mean_loss(a_), found = mean_loss(b_);
+    double rows = 0, weighted = 0;
+    for (const StepRecords& rank : b_.ranks) {
+      for (const Record* record : records_of(rank, Phase::samples)) {
+        rows += static_cast<double>(record->ids.size());
+        weighted += static_cast<double>(record->ids.size()) * find_record(rank, Phase::loss, "loss")->value;
+      }
+    }
+    const auto ranks = static_cast<double>(b_.ranks.size());
+    const auto is = [&](double value) { return distance(*expected, value) <= kAlike * std::abs(*expected); };
+    return is(*found * ranks) || is(*found / ranks) || (rows > 0 && (is(weighted / rows) || is(*found / rows * ranks) || is(*found * rows / ranks)));
+  }
+
   /// By norm and by the largest and smallest element: a turned sign leaves every norm as it was.
   std::optional<Difference> gradients() {
     // Against the whole gradient: the noise of a bias whose terms cancel is large against the bias's own
     // norm.
-    const double size = total_norm(a_, Phase::reduced_gradients);
+    // Who keeps sums in tensors of its own shows what its optimizer took alone.
+    const auto lacks_reduced = [](const StepOfRun& step) { return records_of(step.ranks[0], Phase::reduced_gradients).empty(); };
+    const Phase phase = lacks_reduced(a_) || lacks_reduced(b_) ? Phase::applied_gradients : Phase::reduced_gradients;
+    const double size = total_norm(a_, phase);
     std::optional<Difference> worst;
     double most = 1;
-    if (records_of(b_.ranks[0], Phase::reduced_gradients).empty()) return std::nullopt;
-    for (const Record* record : records_of(a_.ranks[0], Phase::reduced_gradients)) {
-      const Record* other = find_record(b_.ranks[0], Phase::reduced_gradients, record->name);
+    if (records_of(b_.ranks[0], phase).empty()) return std::nullopt;
+    for (const Record* record : records_of(a_.ranks[0], phase)) {
+      const Record* other = find_record(b_.ranks[0], phase, record->name);
       if (!other) {
-        return difference_at(a_.step, Phase::reduced_gradients, 0, record->name, DivergenceKind::missing, "a gradient",
+        return difference_at(a_.step, phase, 0, record->name, DivergenceKind::missing, "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));
       }
       if (is_in_shards(*record, *other) || is_as_taken(*record, *other)) continue;
@@ -150,7 +170,7 @@ class BoundedStep {
       const TensorStats &x = record->stats, &y = other->stats;
       for (const auto& [what, expected, actual] :
            {std::tuple{"norm", x.norm, y.norm}, {"smallest", x.min, y.min}, {"largest", x.max, y.max}}) {
-        auto found = within(Phase::reduced_gradients, fmt::format("{} ({})", record->name, what), expected,
+        auto found = within(phase, fmt::format("{} ({})", record->name, what), expected,
                             actual, size);
         if (!found || used_ <= most) continue;
         most = used_;
@@ -287,7 +307,7 @@ class FreeLayouts {
       result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
     result.sentence += gaps_sentence(pairs_.gaps());
-    return {std::move(result), std::move(around), left_text()};
+    return {std::move(result), std::move(around), left_text(), reduced_by_sum_.value_or(false)};
   }
 
  private:
@@ -320,7 +340,8 @@ class FreeLayouts {
       if (!passed_) passed_ = bounded.passed();
       if (equal) judged(a.step, bounded.used());
     }
-    if (whole && reduced_by_sum_) {
+    const bool joins = whole && !trainer_ && joins_updates(a, pointer(pairs_.before_a()), b, pointer(pairs_.before_b()));
+    if (whole && reduced_by_sum_ && !joins) {
       std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_, of_local_);
       if (shown && (!found || earlier(shown->difference, *found))) return shown;
       if (shown && shown->difference.phase == found->phase) {

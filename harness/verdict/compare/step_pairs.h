@@ -23,7 +23,9 @@ class StepPairs {
  public:
   /// `most_steps`: steps from this number on are not asked for; 0: all are.
   StepPairs(const std::string& dir_a, const std::string& dir_b, int64_t most_steps = 0)
-      : a_(dir_a), b_(dir_b), most_steps_(most_steps), ours_(trainer_of(a_, b_) != nullptr) {}
+      : a_(dir_a), b_(dir_b), most_steps_(most_steps), ours_(trainer_of(a_, b_) != nullptr) {
+    if (!ours_) b_.name_like(dir_a);
+  }
   RunReader& a() { return a_; }
   RunReader& b() { return b_; }
   bool same_layout() const { return a_.world_size() == b_.world_size(); }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/results/results.h"
@@ -121,6 +122,43 @@ void strip(StepRecords& rank, const Declared* declared) {
   }
 }
 
+/// Flattened parameters are in pieces, whatever a tracer says of them: of a name for which a rank has another shape than rank 0, and of
+/// flat tensors without a name of their own, no rank holds what the others hold.
+void tell_pieces(std::vector<StepRecords>& ranks) {
+  std::set<std::string> pieces;
+  for (const StepRecords& rank : ranks) {
+    for (std::size_t i = 0; i < rank.records.size(); ++i) {
+      const Record& record = rank.records[i];
+      if (record.phase != Phase::parameters) continue;
+      const std::vector<Record>& first = ranks[0].records;
+      const auto is_same = [&](const Record& each) { return each.phase == record.phase && each.name == record.name; };
+      const auto other = i < first.size() && is_same(first[i]) ? first.begin() + static_cast<std::ptrdiff_t>(i) : std::ranges::find_if(first, is_same);
+      const bool is_other = other != first.end() && !record.placement && !other->placement && other->shape != record.shape;
+      if (is_other || (record.name.starts_with("unnamed ") && record.shape.size() == 1)) pieces.insert(record.name);
+    }
+  }
+  if (pieces.empty()) return;
+  for (StepRecords& rank : ranks) {
+    rank.filled_by = 0;
+    for (Record& record : rank.records) {
+      if (names_a_parameter(record) && !record.is_scalar && pieces.contains(record.name.substr(name_begins(record)))) record.replicated = false;
+    }
+  }
+}
+
+/// Puts the prefix before the name of each parameter, or takes it off.
+void rename(StepRecords& rank, const std::string& prefix, bool puts) {
+  rank.filled_by = 0;
+  for (Record& record : rank.records) {
+    constexpr std::string_view kRate = "learning_rate/";
+    const bool is_rate = record.phase == Phase::control && record.name.starts_with(kRate);
+    if (!is_rate && !names_a_parameter(record)) continue;
+    const std::size_t begin = is_rate ? kRate.size() : name_begins(record);
+    if (puts) record.name.insert(begin, prefix);
+    else if (record.name.compare(begin, prefix.size(), prefix) == 0) record.name.erase(begin, prefix.size());
+  }
+}
+
 /// Takes a wrapper's prefix off the names of parameters, if all of them have it: the same model, wrapped in the
 /// one run and not in the other, has the same names then.
 void unwrap(StepRecords& rank) {
@@ -145,6 +183,51 @@ void unwrap(StepRecords& rank) {
 
 }  // namespace
 
+namespace {
+
+/// All names of parameters that rank 0 first records.
+std::set<std::string> parameter_names(RunReader&& run) {
+  std::set<std::string> names;
+  while (const std::optional<StepOfRun> step = names.empty() ? run.next() : std::nullopt) {
+    for (const Record& record : step->ranks[0].records) {
+      if (record.phase == Phase::parameters && !record.name.starts_with("buffer/")) names.insert(record.name);
+    }
+  }
+  return names;
+}
+
+/// What stands before each of `shorter` in `longer`, and is a path of modules; empty if nothing does.
+std::string prefix_between(const std::set<std::string>& shorter, const std::set<std::string>& longer) {
+  if (shorter.empty() || shorter.size() != longer.size()) return "";
+  const std::string &first = *shorter.begin(), &other = *longer.begin();
+  if (!other.ends_with("." + first)) return "";
+  std::string prefix = other.substr(0, other.size() - first.size());
+  const bool all = std::ranges::all_of(shorter, [&](const std::string& name) { return longer.contains(prefix + name); });
+  return all ? prefix : "";
+}
+
+}  // namespace
+
+std::unique_ptr<const Declared> RunReader::declared_of_all() const {
+  if (!header().declared) return nullptr;
+  auto all = std::make_unique<Declared>(*header().declared);
+  for (const TraceReader& reader : readers_) {
+    if (!reader.header().declared) continue;
+    for (const DeclaredParameters& each : reader.header().declared->parameters) {
+      if (std::ranges::find(all->parameters, each.prefix, &DeclaredParameters::prefix) == all->parameters.end()) all->parameters.push_back(each);
+    }
+  }
+  std::ranges::sort(all->parameters, {}, &DeclaredParameters::prefix);
+  return all;
+}
+
+void RunReader::name_like(const std::string& reference_dir) {
+  const std::set<std::string> theirs = parameter_names(RunReader(reference_dir)), own = parameter_names(RunReader(dir_));
+  prefix_ = prefix_between(own, theirs);
+  puts_prefix_ = !prefix_.empty();
+  if (prefix_.empty()) prefix_ = prefix_between(theirs, own);
+}
+
 std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
   if (ended_) return std::nullopt;
   std::vector<StepRecords> old;
@@ -159,6 +242,7 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
     if (records) {
       strip(*records, header().declared.get());
       unwrap(*records);
+      if (!prefix_.empty()) rename(*records, prefix_, puts_prefix_);
     }
     step.ranks.push_back(records ? std::move(*records) : StepRecords{});
   }
@@ -166,6 +250,7 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
     find_end(ended);
     return std::nullopt;
   }
+  tell_pieces(step.ranks);
   step.step = step.ranks[0].step;
   for (std::size_t rank = 1; rank < readers_.size(); ++rank) {
     if (step.ranks[rank].step == step.step) continue;

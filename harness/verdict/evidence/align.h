@@ -23,6 +23,11 @@ class RunReader {
   const std::string& dir() const { return dir_; }
   int world_size() const { return static_cast<int>(readers_.size()); }
   const TraceHeader& header() const { return readers_.front().header(); }
+  /// Of rank 0, with the settings of parameters that other ranks alone declare: those that they own. Null: none.
+  std::unique_ptr<const Declared> declared_of_all() const;
+  /// Parameters get the names that the other run of this model gives them, where all of these are its own names behind, or without,
+  /// one prefix: the same model inside a module, or outside of it.
+  void name_like(const std::string& reference_dir);
 
   /// The next step that every rank holds whole, or nothing at the end of the first rank that ends. Where all
   /// names of parameters begin with a wrapper's prefix ("module."), they stand without it; a prefix that the header
@@ -42,6 +47,8 @@ class RunReader {
   OwnersState owners_;
   bool ended_ = false;
   std::string end_;
+  std::string prefix_;  ///< see name_like
+  bool puts_prefix_ = false;
 };
 
 /// Six digits for reading; NaN and infinities as words.

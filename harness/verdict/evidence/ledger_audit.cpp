@@ -517,8 +517,17 @@ std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& 
   return tags;
 }
 
+bool is_updated_by_some(const StepOfRun& step) {
+  const auto skips = [](const StepRecords& rank) {
+    return std::ranges::any_of(rank.records, [](const Record& each) { return each.phase == Phase::control && each.name == "skipped" && each.value != 0; });
+  };
+  const auto skipping = std::ranges::count_if(step.ranks, skips);
+  return skipping > 0 && skipping < std::ssize(step.ranks);
+}
+
 std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside) {
   std::optional<LedgerFinding> first;
+  if (!beside.one_program && is_updated_by_some(step)) return first;
   for (const Members& members : members_of(step, beside.before)) {
     if (auto found = Audit(step, beside, members).first(); found && (!first || found->place < first->place))
       first = std::move(found);

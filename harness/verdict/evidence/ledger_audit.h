@@ -28,6 +28,9 @@ struct AuditedBeside {
   const StepOfRun* reference_before = nullptr;  ///< the reference one step earlier, or null: a call that it makes now and then is none to miss
 };
 
+/// Do some ranks alone make the step's update? A tracer may end a step where its rank updates, and then the others' calls lie on other sides of it.
+bool is_updated_by_some(const StepOfRun& step);
+
 /// The first broken rule of a step, or nothing. Of a reference only collectives of equal tag are compared.
 std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside);
 

@@ -75,11 +75,27 @@ std::optional<Shapes> shapes_of(const std::string& dir) {
   return shapes;
 }
 
+/// What optimizers hold of flattened parameters is no evidence of another model: a piece of one dimension where the other run has
+/// another shape, nor a tensor without a name of its own.
+void leave_out_flat(Shapes& a, Shapes& b) {
+  const auto is_flat = [](const auto& each, const Shapes& others) {
+    const auto other = others.find(each.first);
+    const bool is_other = other != others.end() && other->second != each.second;
+    return each.first.starts_with("unnamed") || (is_other && (each.second.size() == 1 || other->second.size() == 1));
+  };
+  const Shapes whole_a = a;
+  std::erase_if(a, [&](const auto& each) { return is_flat(each, b); });
+  std::erase_if(b, [&](const auto& each) { return is_flat(each, whole_a); });
+}
+
 }  // namespace
 
 void require_one_model(const std::string& run_a, const std::string& run_b) {
-  const std::optional<Shapes> a = shapes_of(run_a), b = shapes_of(run_b);
-  if (!a || !b || a->empty() || b->empty()) return;
+  std::optional<Shapes> a = shapes_of(run_a), b = shapes_of(run_b);
+  if (!a || !b) return;
+  const std::size_t all_of_a = a->size(), all_of_b = b->size();
+  leave_out_flat(*a, *b);
+  if (a->empty() || b->empty()) return;
   std::multiset<std::vector<int64_t>> left;
   for (const auto& [name, shape] : *b) left.insert(shape);
   std::size_t alike = 0, of_one_shape = 0;
@@ -94,8 +110,8 @@ void require_one_model(const std::string& run_a, const std::string& run_b) {
     }
   }
   if (2 * std::max(alike, of_one_shape) >= std::min(a->size(), b->size())) return;
-  throw ConfigError(fmt::format("{} and {}: these are not two runs of one model: of {} and {} parameters {} agree in name and shape; {}", run_a, run_b, a->size(),
-                                b->size(), alike, fmt::join(told, ", ")));
+  throw ConfigError(fmt::format("{} and {}: these are not two runs of one model: of {} and {} parameters {} agree in name and shape; {}", run_a, run_b, all_of_a,
+                                all_of_b, alike, fmt::join(told, ", ")));
 }
 
 std::vector<QuestionDifference> data_differences(const RunConfig& a, const RunConfig& b) {

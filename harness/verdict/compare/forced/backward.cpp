@@ -196,12 +196,15 @@ bool works_by_hand(const ForcedEvidence& evidence) {
   return !same_values(reference.applied, reference.gradients, 0) || std::ranges::any_of(judge_reduction(reference), is_off);
 }
 
-/// Then what the optimizers took is compared.
+}  // namespace
+
 bool agree_as_taken(const ForcedEvidence& evidence) {
   constexpr double kRoundings = 1000;
   const ForcedValues& reference = evidence.reference;
   return works_by_hand(evidence) && same_values(evidence.cell.applied, reference.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
 }
+
+namespace {
 
 /// Are the gradients one factor of at most 1 times the mean of the local ones, as clipping leaves them?
 bool is_clipped_mean(const ForcedValues& cell) {
@@ -497,7 +500,7 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::ve
   const ForcedEvidence& evidence = context.evidence;
   const auto moved = [](const KnownState& state, const ForcedValues& values, const std::string& name) {
     const NamedTensor *before = find_tensor(state->tensors, name), *after = find_tensor(values.parameters, name);
-    if (!before || !after || before->values.size() != after->values.size()) return -1.0;
+    if (!before || !after || before->values.size() != after->values.size() || after->values.empty()) return -1.0;
     return distance(before->values, after->values);
   };
   for (const NamedTensor& gradient : evidence.cell.gradients) {

@@ -1,12 +1,15 @@
 #include "harness/verdict/compare/forced/equal_step.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "harness/verdict/compare/averages.h"
 #include "harness/verdict/compare/forced/free.h"
+#include "harness/verdict/compare/forced/reduction.h"
 #include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/forced/update.h"
 #include "harness/verdict/compare/holders.h"
@@ -65,18 +68,31 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
 
 namespace {
 
+/// A replay takes the mean of gradients that the run itself adds up, each rank's being of its share of the loss.
+void add_up(ForcedValues& cell) {
+  const std::vector<ReductionUse> uses = judge_reduction(cell);
+  if (cell.reduced_by_sum || cell.local.size() < 2 || uses.empty() || std::ranges::any_of(uses, [](const ReductionUse& use) { return use.used > 1; })) return;
+  for (NamedTensor& tensor : cell.gradients) {
+    for (double& value : tensor.values) value *= static_cast<double>(cell.local.size());
+  }
+  cell.reduced_by_sum = true;
+}
+
 ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
                         rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
   context.at.step = step.a.step;
   context.before = step.before_b ? &*step.before_b : nullptr;
+  context.before_a = step.before_a;
   context.begins_equal = !step.twins;
   ForcedEvidence& evidence = context.evidence;
   evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
   evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
   evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
   evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
-  if (!step.twins) note_reduction_by_sum(evidence);
+  if (step.adds_gradients) add_up(evidence.cell);
+  if (step.adds_gradients) evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
+  if (!step.twins || !rules.loss_is_differentiated) note_reduction_by_sum(evidence);
   evidence.reference_state = step.state;
   evidence.state = step.cell_state ? step.cell_state : step.state;
   return context;
@@ -86,7 +102,8 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
 /// none, which neither counts as compared nor uses a band.
 void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first, std::vector<Difference>& passed) {
   const ForcedEvidence& evidence = context.evidence;
-  const bool alike = !rules.loss_is_differentiated && all_within(evidence.reduced);
+  const bool joins = !rules.loss_is_differentiated && !context.twins && joins_updates(context.a, context.before_a, context.b, context.before);
+  const bool alike = !rules.loss_is_differentiated && (joins || all_within(evidence.reduced) || agree_as_taken(evidence));
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
     const ForcedStep at = context.at;
@@ -94,11 +111,12 @@ void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<
     std::optional<Difference> found = judge(context);
     // Local gradients that were not what was reduced say nothing of their reduction, either.
     const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
-    const bool of_one_rank = found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction));
+    const bool joined = joins && found && !found->divergence.where.starts_with("buffer/");
+    const bool of_one_rank = joined || (found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction)));
     if (alike && of_one_rank) {
       context.at = at;
       if (compared) *context.compared = *compared;
-      if (is_of_one_rank(found->phase)) passed.push_back(*std::move(found));
+      if (joined || is_of_one_rank(found->phase)) passed.push_back(*std::move(found));
       continue;
     }
     keep_earlier(first, found);
@@ -138,11 +156,32 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   return judged;
 }
 
+namespace {
+
+bool is_joined_later(const Difference& passed) { return place_of(passed.phase) > place_of(Phase::local_gradients) && !is_of_one_rank(passed.phase); }
+
+/// "; the reported loss is 1/4 of the reference's: ranks may report shares".
+std::string share_text(const Difference& passed) {
+  constexpr double kAlike = 1e-4, kMost = 65536;
+  if (passed.phase != Phase::loss) return "";
+  const double expected = std::strtod(passed.divergence.expected.c_str(), nullptr), found = std::strtod(passed.divergence.actual.c_str(), nullptr);
+  for (const bool is_part : {true, false}) {
+    const double factor = is_part ? expected / found : found / expected, whole = std::round(factor);
+    if (!(whole > 1 && whole <= kMost && std::abs(factor - whole) <= kAlike * whole)) continue;
+    return is_part ? fmt::format("; the reported loss is 1/{:.0f} of the reference's: ranks report their shares of it", whole)
+                   : fmt::format("; the reported loss is {:.0f} times the reference's: a sum is reported, not a mean", whole);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string passed_text(const std::optional<Difference>& passed) {
   if (!passed) return "";
   const Divergence& it = passed->divergence;
-  return fmt::format(" Not compared, since all ranks reduce the same gradients: at step {}, {}, {} {}.", it.step, it.phase, it.where,
-                     expected_found(it.expected, it.actual));
+  return fmt::format(" Not compared, since all ranks {} the same {}: at step {}, {}, {} {}{}.", is_joined_later(*passed) ? "end the step with" : "reduce",
+                     is_joined_later(*passed) ? "parameters, which are the reference's" : "gradients", it.step, it.phase, it.where,
+                     expected_found(it.expected, it.actual), share_text(*passed));
 }
 
 ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {

@@ -33,6 +33,8 @@ class ForcedJudge {
     if (!inputs.reference_twin.empty()) reference_twin_.emplace(inputs.reference_twin);
     if (!inputs.cell_twin.empty()) cell_twin_.emplace(inputs.cell_twin);
     LOCKSTEP_CHECK(reference_twin_.has_value() == cell_twin_.has_value(), "both sides have a twin, or neither");
+    if (!trainer_) cell_.name_like(inputs.forced_reference);
+    if (!trainer_ && cell_twin_) cell_twin_->name_like(inputs.forced_reference);
     if (has_twins()) return;
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
@@ -76,7 +78,7 @@ class ForcedJudge {
       } else {
         const std::vector<ForcedValues> repeats = repeats_of(*a);
         JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
-                                              exact_phases_too, free_, nullptr, nullptr, &compared_},
+                                              exact_phases_too, free_, nullptr, nullptr, &compared_, nullptr, inputs_.adds_gradients},
                                              rules_);
         steps_.push_back(std::move(judged.at));
         note_passed(judged);
@@ -177,7 +179,7 @@ class ForcedJudge {
     const std::vector<ForcedValues> no_repeats;
     JudgedStep meaning =
         judge_equal_step({steps.a_twin, reference_twin_->dir(), steps.b_twin, cell_twin_->dir(), steps.before_twin, no_repeats,
-                          steps.state, nullptr, exact_phases_too, false, &of_meaning, nullptr, &compared_},
+                          steps.state, nullptr, exact_phases_too, false, &of_meaning, nullptr, &compared_, nullptr, inputs_.adds_gradients},
                          rules_);
     // Both sides are the cell's: what its config says holds for both.
     const StepRules of_cell{rules_.scores, rules_.band, own_facts_, own_facts_, rules_.loss_is_differentiated};

@@ -140,10 +140,10 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
 namespace {
 
 /// Weights before the first step are drawn or loaded: no layout changes them.
-std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b) {
+std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
     const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
-    if (!other || is_in_shards(*record, *other) || other->stats.hash == record->stats.hash) continue;
+    if (!other || is_in_shards(*record, *other) || (!one_program && record->shape != other->shape) || other->stats.hash == record->stats.hash) continue;
     const auto text = [](const Record& each) {
       return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
     };
@@ -172,6 +172,42 @@ std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepO
 
 }  // namespace
 
+namespace {
+
+bool comes_of_gradients(Phase phase) {
+  return phase == Phase::reduced_gradients || phase == Phase::applied_gradients || phase == Phase::gradient_norm;
+}
+
+}  // namespace
+
+bool joins_updates(const StepOfRun& a, const StepOfRun* before_a, const StepOfRun& b, const StepOfRun* before_b) {
+  constexpr double kOfTheMove = 1e-3, kRoundings = 8;
+  const auto drift = replica_drift(b, &a);
+  if (!drift || !comes_of_gradients(drift->phase)) return false;
+  const auto state = [](const StepOfRun& step, const StepOfRun* before) { return state_before(step, before ? std::optional(*before) : std::nullopt); };
+  const KnownState from_a = state(a, before_a), from_b = state(b, before_b);
+  if (!from_a || !from_b) return false;
+  bool any = false;
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    if (record->is_scalar || record->name.starts_with("buffer/")) continue;
+    const Record* own = find_record(b.ranks[0], record->phase, record->name);
+    if (own && is_in_shards(*record, *own)) continue;
+    const auto expected = whole_tensor(*record);
+    const NamedTensor *old_a = find_tensor(from_a->tensors, record->name), *old_b = find_tensor(from_b->tensors, record->name);
+    const auto actual = own ? whole_tensor(*own) : std::nullopt;
+    if (!expected || !actual || !old_a || !old_b || expected->shape != actual->shape) return false;
+    const bool on_all = std::ranges::all_of(b.ranks, [&](const StepRecords& rank) {
+      const Record* held = find_record(rank, record->phase, record->name);
+      return held && held->stats.hash == own->stats.hash;
+    });
+    const double apart = distance(old_a->values, old_b->values), moved = distance(old_a->values, expected->values);
+    const double room = 2 * apart + kOfTheMove * moved + kRoundings * expected->epsilon * norm(expected->values);
+    if (!on_all || !(distance(expected->values, actual->values) <= room)) return false;
+    any = true;
+  }
+  return any;
+}
+
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
                          bool exact_phases, bool one_program, Compared* compared, const StepOfRun* reference_before) {
   OwnFindings found;
@@ -179,7 +215,7 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
     found.difference = same_partition(reference, cell) ? first_difference(reference, cell, {.exact_phases_only = true, .of_any_trainer = !one_program})
                                                        : first_exact_difference(reference, cell, one_program);
   }
-  if (cell.step < 0) found.keep_earlier(initial_difference(reference, cell));
+  if (cell.step < 0) found.keep_earlier(initial_difference(reference, cell, one_program));
   if (compared) compared->add_exact(reference, cell);
   found.keep_earlier(other_count_of_updates(reference, cell));
   const int world_size = static_cast<int>(cell.ranks.size());
@@ -187,7 +223,8 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
     found.keep_earlier(ledger_difference(*ledger, cell.step, world_size), ledger);
   }
   const auto drift = replica_drift(cell, &reference);
-  if (drift && !replica_drift(reference)) found.keep_earlier(drift_difference(*drift, cell.step, world_size));
+  const bool joins = drift && !one_program && comes_of_gradients(drift->phase) && joins_updates(reference, reference_before, cell, before);
+  if (drift && !joins && !replica_drift(reference)) found.keep_earlier(drift_difference(*drift, cell.step, world_size));
   return found;
 }
 

@@ -42,6 +42,9 @@ struct OwnFindings {
     if (other && (!difference || earlier(*other, *difference))) *this = {other, of_ledger};
   }
 };
+/// Do ranks hold other gradients than each other, and yet end the step with the same parameters, which are the reference's but for
+/// rounding? Then the program joins its ranks later: in the optimizer's step, or by averaging parameters.
+bool joins_updates(const StepOfRun& a, const StepOfRun* before_a, const StepOfRun& b, const StepOfRun* before_b);
 /// `one_program`, `reference_before`: see AuditedBeside.
 OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before, bool exact_phases, bool one_program,
                          Compared* compared = nullptr, const StepOfRun* reference_before = nullptr);

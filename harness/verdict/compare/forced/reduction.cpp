@@ -15,8 +15,12 @@ std::vector<double> reduction_allowance(const ForcedValues& values, const NamedT
   for (const std::vector<NamedTensor>& rank : values.local) {
     const NamedTensor* own = find_tensor(rank, tensor.name);
     if (!own || own->values.size() != allowance.size()) continue;
+    // Each micro-step's may be reduced and added to the sum so far: terms that cancel are as large as elements of the tensor are.
+    const auto additions = static_cast<double>(values.micro_steps - 1);
+    const double usual = additions > 0 ? norm(own->values) / std::sqrt(static_cast<double>(std::max<std::size_t>(1, own->values.size()))) : 0;
     for (std::size_t i = 0; i < allowance.size(); ++i) {
-      allowance[i] += (ranks + 4) * tensor.epsilon * std::abs(own->values[i]) / divisor;
+      const double size = std::abs(own->values[i]);
+      allowance[i] += tensor.epsilon * ((ranks + 4) * size + additions * std::max(size, usual)) / divisor;
     }
   }
   return allowance;

@@ -57,6 +57,9 @@ Difference forced_difference(const ForcedContext& context, Phase phase, int rank
 /// divide by the reduced gradients, which are the reference's, and which are the sum of the local ones.
 void note_reduction_by_sum(ForcedEvidence& evidence);
 
+/// Of trainers that reduce by hand what the optimizers took is compared: is it the same?
+bool agree_as_taken(const ForcedEvidence& evidence);
+
 /// Scores, by row id and column id.
 std::optional<Difference> judge_scores(ForcedContext& context);
 std::optional<Difference> judge_loss(ForcedContext& context);

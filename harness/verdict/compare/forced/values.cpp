@@ -13,6 +13,7 @@
 
 #include "harness/base/same_bits.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/compare/exact_phases.h"
 #include "harness/verdict/evidence/replicas.h"
 #include "harness/verdict/trace/record_values.h"
 
@@ -398,6 +399,7 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
   values.epsilon = values.working_epsilon = values.gradients.front().epsilon;
   add_of_other_stages(step, values);
   values.local_ranks = ranks_reduced_together(step);
+  values.micro_steps = micro_steps_of(step);
   values.local = local_gradients(step, values.local_ranks);
   values.parts = gradient_parts(step, values.local_ranks);
   values.reduced_by_sum = step.declared && step.declared->gradient_reduction == "sum";

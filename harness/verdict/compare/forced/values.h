@@ -80,6 +80,7 @@ struct ForcedValues {
   std::vector<std::vector<NamedTensor>> local;
   std::vector<int> local_ranks;     ///< which ranks those are
   std::vector<std::vector<GradientPart>> parts;  ///< of their local gradients, in the same order; empty: none were recorded
+  int64_t micro_steps = 1;          ///< whose gradients may be reduced each and added up then
   bool other_stages = false;        ///< some gradients are of parameters that rank 0 does not hold
   bool reduced_by_sum = false;      ///< gradients of ranks are added up: each rank's loss is its share of the whole
   std::vector<NamedTensor> applied; ///< gradients that the optimizer took, if recorded
