@@ -1,6 +1,6 @@
 """A training run of a linear model whose gradients are written down here as formulas, traced on emulated ranks.
 
-    h = body.weight x + body.bias   (less the batch's mean of h, if `centred`)
+    h = body.weight x + body.bias   (less the batch's mean of h, a buffer of the name `centred`)
     loss of a row = |head.weight h - y|^2 / 2, its sum over the row's `count` tokens
     loss = sum of row losses / sum of counts + weight * mean of |h|^2 / 2 over rows (the named loss "balance")
 
@@ -98,7 +98,7 @@ class Tiny:
     """
 
     def __init__(self, world=1, steps=2, batch=4, samples=8, at=1, once=False, micro=1, rate=0.25, optimizer=None, declared=None,
-                 shards=None, placed=(), balance=0.0, centred=False, averages=0.0, counted=False, group=1, version=2, run="tiny",
+                 shards=None, placed=(), balance=0.0, centred="", averages=0.0, counted=False, group=1, version=2, run="tiny",
                  local_shards=False, starts=True, hidden=HIDDEN, omits=(), inside="", owners=None, **hooks):  # fmt: skip
         self.__dict__.update({k: v for k, v in locals().items() if k not in ("self", "hooks")})
         self.optimizer = optimizer or {"name": "sgd"}
@@ -235,7 +235,7 @@ class Tiny:
                 mine.append(named)
             parts.append(mine)
             micro = [single(added(*m.values()) if self.balance else m["main"]) for m in mine]
-            micro = self.hook("micro", step, micro, r, self)
+            micro = self.hook("pieces", step, micro, r, self)
             local.append(single(self.hook("sum", step, added(*micro), micro)))
             mine.append(micro)
             main, aux = sum(made[r]["losses"]), sum(made[r]["h"])
@@ -270,12 +270,13 @@ class Tiny:
             w.scalar("gradient norm", "gradient_norm", norms[r], alike=len(set(norms)) == 1)
             self.put(w, "parameters", "", self.params[r], r)
             if self.centred:
-                w.tensor("parameters", "buffer/centre", self.means[r].float(), alike=self.means[0] is self.means[-1])
+                w.tensor("parameters", f"buffer/{self.centred}", self.means[r].float(), alike=self.means[0] is self.means[-1])
             if self.averages:
                 self.put(w, "averaged weights", "", self.average, r)
             if self.moments[0]:
                 for prefix, kept in zip(("first_moment/", "second_moment/"), self.moments):
-                    self.put(w, "optimizer state", prefix, kept, r)
+                    held = self.hooks["state"](kept, r, self) if "state" in self.hooks else kept
+                    self.put(w, "optimizer state", prefix, held, r)
                 w.scalar("optimizer state", "updates", self.count, alike=True)
             if "evaluated" in self.hooks:
                 self.hooks["evaluated"](w, r, step, self)

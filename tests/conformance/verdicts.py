@@ -142,7 +142,7 @@ def losses():
     a, b = Tiny(counted=True), Tiny(world=2, counted=True)
     yield Pair("padding", a, b)
     yield fault("mask-ignored", "mask-ignored", a.but(**FIRST), b.but(**FIRST, bare=lambda value: True), "loss", step=0)
-    a, b = Tiny(centred=True), Tiny(world=2, centred=True)
+    a, b = Tiny(centred="norm.running_mean"), Tiny(world=2, centred="norm.running_mean")
     yield Pair("statistics-of-all-rows", a, b)
     yield fault("batch-norm-local", "batch-norm-local", a.but(**FIRST), b.but(**FIRST, means=own_means), "loss", step=0)
 
@@ -514,6 +514,34 @@ def ways_of_other_layouts():
     yield fault("inside-a-module-not-reduced", "gradient-not-reduced", ONE, wrong, "reduced gradients")
 
 
+def owners(stale):
+    """Each rank's optimizer moves every so manyth parameter and sends it; of the others it has state that stands still, or none."""
+
+    def own(number, rank, run):
+        return number % run.world == rank
+
+    def state(kept, rank, run):
+        mine = {k: v for n, (k, v) in enumerate(kept.items()) if own(n, rank, run)}
+        return {**{k: 0 * v + rank for k, v in kept.items()}, **mine} if stale else mine
+
+    def sent(w, rank, step, run):
+        for n in range(3):
+            hash_ = mix(100 * step + n)
+            w.collective("broadcast", "world", "float32", hash_ if own(n, rank, run) else mix(hash_ + rank), hash_, (4,), root=n % run.world)
+
+    return dict(state=state, more=sent)
+
+
+def owned():
+    adam = Tiny(optimizer={"name": "adam"}, rate=1 / 16, steps=3, at=0)
+    for name, hooks in (("owners", owners(False)), ("owners-with-old-state", owners(True))):
+        one, two = adam.but(**hooks), adam.but(world=2, **hooks)
+        yield Pair(name, one, two)
+        yield Pair(f"{name}-twice", two, two, verdict="identical")
+        wrong = two.but(at=1, reduced=lambda reduced, local, parts, run: local)
+        yield fault(f"{name}-not-reduced", "gradient-not-reduced", one, wrong.but(state=hooks["state"]), "reduced gradients")
+
+
 def ways():
     unseen = ("samples", "loss", "local gradients")
     not_reduced = lambda reduced, local, parts, run: local  # noqa: E731
@@ -532,6 +560,10 @@ def ways():
     yield Pair("other-local-gradients-rounded", TWO, TWO.but(local=one_sided))
     wrong = TWO.but(local=on(1, lambda g: {**g, "head.weight": g["head.weight"] + 1}))
     yield fault("local-gradient-of-a-rank", "unexplained", TWO, wrong, "local gradients", rank=1)
+    a, b = FIRST_OF_ONE.but(centred="seen"), FIRST_OF_TWO.but(centred="seen")
+    yield fault("statistics-in-a-buffer", "local-statistics", a, b.but(means=own_means), "loss", step=0)
+    turned = Tiny(world=2, micro=2, batch=8, samples=16)
+    yield Pair("other-parts-of-gradients", turned, turned.but(pieces=lambda micro, *more: micro[::-1]), verdict="within_envelope")
     two, three = Tiny(world=2, micro=2, batch=12, samples=24), Tiny(world=2, micro=3, batch=12, samples=24)
     yield Pair("other-micro-steps", two, three)
     yield fault("other-micro-steps-weighted-alike", "micro-steps-weighted-alike", two.but(**FIRST), three.but(**FIRST, scale=by_rows), "loss", step=0)
@@ -554,9 +586,9 @@ def form():
 
 
 def all_pairs():
-    for family in (form, accumulation, losses, parts, updates, samples, random_numbers, exchanges, ways, ways_of_other_layouts):
+    for family in (form, accumulation, losses, parts, updates, samples, random_numbers, exchanges, ways, ways_of_other_layouts, owned):
         for pair in family():
-            pair.kept = family not in (ways, ways_of_other_layouts)
+            pair.kept = family not in (ways, ways_of_other_layouts, owned)
             yield pair
 
 

@@ -44,6 +44,7 @@ constexpr auto kKeyPhases = std::to_array<KeyPhases>({
     {"accumulation", kOfDraws},
     {"rank_seed", kOfDraws},
     {"precision", kForward | kOfUpdate},
+    {"parameters.", kOfUpdate | kOfRate},
     {"optimizer", kOfUpdate},
     {"momentum", kOfUpdate},
     {"beta1", kOfUpdate},
@@ -106,6 +107,8 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
     // Another precision explains little of what has a name of its own, and micro-steps are a way of computing the same step.
     const bool is_a_way = it.key == "precision" || it.key == "accumulation";
     const bool of_any_trainer = !inputs.reference_config && !inputs.cell_config;
+    // By their declarations the runs are compared: a mean with a sum over as many.
+    if (of_any_trainer && it.key == "gradient_reduction") continue;
     const bool explains = !is_a_way || (named.confidence <= kGeneral && !(of_any_trainer && it.key == "accumulation"));
     if (explains && fits(it.key, inputs.difference)) fitting.push_back(it);
   }

@@ -31,8 +31,9 @@ std::optional<Cause> everywhere(const CauseInputs& inputs, const char* code, dou
   if (!local || factor == 1) return std::nullopt;
   const Signatures signatures = local->signatures();
   if (signatures.all_fit(factor)) return made(code, kExact, local->text());
-  // A few tensors of one group: what scales whole groups has its own pattern.
-  if (!signatures.part_of_a_role_fits(factor)) return std::nullopt;
+  // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two losses, a use too many.
+  const bool is_any_2 = local->world == 2 && (factor == 2 || factor == 0.5);
+  if (is_any_2 || !signatures.part_of_a_role_fits(factor)) return std::nullopt;
   return made(code, kFits,
               fmt::format("{} times the reference's in {} only", factor_text(factor, local->world),
                           fmt::join(outside_of(*local), ", ")));

@@ -212,8 +212,9 @@ struct RankBuffer {
   double rows = 0;
 };
 
-/// A buffer that differs between ranks, and whose mean over ranks by their rows is the reference's: a mean that each rank took of its own rows.
-std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
+/// A buffer that differs between ranks, and whose mean over ranks by their rows is the reference's: a mean that each rank took of its own rows. What the
+/// loss has of it is not known; of BatchNorm's statistics it is.
+std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
   const Phase phase = inputs.difference.phase;
   if ((phase != Phase::loss && phase != Phase::local_gradients && phase != Phase::scores) || !inputs.reference || !inputs.cell || inputs.cell->ranks.size() < 2) return std::nullopt;
   constexpr double kSame = 1e-4, kApart = 1e-3;
@@ -241,13 +242,14 @@ std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
     const double size = norm(*expected);
     for (const RankBuffer& own : ranks) apart = apart || distance(own.values, *expected) > kApart * size;
     if (!apart || !(distance(mean, *expected) <= kSame * size)) continue;
-    return made("batch-norm-local", 0.9, fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean of its own rows; {}",
+    const bool of_batch_norm = record.name.ends_with("running_mean") || record.name.ends_with("running_var");
+    return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits, fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean of its own rows; {}",
                                                      record.name, losses_text(inputs)));
   }
   return std::nullopt;
 }
 
-constexpr Rule kLossRules[] = {mask_ignored_in_rows, batch_norm_local, mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
+constexpr Rule kLossRules[] = {mask_ignored_in_rows, statistics_in_a_buffer, mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
                            loss_over_world,  loss_not_scaled_by_accumulation, loss_in_other_precision};
 
 }  // namespace

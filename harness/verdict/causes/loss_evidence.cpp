@@ -39,6 +39,9 @@ bool loss_is(const CauseInputs& inputs, double factor) {
   if (inputs.difference.phase != Phase::loss || !inputs.forced) return false;
   const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
   if (!reference || !cell || std::abs(*reference) < 100 * inputs.forced->loss_band) return false;
+  // A factor so near to 1 that rounding leaves it open explains nothing.
+  constexpr double kTelling = 16;
+  if (std::abs(factor - 1) * std::abs(*reference) <= kTelling * inputs.forced->loss_band) return false;
   return std::abs(*cell - factor * *reference) <= (1 + std::abs(factor)) * inputs.forced->loss_band;
 }
 

@@ -19,6 +19,7 @@
 #include "harness/verdict/compare/forced/reduction.h"
 #include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/update.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/trace/record_values.h"
 
 namespace lockstep::causes {
@@ -174,19 +175,19 @@ std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
   return divided_by_elements(inputs);
 }
 
-/// Do the ranks' records say that each kept its own local gradient of that tensor?
+/// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took one and the same: it was reduced
+/// after the tracer had looked.
 bool each_kept_its_own(const CauseInputs& inputs, const std::string& name) {
   if (!inputs.cell) return true;
+  std::set<uint64_t> own, taken;
   for (const StepRecords& rank : inputs.cell->ranks) {
-    const Record *local = nullptr, *reduced = nullptr;
-    for (const Record& record : rank.records) {
-      if (record.name != name) continue;
-      if (record.phase == Phase::local_gradients) local = &record;
-      if (record.phase == Phase::reduced_gradients) reduced = &record;
-    }
+    const Record *local = find_record(rank, Phase::local_gradients, name), *reduced = find_record(rank, Phase::reduced_gradients, name),
+                 *applied = find_record(rank, Phase::applied_gradients, name);
     if (local && reduced && local->stats.hash != reduced->stats.hash) return false;
+    if (local) own.insert(local->stats.hash);
+    if (applied) taken.insert(applied->stats.hash);
   }
-  return true;
+  return own.size() < 2 || taken.size() != 1;
 }
 
 /// Of a tensor in parts: has each rank's part what its own local gradient has there?
@@ -242,11 +243,19 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
     for (std::size_t rank = 0; rank < factors.size(); ++rank) sum += factors[rank] * t.local[rank]->values[i];
     return sum * reduction->share();
   };
-  if (!explains(*reduction, clipped, true)) return std::nullopt;
+  // Who clips by hand before reducing by hand shows the tracer the clipped mean where the optimizer takes it.
+  Reduction taken = *reduction;
+  for (Reduced& tensor : taken.tensors) {
+    tensor.wrong = true;
+    tensor.reduced = find_tensor(taken.evidence->cell.applied, tensor.mean.name);
+  }
+  const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
+  const bool by_hand = clips && std::ranges::all_of(taken.tensors, [](const Reduced& tensor) { return tensor.reduced; }) && explains(taken, clipped, true);
+  if (!by_hand && !explains(*reduction, clipped, true)) return std::nullopt;
   return made(
       "clip-before-reduction", kExact,
       fmt::format(
-          "the reduced gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
+          "the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}", by_hand ? "applied" : "reduced",
           reduction->name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
 }
 

@@ -68,7 +68,8 @@ bool Signatures::fits(Role role, double factor) const {
 }
 
 bool Signatures::all_fit(double factor) const {
-  return !tensors_.empty() &&
+  const auto is_told = [&](const Pair& pair) { return std::abs(factor - 1) * norm(*pair.reference) > kTelling * pair.band; };
+  return std::ranges::any_of(tensors_, is_told) &&
          std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) { return fits(pair, factor); });
 }
 

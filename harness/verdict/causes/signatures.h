@@ -24,6 +24,7 @@ class Signatures {
   /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if
   /// the role has no tensors.
   bool fits(Role role, double factor) const;
+  /// The same of all tensors, and far enough from 1 to be told from rounding.
   bool all_fit(double factor) const;
   /// Is there a tensor of the role whose reference is well above its band, so that a factor can be told?
   bool tells(Role role) const;

@@ -328,15 +328,34 @@ std::optional<Cause> no_gradient_reduced(const CauseInputs& inputs) {
                           inputs.cell->step, others, reducing_before, still));
 }
 
+/// Are the first moments after the step what one update makes of its own gradient, where the reference's hold more? By their lengths.
+bool moments_begin_anew(const CauseInputs& inputs) {
+  constexpr double kNear = 1e-3, kOther = 0.02;
+  const double beta = inputs.cell_facts.update ? inputs.cell_facts.update->adam.beta1 : 0;
+  std::size_t anew = 0;
+  for (const Record* moment : records_of(inputs.cell->ranks[0], Phase::optimizer_state)) {
+    if (!moment->name.starts_with("first_moment/") || !moment->has_stats) continue;
+    const std::string name = moment->name.substr(moment->name.find('/') + 1);
+    const Record* taken = find_record(inputs.cell->ranks[0], Phase::applied_gradients, name);
+    if (!taken) taken = find_record(inputs.cell->ranks[0], Phase::reduced_gradients, name);
+    const Record* expected = find_record(inputs.reference->ranks[0], Phase::optimizer_state, moment->name);
+    if (!taken || !taken->has_stats || !expected || !expected->has_stats) continue;
+    if (std::abs(moment->stats.norm - (1 - beta) * taken->stats.norm) > kNear * moment->stats.norm) return false;
+    anew += std::abs(moment->stats.norm - expected->stats.norm) > kOther * expected->stats.norm;
+  }
+  return anew > 0;
+}
+
 /// Of what the optimizer counted, where that is what differs.
 std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::optimizer_state || told.where != "updates") return std::nullopt;
   // An optimizer that gets no gradient counts nothing.
-  if (lacks_every_gradient(inputs)) return std::nullopt;
+  if (lacks_every_gradient(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
   const double expected = std::strtod(told.expected.c_str(), nullptr), actual = std::strtod(told.actual.c_str(), nullptr);
-  return made(actual > expected ? "optimizer-counter-ahead" : "optimizer-counter-lost", 0.9,
-              fmt::format("the optimizer has counted {} updates, the reference's {}", told.actual, told.expected));
+  const bool anew = actual < expected && moments_begin_anew(inputs);
+  return made(anew ? "optimizer-state-lost" : actual > expected ? "optimizer-counter-ahead" : "optimizer-counter-lost", 0.9,
+              (anew ? "moments are those of the first update; " : "") + fmt::format("the optimizer has counted {} updates, the reference's {}", told.actual, told.expected));
 }
 
 /// Parameters that have no gradient and stand still, where all others have the reference's gradients, and move.

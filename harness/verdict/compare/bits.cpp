@@ -54,6 +54,9 @@ bool same_value(const Record& a, const Record& b) {
       return a.stats.hash == b.stats.hash && same_bits(a.value, b.value);
     case Phase::collective:
       return a.collective == b.collective;
+    case Phase::gradient_parts:
+      if (!std::isnan(a.dot) && !std::isnan(b.dot) && !same_bits(a.dot, b.dot)) return false;
+      [[fallthrough]];
     default:
       return same_form(a, b) && a.stats.hash == b.stats.hash;
   }
@@ -223,7 +226,11 @@ std::optional<RankDifference> first_of_rank(const StepOfRun& of_a, const StepOfR
     }
     if (auto found = first_in_lists(list_a, list_b, static_cast<int>(rank))) return found;
   }
-  return std::nullopt;
+  // Where all else agrees the parts of gradients do not: no bit less was recorded of them.
+  if (compared.exact_phases_only || compared.joint_only || compared.of_any_trainer) return std::nullopt;
+  RecordList parts_a = of_phase(a, Phase::gradient_parts), parts_b = of_phase(b, Phase::gradient_parts);
+  if (parts_a.empty() || parts_b.empty()) return std::nullopt;
+  return first_in_lists(parts_a, parts_b, static_cast<int>(rank));
 }
 
 /// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/evidence/parts.h"
 
 namespace lockstep {
 namespace {
@@ -37,7 +38,8 @@ bool is_tensor(const Record& record) {
 
 /// What one record says against itself or its step; empty if nothing.
 std::string against_itself(const Record& record, const std::unordered_set<int64_t>& samples) {
-  if (record.phase == Phase::scores && !samples.empty()) {
+  const bool of_rows = record.phase == Phase::scores || record.phase == Phase::loss || record.phase == Phase::inputs;
+  if (of_rows && !samples.empty()) {
     const auto strange = std::ranges::find_if_not(record.ids, [&](int64_t id) { return samples.contains(id); });
     if (strange != record.ids.end()) return fmt::format("row {} is of sample {}, which is not among the rank's samples of the step", strange - record.ids.begin(), *strange);
   }
@@ -57,7 +59,7 @@ std::string against_each_other(const Record& a, const Record& b) {
   const bool values = keeps_values(a) && keeps_values(b), same_values = values && a.payload == b.payload;
   if (a.stats.hash != b.stats.hash) return same_values ? "the values are the same and the hashes are not" : "";
   if (values && !same_values) return "the hashes are the same and the values are not";
-  if (a.phase == Phase::scores && !a.ids.empty() && !b.ids.empty() && a.ids != b.ids) return "the hashes are the same and the sample ids of the rows are not";
+  if (!a.ids.empty() && !b.ids.empty() && a.ids != b.ids) return "the hashes are the same and the sample ids of the rows are not";
   const std::string apart = a.has_stats && b.has_stats ? statistics_apart(a.stats, b.stats) : "";
   return apart.empty() ? "" : "the hashes are the same, " + apart;
 }
@@ -73,10 +75,12 @@ void Contradictions::look(const StepOfRun& a, const StepOfRun& b, const std::str
     for (std::size_t rank = 0; rank < step->ranks.size(); ++rank) {
       std::unordered_set<int64_t> samples;
       for (const Record* record : records_of(step->ranks[rank], Phase::samples)) samples.insert(record->ids.begin(), record->ids.end());
-      for (const Record& record : step->ranks[rank].records) {
+      const auto look_at = [&](const Record& record) {
         const std::string what = is_tensor(record) ? against_itself(record, samples) : "";
         if (!what.empty()) note(step->step, rank, record, fmt::format("in {}, {}", *name, what));
-      }
+      };
+      std::ranges::for_each(step->ranks[rank].records, look_at);
+      if (rank < step->parts.size()) std::ranges::for_each(step->parts[rank], look_at);
     }
   }
   if (a.ranks.size() != b.ranks.size()) return;
@@ -90,6 +94,15 @@ void Contradictions::look(const StepOfRun& a, const StepOfRun& b, const std::str
       const Record* const other = at_same_place ? &others[i] : find_record(b.ranks[rank], record.phase, record.name);
       const std::string what = other != nullptr ? against_each_other(record, *other) : "";
       if (!what.empty()) note(a.step, rank, record, what);
+    }
+    // What is put together has a hash of its own: those of the parts say what the tracer saw.
+    for (std::size_t i = 0; rank < a.parts.size() && i < a.parts[rank].size(); ++i) {
+      const Record& part = a.parts[rank][i];
+      const bool at_same_place = rank < b.parts.size() && i < b.parts[rank].size() && b.parts[rank][i].phase == part.phase && b.parts[rank][i].name == part.name;
+      const Record* const other = at_same_place ? &b.parts[rank][i] : find_part(b, rank, part.phase, part.name);
+      const bool same_place = other != nullptr && *other->placement == *part.placement;
+      const std::string what = same_place ? against_each_other(part, *other) : "";
+      if (!what.empty()) note(a.step, rank, part, what);
     }
   }
 }

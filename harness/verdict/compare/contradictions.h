@@ -11,8 +11,8 @@ namespace lockstep {
 
 class Contradictions {
  public:
-  /// Looks at a step of both runs. In each run: statistics against the values beside them, rows of scores against the step's samples. Between
-  /// runs of one layout: statistics, values and rows under equal hashes, and hashes over equal values.
+  /// Looks at a step of both runs, at whole tensors and at parts. In each run: statistics against the values beside them, rows of scores, losses and inputs
+  /// against the step's samples. Between runs of one layout: statistics, values and rows under equal hashes, and hashes over equal values.
   void look(const StepOfRun& a, const StepOfRun& b, const std::string& name_a, const std::string& name_b);
 
   /// " The traces contradict themselves: …" with the first one found and how many more; empty if there is none.

@@ -557,6 +557,7 @@ class FreeLayouts {
                                              : "let the probe replay the reference's steps (probe.replay)");
     }
     if (!ends.empty()) text += fmt::format(" Compared up to the end of the shorter trace: {}.", ends);
+    if (const std::string missing = pairs_.missing_end(); !missing.empty() && missing != ends) text += fmt::format(" {}.", missing);
     return text;
   }
 

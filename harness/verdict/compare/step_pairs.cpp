@@ -66,12 +66,22 @@ bool StepPairs::pair_up() {
   if (!step_a_ || !step_b_) {
     // No step of both lies behind these: they belong to the end.
     alone_.resize(gaps);
+    count_rest();
     return false;
   }
   for (std::optional<StepOfRun>* before : {&before_a_, &before_b_}) {
     if (after_gap_ && *before && (*before)->step != step_a_->step - 1) before->reset();
   }
   return true;
+}
+
+/// How far the run goes on that has not ended: its steps from the one at which the pairs stopped.
+void StepPairs::count_rest() {
+  if (rest_ > 0 || step_a_.has_value() == step_b_.has_value()) return;
+  last_of_rest_ = (step_a_ ? step_a_ : step_b_)->step;
+  rest_ = 1;
+  std::optional<StepOfRun> step;
+  while ((step = (step_a_ ? a_ : b_).next(std::move(step)))) last_of_rest_ = step->step, ++rest_;
 }
 
 bool StepPairs::next() {
@@ -142,8 +152,8 @@ std::string StepPairs::missing_end() const {
   if (a_goes_on != b_goes_on) {
     const StepOfRun& further = a_goes_on ? *step_a_ : *step_b_;
     if (most_steps_ > 0 && further.step >= most_steps_) return "";
-    return fmt::format("{} ends after step {}, and {} continues", a_goes_on ? b_.dir() : a_.dir(), last_,
-                       a_goes_on ? a_.dir() : b_.dir());
+    return fmt::format("{} ends after step {}, and {} continues to step {}: {} of {} were compared", a_goes_on ? b_.dir() : a_.dir(), last_,
+                       a_goes_on ? a_.dir() : b_.dir(), last_of_rest_, compared_, counted(compared_ + rest_, "step"));
   }
   if (short_of_asked) return fmt::format("both end after step {}, and {} steps were asked for", last_, most_steps_);
   return "";

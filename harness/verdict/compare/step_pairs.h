@@ -73,6 +73,7 @@ class StepPairs {
   void read(bool of_a);
   bool pair_up();
   void pass_by(bool of_a);
+  void count_rest();
   std::string text_of(const Alone& alone) const;
 
   RunReader a_, b_;
@@ -84,7 +85,7 @@ class StepPairs {
   SampleHistory samples_a_, samples_b_;
   GeneratorHistory generators_b_;
   std::vector<Alone> alone_;
-  int64_t compared_ = 0, last_ = -1;
+  int64_t compared_ = 0, last_ = -1, rest_ = 0, last_of_rest_ = -1;
 };
 
 /// " Not compared: steps 3 to 9 have no partner: only A recorded them."; empty if each step has one.

@@ -77,7 +77,8 @@ std::optional<Cause> context_detached(const CauseInputs& inputs) {
 
 std::optional<Cause> gather_backward_sliced(const CauseInputs& inputs) {
   const auto local = local_of(inputs);
-  if (!local || local->world < 2) return std::nullopt;
+  // It has no closed form: of a trainer that is not ours anything may have changed the candidates' gradient.
+  if (!local || local->world < 2 || !inputs.trainer) return std::nullopt;
   const Signatures signatures = local->signatures();
   for (const Role role : {EnergyRole::context, EnergyRole::head, EnergyRole::temperature,
                           EnergyRole::action_head, EnergyRole::other}) {

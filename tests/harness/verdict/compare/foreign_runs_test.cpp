@@ -427,5 +427,44 @@ TEST(Contradictions, StatisticsAreHeldAgainstValuesAndHashes) {
   EXPECT_THAT(told(other_values), HasSubstr("the hashes are the same and the values are not"));
 }
 
+TEST(Contradictions, PartsAndIdsOfRowsAreHeldAgainstEachOther) {
+  const std::vector<float> values{3, -4};
+  Record part;
+  part.phase = Phase::parameters;
+  part.name = "w";
+  part.shape = {2};
+  part.placement = std::make_shared<const Placement>(Placement{true, {4}, {2}});
+  part.stats.hash = 7;
+  part.payload.assign(reinterpret_cast<const std::byte*>(values.data()), reinterpret_cast<const std::byte*>(values.data() + 2));
+  const auto of_part = [&](const Record& b) {
+    Contradictions found;
+    found.look({3, {{3, {}}}, {}, {{part}}}, {3, {{3, {}}}, {}, {{b}}}, "a", "b");
+    return found.sentence();
+  };
+  Record other_hash = part, elsewhere = part;
+  other_hash.stats.hash = elsewhere.stats.hash = 8;
+  elsewhere.placement = std::make_shared<const Placement>(Placement{true, {4}, {0}});
+  EXPECT_EQ(of_part(part), "");
+  EXPECT_EQ(of_part(elsewhere), "") << "another part of the tensor";
+  EXPECT_THAT(of_part(other_hash), HasSubstr("the values are the same and the hashes are not"));
+  Record samples, losses;
+  samples.phase = Phase::samples;
+  samples.ids = {4, 5};
+  losses.phase = Phase::loss;
+  losses.name = "row_losses";
+  losses.ids = {4, 5};
+  const auto of_rows = [&](const Record& b) {
+    Contradictions found;
+    found.look({3, {{3, {samples, losses}}}}, {3, {{3, {samples, b}}}}, "a", "b");
+    return found.sentence();
+  };
+  Record exchanged = losses, strange = losses;
+  exchanged.ids = {5, 4};
+  strange.ids = {4, 9};
+  EXPECT_EQ(of_rows(losses), "");
+  EXPECT_THAT(of_rows(exchanged), HasSubstr("the hashes are the same and the sample ids of the rows are not"));
+  EXPECT_THAT(of_rows(strange), HasSubstr("row 1 is of sample 9, which is not among the rank's samples of the step"));
+}
+
 }  // namespace
 }  // namespace lockstep
