@@ -109,12 +109,12 @@ def by_torchrun(bench):
 
 def known_by_the_group(bench):
     """Ranks without RANK in their environment, as torch.multiprocessing.spawn makes them: heartbeats are those of the process group's ranks."""
-    beats = bench.folder / "beats"
-    beats.mkdir()
-    (beats / "heartbeat").write_bytes(bytes(2 * heartbeat.SLOT_BYTES))
+    pulses = bench.folder / "pulses"
+    pulses.mkdir()
+    (pulses / "heartbeat").write_bytes(bytes(2 * heartbeat.SLOT_BYTES))
 
     def program(run):
-        os.environ.update(LOCKSTEP_TRACE=str(beats), LOCKSTEP_HEARTBEAT=str(beats / "heartbeat"))
+        os.environ.update(LOCKSTEP_TRACE=str(pulses), LOCKSTEP_HEARTBEAT=str(pulses / "heartbeat"))
         for name in ("RANK", "WORLD_SIZE"):
             os.environ.pop(name, None)
         zero.arm()
@@ -122,9 +122,9 @@ def known_by_the_group(bench):
         exec(compile(code, "train.py", "exec"), {})  # noqa: S102
 
     bench.run(program, 2, "a")
-    said = [json.loads((beats / f"rank-{rank}.hello.json").read_text()) for rank in range(2)]
+    said = [json.loads((pulses / f"rank-{rank}.hello.json").read_text()) for rank in range(2)]
     need([each["world_size"] for each in said] == [2, 2] and said[0]["pid"] != said[1]["pid"], f"the ranks said {said}")
-    slots = (beats / "heartbeat").read_bytes()
+    slots = (pulses / "heartbeat").read_bytes()
     steps = [struct.unpack_from("<q", slots, rank * heartbeat.SLOT_BYTES)[0] for rank in range(2)]
     need(steps == [3, 3], f"steps in the heartbeats: {steps}")
     return ""

@@ -222,7 +222,7 @@ StepOfRun owned(int64_t number, const std::vector<std::optional<float>>& moments
   step.step = number;
   for (std::size_t rank = 0; rank < moments.size(); ++rank) {
     const auto tensor = [&](Phase phase, const char* name, float value) {
-      Record record = record_of({.phase = phase, .whole = {1}, .shard = false}, {1}, {value});
+      Record record = record_of({.phase = phase, .whole = {1}, .offset = {0}, .shard = false}, {1}, {value});
       record.name = name;
       record.placement = nullptr;
       return record;
