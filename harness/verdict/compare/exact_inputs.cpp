@@ -41,12 +41,12 @@ std::map<std::string, HeldRows> held_rows_of(const StepOfRun& step) {
   return by_name;
 }
 
-/// The same, or one of the two with padding of a single value at its end or its beginning: batches are padded to their longest row.
+/// The same, or one of the two with ignored places (below 0) at its end or its beginning: batches are padded to their longest row.
 bool holds_the_same(const std::vector<double>& a, const std::vector<double>& b) {
   const std::vector<double>&longer = a.size() < b.size() ? b : a, &shorter = a.size() < b.size() ? a : b;
   const auto common = static_cast<std::ptrdiff_t>(shorter.size()), more = std::ssize(longer) - common;
   if (more == 0 || common < 2) return a == b;
-  const auto is_padding = [](auto first, auto last) { return std::all_of(first, last, [&](double value) { return value == *first; }); };
+  const auto is_padding = [](auto first, auto last) { return std::all_of(first, last, [](double value) { return value < 0; }); };
   return (std::equal(shorter.begin(), shorter.end(), longer.begin()) && is_padding(longer.begin() + common, longer.end())) ||
          (std::equal(shorter.begin(), shorter.end(), longer.begin() + more) && is_padding(longer.begin(), longer.begin() + more));
 }

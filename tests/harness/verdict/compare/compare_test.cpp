@@ -400,18 +400,25 @@ TEST_P(CompareForeign, WhereHashesTellNoSizeThePlaceIsTheFirstThatDiffers) {
 
 TEST_P(CompareForeign, ABitOfUnknownSizeIsNotCalledRounding) {
   const Mechanism result = with_foreign_fault([](FakeStep& it) {
-    if (it.step == 7 && it.rank == 1) flip_bit(tensor_of(it.local_gradients, "head.weight")[3], 0);
+    if (it.step != 7) return;
+    if (it.rank == 1) flip_bit(tensor_of(it.local_gradients, "head.weight")[3], 0);
+    flip_bit(tensor_of(it.reduced_gradients, "head.weight")[3], 0);
   });
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("Bits first differ at step 7, local gradients, head.weight, by an unknown amount: only hashes were recorded."));
+  EXPECT_THAT(result.sentence, HasSubstr("Bits first differ at step 7, reduced gradients, head.weight, by an unknown amount: only hashes were recorded."));
 }
 
-TEST_P(CompareForeign, TurnedSignsAreBeyondRounding) {
-  const Mechanism result = with_foreign_fault([](FakeStep& it) {
-    if (it.step != 7 || it.rank != 1) return;
-    for (float& value : tensor_of(it.local_gradients, "head.weight")) value = -value;
-  });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+TEST_P(CompareForeign, TurnedSignsOfARankCountWhereWhatAllReduceDiffers) {
+  for (const bool reduced : {false, true}) {
+    const Mechanism result = with_foreign_fault([reduced](FakeStep& it) {
+      if (it.step != 7) return;
+      for (float& value : tensor_of(it.local_gradients, "head.weight")) value = it.rank == 1 ? -value : value;
+      for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value = reduced ? -value : value;
+    });
+    EXPECT_EQ(result.verdict, reduced ? VerdictKind::divergent : VerdictKind::within_envelope) << result.sentence;
+    EXPECT_THAT(result.sentence, HasSubstr("step 7, local gradients, "));
+    EXPECT_EQ(result.first_divergence && result.first_divergence->rank == 1, reduced) << result.sentence;
+  }
 }
 
 TEST(CompareRuns, RefusesFoldersThatAreNoRun) {

@@ -68,6 +68,13 @@ TEST(InputsDifference, OfAnotherNumberOfPlacesIsToldSo) {
   EXPECT_EQ(found->divergence.actual, "2 values");
 }
 
+TEST(InputsDifference, IsNoneInPlacesThatAreIgnored) {
+  EXPECT_FALSE(inputs_difference(step_of({{labels({7}, {1, 2, -100, -100})}}), step_of({{labels({7}, {1, 2})}})));
+  EXPECT_FALSE(inputs_difference(step_of({{labels({7}, {1, 2})}}), step_of({{labels({7}, {-1, 1, 2})}}))) << "padded at the beginning";
+  EXPECT_TRUE(inputs_difference(step_of({{labels({7}, {1, 2, -100})}}), step_of({{labels({7}, {1, 3})}})));
+  EXPECT_TRUE(inputs_difference(step_of({{labels({7}, {1, 2, -100})}}), step_of({{labels({7}, {1, -100})}}))) << "a row that is cut";
+}
+
 TEST(InputsDifference, IsNoneOfWhatOnlyOneRunHasOrWhoseIdsOrValuesWereNotKept) {
   const StepOfRun one = step_of({{labels({7, 8}, {1, 2})}});
   EXPECT_FALSE(inputs_difference(one, step_of({{labels({7, 8}, {5, 6}, "inputs")}}))) << "another name";

@@ -298,10 +298,19 @@ TEST_P(JudgeForced, OtherNegativesInEqualNumberAreNamed) {
 
 TEST_P(JudgeForced, OtherColumnsOfAnUnknownTrainerAreNoNegatives) {
   trainer_ = "theirs";
-  const Mechanism result = judged([](FakeStep& it) {
-    if (it.rank == 1) it.columns[3] = 1400;
-  });
+  const auto judged_with = [&](float factor) {
+    return judged([factor](FakeStep& it) {
+      if (it.rank == 1) it.columns[3] = 1400;
+      for (auto* list : {&it.local_gradients, &it.reduced_gradients}) {
+        for (float& value : tensor_of(*list, "head.weight")) value *= factor;
+      }
+    });
+  };
+  const Mechanism alike = judged_with(1), result = judged_with(1.5F);
+  EXPECT_EQ(alike.verdict, VerdictKind::within_envelope) << alike.sentence;
+  EXPECT_THAT(alike.sentence, HasSubstr("Not compared, since all ranks reduce the same gradients: at step 0, energies"));
   ASSERT_TRUE(result.first_divergence.has_value());
+  EXPECT_EQ(result.first_divergence->phase, "energies");
   EXPECT_EQ(result.first_divergence->expected, "the reference's columns");
   EXPECT_EQ(result.first_divergence->actual, "1 other column a row");
 }
@@ -528,7 +537,7 @@ TEST_P(JudgeForced, AtOneLayoutRowsInAnotherOrderAreNoFinding) {
   write_cell(nullptr, [](FakeStep& it) { std::reverse(it.samples.begin(), it.samples.end()); }, false, GetParam(), 2);
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
-  EXPECT_THAT(result.sentence, HasSubstr("From step 0 on the rows are in another order"));
+  EXPECT_THAT(result.sentence, HasSubstr("From step 0 on ranks or micro-steps hold the rows in another order"));
 }
 
 TEST_P(JudgeForced, AtOneLayoutRoundingIsWithinTheBandAndSaidSo) {
