@@ -102,6 +102,7 @@ std::span<const OutcomePage> outcome_pages() {
       {"mistaken for another; named wrongly; named too late; named, and something besides", "faults, resume, rewards", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
       {"left behind", "faults", "A process of the run was still there after it had ended.", "Look for processes that leave the rank's process group."},
       {"false alarm", "faults, resume, saver, rewards, sampling", "Nothing was planted, and something was reported.", "If the machine was loaded, run the trial alone; otherwise report it."},
+      {"disturbed", "faults, trainer, rewards", "The machine killed a process of the trial at each attempt (out of memory, say): nothing was learnt of its subject.", "Give the machine more memory or fewer jobs (--jobs), and run it again."},
       {"not finished; too slow", "faults, sampling", "A control run that nothing disturbed did not finish in its time.", "The machine may be overloaded: run the trial alone."},
       {"named; named, all told", "faults", "The rank that failed was named, and every survivor was told.", ""},
       {"ranks differ; ranks were told differently; told differently; another error; half updated", "rewards",

@@ -198,6 +198,8 @@ bool has_updated_parameters(const StepOfRun& step, const StepRecords& rank) {
   });
 }
 
+bool record_rates(const StepOfRun& step) { return find_record(step.ranks[0], Phase::control, "learning_rate") != nullptr; }
+
 /// A rate is of a parameter that the rank does not hold: another rank owns it.
 bool is_rate_of_others(const StepRecords& rank, const std::string& name) {
   constexpr std::string_view kOf = "learning_rate/";
@@ -220,7 +222,9 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
   for (const std::string& name : names) {
     const Record* expected = find_record(a.ranks[0], Phase::control, name);
     const auto is_recorded = [&](const StepRecords& rank) { return find_record(rank, Phase::control, name) != nullptr; };
-    if (!one_program && name != kSkipped && (!expected || std::ranges::none_of(b.ranks, is_recorded))) continue;
+    const bool by_one = !one_program && name != kSkipped && (!expected || std::ranges::none_of(b.ranks, is_recorded));
+    // Where both record rates, a group without one of its own has the first group's.
+    if (by_one && !(name.starts_with("learning_rate/") && record_rates(a) && record_rates(b))) continue;
     std::vector<int> wrong;
     for (int rank = 0; rank < world_size; ++rank) {
       const StepRecords& own = b.ranks[static_cast<std::size_t>(rank)];

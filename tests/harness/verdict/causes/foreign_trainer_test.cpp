@@ -91,8 +91,11 @@ TEST_F(ForeignTrainer, NoFaultIsNamedByAnotherTrainersRules) {
     RunConfig config = toy_config();
     if (planted.config) planted.config(config);
     const auto cause = cause_in(config, planted.faults, "theirs");
-    // A loss that is logged otherwise beside right gradients is another trainer's own matter.
-    if (!cause && of_the_loss_alone(planted)) continue;
+    // A loss that is logged otherwise beside right gradients is another trainer's own matter, as are its scores.
+    if (!cause && (of_the_loss_alone(planted) || planted.phase == "energies")) {
+      own += needs_the_trainer(planted);
+      continue;
+    }
     // So are the calls that it makes from its first step on.
     const bool of_calls = planted.code == "collective-missing" || planted.code == "collective-extra" || planted.code == "wrong-root";
     if (!cause && of_calls && planted.step == 0) continue;

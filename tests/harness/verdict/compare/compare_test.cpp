@@ -269,7 +269,7 @@ TEST_P(CompareSameLayout, UnequalLengthsAreSaid) {
     EXPECT_EQ(result.compared_steps, 10);
     const std::string ends = shorter_first ? "a" : "b", goes_on = shorter_first ? "b" : "a";
     EXPECT_THAT(result.sentence, AllOf(HasSubstr("10 steps"), HasSubstr(ends + " ends after step 9, and "),
-                                       HasSubstr(goes_on + " continues to step "), HasSubstr(": 10 of 25 steps were compared"), HasSubstr("--steps N")));
+                                       HasSubstr(goes_on + " continues to step "), HasSubstr(": 10 of 30 steps were compared"), HasSubstr("--steps N")));
   }
 }
 
