@@ -202,6 +202,28 @@ class OwnBuffer(Accumulated):
                 p.grad /= self.world
 
 
+class MainCopies(OwnBuffer):
+    """The optimizer has copies of the parameters, which get the sum of the trainer's buffers."""
+
+    def wrap(self, model):
+        self.copies = [torch.nn.Parameter(p.detach().clone()) for p in model.parameters()]
+        return super().wrap(model)
+
+    def make_optimizer(self):
+        return torch.optim.SGD(self.copies, lr=self.rate)
+
+    def reduce(self):
+        super().reduce()
+        for p, copy in zip(self.model.parameters(), self.copies):
+            copy.grad, p.grad = p.grad, None
+
+    def update(self):
+        super().update()
+        with torch.no_grad():
+            for p, copy in zip(self.model.parameters(), self.copies):
+                p.copy_(copy)
+
+
 class SyncedOutside(Accumulated):
     """Every micro-step is under no_sync, and gradients are reduced by hand."""
 
@@ -309,6 +331,7 @@ CASES = [
     _case("reduced and clipped by hand, two layouts", ClippedByHand, 2, ClippedByHand, 3),
     _case("a buffer that the forward pass writes", WithCentre, 1, WithCentre, 3),
     _case("micro-steps in the trainer's own buffers", OwnBuffer, 1, OwnBuffer, 2),
+    _case("main copies of parameters", MainCopies, 1, MainCopies, 2),
     _case("no_sync throughout, reduced by hand", SyncedOutside, 1, SyncedOutside, 2),
     _case("a loss in float32", Narrow, 1, Narrow, 3),
     _case("a loss that stays in float32", StaysNarrow, 1, StaysNarrow, 3, replayed=QUIET),

@@ -139,6 +139,16 @@ class Gradients:
                 watched.local = self.record("local gradients", watched, watched.sum)
             watched.lost = watched.local is None
             watched.reduced = None if gradient is None else self.record("reduced gradients", watched, gradient)
+        self._settle_copies()
+
+    def _settle_copies(self):
+        """Of parameters that are trained by copies, such as main parameters in float32: reduced is what the copy takes."""
+        for watched, copy in self.probe.parameters.copies():
+            if watched.local is not None and not watched.by_copy:
+                watched.by_copy, gradient = True, None
+                if copy is not None:
+                    self.probe.parameters.of(copy).by_copy, gradient = True, copy.grad
+                watched.reduced = None if gradient is None else self.record("reduced gradients", watched, gradient)
 
     # Records.
 
@@ -244,7 +254,7 @@ class Gradients:
         probe, step = self.probe, self.probe.current
         for watched in filter(None, map(probe.parameters.of, parameters)):
             gradient = watched.parameter.grad
-            if watched.reduced is None and gradient is not None and id(watched.parameter) not in step.updated:
+            if watched.reduced is None and gradient is not None and id(watched.parameter) not in step.updated and not watched.by_copy:
                 watched.reduced = self.record("reduced gradients", watched, gradient)
 
     def clipped_too_early(self):

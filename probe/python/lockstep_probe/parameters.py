@@ -2,6 +2,8 @@
 
 import functools
 
+import torch
+
 from lockstep_probe import model, patches
 from lockstep_probe.guard import Attached
 
@@ -10,9 +12,10 @@ class Watched:
     """A parameter. `local`, `reduced`: this step's records so far; `sum`: of the rank's own gradients, `parts`: those of each micro-step (None:
     they take too much); `clipped`: the hash of a gradient that nobody had reduced when it was clipped; `passes`: updates that other optimizers
     had made when a backward pass last added to it; `taken`: the gradient was taken away between two of them, and `left` where the last one has
-    left its own; `held`: the last one was not reduced by the wrapper, `synced`: another one was; `lost`: the local gradient is not known."""
+    left its own; `held`: the last one was not reduced by the wrapper, `synced`: another one was; `lost`: the local gradient is not known;
+    `by_copy`: an optimizer has taken that of a copy."""
 
-    __slots__ = ("alike", "clipped", "handles", "held", "left", "local", "lost", "name", "parameter", "parts", "passes", "reduced", "sum", "synced", "taken",
+    __slots__ = ("alike", "by_copy", "clipped", "handles", "held", "left", "local", "lost", "name", "parameter", "parts", "passes", "reduced", "sum", "synced", "taken",
                  "unsharded")  # fmt: skip
 
     def __init__(self, name, parameter, alike):
@@ -22,7 +25,7 @@ class Watched:
 
     def clear(self):
         self.local = self.reduced = self.sum = self.clipped = self.passes = self.left = None
-        self.taken = self.held = self.synced = self.lost = False
+        self.taken = self.held = self.synced = self.lost = self.by_copy = False
         self.parts = {}
 
     def add_part(self, micro, gradient):
@@ -34,7 +37,7 @@ class Parameters:
     """All of a model, and those that the optimizers alone have."""
 
     def __init__(self, probe):
-        self.probe, self._by_id, self._pieces = probe, {}, set()
+        self.probe, self._by_id, self._pieces, self._copies = probe, {}, set(), None
 
     def __iter__(self):
         return iter(self._by_id.values())
@@ -70,6 +73,19 @@ class Parameters:
         for key in self._by_id.keys() - (known - self._pieces):
             for handle in self._by_id.pop(key).handles:
                 handle.remove()
+
+    def copies(self):
+        """Before the first update: parameters that no optimizer has, where optimizers have others, and of each the one that has its values."""
+        if self._copies is None:
+            free = [w.parameter for w in self if w.name.startswith("unnamed ")]
+            held, self._copies = set(map(id, self.of_optimizers())), []
+            for w in self if free else ():
+                p = w.parameter
+                if p.requires_grad and id(p) not in held:
+                    found = next((c for c in free if c.shape == p.shape and torch.equal(c.detach().to(p), p.detach())), None)
+                    free = [c for c in free if c is not found]
+                    self._copies.append((w, found))
+        return self._copies
 
     def in_pieces(self):
         return bool(self._pieces)
