@@ -82,7 +82,7 @@ class Updates:
             return
         probe.gradients.settle()
         for watched in probe.parameters:
-            if watched.parameter.grad is None and id(watched.parameter) not in step.updated:
+            if watched.parameter.grad is None and id(watched.parameter) not in step.updated and not watched.by_copy:
                 watched.reduced = None  # taken away, such as into a buffer of the program's: the optimizer takes something else
         if probe.world_size > 1:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
