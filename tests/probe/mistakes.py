@@ -405,15 +405,21 @@ class NotZeroedLate(Trainer):
             super().zero_grad()
 
 
-def not_clean(kind, world):
-    """What the replayed function does not contain is not called clean."""
+def not_clean(kind, world, step, rank):
+    """What the replayed function does not contain is found where the probe has tried it; where it has not, the run is not called clean."""
 
     def on_bench(bench):
         a = reference(bench, kind.__mro__[1], 1)
         b, _ = bench.train(kind, world, "b", lines=10, against=a)
         found = bench.compare(a, b)
-        need(found["verdict"] in ("divergent", "inconclusive"), f"called clean: {found['verdict']}: {found['sentence']}")
-        return found["verdict"]
+        where = found["first_divergence"] or {}
+        need((where.get("step"), where.get("rank")) == (step, rank), f"not found: {found['verdict']}: {found['sentence']}")
+        for report in pathlib.Path(b).glob("*.probe.json"):
+            report.unlink()
+        found = bench.compare(a, b)
+        need(found["verdict"] == "inconclusive", f"without tried steps: {found['verdict']}: {found['sentence']}")
+        need(f"from step {step} on" in found["sentence"], found["sentence"])
+        return "found, and without tried steps not called clean"
 
     return Case(f"mistake beside the replays: {kind.__name__}", on_bench)
 
@@ -611,7 +617,7 @@ CASES = [
     _case(HeadNotLoaded, 2, step=2, right=Trainer),
     _case(MomentsNotLoaded, 2, "optimizer-state-lost", step=2, right=Adam),
     _case(OwnersNotGathered, 2, "optimizer-state-lost", step=2, right=OwnersOfOne),
-    not_clean(NotZeroedLate, 3),
+    not_clean(NotZeroedLate, 3, 2, 1),
     _case(NotUpdated, 2, "parameter-not-updated"),
     _case(Untied, 2),
     _case(BuffersApart, 3, "buffers-not-synchronised", step=1, right_world=3),

@@ -1,5 +1,6 @@
 #include "harness/verdict/causes/mechanism.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -75,16 +76,56 @@ ForcedInputs inputs_of(const ReplaysBeside& replays, const CompareOptions& optio
   return inputs;
 }
 
+/// The first of run B's own steps that the replayed function does not give from the run's own weights and samples. Where it gives that step of the
+/// reference, the run did something else there; else the function is not the training's.
+std::optional<Mechanism> beside_the_function(const Mechanism& forced, const CompareOptions& options) {
+  const ProbeReport reference = read_probe_report(options.run_a, 0), cell = read_probe_report(options.run_b, 0);
+  const auto first = std::ranges::min_element(cell.differ, {}, &TriedDifference::step);
+  if (first == cell.differ.end() || (options.steps > 0 && first->step >= options.steps)) return std::nullopt;
+  const bool of_reference = std::ranges::find(reference.differ, first->step, &TriedDifference::step) != reference.differ.end();
+  Mechanism told = forced;
+  if (of_reference || std::ranges::find(reference.tried, first->step) == reference.tried.end()) {
+    told.verdict = VerdictKind::inconclusive;
+    told.sentence = fmt::format("The replayed function does not give what the run computed at step {}, rank {}{}: {}. So replays do not stand for the training there: give "
+                                "probe.replay a function that does what the training does at that step. {}",
+                                first->step, first->rank, of_reference ? ", nor the reference's" : "", first->says, forced.sentence);
+    return told;
+  }
+  Divergence where;
+  where.step = first->step;
+  where.phase = first->phase;
+  where.rank = first->rank;
+  where.where = first->tensor;
+  where.kind = DivergenceKind::value;
+  where.expected = "what the replayed function gives from the same weights and samples, as in the reference";
+  where.actual = first->says;
+  where.sentence = fmt::format("They first differ at step {}, {}, rank {}: {}. The replayed function gives the reference's step, and not this run's: the training did something else there.",
+                               where.step, where.phase, where.rank, first->says);
+  told.verdict = VerdictKind::divergent;
+  told.sentence = fmt::format("{} What replays compare agrees: {}", where.sentence, forced.sentence);
+  told.first_divergence = std::move(where);
+  told.cause = Cause{"unexplained", 0, "no known cause fits", std::string(find_cause_page("unexplained")->remedy)};
+  return told;
+}
+
 /// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts. `left`: see Comparison.
-Mechanism by_replays(Mechanism free, Mechanism forced, const std::string& left) {
+Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& options, const std::string& left, int64_t left_at) {
   const bool parted = free.verdict == VerdictKind::divergent;
   if (forced.verdict == VerdictKind::divergent) {
     return !parted || forced.first_divergence->step < free.first_divergence->step ? std::move(forced) : std::move(free);
   }
   if (parted || forced.verdict != VerdictKind::within_envelope) return free;
-  if (!left.empty()) {
+  if (auto beside = beside_the_function(forced, options)) {
+    forced = *std::move(beside);
+  } else if (!left.empty()) {
+    const std::vector<int64_t> tried = read_probe_report(options.run_b, 0).tried;
+    const bool is_given = std::ranges::find(tried, left_at) != tried.end();
     forced.verdict = VerdictKind::inconclusive;
-    forced.sentence = fmt::format("Replayed steps agree, but {}. {}", left, forced.sentence);
+    forced.sentence = fmt::format("Replayed steps agree, but from step {} on the run itself is not judged: {}. {} {}", left_at, left,
+                                  is_given ? "The function gives that step from the run's own weights: what moved these the replays do not contain. To decide, compare two runs of one layout, with and without what differs."
+                                           : fmt::format("No known cause explains it, and the replayed function does not contain it. To decide, let the probe keep the values of step {0}, at which it "
+                                                         "then tries the function (lockstep trace --snapshots {0}).", left_at),
+                                  forced.sentence);
   }
   if (!free.sentence.empty()) forced.sentence += " In the runs themselves:" + free.sentence;
   return forced;
@@ -159,11 +200,12 @@ Mechanism compare_runs(const CompareOptions& options) {
   const std::vector<ConfigDifference> differences = differences_of(options);
   const ReplaysBeside* beside = replays ? &*replays : nullptr;
   const std::string left = free.left;
+  const int64_t left_at = free.left_at;
   Mechanism mechanism = named(std::move(free), differences, beside);
   if (replays && is_open) {
     ForcedInputs forced = inputs_of(*replays, options);
     forced.adds_gradients = adds_gradients;
-    mechanism = by_replays(std::move(mechanism), named(compare_forced(forced), differences, beside), left);
+    mechanism = by_replays(std::move(mechanism), named(compare_forced(forced), differences, beside), options, left, left_at);
   }
   mechanism = with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
   return alone ? with_accounts(std::move(mechanism), options) : mechanism;

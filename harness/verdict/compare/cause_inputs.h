@@ -64,7 +64,8 @@ struct CauseInputs {
 struct Comparison {
   Mechanism mechanism;                ///< its cause is not named yet
   std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
-  std::string left = {};  ///< two layouts: from where on replays of steps do not speak for the run, in words; empty: nothing shows it
+  std::string left = {};   ///< two layouts: why replays of steps do not speak for the run from `left_at` on, in words; empty: nothing shows it
+  int64_t left_at = -1;
   bool adds_gradients = false;  ///< run B's ranks add their gradients up, and have the reference's then
 };
 

@@ -307,7 +307,8 @@ class FreeLayouts {
       result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
     result.sentence += gaps_sentence(pairs_.gaps());
-    return {std::move(result), std::move(around), left_text(), reduced_by_sum_.value_or(false)};
+    const auto [left, left_at] = left_text();
+    return {std::move(result), std::move(around), left, left_at, reduced_by_sum_.value_or(false)};
   }
 
  private:
@@ -478,8 +479,8 @@ class FreeLayouts {
     gradients_.add(a.step, gradient_size(a), gradient_size(b), equal);
   }
 
-  /// From which step on the run computes what rounding does not explain, in words; empty if it does everywhere.
-  std::string left_text() const {
+  /// What rounding does not explain, in words, and from which step on; empty and -1 if it explains all.
+  std::pair<std::string, int64_t> left_text() const {
     std::vector<std::string> texts;
     int64_t first = unexplained_;
     for (const Course* course : {&losses_, &gradients_}) {
@@ -487,10 +488,9 @@ class FreeLayouts {
       texts.push_back(course->left_text());
       first = first < 0 ? course->left() : std::min(first, course->left());
     }
-    if (first < 0) return "";
+    if (first < 0) return {"", -1};
     if (texts.empty()) texts.push_back("gradients are other ones, although both runs begin the step nearly alike");
-    return fmt::format("from step {} on the run itself is not judged: {}. No known cause explains it, and the replayed function does not contain it. To decide, let "
-                       "the probe keep the values of step {}, at which it then tries the function (lockstep trace --snapshots {})", first, join_words(texts), first, first);
+    return {join_words(texts), first};
   }
 
   static std::optional<double> gradient_size(const StepOfRun& step) {

@@ -291,6 +291,15 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
       if (each.is_object() && count_in(each, "steps") > 0)
         report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), count_in(each, "steps"), !value_or(each, "done", false)});
   }
+  if (const auto tried = json.find("tried"); tried != json.end() && tried->is_object()) {
+    report.tried = value_or<std::vector<int64_t>>(*tried, "steps", {});
+    if (const auto all = tried->find("differ"); all != tried->end() && all->is_array()) {
+      for (const Json& each : *all)
+        if (each.is_object())
+          report.differ.push_back({count_in(each, "step"), static_cast<int>(count_in(each, "rank")), value_or<std::string>(each, "phase", "local gradients"),
+                                   value_or<std::string>(each, "tensor", ""), value_or<std::string>(each, "says", "")});
+    }
+  }
   if (const auto end = json.find("ended"); end != json.end() && end->is_object())
     report.ended = ProbeEnd{count_in(*end, "after"), value_or<std::string>(*end, "error", "an error"), value_or<std::string>(*end, "where", ""),
                             value_or(*end, "of_others", false), value_or(*end, "at", 0.0)};

@@ -87,6 +87,13 @@ struct ProbeEnd {
   double at = 0;           ///< seconds since 1970
 };
 
+/// A step of a run's own that its replay function does not repeat: on which rank, where, and how.
+struct TriedDifference {
+  int64_t step = 0;
+  int rank = 0;
+  std::string phase, tensor, says;
+};
+
 /// rank-<r>.probe.json: what the probe says of itself beside a trace.
 struct ProbeReport {
   bool there = false;
@@ -99,6 +106,8 @@ struct ProbeReport {
   double seconds = 0, probe_seconds = 0;
   std::vector<Unrecorded> unrecorded;
   std::optional<ProbeEnd> ended;
+  std::vector<int64_t> tried;           ///< own steps on which the replay function was tried
+  std::vector<TriedDifference> differ;  ///< where it gave something else than training
 };
 ProbeReport read_probe_report(const std::string& dir, int rank);
 
