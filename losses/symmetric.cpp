@@ -1,5 +1,5 @@
 // The mean of the row loss and the column loss, from this rank's rows of energies alone: what a column sums
-// over rows of other ranks is exchanged as its log-sum-exp, one number a column and rank (docs/losses.md).
+// over rows of other ranks is exchanged as its log-sum-exp, one number a column and rank (docs/trainers.md).
 //
 // B = rows of this rank, N = candidates of all ranks, V = world size.
 

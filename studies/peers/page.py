@@ -1,4 +1,4 @@
-"""docs/peers.md from the kept results: page.py [RESULTS] prints it. No verdict stands here."""
+"""A section of docs/studies.md from the kept results: page.py [RESULTS] prints it. It holds no verdict."""
 
 import json
 import pathlib
@@ -36,17 +36,6 @@ def at_first_step(answer, first):
     return "step" in answer and answer["step"] in (first, max(first, 0))
 
 
-def cell(answer, first):
-    what = kind(answer, first)
-    step = f" {answer['step']}" if "step" in answer else ""
-    if what == "late" and answer["step"] < first:
-        return f"step{step} (early)" if answer["step"] >= 0 else "before step 0 (early)"
-    return {
-        "named": f"**named**{step}", "step": f"step{step}", "late": f"step{step} (late)", "found": "found", "not": "–",
-        "cannot": "n/a", "unasked": "·",
-    }[what]  # fmt: skip
-
-
 def wrong_name(answer):
     return answer.get("found", False) and not answer.get("named") and answer.get("code", "") not in OPEN
 
@@ -72,16 +61,6 @@ def row(cells):
     return "| " + " | ".join(str(c) for c in cells) + " |"
 
 
-def table(results, names):
-    faults = results["faults"]
-    yield row(["fault", "first effect"] + [HEADS[n] for n in names])
-    yield row(["---"] * (len(names) + 2))
-    for fault, facts in faults.items():
-        mark = "" if facts["listed"] else " ¹"
-        cells = [cell(answer_of(results["tools"][n], fault), facts["first"]) for n in names]
-        yield row([f"`{fault}`{mark}", "start" if facts["first"] < 0 else f"step {facts['first']}"] + cells)
-
-
 def totals(results, names):
     each = [counts(results["tools"][n], results["faults"]) for n in names]
     yield row(["of " + str(len(results["faults"])) + " faults"] + [HEADS[n] for n in names])
@@ -93,83 +72,47 @@ def totals(results, names):
 
 
 def zeros(results):
-    """The faults that lockstep itself does not find, place or name."""
+    """The faults that lockstep itself does not find, place or name; once for comparisons with the same answer."""
+    texts = {}
     for name in ("lockstep_layouts", "lockstep_equal", "lockstep_both"):
         if name not in results["tools"]:
             continue
         tool, faults = results["tools"][name], results["faults"]
-        missed = [f"`{n}`" for n, a in tool["faults"].items() if a.get("found") is False]
         found = {n: a for n, a in tool["faults"].items() if a.get("found")}
-        late = [f"`{n}`" for n, a in found.items() if not at_first_step(a, faults[n]["first"])]
-        unnamed = [f"`{n}` ({a.get('code') or 'no cause'})" for n, a in found.items() if not a.get("named")]
-        yield f"**{tool['title']}.** Not found: {', '.join(missed) or 'none'}."
-        yield f"Found at another step than the first one: {', '.join(late) or 'none'}."
-        yield f"Found but not named (reported cause): {', '.join(unnamed) or 'none'}."
-        yield ""
+        codes = {}
+        for fault, answer in found.items():
+            if not answer.get("named"):
+                codes.setdefault(answer.get("code") or "no cause", []).append(f"`{fault}`")
+        kinds = {
+            "Not found": [f"`{n}`" for n, a in tool["faults"].items() if a.get("found") is False],
+            "Found at another step than the first one": [f"`{n}`" for n, a in found.items() if not at_first_step(a, faults[n]["first"])],
+            "Found but not named": [f"{', '.join(each)} ({code})" for code, each in codes.items()],
+        }
+        for what, each in kinds.items():
+            texts.setdefault(f"{what}: {', '.join(each)}.", []).append(HEADS[name]) if each else None
+    for text, names in texts.items():
+        yield f"- {'; '.join(names)}. {text}"
 
 
 def page(results):
     names = [n for n in ORDER if n in results["tools"]]
     absent = [n for n in ORDER if n not in names]
-    faults = results["faults"]
     lines = [
-        "# The same faults in lockstep and other tools",
-        "",
-        f"Compare here which faults lockstep and its alternatives find: {len(faults)} planted faults of one small trainer, given to each tool. `ci/peers`",
-        "makes this page from `studies/peers/results.json`, which keeps each tool's own output; no cell is typed by hand.",
-        "",
-        "**named** N: found at step N, and the output says which fault it is. step N: found, first reported at step N; (late) and",
-        "(early): not the first step at which the fault has an effect. found: without a step. –: run, but reported nothing.",
-        "n/a: the tool cannot be run on it. ·: not run, to save time.",
-        "",
-        *table(results, names),
-        "",
-        *([f"No answers are kept of: {', '.join(HEADS[n] for n in absent)}. `ci/peers --resume` runs these.", ""] if absent else []),
-        *(["¹ not in `lockstep list mutants`.", ""] if not all(f["listed"] for f in faults.values()) else []),
-        "## Totals",
-        "",
         *totals(results, names),
         "",
-        "lockstep, DebugMode, the curves and the golden files get a correct run to compare with; traincheck learns from one;",
-        "trainparity and the other checks of pytest-torch need none. The faults are from lockstep's own list, which favours lockstep.",
-        "",
-        "## What lockstep misses",
+        *([f"No answers are kept of: {', '.join(HEADS[n] for n in absent)}. `ci/peers --resume` runs these.", ""] if absent else []),
+        "What lockstep misses:",
         "",
         *zeros(results),
-        "## How each tool was run, and what it cannot check",
         "",
-        "The Python trainer (`studies/peers/twin.py`) is an energy model with gathered in-batch candidates, or a token-mean classifier, under",
-        "DistributedDataParallel on Gloo, with AdamW, clipping, dropout keyed by sample, and accumulation; 24 rows a step. Ranks",
-        "are real processes. Clean runs have other seeds and, where a tool supports it, other layouts.",
-        f"Python {results['python']}, torch {results['torch']}, {results['cores']} cores.",
+        f"What the others cannot check (Python {results['python']}, torch {results['torch']}):",
         "",
     ]
     for n in names:
         tool = results["tools"][n]
-        of_torch = "torch " if n in ("detail_curves", "same_seed_curve", "debug_mode") else ""
-        text = f"- **{tool['title']}** ({of_torch}{tool['version']}, {tool['layout']}): {tool['asked']}."
         if tool["cannot_be_asked"]:
-            text += f" Not covered: {tool['cannot_be_asked']}."
-        lines += [text + notes(n, tool["notes"])]
+            lines += [f"- {tool['title']} ({tool['version']}, {tool['layout']}): {tool['cannot_be_asked']}."]
     return "\n".join(lines) + "\n"
-
-
-def notes(name, kept):
-    if name == "detail_curves" and kept:
-        said = kept["as documented"]
-        if said == "trains":
-            return ""
-        return (
-            f" Set from the start, as documented, it ends the run on Gloo with this torch ({said}, in DDP's constructor). "
-            "Therefore DDP is built at level INFO in a separate group, and DETAIL checks every collective of the steps."
-        )
-    if name == "traincheck" and kept.get("invariants"):
-        each = [
-            f"{workload}: {n['learnt']} learnt, {n['broken_on_clean']} of them broken by the second clean run, {n['kept']} kept"
-            for workload, n in kept["invariants"].items()
-        ]
-        return " Invariants: " + "; ".join(each) + "."
-    return ""
 
 
 def main():

@@ -1,4 +1,4 @@
-"""docs/peers.md is what its generator makes of the kept results, and the generator reads them as it says."""
+"""Its section of docs/studies.md is what the generator makes of the kept results, and the generator reads them as it says."""
 
 import copy
 import json
@@ -6,9 +6,10 @@ import pathlib
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
+sys.path[:0] = map(str, pathlib.Path(__file__).parents[:2])
 
 import page  # noqa: E402
+import section  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 RESULTS = json.loads((HERE / "results.json").read_text())
@@ -16,7 +17,7 @@ RESULTS = json.loads((HERE / "results.json").read_text())
 
 class Page(unittest.TestCase):
     def test_is_what_the_results_make(self):
-        self.assertEqual((HERE.parents[1] / "docs/peers.md").read_text(), page.page(RESULTS), "run ci/peers --page")
+        self.assertEqual(section.kept("peers"), page.page(RESULTS), "run ci/peers --page")
 
     def test_changes_with_any_answer(self):
         other = copy.deepcopy(RESULTS)
@@ -41,9 +42,9 @@ class Page(unittest.TestCase):
         tool = {"title": "t", "faults": {"a": {"found": False}, "b": {"cannot": "one process"}, "c": {"found": True, "step": 4}}}
         facts = {n: {"first": 3} for n in "abc"}
         said = list(page.zeros({"tools": {"lockstep_equal": tool}, "faults": facts}))
-        self.assertEqual(said[0], "**t.** Not found: `a`.")
-        self.assertEqual(said[1], "Found at another step than the first one: `c`.")
-        self.assertEqual(said[2], "Found but not named (reported cause): `c` (no cause).")
+        self.assertEqual(said[0], "- lockstep 8x3 / 8x3. Not found: `a`.")
+        self.assertEqual(said[1], "- lockstep 8x3 / 8x3. Found at another step than the first one: `c`.")
+        self.assertEqual(said[2], "- lockstep 8x3 / 8x3. Found but not named: `c` (no cause).")
 
     def test_tells_which_tools_have_no_answers(self):
         other = copy.deepcopy(RESULTS)
@@ -65,8 +66,6 @@ class Kind(unittest.TestCase):
         self.assertEqual(page.kind({"found": True, "named": False, "step": 0}, -1), "step")
         self.assertEqual(page.kind({"found": True, "named": False, "step": 4}, 3), "late")
         self.assertEqual(page.kind({"found": True, "named": True, "step": 4}, 3), "named")
-        self.assertEqual(page.cell({"found": True, "named": False, "step": 2}, 3), "step 2 (early)")
-        self.assertEqual(page.cell({"found": True, "named": False, "step": -1}, 0), "before step 0 (early)")
 
     def test_counts_wrong_names(self):
         self.assertTrue(page.wrong_name({"found": True, "named": False, "code": "rank-missing"}))

@@ -1,6 +1,6 @@
 """Tries the savers beside this file, with lockstep's suite of programs and with ckpt-chaos, and keeps what came of it.
 
-Prints nothing but progress; studies/savers/results.json is what page.py makes docs/savers.md from.
+Prints nothing but progress; studies/savers/results.json is what page.py makes a section of docs/studies.md from.
 """
 
 import argparse

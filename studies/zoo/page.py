@@ -1,4 +1,4 @@
-"""docs/zoo.md from the kept results: page.py [RESULTS] prints it. No verdict stands here."""
+"""A section of docs/studies.md from the kept results: page.py [RESULTS] prints it. It holds no verdict."""
 
 import json
 import pathlib
@@ -59,25 +59,37 @@ def judged(said):
     return f"{note}{code}, {place}"
 
 
-def later(entry):
-    if "later" not in entry:
-        return entry.get("later_error") and "error" or "–"
-    said = entry["later_said"]
-    return gradient(entry["later"]) + (f"; {judged(said)}" if said["verdict"] == "divergent" else "")
+def verdicts(entry):
+    """What lockstep says, once for all ways that say the same."""
+    ways = {}
+    for way, said in entry["lines"].items():
+        ways.setdefault(judged(said), []).append(WAYS[way])
+    return next(iter(ways)) if len(ways) == 1 else "; ".join(f"{', '.join(names)}: {text}" for text, names in ways.items())
 
 
-def should(entry):
-    return "equal" if entry["expect"] == "quiet" else "differs"
+def is_exact(entry):
+    """Should be equal, is, and raises no alarm."""
+    quiet = entry["expect"] == "quiet" and all(reading_of(said) == "quiet" for said in entry["lines"].values())
+    return quiet and gradient(entry.get("initial")) == "exact"
+
+
+def exact(results):
+    by_library = {}
+    for entry in filter(is_exact, results["subjects"].values()):
+        by_library.setdefault(entry["library"], []).append(entry["name"])
+    for library, names in by_library.items():
+        yield f"- {library}: {'; '.join(names)}."
 
 
 def table(results):
-    heads = ("trainer or loss", "rows", "should be", "gradient", f"after {results['steps']} steps", *WAYS.values())
+    heads = ("trainer or loss", "should be", "gradient", "lockstep says")
     yield row(heads)
     yield row(["---"] * len(heads))
     for entry in results["subjects"].values():
-        title = f"{entry['library']}: {entry['name']}"
-        verdicts = [judged(entry["lines"].get(way)) for way in WAYS]
-        yield row([title, entry["layout"], should(entry), gradient(entry.get("initial")), later(entry), *verdicts])
+        if not is_exact(entry):
+            equal = "equal" if entry["expect"] == "quiet" else " or ".join(f"`{code}`" for code in entry["expect"])
+            known = f" ({entry['known']})" if entry["known"] else ""
+            yield row([f"{entry['library']}: {entry['name']}{known}", equal, gradient(entry.get("initial")), verdicts(entry)])
     for name, facts in results["libraries"].items():
         if "error" in facts:
             yield row([f"{name} {facts['version']}", f"cannot be run: {facts['error']}"] + [""] * (len(heads) - 2))
@@ -96,21 +108,6 @@ def totals(results):
             yield row([words, *counts])
 
 
-def details(results):
-    """What is said of each that should differ, or that something is wrong with; once for all ways that say the same."""
-    for entry in results["subjects"].values():
-        texts = {}
-        for way, said in entry["lines"].items():
-            if reading_of(said) != "quiet":
-                texts.setdefault(said.get("error") or said["sentence"], []).append(WAYS[way])
-        if not texts:
-            continue
-        known = f" (reported: {entry['known']})" if entry["known"] else ""
-        expected = "" if entry["expect"] == "quiet" else f" Right: {' or '.join(f'`{c}`' for c in entry['expect'])}."
-        said = " ".join(f"{', '.join(ways)}: {text.strip().rstrip('.')}." for text, ways in texts.items())
-        yield f"- **{entry['library']}: {entry['name']}**{known}.{expected} {said}"
-
-
 def wrong(results):
     """What lockstep itself does wrong here."""
     for entry in results["subjects"].values():
@@ -123,41 +120,21 @@ def page(results):
     versions = ", ".join(f"{name} {facts['version'].split('+')[0]}" for name, facts in results["libraries"].items() if name != "torch")
     faults = list(wrong(results)) or ["- Nothing: no false alarm, no wrong name, no difference unseen."]
     lines = [
-        "# Trainers and losses of other libraries, in one process and on three ranks",
-        "",
-        "Look up here whether a trainer or a loss of another library computes on three ranks the gradient that one process computes, which flags decide",
-        "it, and what lockstep says of it. `ci/zoo` makes this page from `studies/zoo/results.json`; no cell is typed by hand.",
-        "",
-        *table(results),
-        "",
-        "*should be*: by the library's documentation or a public report, before the run. *gradient*: of the first step that should differ, else of step 0,",
-        f"on the ranks after the reduction, from weights that both share; *exact*: within {EXACT:g} of one process's. *× f*: f times it. *after {results['steps']} steps*: the",
-        "same from the weights that one process reaches by then, and what is said if that differs. *inconclusive*: no difference, but without a replay the",
-        "later steps cannot be judged by value; *within envelope*: replayed steps are equal within rounding.",
+        f"{versions}; torch {results['torch']}, on a CPU; {results['world']} ranks.",
         "",
         *totals(results),
         "",
-        "## What lockstep does wrong here",
+        f"The gradient is that of one process (within {EXACT:g}), and lockstep raises no alarm, in:",
+        "",
+        *exact(results),
+        "",
+        "All others:",
+        "",
+        *table(results),
+        "",
+        "What lockstep does wrong here:",
         "",
         *faults,
-        "",
-        "## How it was run",
-        "",
-        f"{versions}; torch {results['torch']}, Python {results['python']}, on a CPU. Constraints are in `studies/zoo/constraints.txt`. Programs stand in",
-        f"`studies/zoo/of_*.py`: models of a thousand parameters with random weights, {results['run_steps']} steps, and {results['later_steps']} from the later weights. The {results['world']} ranks are processes on",
-        "Gloo, forked from one that has imported the library. Rows have unequal numbers of tokens, and the ranks unequal numbers of rows where the library",
-        "allows that.",
-        "",
-        "The trainers are unmodified. *0 lines*: the program has nothing of lockstep; each forked rank arms the probe as the start of a process under",
-        "`lockstep trace` does. *3 lines*:",
-        "`attach`, `rows` with the sample ids, `step` with the loss, and with the rows' losses where the program has them; in Transformers and Lightning they stand in a callback and in the method that computes",
-        "the loss. *replay*: a function that computes a step once more, in float32 and float64, is given too. open_clip's roles of towers are declared in",
-        "`attach`. open_clip's losses are loaded from its `loss.py` alone, which needs no torchvision; TRL's and verl's are called on a small policy, without",
-        "generation.",
-        "",
-        "## Each difference in detail",
-        "",
-        *details(results),
     ]
     return "\n".join(lines) + "\n"
 
