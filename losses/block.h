@@ -33,7 +33,7 @@ at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates
 /// Energies of every row with every candidate. With more candidates than options.tile_columns they are
 /// computed tile by tile without a graph, and once more in the backward pass: memory is bounded by the tile,
 /// and gradients of the rows, the candidates and the head's parameters leave in one piece each
-/// (docs/trainers.md, Tiles). Randomness is replayed, since every pair's draws are keyed by the pair.
+/// (docs/trainers.md). Randomness is replayed, since every pair's draws are keyed by the pair.
 at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const at::Tensor& action_ND,
                           std::span<const int64_t> ids);
 /// Energies in bfloat16 as float32, others as they are: a loss divides, sums and takes logarithms in float32

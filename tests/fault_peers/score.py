@@ -2,9 +2,8 @@
 and the flight recorder's analyser (torchfrtrace). Three Gloo ranks, forked from one process that has imported torch.
 
     python tests/fault_peers/score.py [KIND ...]              # prints a Markdown table
-    python tests/fault_peers/score.py --write docs/faults.md  # all kinds, and puts the table where the page has it
+    python tests/fault_peers/score.py --write docs/faults.md  # all kinds, and puts their sum where the page has it
     python tests/fault_peers/score.py --no-analyser KIND ...  # it takes seconds a program; its cells say "not asked"
-    python tests/fault_peers/score.py --ask docs/faults.md    # asks the analyser alone, where the page's table says "not asked"
 
 Each kind acts at the suite's three places: rank 0 at the first step, rank 1 at the third, rank 2 at the last. It is noticed if a
 rank that lives has an error within the wait; it is named if the words of some rank that lives, or the analyser's, hold the
@@ -161,34 +160,6 @@ def cell(outcomes):
     return text if not times else f"{text}; {times[len(times) // 2]:.1f} s (≤ {times[-1]:.1f})"
 
 
-def analysed_at(kind, place):
-    return analysed(play(kind, place, False)[1], kind, place[0])
-
-
-def ask(page):
-    """Fills in the analyser's cells that say "not asked", each as soon as it is known, and its total."""
-    text = open(page).read()
-    head, rest = text.split(BEGIN + "\n", 1)
-    lines, tail = rest.split(END + "\n", 1)
-    lines = lines.splitlines()
-    counts = Counter()
-    for at, line in enumerate(lines):
-        cells = line.split(" | ")
-        kind = cells[0].removeprefix("| ").strip("`")
-        if kind in KINDS and cells[-1] == "not asked |":
-            lines[at] = " | ".join(cells[:-1] + [cell([(analysed_at(kind, place), None) for place in PLACES]) + " |"])
-            print(lines[at], flush=True)
-        if kind in KINDS:
-            said = lines[at].split(" | ")[-1].removesuffix(" |").split(", ")
-            for outcome, times in [(part, len(PLACES)) if len(said) == 1 else (part[:-2], int(part[-1])) for part in said]:
-                counts[outcome] += times
-        if kind == "**all**":
-            lines[at] = " | ".join(cells[:-1] + [", ".join(f"{what} {count}" for what, count in counts.most_common()) + " |"])
-            print(lines[at])
-        with open(page, "w") as file:
-            file.write(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + "\n" + tail)
-
-
 def row_of(kind, analyses):
     plain, detail, records = [], [], []
     for place in PLACES:
@@ -208,8 +179,6 @@ def main():
     os.environ["TORCH_FR_BUFFER_SIZE"] = "200"
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if sys.argv[1:2] == ["--ask"]:
-        return ask(sys.argv[2])
     words = [word for word in sys.argv[1:] if word != "--no-analyser"]
     analyses = "--no-analyser" not in sys.argv
     page = words[1] if words[:1] == ["--write"] else None
@@ -228,7 +197,7 @@ def main():
         text = open(page).read()
         head, rest = text.split(BEGIN + "\n", 1)
         with open(page, "w") as file:
-            file.write(head + BEGIN + "\n" + "\n".join(lines) + "\n" + END + "\n" + rest.split(END + "\n", 1)[1])
+            file.write(head + BEGIN + "\n" + "\n".join(lines[:4] + lines[-1:]) + "\n" + END + "\n" + rest.split(END + "\n", 1)[1])
 
 
 if __name__ == "__main__":
