@@ -87,7 +87,7 @@ def table(results):
     yield row(["---"] * len(heads))
     for entry in results["subjects"].values():
         if not is_exact(entry):
-            equal = "equal" if entry["expect"] == "quiet" else " or ".join(f"`{code}`" for code in entry["expect"])
+            equal = "equal" if entry["expect"] == "quiet" else f"`{entry['expect'][0]}`"
             known = f" ({entry['known']})" if entry["known"] else ""
             yield row([f"{entry['library']}: {entry['name']}{known}", equal, gradient(entry.get("initial")), verdicts(entry)])
     for name, facts in results["libraries"].items():
