@@ -30,7 +30,7 @@ def factor(one):
         return "exact"
     if one["cos"] >= 1 - 1e-6:
         return f"× {one['ratio']:.4g}"
-    return f"differs by {100 * one['off']:.3g} %, cosine {one['cos']:.3f}"
+    return f"off by {100 * one['off']:.3g} %"
 
 
 def gradient(groups):
