@@ -95,7 +95,7 @@ RolloutPartition partition_rollouts(const FlowRlConfig& own, const StepRows& row
     tasks.push_back({name, of_one[task] * static_cast<double>(groups), groups});
     which.push_back(task);
   }
-  const sharding::AssignOptions options{ranks, own.rollouts_least, {}};
+  const sharding::AssignOptions options{ranks, own.rollouts_least};
   const sharding::Assignment assigned = sharding::assign_tasks(tasks, options);
   RolloutPartition partition;
   for (const std::vector<sharding::Share>& shares : assigned) {
@@ -109,7 +109,7 @@ RolloutPartition partition_rollouts(const FlowRlConfig& own, const StepRows& row
       }
     }
   }
-  partition.imbalance = sharding::finish_s(tasks, options, assigned) / sharding::fluid_s(tasks, options);
+  partition.imbalance = sharding::finish_s(tasks, assigned) / sharding::fluid_s(tasks, options);
   return partition;
 }
 

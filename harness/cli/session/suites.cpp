@@ -32,7 +32,6 @@
 #include "harness/suites/foreign_saver/program.h"
 #include "harness/suites/launchers/launchers.h"
 #include "harness/suites/rewards/reward_trials.h"
-#include "harness/suites/sampling/sampling.h"
 #include "harness/verdict/plan/matrix_folder.h"
 #include "harness/verdict/plan/schema.h"
 #include "reports/text.h"
@@ -43,8 +42,7 @@ namespace fs = std::filesystem;
 
 std::span<const SuiteKind* const> suite_kinds() {
   static const std::array kKinds{&program_suite(), &saver_suite(), &resume_suite(), &trainer_suite(),
-                                 &sampling_suite(), &rewards_suite(), &faults_suite(),
-                                 &launchers_suite(), &collectives_suite()};
+                                 &rewards_suite(), &faults_suite(), &launchers_suite(), &collectives_suite()};
   return kKinds;
 }
 

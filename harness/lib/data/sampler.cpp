@@ -1,9 +1,6 @@
 #include "harness/lib/data/sampler.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -33,47 +30,24 @@ class TorchGenerator {
   std::mt19937 engine_;
 };
 
-}  // namespace
-
 std::vector<int64_t> ids_in_order(int64_t n) {
   LOCKSTEP_CHECK(n >= 0, "there are no fewer than 0 ids");
-  std::vector<int64_t> ids;
-  ids.reserve(static_cast<std::size_t>(n));
-  // Before the memory is touched. What cannot be had is no problem.
-  constexpr std::size_t kPage = 4096, kWorthIt = std::size_t{64} << 20;
-  const std::size_t size_bytes = ids.capacity() * sizeof(int64_t);
-  if (size_bytes >= kWorthIt) {
-    char* const begin = reinterpret_cast<char*>(ids.data());
-    const std::size_t to_page = (kPage - reinterpret_cast<std::uintptr_t>(begin) % kPage) % kPage;
-    madvise(begin + to_page, size_bytes - to_page, MADV_HUGEPAGE);
-  }
-  ids.resize(static_cast<std::size_t>(n));
+  std::vector<int64_t> ids(static_cast<std::size_t>(n));
   std::iota(ids.begin(), ids.end(), int64_t{0});
   return ids;
 }
+
+}  // namespace
 
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed) {
   std::vector<int64_t> permutation = ids_in_order(n);
   TorchGenerator generator(seed);
   // ATen takes one 32-bit draw a place while the modulus leaves little bias, two above that length.
   const bool wide = n >= static_cast<int64_t>(std::numeric_limits<uint32_t>::max() / 20);
-  // Draws do not depend on swaps: a batch of them is made first, so that the memory of a long permutation is fetched
-  // for all of the batch at once.
-  constexpr int64_t kBatch = 64;
-  std::array<int64_t*, kBatch> partners{};
-  for (int64_t begin = 0; begin + 1 < n; begin += kBatch) {
-    const int64_t count = std::min(kBatch, n - 1 - begin);
-    for (int64_t k = 0; k < count; ++k) {
-      const auto left = static_cast<uint64_t>(n - begin - k);
-      // A division of 32 bits is the faster one.
-      const uint64_t offset =
-          wide ? generator.random64() % left : generator.random() % static_cast<uint32_t>(left);
-      int64_t* const partner = permutation.data() + begin + k + offset;
-      __builtin_prefetch(partner, 1);
-      partners[static_cast<std::size_t>(k)] = partner;
-    }
-    for (int64_t k = 0; k < count; ++k)
-      std::swap(permutation[static_cast<std::size_t>(begin + k)], *partners[static_cast<std::size_t>(k)]);
+  for (int64_t place = 0; place + 1 < n; ++place) {
+    const uint64_t offset = (wide ? generator.random64() : generator.random()) % static_cast<uint64_t>(n - place);
+    std::swap(permutation[static_cast<std::size_t>(place)],
+              permutation[static_cast<std::size_t>(place) + static_cast<std::size_t>(offset)]);
   }
   return permutation;
 }
@@ -105,16 +79,10 @@ int64_t DistributedSampler::batches_per_epoch() const {
 }
 
 std::vector<int64_t> DistributedSampler::epoch_indices(int64_t epoch) const {
-  return part_of(epoch_order(epoch));
-}
-
-std::vector<int64_t> DistributedSampler::epoch_order(int64_t epoch) const {
-  if (!options_.shuffle) return ids_in_order(options_.samples);
   // Unsigned, so that the sum wraps: PyTorch's generator sees only the low 32 bits of it.
-  return torch_randperm(options_.samples, static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch));
-}
-
-std::vector<int64_t> DistributedSampler::part_of(const std::vector<int64_t>& order) const {
+  const uint64_t seed = static_cast<uint64_t>(options_.seed) + static_cast<uint64_t>(epoch);
+  const std::vector<int64_t> order =
+      options_.shuffle ? torch_randperm(options_.samples, seed) : ids_in_order(options_.samples);
   std::vector<int64_t> mine(static_cast<std::size_t>(rows_per_epoch() / block_));
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const std::size_t position =

@@ -21,9 +21,6 @@ struct SamplerOptions {
       1;  ///< this many neighbouring ids stay together on one rank; samples that fill no block are left out
 };
 
-/// 0, 1, … n - 1; long lists in large pages, if the system gives them: who takes places of them far apart is faster.
-std::vector<int64_t> ids_in_order(int64_t n);
-
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)), bit for bit.
 std::vector<int64_t> torch_randperm(int64_t n, uint64_t seed);
 
@@ -46,10 +43,6 @@ class DistributedSampler {
   std::vector<int64_t> batch(int64_t step);
   /// This rank's whole list of an epoch.
   std::vector<int64_t> epoch_indices(int64_t epoch) const;
-  /// An epoch's order of all blocks, of which each rank takes its part; it depends on no rank.
-  std::vector<int64_t> epoch_order(int64_t epoch) const;
-  /// This rank's whole list, given the epoch's order: for who asks many ranks and makes the order once.
-  std::vector<int64_t> part_of(const std::vector<int64_t>& order) const;
 
  private:
   std::vector<int64_t> expanded(const std::vector<int64_t>& units) const;

@@ -10,7 +10,7 @@ namespace lockstep::sharding {
 
 struct Task {
   std::string name;
-  double cost_s = 1;     ///< measured, on a rank of speed 1, all of its episodes
+  double cost_s = 1;     ///< measured, all of its episodes
   int64_t episodes = 1;  ///< that it can be cut into; each takes the same part of its cost
 };
 
@@ -18,18 +18,13 @@ struct Task {
 struct Share {
   int task = 0;
   int64_t part = 0, parts = 1;
-  auto operator<=>(const Share&) const = default;
+  bool operator==(const Share&) const = default;
 };
 double cost_of(std::span<const Task> tasks, const Share& share);
-/// "reach", "reach, part 1 of 3".
-std::string name_of(std::span<const Task> tasks, const Share& share);
 
 struct AssignOptions {
   int ranks = 1;
-  int least = 1;                   ///< shares that every rank must get
-  std::vector<double> speed = {};  ///< of each rank, measured; empty: all are 1
-
-  double speed_of(std::size_t rank) const { return speed.empty() ? 1 : speed[rank]; }
+  int least = 1;  ///< shares that every rank must get
 };
 
 /// Shares by rank.
@@ -38,21 +33,15 @@ using Assignment = std::vector<std::vector<Share>>;
 /// Tasks are cut into episodes, the dearest first, where they are fewer than ranks times `least`, and as long
 /// as the last rank ends later than 4/3 of the time that all ranks would need if work were a fluid. Then the
 /// dearest share goes to the rank that would have done it first, and the last ones to ranks that have too
-/// few. Where tasks cannot be cut any more, ranks of one speed end within 4/3 - 1/(3 ranks) of the best for
-/// these shares (Graham 1969, `least` at most 1), others within 5/3 (Friesen 1987). Throws ConfigError: no
-/// tasks, a cost or a speed that is not above 0, too few episodes to give every rank its least.
+/// few. Where tasks cannot be cut any more and `least` is at most 1, ranks end within 4/3 - 1/(3 ranks) of the best for
+/// these shares (Graham 1969). Throws ConfigError: no tasks, a cost that is not above 0, too few episodes to give every
+/// rank its least.
 Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& options);
 
-/// What dead ranks have not done goes to the others, the dearest share first, to the rank that ends first.
-/// `done`: shares that were finished, by whichever rank. What the living ranks have stays theirs. Throws
-/// ConfigError if no rank lives.
-Assignment reassign_tasks(std::span<const Task> tasks, const AssignOptions& options,
-                          const Assignment& assigned, std::span<const Share> done, std::span<const int> dead);
-
 /// Seconds until the last rank has done its shares.
-double finish_s(std::span<const Task> tasks, const AssignOptions& options, const Assignment& assigned);
+double finish_s(std::span<const Task> tasks, const Assignment& assigned);
 
-/// Seconds that no assignment can heartbeat: all of the cost over all of the speed.
+/// Seconds that no assignment can be faster than: all of the cost over all ranks.
 double fluid_s(std::span<const Task> tasks, const AssignOptions& options);
 
 }  // namespace lockstep::sharding

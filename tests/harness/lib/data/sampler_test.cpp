@@ -222,14 +222,6 @@ TEST(DistributedSampler, EpochsHaveOtherOrdersUnlessShuffleIsOff) {
   EXPECT_EQ(DistributedSampler(options).epoch_indices(0), DistributedSampler(options).epoch_indices(1));
 }
 
-TEST(DistributedSampler, TakesItsPartOfAnOrderThatIsMadeOnce) {
-  for (const bool drop_last : {false, true}) {
-    for (DistributedSampler& rank : all_ranks(
-             {.samples = 101, .world_size = 7, .rows_per_rank = 2, .seed = 3, .drop_last = drop_last, .block = 2}))
-      EXPECT_EQ(rank.part_of(rank.epoch_order(5)), rank.epoch_indices(5));
-  }
-}
-
 TEST(DistributedSampler, SaysWhatIsTooSmall) {
   SamplerOptions options{.samples = 20, .world_size = 8, .rank = 0, .rows_per_rank = 3};
   try {
