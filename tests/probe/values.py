@@ -1,12 +1,17 @@
-"""The recorded numbers are those of training, computed beside it: each rank's own gradient, reduced, clipped; weights; the norm."""
+"""The recorded numbers are those of training, computed beside it: each rank's own gradient, reduced, clipped; weights; the norm.
+What a GPU computes of tensors are the C library's bytes."""
 
 import copy
+import importlib.util
+import os
+import subprocess
+import sys
 
 import torch
 import torch.distributed as dist
 
 import bits
-from case import Case
+from case import Case, need
 from lockstep_probe import trace_file
 
 NEAR = dict(rtol=2e-6, atol=1e-7)
@@ -128,7 +133,50 @@ def _case(name, kind, *worlds, **more):
     return [Case(f"numbers: {name}, {world} rank{'s' if world > 1 else ''}", check(kind, world, **more)) for world in worlds]
 
 
+# The kernels, as their compiler's interpreter runs them.
+ON_DEVICE = """
+import torch
+from lockstep_probe import device_hash, hashing, recorder
+
+native, device = hashing.load(), device_hash.Device(torch.device("cpu"))
+assert native.name == "C library", native.name
+draw = torch.Generator().manual_seed(7)
+special = torch.tensor([float("nan"), 1.5, float("-inf"), -2.0])
+given = [(special, -1), (special.double(), -1), (special[:1], -1), (torch.randn((2, 9000), generator=draw), 3)]
+for dtype in hashing.DTYPES:
+    for shape in ((), (3, 7)):
+        values = torch.randint(-8, 8, shape, generator=draw) / 4
+        given += [(values.to(dtype), first) for first in (-1, 5) if shape or first < 0]
+device.is_open = True
+laters = [device.hash(t, first, recorder._with_statistics(t.dtype)) for t, first in given[1:]]
+device.is_open = False
+first = device.hash(given[0][0], -1, recorder._with_statistics(torch.float32))
+number = device.number(torch.tensor(0.3))
+device.fetch()
+again = device.hash(given[3][0], 3, recorder._alone)
+for (tensor, at), later in zip(given, [first, *laters]):
+    want, got = native.tensor_record(tensor, native.extents(tensor.shape), at), bytes(later)
+    wide = len(want) > 24
+    assert want[:8] == got[:8] and want[16 if wide else 12:] == got[16 if wide else 12:], (tensor.dtype, tensor.shape, at, want.hex(), got.hex())
+    norm, other = (torch.frombuffer(bytearray(b[8 : 16 if wide else 12]), dtype=torch.float64 if wide else torch.float32) for b in (want, got))
+    assert torch.allclose(norm, other, rtol=1e-6, atol=0), (norm, other)
+assert bytes(again) == native.tensor_record(given[3][0], native.extents(given[3][0].shape), 3)[:8]
+assert float(number) == float(torch.tensor(0.3)), float(number)
+print(len(given), "tensors")
+"""
+
+
+def on_device(_bench):
+    if importlib.util.find_spec("triton") is None:
+        return "skipped: triton is not installed"
+    done = subprocess.run([sys.executable, "-c", ON_DEVICE], capture_output=True, text=True, check=False,
+                          env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    need(done.returncode == 0, done.stderr)
+    return done.stdout.strip()
+
+
 CASES = [
+    Case("numbers: a GPU's kernels", on_device),
     *_case("clipping", bits.Clipped, 1, 3),
     *_case("bucket views", bits.BucketViews, 2),
     *_case("accumulation", bits.Accumulated, 1, 2),

@@ -7,11 +7,6 @@ from lockstep_probe import collectives, hashing
 from lockstep_probe.guard import guarded
 
 
-def _few(tensor):
-    """Of a tensor no more than tells its type."""
-    return tensor.flatten()[:1] if tensor.layout is torch.strided else torch.zeros(1, dtype=tensor.dtype)
-
-
 class Ledger:
     """Collectives of one step, in their order; `open`: those whose outputs are not hashed yet, by their work."""
 
@@ -52,7 +47,6 @@ class Calls:
         ranks = dist.get_process_group_ranks(call.group)
         everyone = len(ranks) == probe.world_size
         group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
-        first = hashing.plain(_few(tensors[0])) if tensors else torch.zeros(1)
         # Calls of one tag are compared with each other: other operations, types and groups are other calls.
         kind = f" {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else ""
         tag = call.tag or f"{call.op}{kind}{'' if everyone else f' of {group}'}"
@@ -66,10 +60,11 @@ class Calls:
         if call.root >= 0 and not everyone and call.root < len(ranks):
             call.root = ranks[call.root]
         call.slot, call.tag = len(ledger.calls), ledger
-        ledger.calls.append([call, group, tag, self._hash(call.inputs), 0, hashing.DTYPES[first.dtype], shape, from_reducer])
+        ledger.calls.append([call, group, tag, self._hash(call.inputs), [], hashing.dtype_of(tensors[0]) if tensors else 0, shape, from_reducer])
 
     def _hash(self, tensors):
-        return sum(map(self.probe.recorder.hash_of, tensors)) & (1 << 64) - 1
+        with self.probe.recorder.together():
+            return list(map(self.probe.recorder.hash_of, tensors))
 
     def issued(self, call):
         if call.slot is None or self.probe.is_off:

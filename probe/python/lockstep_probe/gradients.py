@@ -98,6 +98,14 @@ class Gradients:
         if not step.records:
             return
         step.rates = {id(o): probe.updates.rates(o) for o in probe.optimizers}
+        with probe.recorder.together():
+            self._leave_records()
+        if not probe.is_held_back():
+            probe.beat("update")
+
+    def _leave_records(self):
+        """Of what the backward pass leaves in the parameters."""
+        probe, step = self.probe, self.probe.current
         for watched in probe.parameters:
             gradient = watched.parameter.grad
             if gradient is None or id(watched.parameter) in step.updated:
@@ -112,8 +120,6 @@ class Gradients:
                 watched.local = self._record_unsharded(watched, watched.sum)
             if not probe.by_hand:
                 watched.reduced = self.record("reduced gradients", watched, gradient)
-        if not probe.is_held_back():
-            probe.beat("update")
 
     @guarded
     def settle(self):
@@ -227,10 +233,13 @@ class Gradients:
             self.reduced_by_hand(parameters)
         if max_norm is None or probe.is_over(step):
             return
-        norm = float(norm.full_tensor() if model.is_sharded(norm) else norm)
+        norm = probe.recorder.number(norm.full_tensor() if model.is_sharded(norm) else norm)
         trained = {id(w.parameter) for w in probe.parameters if w.parameter.grad is not None}
         # Several calls with one norm, as DTensors and plain tensors take, are one clipping.
-        clipped = step.clipped.setdefault(norm, set())
+        clipped = next((each for other, each in step.clipped if float(other) == float(norm)), None)
+        if clipped is None:
+            clipped = set()
+            step.clipped.append((norm, clipped))
         clipped.update(map(id, parameters))
         if trained <= clipped:
             step.norm = norm

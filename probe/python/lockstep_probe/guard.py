@@ -116,6 +116,11 @@ def hooks_off(module):
                 m._forward_pre_hooks_with_kwargs[key] = with_kwargs
 
 
+def is_captured():
+    """Does this thread's work go into a CUDA graph, and is not done now? What asks for a value there breaks the graph."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def say(text):
     """One message on stderr, with the rank."""
     rank = os.environ.get("RANK", "")
@@ -129,7 +134,7 @@ def guarded(method):
     @functools.wraps(method)
     def call(self, *args, **kwargs):
         probe = self.probe
-        if probe.is_off or probe.closed or os.getpid() != probe.process:
+        if probe.is_off or probe.closed or os.getpid() != probe.process or is_captured():
             return None
         began = time.perf_counter()
         outer, probe.inside = probe.inside, True

@@ -1,6 +1,6 @@
 """Hashes of tensors and frames: by the small C library where it is found, else by PyTorch (some hundred times slower).
 
-docs/trace.md defines them. A tensor here is contiguous, dense and in the machine's own memory.
+docs/trace.md defines them. A tensor here is contiguous, dense and in the machine's own memory; those on a GPU are device_hash's.
 """
 
 import ctypes
@@ -123,8 +123,31 @@ def load():
     return Portable()
 
 
-def plain(tensor):
-    """The same values as a dense, contiguous tensor on the CPU, of a dtype that traces have."""
+class Later:
+    """Bytes of a record, or a number, that a device has not given yet. Asked for them, it waits."""
+
+    __slots__ = ("_make", "_value", "at", "batch")
+
+    def __init__(self, make):
+        self._make, self._value, self.batch = make, None, None
+
+    def get(self):
+        if self._make is not None:
+            self._value, self._make, self.batch = self._make(), None, None
+        return self._value
+
+    __bytes__ = __float__ = __int__ = get
+
+
+def dtype_of(tensor):
+    """The number of the dtype that a trace has it in."""
+    if tensor.is_complex():
+        return DTYPES[tensor.real.dtype]
+    return DTYPES.get(tensor.dtype, DTYPES[torch.float32 if tensor.is_floating_point() else torch.int32])
+
+
+def plain(tensor, there=False):
+    """The same values as a dense, contiguous tensor on the CPU, of a dtype that traces have. `there`: on a GPU, if it is on one."""
     tensor = tensor.detach()
     if hasattr(tensor, "wait") and type(tensor).__name__ == "AsyncCollectiveTensor":
         tensor = tensor.wait()
@@ -134,7 +157,7 @@ def plain(tensor):
         tensor = torch.view_as_real(tensor.resolve_conj())
     if tensor.dtype not in DTYPES:
         tensor = tensor.to(torch.float32 if tensor.is_floating_point() else torch.int32)
-    if tensor.device.type != "cpu":
+    if tensor.device.type != "cpu" and not (there and tensor.is_cuda):
         tensor = tensor.cpu()
     if not tensor.is_contiguous():
         return tensor.contiguous()

@@ -5,6 +5,7 @@ object wraps which module), destroy_process_group (the last moment at which rank
 modules, and every optimizer's updates: those that no probe records are counted.
 """
 
+import contextlib
 import functools
 import operator
 import os
@@ -149,6 +150,21 @@ def _script(create):
             return create(module, *args, **kwargs)
 
     return created
+
+
+def _graphed(make):
+    """Its passes are no training, and it takes no module with hooks."""
+
+    def made(callables, *args, **kwargs):
+        modules = [each for each in (callables if isinstance(callables, tuple) else (callables,)) if isinstance(each, torch.nn.Module)]
+        with contextlib.ExitStack() as stack:
+            for module in modules:
+                stack.enter_context(guard.hooks_off(module))
+            for probe in probes():
+                stack.enter_context(probe.paused())
+            return make(callables, *args, **kwargs)
+
+    return made
 
 
 def _check(check):
@@ -304,6 +320,7 @@ def _install():
     _wrap(torch.nn.Module, "__getstate__", _getstate)
     _wrap(sys.modules.get("torch.jit._recursive"), "create_script_module", _script)
     _wrap(sys.modules.get("torch.jit._trace"), "_check_trace", _check)
+    _wrap(torch.cuda, "make_graphed_callables", _graphed)
     import torch.distributed as dist
 
     if dist.is_available():

@@ -111,13 +111,13 @@ def xxh3(data):
     return _short(data) if len(data) <= 16 else _middle(data) if len(data) <= 240 else _long(data)
 
 
-def _mix(x):
+def mix(x):
     x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCD & WORD
     x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53 & WORD
     return x ^ (x >> 33)
 
 
-def _masks_and_keys():
+def masks_and_keys():
     state = 0x6C6F636B73746570
 
     def draw():
@@ -131,7 +131,7 @@ def _masks_and_keys():
     return _signed([mask for mask, _ in pairs]), _signed([key for _, key in pairs])
 
 
-_MASKS, _KEYS = _masks_and_keys()
+_MASKS, _KEYS = masks_and_keys()
 
 
 def _row_hash(words, row_key):
@@ -139,7 +139,7 @@ def _row_hash(words, row_key):
     for block, begin in enumerate(range(0, max(len(words), 1), 1024)):
         piece = words[begin : begin + 1024]
         s = int(((piece ^ _MASKS[: len(piece)]) * _KEYS[: len(piece)]).sum()) & WORD if len(piece) else 0
-        total += _mix((s + row_key + block * 0x9E3779B97F4A7C15) & WORD)
+        total += mix((s + row_key + block * 0x9E3779B97F4A7C15) & WORD)
     return total & WORD
 
 
@@ -148,14 +148,14 @@ def tensor_hash(tensor, dtype, positions=None):
     shape = list(tensor.shape)
     if shape and shape[0] == 0:
         return 0
-    key = _mix(dtype + 0x7472616365)
+    key = mix(dtype + 0x7472616365)
     for extent in shape[1:] if positions is not None else shape:
-        key = _mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
+        key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
     size = tensor.element_size()
     flat = tensor.reshape(-1)
     kind, mask = {1: (torch.uint8, 0xFF), 2: (torch.int16, 0xFFFF), 4: (torch.int32, 0xFFFFFFFF), 8: (torch.int32, 0xFFFFFFFF)}[size]
     words = flat.view(kind).to(torch.int64) & mask
     if positions is None:
-        return _row_hash(words, _mix(key))
+        return _row_hash(words, mix(key))
     rows = words.reshape(shape[0], math.prod(shape[1:]) * max(size // 4, 1))
-    return sum(_row_hash(row, _mix((key + p * 0xD1B54A32D192ED03) & WORD)) for row, p in zip(rows, positions)) & WORD
+    return sum(_row_hash(row, mix((key + p * 0xD1B54A32D192ED03) & WORD)) for row, p in zip(rows, positions)) & WORD

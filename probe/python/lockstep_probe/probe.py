@@ -21,10 +21,6 @@ from lockstep_probe.step import Step
 from lockstep_probe.updates import Updates
 
 
-def number_of(value):
-    return float(value.detach()) if isinstance(value, torch.Tensor) else float(value)
-
-
 def whole_numbers(ids):
     return [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
 
@@ -51,7 +47,8 @@ class Probe:
         self._modes = None  # of each module: does it train?
         self._ids_at, self.metrics = {}, set()
         self.tried = {"steps": [], "differ": []}  # own steps on which the replay function was tried, and where it gives other gradients
-        self._weights = None  # hashes of the parameters after the last step
+        self._weights = None  # records of the parameters after the last step
+        self._unwritten = []  # steps of which a GPU has not given all yet: what it is asked for, and the writer's arguments
         self.writer = self._pulse = self._replay = self.replicas = self._initial = None
         self._wrappers, self._wrapped, self._wrapped_anew = [], [], False
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
@@ -120,7 +117,7 @@ class Probe:
         if step.due:
             self.record_state(step)
         if loss is not None:
-            step.losses.append(number_of(loss))
+            step.losses.append(self.recorder.number(loss))
         if row_losses is not None:
             rows = hashing.plain(row_losses).reshape(-1)
             if len(rows) == len(step.ids):
@@ -132,7 +129,7 @@ class Probe:
     @guarded
     def term(self, name, value, weight=1.0):
         """A named part of the loss: loss = sum of weight * value."""
-        self.open(begins=True).terms[str(name).replace("/", ".")] = (number_of(value), float(weight))
+        self.open(begins=True).terms[str(name).replace("/", ".")] = (self.recorder.number(value), float(weight))
 
     @guarded
     def metric(self, name, value, ids=None):
@@ -143,7 +140,7 @@ class Probe:
             tensor = tensor if tensor.is_floating_point() else tensor.to(torch.float64)
             step.last.append(self.recorder.tensor("evaluation", name, tensor, ids=whole_numbers(ids), values=True))
         else:
-            step.last.append(self.recorder.scalar("evaluation", name, number_of(value)))
+            step.last.append(self.recorder.scalar("evaluation", name, self.recorder.number(value)))
         self.metrics.add(str(name))
 
     def replay(self, step_on, *, build=None, dropout=True):
@@ -175,7 +172,7 @@ class Probe:
         """Of a step that the trainer has called over: the update that it has not made, or that another rank has."""
         step = self.current
         if step is not None and step.asked and step.backwards and not step.stepped and self.optimizers:
-            self.updates.made_elsewhere |= self._weights not in (None, self.state.hashes())
+            self.updates.made_elsewhere |= self._weights is not None and list(map(hash_in, self._weights)) != self.state.hashes()
             for optimizer in list(self.optimizers):
                 self.updates.leave_out(optimizer, step.rates.get(id(optimizer)))
 
@@ -236,7 +233,7 @@ class Probe:
         if dist.is_available() and dist.is_initialized():
             self.listen_to_collectives()
         self._initial = self.state.after_update(self.values.keeps(0), False)  # until the first step is written
-        self._weights = [hash_in(record) for _, record in zip(self.parameters, self._initial)]
+        self._weights = [record for _, record in zip(self.parameters, self._initial)]
         self.describe(done=False)
         self._seconds_of_setup = time.perf_counter() - self._began
 
@@ -248,6 +245,15 @@ class Probe:
     def on_wrapped(self):
         """A DistributedDataParallel has been made: of a model that it wraps anew the next step begins with it."""
         self._wrapped_anew = True
+
+    @contextlib.contextmanager
+    def paused(self):
+        """For passes of the model that train nothing."""
+        was, self.closed = self.closed, True
+        try:
+            yield
+        finally:
+            self.closed = was
 
     def claim(self):
         """Raises ownership.Taken if another process, or an earlier training of this one, has the rank's trace."""
@@ -277,12 +283,13 @@ class Probe:
     def record_state(self, step):
         step.due = step.late = False
         records = self.state.after_update(step.keeps, step.keeps or self.settings.level == "full")
-        self._weights = [hash_in(record) for _, record in zip(self.parameters, records)]
+        self._weights = [record for _, record in zip(self.parameters, records)]
         step.last += records
 
     def write(self, kind=trace_file.STEP):
         step, self.current = self.current, None
         self.steps_done += 1
+        self.seconds_whole = time.perf_counter() - self._began
         self.begin_trace(step)
         if not step.records:
             return
@@ -293,7 +300,17 @@ class Probe:
             self._ids_at[step.number] = list(step.ids)
         self.saw["loss"] |= bool(step.losses or step.roots or step.others_roots)
         records = step.record(self.recorder) + self.calls.records(step.ledger)
-        self.writer.step(step.number, records + step.first + step.last, kind)
+        self._unwritten.append((self.recorder.fetch(), (step.number, records + step.first + step.last, kind)))
+        self._write_what_is_there()
+
+    def _write_what_is_there(self, whole=False):
+        """A GPU that still computes is not waited for, but at the end; until the next step only."""
+        while self._unwritten:
+            batches, arguments = self._unwritten[0]
+            if not whole and len(self._unwritten) < 3 and not all(batch.is_there() for batch in batches):
+                return
+            del self._unwritten[0]
+            self.writer.step(*arguments)
 
     def begin_trace(self, step):
         """The header, and what training began with, in front of the first step; or alone, where there will be none."""
@@ -301,6 +318,7 @@ class Probe:
             said, initial, self._initial = description.declared(self, step), self._initial, None
             self.replicas = said.get("replicas")
             self.writer.header(description.header(self, said))
+            self.recorder.fetch()
             self.writer.step(step.number - 1, initial)
 
     # Hooks; those of gradients and optimizers are their parts'.
@@ -421,6 +439,8 @@ class Probe:
             self.begin_trace(self.current or Step(where, False, False, None))
         with contextlib.suppress(Exception):
             if self.writer is not None:
+                with contextlib.suppress(Exception):
+                    self._write_what_is_there(whole=True)
                 self.writer.finish(whole=False)
             if self.claimed and (self.writer is None or not self.writer.steps):
                 ownership.give_back(self.settings.out, self.rank)  # rather none than one without a header
@@ -500,7 +520,7 @@ class Probe:
                 self._ends("no optimizer made an update on this rank: its recording has no step")
             self.begin_trace(self.current or Step(self._number, False, False, None))
         self.current = None
-        self.seconds_whole = time.perf_counter() - self._began
+        self._write_what_is_there(whole=True)
         self.writer.finish(whole)
         self.closed = True  # what a replay function calls of the probe is no step of training
         collectives.leave(self.calls)

@@ -46,8 +46,9 @@ class State:
                 yield prefix + name, buffer
 
     def _weights(self, phase, values):
-        records = [self._record(phase, w.name, w.parameter, w.alike, values) for w in self.probe.parameters]
-        return records + [self._record(phase, "buffer/" + name, buffer, False, values) for name, buffer in self.buffers()]
+        with self.probe.recorder.together():
+            records = [self._record(phase, w.name, w.parameter, w.alike, values) for w in self.probe.parameters]
+            return records + [self._record(phase, "buffer/" + name, buffer, False, values) for name, buffer in self.buffers()]
 
     def _averages(self):
         """(name, tensor, alike) of the averages of parameters."""
@@ -63,7 +64,9 @@ class State:
         return [("average/" + name, tensor, alike) for name, tensor, alike in found]
 
     def hashes(self):
-        return [hash_in(self._record("parameters", w.name, w.parameter, w.alike, False)) for w in self.probe.parameters]
+        with self.probe.recorder.together():
+            records = [self._record("parameters", w.name, w.parameter, w.alike, False) for w in self.probe.parameters]
+        return list(map(hash_in, records))
 
     def after_update(self, values, optimizers):
         records = self._weights("parameters", values)

@@ -5,6 +5,12 @@ import torch
 from lockstep_probe import hashing, random_state
 
 
+def _sum(numbers, parts):
+    """Over `parts`; of numbers that a GPU has not given yet a Later."""
+    made = lambda: sum(map(float, numbers)) / parts  # noqa: E731
+    return hashing.Later(made) if any(isinstance(each, hashing.Later) for each in numbers) else made()
+
+
 class Step:
     """`keeps`: all values; `records`: anything at all."""
 
@@ -20,7 +26,7 @@ class Step:
         self.asked = False  # step() has been called
         self.due = False  # parameters after the update are still to be recorded
         self.late = False  # the same, of parameters that come from elsewhere: before the next step
-        self.norm, self.clipped = None, {}  # of the whole gradient; what has been clipped by which norm
+        self.norm, self.clipped = None, []  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
         self.skipped = False
@@ -75,9 +81,9 @@ class Step:
     def _losses(self, recorder):
         records = []
         if self.losses:
-            records.append(recorder.scalar("loss", "loss", sum(self.losses) / len(self.losses)))
+            records.append(recorder.scalar("loss", "loss", _sum(self.losses, len(self.losses))))
         elif self.roots or self.others_roots:
-            records.append(recorder.scalar("loss", "loss", sum(map(float, self.roots or self.others_roots)) / self.scale))
+            records.append(recorder.scalar("loss", "loss", _sum(list(map(recorder.number, self.roots or self.others_roots)), self.scale)))
         for name, (value, weight) in self.terms.items():
             records += [recorder.scalar("loss", f"loss/{name}", value), recorder.scalar("loss", f"weight/{name}", weight)]
         for rows, counts in self.row_losses:

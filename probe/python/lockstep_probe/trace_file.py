@@ -96,7 +96,7 @@ class Writer:
     def step(self, step, records, kind=STEP):
         """`records`: definition and bytes of each."""
         part, size = [], 0
-        for record in records:
+        for record in ((definition, bytes(data)) for definition, data in records):
             if part and size + len(record[1]) > MOST_BYTES:
                 self._part(PART, step, part)
                 part, size = [], 0
@@ -234,7 +234,7 @@ def _record(b, definition):
 def kept(record):
     """A record that has just been made, as it would be read back."""
     definition, data = record
-    return _record(Bytes(memoryview(data)), _definition(definition.bytes))
+    return _record(Bytes(memoryview(bytes(data))), _definition(definition.bytes))
 
 
 def read_steps(path):

@@ -88,10 +88,11 @@ class Updates:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
         self._record_rates(optimizer)
-        for p in (p for group in optimizer.param_groups for p in group["params"]):
-            watched = probe.parameters.of(p)
-            if watched is not None and p.grad is not None:
-                step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
+        with probe.recorder.together():
+            for p in (p for group in optimizer.param_groups for p in group["params"]):
+                watched = probe.parameters.of(p)
+                if watched is not None and p.grad is not None:
+                    step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
 
     def _taken_by(self, optimizer):
         """What it updates; and, where it updates copies of parameters, these: no optimizer has them."""
