@@ -134,7 +134,10 @@ def guarded(method):
     @functools.wraps(method)
     def call(self, *args, **kwargs):
         probe = self.probe
-        if probe.is_off or probe.closed or os.getpid() != probe.process or is_captured():
+        if probe.is_off or probe.closed or os.getpid() != probe.process:
+            return None
+        if is_captured():
+            probe._note("a CUDA graph is made of a part of training: what its replays do is not recorded", once="graph")
             return None
         began = time.perf_counter()
         outer, probe.inside = probe.inside, True
