@@ -20,8 +20,8 @@ std::span<const OutcomePage> outcome_pages() {
        "The sentence says what is lacking. For a mechanism: give forced_steps, or traces of the same layout; for an outcome: more seeds. A config may\n"
        "expect it, of any question."},
       {"failed", "",
-       "Of a matrix: a run of the cell died, hung or could not be read, so nothing was compared. In suites (resume, rewards): a run ended with an\n"
-       "error although it had to end well.",
+       "Of a matrix: a run of the cell died, hung or could not be read, so nothing was compared. In the suite of rewards: a run ended with an error\n"
+       "although it had to end well.",
        "The sentence names rank and reason; mend that, and run the same command again."},
       // Savers.
       {"torn", "program, saver, trainer",
@@ -43,7 +43,7 @@ std::span<const OutcomePage> outcome_pages() {
        "The resumption took data that no save had saved (cut short, written over, zeros), or lost a part of the state, and ended with\n"
        "status 0. In the suite of faults the word has its good sense: a control run, and no alarm.",
        "Save a hash of each part and compare it when loading; take a part whose hash differs for missing."},
-      {"damaged", "resume", "A checkpoint that the run had committed cannot be read, or holds other bits.", "As for torn: look at the timeline for the operation that touched it."},
+      {"damaged", "trainer", "A checkpoint that the run had committed cannot be read, or holds other bits.", "As for torn: look at the timeline for the operation that touched it."},
       {"unsteady", "program",
        "Nothing was made to fail, and two saves of the same state were resumed to different end results. The save may take what the training\n"
        "still changes: an asynchronous save that copies after training has gone on (a torn snapshot).",
@@ -53,7 +53,7 @@ std::span<const OutcomePage> outcome_pages() {
        "No failure was injected, and the save command reported an error: its writers disturb each other, or what a killed save left is in\n"
        "the way of the next one.",
        "Give each try and each writer a temporary name of its own, and clear leftovers of earlier tries when a save begins."},
-      {"hang", "program, saver, resume, trainer, rewards",
+      {"hang", "program, saver, trainer, rewards",
        "A command, a rank or a resumption did not end within its deadline.",
        "Look at the last operation of the timeline. A writer may wait for a rank that is gone: give every wait a time limit. If the\n"
        "program is only slow, raise the deadline."},
@@ -77,31 +77,26 @@ std::span<const OutcomePage> outcome_pages() {
       {"told apart", "saver", "Ranks were told different ends of one save.", "Let all ranks gather what became of the save before any of them reports it."},
       {"forged throughout, accepted", "saver", "Bytes and all hashes of them were forged alike. A hash without a key cannot find that.", ""},
       // Resumptions of trainers.
-      {"other bits; end differs; other state; neither", "resume, trainer",
-       "The resumed run does not end with the bits, or the state, of the run that was not stopped, or a checkpoint is neither the old nor the new one.",
+      {"other bits; end differs; neither", "trainer",
+       "The resumed run does not end with the bits of the run that was not stopped, or a checkpoint is neither the old nor the new one.",
        "The finding names the first step and tensor that differ. A part of the state is not saved: random streams, the data's order, the\n"
        "optimizer's moments, counters."},
-      {"resume fails; the undisturbed run failed", "resume, trainer, rewards", "A run ended with an error although it had to end well.",
-       "The sentence has its last words. If the undisturbed run failed, nothing was compared: mend that first."},
-      {"a checkpoint was refused; none left; too many kept; a save was lost; progress was lost; the end is not saved; latest is behind; not the best; other names",
-       "resume, trainer", "The checkpoints that stand there are not those that the run's settings promise.",
+      {"resume fails", "trainer, rewards", "A run ended with an error although it had to end well.",
+       "The sentence has its last words."},
+      {"none left; too many kept; latest is behind; not the best; other names", "trainer", "The checkpoints that stand there are not those that the run's settings promise.",
        "Compare checkpoint.every, keep_last and keep_best with the names in the sentence."},
       {"not in order", "trainer", "A run that was asked to stop did not save, report and end in this order within its grace.", "Compare the grace with the time of a save."},
-      {"it had finished; undecided; shows later; controls differ", "resume, trainer",
-       "Nothing was decided: the run had finished before the signal, what was left out acts only later, or two undisturbed runs differ.", "Take more steps; see that two undisturbed runs have the same bits."},
-      {"one of them not found", "resume", "Of two parts of the state that were left out, one was not named.", "The suite's detector missed it: report it."},
-      {"same bits; same bits, each sample once; state equal, each sample once; end equal; old, end equal; new, end equal; begun anew, end equal; "
-       "bit-equal; as documented; nothing to lose yet; made no difference; makes no difference on the same ranks; killed, progress kept; "
-       "at the end the bits of the undisturbed run; gone on, at most one interval lost; 10 further steps bit-equal; saved in the grace, resumed bit for bit; "
-       "saved within the grace, end equal; found and named; named, in the first step where it acts; named, each; one named, the other made no "
-       "difference; found: ",
-       "resume, trainer", "As it must be: the resumed run agrees with the undisturbed one, or what was left out was named.", ""},
+      {"it had finished; undecided", "trainer",
+       "Nothing was decided: the run had finished before the signal, or it ended with an error where nothing looked at what was left out.", "Take more steps."},
+      {"same bits; end equal; old, end equal; new, end equal; begun anew, end equal; bit-equal; as documented; "
+       "gone on, at most one interval lost; 10 further steps bit-equal; saved within the grace, end equal",
+       "trainer", "The resumed run agrees with the undisturbed one.", ""},
       // Ranks, rewards, collectives, launchers.
       {"missed; late; not told; left without a word; not on all ranks", "faults", "A fault was injected into a rank, and it was not reported, too late, or not to every survivor.",
        "Compare the threshold with the time in the sentence; a surviving rank must end with an error that names the failing one."},
-      {"mistaken for another; named wrongly; named too late; named, and something besides", "faults, resume, rewards", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
+      {"mistaken for another; named wrongly; named too late; named, and something besides", "faults, rewards", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
       {"left behind", "faults", "A process of the run was still there after it had ended.", "Look for processes that leave the rank's process group."},
-      {"false alarm", "faults, resume, saver, rewards", "Nothing was planted, and something was reported.", "If the machine was loaded, run the trial alone; otherwise report it."},
+      {"false alarm", "faults, saver, rewards", "Nothing was planted, and something was reported.", "If the machine was loaded, run the trial alone; otherwise report it."},
       {"disturbed", "faults, trainer, rewards", "The machine killed a process of the trial at each attempt (out of memory, say): nothing was learnt of its subject.", "Give the machine more memory or fewer jobs (--jobs), and run it again."},
       {"not finished; too slow", "faults", "A control run that nothing disturbed did not finish in its time.", "The machine may be overloaded: run the trial alone."},
       {"named; named, all told", "faults", "The rank that failed was named, and every survivor was told.", ""},

@@ -24,7 +24,6 @@
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/progress_table.h"
 #include "harness/run/identity.h"
-#include "harness/suites/checkpoint/resume/resume.h"
 #include "harness/suites/checkpoint/saver/saver.h"
 #include "harness/suites/checkpoint/trainer/restarts.h"
 #include "harness/suites/collectives/collectives.h"
@@ -41,8 +40,8 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 std::span<const SuiteKind* const> suite_kinds() {
-  static const std::array kKinds{&program_suite(), &saver_suite(), &resume_suite(), &trainer_suite(),
-                                 &rewards_suite(), &faults_suite(), &launchers_suite(), &collectives_suite()};
+  static const std::array kKinds{&program_suite(), &saver_suite(), &trainer_suite(), &rewards_suite(),
+                                 &faults_suite(), &launchers_suite(), &collectives_suite()};
   return kKinds;
 }
 

@@ -29,18 +29,7 @@ struct SamplerPosition {
 /// XXH3 of the ids in their order.
 std::string permutation_hash(const std::vector<int64_t>& ids);
 
-/// The places that one rank's next rows have, fewer at the end of the epoch. All ranks' together are the next
-/// places, each once.
-std::vector<int64_t> next_places(const SamplerPosition& position, int rank, int world_size,
-                                 int64_t rows_per_rank);
-
-/// After a step of all ranks; at the end of the epoch it is the begin of the next, whose permutation is not
-/// known here.
-SamplerPosition advanced(SamplerPosition position, int world_size, int64_t rows_per_rank);
-
 /// Puts it into the kinds sampler_epoch, sampler_permutation and sampler_cursor.
 void put_position(State& state, const SamplerPosition& position);
-/// Takes it out of them; `problem` names the kind and field that is missing.
-SamplerPosition position_in(const State& state, std::string& problem);
 
 }  // namespace lockstep::checkpoint

@@ -30,7 +30,6 @@ struct Saver::Background {
   SaveRequest request;
   State state;
   std::optional<SaveOutcome> outcome;  ///< written by the thread, read when it has been joined
-  std::atomic<bool> running{false};
 };
 
 Saver::Saver(SaveOptions options, Storage& storage, Group& group)
@@ -55,11 +54,9 @@ std::optional<SaveOutcome> Saver::save_async(const SaveRequest& request, const S
   std::optional<SaveOutcome> earlier = wait();
   background_->request = request;
   background_->state = snapshot_of(state);
-  background_->running = true;
   background_->thread = std::thread([this] {
     background_->outcome =
         SaveProtocol(options_, storage_, group_, background_->request, background_->state, seen_).run();
-    background_->running = false;
   });
   return earlier;
 }
@@ -81,7 +78,5 @@ std::vector<std::string> Saver::finish_earlier() {
   close_fully(storage_, lock);
   return left;
 }
-
-bool Saver::under_way() const { return background_->running; }
 
 }  // namespace lockstep::checkpoint

@@ -37,7 +37,6 @@ class Saver {
   /// Finishes what an earlier save that was cut short left undone after its commit (`settle` of retention.h). Rank 0 does
   /// it, under the folder's lock; the others return at once. Not while a save is under way. Returns what could not be done.
   std::vector<std::string> finish_earlier();
-  bool under_way() const;
 
  private:
   struct Background;

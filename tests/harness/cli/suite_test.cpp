@@ -73,22 +73,8 @@ TEST_F(SuiteProgram, SaysWhatItWouldDoAndWhatIsWrong) {
   EXPECT_THAT(run({"run", "tried.yaml"}).err, HasSubstr("tried.yaml:8:3: program.save lacks the placeholder {out}"));
 }
 
-TEST_F(SuiteProgram, StopsALightRunAndKillsItsProcesses) {
-  write_text(folder_ / "tried.yaml", "name: tried\nlaboratory: resume\nresume: {stops: 2, pair_stops: [31]}\n");
-  const ProgramEnd stops = run({"run", "tried.yaml", "--only", "failure==mutant: one kind is left out", "--jobs", "2"});
-  EXPECT_EQ(stops.code, 0) << stops.out << stops.err;
-  EXPECT_THAT(stops.out, HasSubstr("left out: sampler cursor: sample 8 expected, 0 seen (step 2)"));
-  const ProgramEnd cycles = run({"run", "tried.yaml", "--set", "resume.experiment=cycles", "--set", "resume.cycles=8", "--set",
-                                 "resume.kills_of_a_run=2", "--jobs", "2", "--json"});
-  EXPECT_EQ(cycles.code, 0) << cycles.out << cycles.err;
-  EXPECT_EQ(nlohmann::json::parse(cycles.out).at("laboratory").at("trials"), 4);
-  const ProgramEnd wrong = run({"run", "tried.yaml", "--set", "resume.experiment=stop"});
-  EXPECT_EQ(wrong.code, 2);
-  EXPECT_THAT(wrong.err, HasSubstr("stops"));
-}
-
 TEST_F(SuiteProgram, RunsWithoutAnybodyWaitingAndRefusesWhatHasNoUse) {
-  write_text(folder_ / "tried.yaml", "name: tried\nsuite: resume\nresume: {stops: 2, pair_stops: [31]}\n");
+  write_text(folder_ / "tried.yaml", "name: tried\nsuite: saver\nsaver: {search: kill, world_sizes: [1], points: 1, process_points: 1, planted: false}\n");
   const ProgramEnd begun = run({"run", "tried.yaml", "--detach"});
   EXPECT_EQ(begun.code, 0) << begun.err;
   EXPECT_THAT(begun.out, HasSubstr("lockstep wait "));

@@ -14,6 +14,8 @@
 #include "harness/base/read_file.h"
 #include "harness/base/sealed_json.h"
 #include "harness/jobs/jobs.h"
+#include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/survey.h"
 #include "harness/run/heartbeat.h"
 #include "harness/verdict/config/canonical.h"
@@ -280,6 +282,45 @@ TEST(CheckpointedRun, NamesAKindThatWasNotSavedOrNotPutBack) {
   }
 }
 
+/// What a finished run of one rank has left of step 3, saved once more with another place of the cursor.
+void move_cursor(const std::string& from, const std::string& to, const RunConfig& config, int64_t place) {
+  std::filesystem::create_directories(to);
+  std::filesystem::copy(from + "/checkpoints", to + "/checkpoints", std::filesystem::copy_options::recursive);
+  for (const auto& entry : std::filesystem::directory_iterator(to + "/checkpoints")) {
+    if (!entry.path().string().ends_with("step_3")) std::filesystem::remove_all(entry);
+  }
+  checkpoint::AloneGroup alone;
+  checkpoint::LoadOptions load;
+  load.root = to + "/checkpoints";
+  load.config_hash = training_hash(config);
+  checkpoint::LoadOutcome loaded = checkpoint::load(load, checkpoint::posix_storage(), alone);
+  ASSERT_EQ(loaded.manifest.step, 3) << loaded.problem;
+  json& cursor = loaded.state[checkpoint::kind::sampler_cursor].values["sample"];
+  ASSERT_EQ(cursor, 18);
+  cursor = place;
+  checkpoint::SaveOptions save;
+  save.root = load.root;
+  save.config_hash = load.config_hash;
+  EXPECT_TRUE(checkpoint::Saver(save, checkpoint::posix_storage(), alone).save({0, 3}, loaded.state));
+}
+
+TEST(CheckpointedRun, NoticesACursorThatDoesNotCountPlaces) {
+  const support::TempFolder folder;
+  RunConfig config = saving_config();
+  config.layout = {1, 6};
+  const std::string whole = attempt(folder.path() + "/whole", config).dir, run = folder.path() + "/run-";
+  move_cursor(whole, run + "right", config, 18);
+  EXPECT_EQ(result_of(attempt(run + "right", config).dir).parameters_hash, result_of(whole).parameters_hash);
+  move_cursor(whole, run + "batches", config, 3);
+  EXPECT_THAT(result_of(attempt(run + "batches", config).dir).error,
+              HasSubstr("sampler cursor: a multiple of 6 expected, found 3"));
+  // What one of three ranks has read itself is the place of step 1.
+  move_cursor(whole, run + "own", config, 6);
+  const RankResult own = result_of(attempt(run + "own", config).dir);
+  EXPECT_EQ(own.status, "finished") << own.error;
+  EXPECT_NE(own.parameters_hash, result_of(whole).parameters_hash);
+}
+
 TEST(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
   const support::TempFolder folder;
   const RunConfig config = saving_config();
@@ -356,7 +397,7 @@ TEST(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
       const std::string dir = folder.path() + "/" + name + std::to_string(signal);
       const Attempt told = attempt(dir, config, {}, [signal](const std::vector<pid_t>& processes, const HeartbeatFile& heartbeats) {
         wait_for_step(processes.front(), heartbeats, 0, 4);
-        kill(processes.back(), signal);
+        for (int times = 0; times < 3; ++times) kill(processes.back(), signal);
       });
       EXPECT_THAT(told.statuses, testing::Each(128 + signal));
       const RankResult stopped = result_of(dir);

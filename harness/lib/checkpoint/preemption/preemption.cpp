@@ -4,7 +4,6 @@
 #include <charconv>
 
 #include "harness/base/clock.h"
-#include "harness/lib/checkpoint/names.h"
 
 namespace lockstep {
 
@@ -38,14 +37,6 @@ double Preemption::left_s() const {
 int Preemption::exit_code() const {
   if (agreed_ == 0) return 0;
   return options_.exit_code != 0 ? options_.exit_code : 128 + agreed_;
-}
-
-checkpoint::SaveOutcome save_before_exit(checkpoint::Saver& saver, const checkpoint::SaveRequest& request,
-                                         const checkpoint::State& state) {
-  const std::string name = checkpoint::checkpoint_name(request.epoch, request.step);
-  if (const std::optional<checkpoint::SaveOutcome> earlier = saver.wait(); earlier && *earlier && earlier->name == name)
-    return *earlier;
-  return saver.save(request, state);
 }
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 //   Preemption preemption(signals, {.grace_s = 30});    // one for each rank
 //   for (...) {
 //     step();                                           // with its evaluation and its checkpoint
-//     if (preemption.agree(max_over_ranks)) break;      // the same answer on every rank
+//     if (preemption.agree(group, 60, problem)) break;  // the same answer on every rank
 //   }
 //   if (preemption.agreed() != 0) { save within preemption.left_s(); return preemption.exit_code(); }
 //
@@ -14,13 +14,10 @@
 // which ranks get the signal, when, how often, or whether they are in a step, an evaluation, a save, or not yet in
 // their first step.
 
-#include <functional>
-#include <optional>
 #include <string>
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/preemption/signals.h"
-#include "harness/lib/checkpoint/saver.h"
 
 namespace lockstep {
 
@@ -39,9 +36,8 @@ class Preemption {
   int tells() const { return signals_.first(); }
   /// Takes what all ranks told together. True: the run ends after this step, on every rank.
   bool heard(int greatest_of_all);
-  /// Both, with a reduction that gives every rank the greatest value. A collective: all ranks call it after each step.
-  bool agree(const std::function<int(int)>& greatest_of_all) { return heard(greatest_of_all(tells())); }
-  /// The same over a group. Sets `problem` if a rank is gone; then nothing is agreed.
+  /// Both, over a group. A collective: all ranks call it after each step. Sets `problem` if a rank is gone; then
+  /// nothing is agreed.
   bool agree(checkpoint::Group& group, double deadline_s, std::string& problem);
 
   /// The signal for which all ranks end, the greatest where they got different ones; 0: nothing is agreed.
@@ -58,10 +54,5 @@ class Preemption {
   int agreed_ = 0;
   double heard_at_s_ = 0;
 };
-
-/// The last save of a run that ends. A save of this very step that is under way is waited for and counts; one of
-/// another step is waited for first. The outcome of the save of `request.step`.
-checkpoint::SaveOutcome save_before_exit(checkpoint::Saver& saver, const checkpoint::SaveRequest& request,
-                                         const checkpoint::State& state);
 
 }  // namespace lockstep

@@ -21,46 +21,34 @@ std::string text_of(double value) {
 }
 
 /// What comes of it if the ranks go on; empty: nothing more is known than that they part.
-std::string_view consequence(const std::string& name, bool from_local) {
+std::string_view consequence(const std::string& name) {
   struct Row {
     std::string_view name, text;
   };
   static constexpr Row kRows[] = {
       {"step", "it would enter another step's collectives than the others"},
-      {"epoch", "it would read other samples, and save and stop at other steps"},
       {"stop", "who stops leaves the others waiting at the next collective"},
       {"learning_rate", "the replicas would part with the next update"},
       {"random_offset", "its next draws are other ones than the layout gives it"},
-      {"loss_scale", "its gradients would count otherwise than the others'"},
       {"merge_due", "who merges waits for ranks that do not"},
       {"success", "what is decided from it would be decided otherwise"},
-      {"synchronises", "a rank without gradient synchronisation leaves the others waiting"},
       {"parameters", "it did not apply the gradients that the others applied: it is not synchronised"},
   };
-  if (from_local) return "each rank decides from its own statistic, which must be merged first";
   const auto row = std::ranges::find(kRows, name, &Row::name);
   return row == std::end(kRows) ? std::string_view() : row->text;
 }
 
-/// [[name, text, [[driver, text], …]], …]
+/// [[name, text, []], …]; the empty list keeps what is sent, and so the trace of it, as it was.
 std::string canonical(const std::vector<Controls::Value>& values) {
   using nlohmann::json;
   json list = json::array();
-  for (const Controls::Value& each : values) {
-    json drivers = json::array();
-    for (const Controls::Named& driver : each.drivers)
-      drivers.push_back(json::array({driver.name, driver.text}));
-    list.push_back(json::array({each.name, each.text, std::move(drivers)}));
-  }
+  for (const Controls::Value& each : values) list.push_back(json::array({each.name, each.text, json::array()}));
   return list.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 std::vector<Controls::Value> parsed(const std::string& text) {
   std::vector<Controls::Value> values;
-  for (const auto& each : nlohmann::json::parse(text)) {
-    Controls::Value& value = values.emplace_back(Controls::Value{{each.at(0), each.at(1)}});
-    for (const auto& driver : each.at(2)) value.drivers.push_back({driver.at(0), driver.at(1)});
-  }
+  for (const auto& each : nlohmann::json::parse(text)) values.push_back({each.at(0), each.at(1)});
   return values;
 }
 
@@ -88,80 +76,48 @@ class Told {
     return names;
   }
   Column of(const std::string& name) const {
-    return column(name, [](const Controls::Value& value) { return value.text; });
-  }
-  Column drivers_of(const std::string& name) const {
-    Column names;
-    for (const auto& values : ranks_) {
-      const auto at = std::ranges::find(values, name, &Controls::Value::name);
-      if (at == values.end()) continue;
-      for (const auto& driver : at->drivers) {
-        if (std::ranges::find(names, driver.name) == names.end()) names.push_back(driver.name);
-      }
-    }
-    return names;
-  }
-  Column driver(const std::string& name, const std::string& driver) const {
-    return column(name, [&](const Controls::Value& value) {
-      const auto at = std::ranges::find(value.drivers, driver, &Controls::Named::name);
-      return at == value.drivers.end() ? std::string(kNone) : at->text;
-    });
-  }
-
- private:
-  template <class Get>
-  Column column(const std::string& name, Get get) const {
     Column texts;
     for (const auto& values : ranks_) {
       const auto at = std::ranges::find(values, name, &Controls::Value::name);
-      texts.push_back(at == values.end() ? std::string(kNone) : get(*at));
+      texts.push_back(at == values.end() ? std::string(kNone) : at->text);
     }
     return texts;
   }
 
+ private:
   std::vector<std::vector<Controls::Value>> ranks_;
 };
 
-/// Of a value that differs, or of which the driver does (empty: none does).
-ControlVerdict named(int64_t step, const std::string& name, const Column& texts, const std::string& driver,
-                     const Column& driver_texts) {
+ControlVerdict named(int64_t step, const std::string& name, const Column& texts) {
   ControlVerdict verdict;
-  const Column& seen = driver.empty() ? texts : driver_texts;
   verdict.name = name;
   verdict.step = step;
-  verdict.code = driver.empty() ? name + "_differs" : fmt::format("{}_from_local_{}", name, driver);
-  verdict.expected = most_frequent(seen);
-  const auto other =
-      std::ranges::find_if(seen, [&](const std::string& text) { return text != verdict.expected; });
-  verdict.rank = static_cast<int>(other - seen.begin());
+  verdict.code = name + "_differs";
+  verdict.expected = most_frequent(texts);
+  const auto other = std::ranges::find_if(texts, [&](const std::string& text) { return text != verdict.expected; });
+  verdict.rank = static_cast<int>(other - texts.begin());
   verdict.found = *other;
-  const auto so_many = std::ranges::count(seen, verdict.expected);
-  const bool most = 2 * so_many > static_cast<std::ptrdiff_t>(seen.size());
-  const std::string what = driver.empty() ? name : fmt::format("{}, which drives {},", driver, name);
+  const auto so_many = std::ranges::count(texts, verdict.expected);
+  const bool most = 2 * so_many > static_cast<std::ptrdiff_t>(texts.size());
   verdict.sentence =
-      fmt::format("step {}: {} is {} on rank {}, and {} on {}", step, what, verdict.found, verdict.rank,
-                  verdict.expected, most ? fmt::format("{} of {} ranks", so_many, seen.size()) : "rank 0");
-  if (!driver.empty() && !equal(texts)) verdict.sentence += fmt::format("; {} differs as well", name);
-  if (const std::string_view then = consequence(name, !driver.empty()); !then.empty())
-    verdict.sentence += fmt::format("; {}", then);
+      fmt::format("step {}: {} is {} on rank {}, and {} on {}", step, name, verdict.found, verdict.rank,
+                  verdict.expected, most ? fmt::format("{} of {} ranks", so_many, texts.size()) : "rank 0");
+  if (const std::string_view then = consequence(name); !then.empty()) verdict.sentence += fmt::format("; {}", then);
   return verdict;
 }
 
 }  // namespace
 
 void Controls::add_text(std::string name, std::string text) {
-  values_.push_back({{std::move(name), std::move(text)}});
+  values_.push_back({std::move(name), std::move(text)});
 }
 void Controls::add(std::string name, int64_t value) { add_text(std::move(name), std::to_string(value)); }
 void Controls::add(std::string name, bool value) { add_text(std::move(name), value ? "true" : "false"); }
 void Controls::add(std::string name, double value) { add_text(std::move(name), text_of(value)); }
 void Controls::add_hash(std::string name, uint64_t hash) { add_text(std::move(name), hex16(hash)); }
-void Controls::driven_by(std::string statistic, double value) {
-  values_.back().drivers.push_back({std::move(statistic), text_of(value)});
-}
 
 ControlVerdict ControlGuard::check(int64_t step, const Controls& controls) {
-  std::vector<Controls::Value> mine{{{"step", std::to_string(step)}}};
+  std::vector<Controls::Value> mine{{"step", std::to_string(step)}};
   mine.insert(mine.end(), controls.values().begin(), controls.values().end());
   const std::string text = canonical(mine);
   const auto broken = [&](const std::string& problem) {
@@ -182,12 +138,7 @@ ControlVerdict ControlGuard::check(int64_t step, const Controls& controls) {
   int64_t most_at = step;
   std::from_chars(most.data(), most.data() + most.size(), most_at);
   for (const std::string& name : told.names()) {
-    const Column texts = told.of(name);
-    for (const std::string& driver : told.drivers_of(name)) {
-      if (const Column values = told.driver(name, driver); !equal(values))
-        return named(most_at, name, texts, driver, values);
-    }
-    if (!equal(texts)) return named(most_at, name, texts, "", {});
+    if (const Column texts = told.of(name); !equal(texts)) return named(most_at, name, texts);
   }
   return broken("their hashes differ and their values do not");
 }

@@ -21,16 +21,8 @@ class Controls {
   void add(std::string name, double value);
   /// Of what is too long to be sent: parameters, a permutation.
   void add_hash(std::string name, uint64_t hash);
-  /// A statistic that the value added last is computed from, which must have been merged over ranks: a value
-  /// that each rank took from its own statistic is told from one that is simply wrong, also at steps at which
-  /// it comes out equal.
-  void driven_by(std::string statistic, double value);
-
-  struct Named {
+  struct Value {
     std::string name, text;
-  };
-  struct Value : Named {
-    std::vector<Named> drivers = {};
   };
   const std::vector<Value>& values() const { return values_; }
 
@@ -41,8 +33,7 @@ class Controls {
 
 /// What came of one comparison; the same on every rank.
 struct ControlVerdict {
-  /// Empty: all agree. "learning_rate_differs"; "learning_rate_from_local_kl", where what drives it differs;
-  /// "group_broken".
+  /// Empty: all agree. "learning_rate_differs"; "group_broken".
   std::string code;
   std::string name;  ///< of the first value that differs
   int rank = -1;     ///< the first one that has not what most have; of a draw, what rank 0 has counts

@@ -24,6 +24,10 @@ void check(std::span<const Task> tasks, const AssignOptions& options) {
   }
 }
 
+double cost_of(std::span<const Task> tasks, const Share& share) {
+  return tasks[static_cast<std::size_t>(share.task)].cost_s / static_cast<double>(share.parts);
+}
+
 /// Into how many parts each task is cut.
 class Cuts {
  public:
@@ -143,10 +147,6 @@ Assignment partitioned(std::span<const Task> tasks, const AssignOptions& options
 
 }  // namespace
 
-double cost_of(std::span<const Task> tasks, const Share& share) {
-  return tasks[static_cast<std::size_t>(share.task)].cost_s / static_cast<double>(share.parts);
-}
-
 Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& options) {
   check(tasks, options);
   Cuts cuts(tasks);
@@ -160,8 +160,7 @@ Assignment assign_tasks(std::span<const Task> tasks, const AssignOptions& option
   for (const Task& task : tasks)
     longest_episode = std::max(longest_episode, task.cost_s / static_cast<double>(task.episodes));
   // However the tasks are cut, some rank has the longest episode.
-  const double enough_s =
-      std::max(4.0 / 3 * fluid_s(tasks, options) * (1 + 1e-12), longest_episode);
+  const double enough_s = std::max(4.0 / 3 * fluid_s(tasks, options) * (1 + 1e-12), longest_episode);
   Assignment best = partitioned(tasks, options, cuts.shares());
   double best_s = finish_s(tasks, best);
   while (best_s > enough_s && cuts.cut()) {

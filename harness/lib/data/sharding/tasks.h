@@ -20,7 +20,6 @@ struct Share {
   int64_t part = 0, parts = 1;
   bool operator==(const Share&) const = default;
 };
-double cost_of(std::span<const Task> tasks, const Share& share);
 
 struct AssignOptions {
   int ranks = 1;

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <set>
+#include <iterator>
 
 #include "tests/support/checkpoint_ranks.h"
 
@@ -94,44 +94,28 @@ TEST(Reshard, GivesTheSliceThatARankAsksFor) {
   EXPECT_EQ(moments.tensors[1].bytes.size(), 15 * sizeof(float));
 }
 
-TEST(Reshard, ReadsEachSampleOnce) {
-  const int sizes[] = {1, 2, 3, 4, 5, 8};
-  for (const int before : sizes) {
-    for (const int after : sizes) {
-      for (const int64_t rows : {1, 3}) {
-        SamplerPosition position{.epoch = 2, .samples = 97, .seed = 1, .permutation_hash = {}, .cursor = 0};
-        std::multiset<int64_t> seen;
-        for (int step = 0; position.epoch == 2; ++step) {
-          const int size = step < 2 ? before : after;
-          for (int rank = 0; rank < size; ++rank) {
-            for (const int64_t place : next_places(position, rank, size, rows)) seen.insert(place);
-          }
-          if (step == 1) {
-            // Through a checkpoint's state and back.
-            State state;
-            put_position(state, advanced(position, size, rows));
-            std::string problem;
-            position = position_in(state, problem);
-            ASSERT_EQ(problem, "");
-          } else {
-            position = advanced(position, size, rows);
-          }
-        }
-        EXPECT_EQ(seen.size(), 97u);
-        EXPECT_EQ(std::set<int64_t>(seen.begin(), seen.end()).size(), 97u) << before << " to " << after;
-        EXPECT_EQ(position.cursor, 0);
-      }
+/// Planted: ranks save their moments from one element further on.
+TEST(Reshard, NamesMomentsThatAreOneElementOff) {
+  for (const int saved : {1, 2, 3, 5, 8}) {
+    MemoryStorage disk;
+    prepare(disk);
+    run_ranks(saved, [&](int rank, Group& group) {
+      State state = state_at(13, rank, saved);
+      for (Tensor& moment : state[kind::moments].tensors)
+        moment = floats(moment.name, moment.shape, 13101, Placement::sharded, moment.slice);
+      Saver saver(save_options(), disk, group);
+      EXPECT_TRUE(saver.save({1, 13}, state));
+    });
+    for (const int size : {1, 2, 3, 5, 8}) {
+      const LoadOutcome outcome = load_on(disk, size)[0];
+      ASSERT_TRUE(outcome) << outcome.problem;
+      const State expected = size == saved ? state_at(13, 0, size) : shared_part(13, 0, size);
+      EXPECT_THAT(state_differences(expected, outcome.state),
+                  testing::ElementsAre(testing::StartsWith("moments: first_moment/w differs in "),
+                                       testing::StartsWith("moments: second_moment/w differs in ")))
+          << saved << " to " << size;
     }
   }
-}
-
-TEST(SamplerPosition, NamesWhatIsMissing) {
-  State state;
-  put_position(state, {});
-  state[kind::sampler_cursor].values = nlohmann::json::object();
-  std::string problem;
-  position_in(state, problem);
-  EXPECT_EQ(problem, "sampler cursor: sample: missing");
 }
 
 TEST(StateDifferences, NameKindValueAndTensor) {
@@ -148,6 +132,19 @@ TEST(StateDifferences, NameKindValueAndTensor) {
       testing::ElementsAre("cached control values: rate 0.125 expected, 0.25 seen",
                            "moments: first_moment/w differs in 7 of 7 elements, first in element 0",
                            "early-stop patience: missing", "sampler cursor: sample 80 expected, 64 seen"));
+}
+
+TEST(StateDifferences, NameBothOfEveryTwoKindsThatAreMissing) {
+  const State whole = state_at(371, 0, 2);
+  for (auto first = whole.sections.begin(); first != whole.sections.end(); ++first) {
+    for (auto second = std::next(first); second != whole.sections.end(); ++second) {
+      State lacking = state_at(371, 0, 2);
+      lacking.sections.erase(first->first);
+      lacking.sections.erase(second->first);
+      EXPECT_THAT(state_differences(whole, lacking),
+                  testing::ElementsAre(words_of(first->first) + ": missing", words_of(second->first) + ": missing"));
+    }
+  }
 }
 
 TEST(StateKinds, AreNamedAndMany) {

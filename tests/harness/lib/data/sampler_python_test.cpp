@@ -56,7 +56,7 @@ std::string hash_of(const std::vector<std::vector<int64_t>>& shards) {
   return hex16(state);
 }
 
-/// Each rank's list; empty lists where the sampler refuses the case, for which PyTorch returns empty ones without a message.
+/// Each rank's list; empty ones where the sampler refuses the case (PyTorch returns empty lists without a message).
 std::vector<std::vector<int64_t>> shards_of(Drawn drawn) {
   std::vector<std::vector<int64_t>> shards(static_cast<std::size_t>(drawn.options.world_size));
   try {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -26,7 +25,6 @@ const std::vector<int> kSignals{SIGTERM, SIGUSR1};
 struct Board {
   std::array<std::atomic<int64_t>, 4> stopped_at{};  ///< by rank; 0: it did not stop in order
   std::array<std::atomic<pid_t>, 4> process{};
-  std::atomic<pid_t> launcher{0};
 };
 
 class Preempted : public testing::Test {
@@ -53,50 +51,25 @@ class Preempted : public testing::Test {
       if (!problem.empty()) return 1;
       if (!ends) continue;
       if (preemption.left_s() <= 0) return 2;
-      if (!save_before_exit(saver, {0, step}, state_at(step, rank, kRanks))) return 3;
+      if (!saver.save({0, step}, state_at(step, rank, kRanks))) return 3;
       board_->stopped_at[static_cast<std::size_t>(rank)] = step;
       return preemption.exit_code();
     }
     return 4;
   }
 
-  /// A launcher of three ranks, in a process of its own; the exit codes of its ranks.
+  /// Three ranks; their exit codes, or the signals that ended them with a minus.
   std::vector<int> launch(const std::function<void(int64_t, int)>& at) {
-    int ends[2];
-    EXPECT_EQ(::pipe(ends), 0);
-    const pid_t launcher = ::fork();
-    if (launcher == 0) {
-      board_->launcher = ::getpid();
-      const std::vector<int> codes = as_launcher(at);
-      const ssize_t written = ::write(ends[1], codes.data(), codes.size() * sizeof(int));
-      ::_exit(written > 0 ? 0 : 1);
-    }
-    ::close(ends[1]);
-    std::vector<int> codes(kRanks, -1);
-    EXPECT_GT(::read(ends[0], codes.data(), codes.size() * sizeof(int)), 0);
-    ::close(ends[0]);
-    ::waitpid(launcher, nullptr, 0);
-    return codes;
-  }
-
-  std::vector<int> as_launcher(const std::function<void(int64_t, int)>& at) {
-    SignalRelay relay(kSignals);
     std::vector<std::unique_ptr<SocketGroup>> groups = make_socket_groups(kRanks);
     std::vector<pid_t> ranks;
-    {
-      const HeldSignals held(kSignals);
-      for (int rank = 0; rank < kRanks; ++rank) {
-        const pid_t process = ::fork();
-        if (process == 0) {
-          for (int other = 0; other < kRanks; ++other) {
-            if (other != rank) groups[static_cast<std::size_t>(other)]->close();
-          }
-          board_->process[static_cast<std::size_t>(rank)] = ::getpid();
-          ::_exit(train(rank, *groups[static_cast<std::size_t>(rank)], at));
-        }
-        relay.add(process);
-        ranks.push_back(process);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      ranks.push_back(::fork());
+      if (ranks.back() != 0) continue;
+      for (int other = 0; other < kRanks; ++other) {
+        if (other != rank) groups[static_cast<std::size_t>(other)]->close();
       }
+      board_->process[static_cast<std::size_t>(rank)] = ::getpid();
+      ::_exit(train(rank, *groups[static_cast<std::size_t>(rank)], at));
     }
     for (auto& group : groups) group->close();
     std::vector<int> codes;
@@ -131,9 +104,10 @@ TEST_F(Preempted, OneRanksSignalEndsAllAfterTheSameStepWithItsCode) {
   expect_saved_at_one_step();
 }
 
-TEST_F(Preempted, TheLauncherHandsItOnAndRepeatedSignalsChangeNothing) {
+TEST_F(Preempted, RepeatedSignalsToAllRanksChangeNothing) {
   const auto codes = launch([this](int64_t step, int rank) {
-    if (step == 5 && rank == 1) ::kill(board_->launcher, SIGTERM);
+    if (step == 5 && rank == 1)
+      for (int to = 0; to < kRanks; ++to) ::kill(board_->process[static_cast<std::size_t>(to)], SIGTERM);
     if (rank == 0 && step > 5) ::raise(SIGTERM);
   });
   EXPECT_THAT(codes, testing::Each(128 + SIGTERM));
@@ -148,8 +122,32 @@ TEST_F(Preempted, RanksThatGotDifferentSignalsEndWithOneCode) {
   expect_saved_at_one_step();
 }
 
+/// Planted: a rank that ends with the right code and does not let the others know.
+TEST_F(Preempted, ARankThatStopsAloneShowsInTheOthersCodes) {
+  const auto codes = launch([](int64_t step, int rank) {
+    if (step == 7 && rank == 2) ::_exit(128 + SIGUSR1);
+  });
+  EXPECT_THAT(codes, testing::ElementsAre(1, 1, 128 + SIGUSR1));
+  for (const auto& step : board_->stopped_at) EXPECT_EQ(step, 0);
+}
+
+/// Planted: a handler that serves once, so that the second signal ends the process before its last save.
+TEST_F(Preempted, ASecondSignalThatEndsARankShowsInItsStatus) {
+  const auto codes = launch([](int64_t step, int rank) {
+    if (step != 5 || rank != 1) return;
+    ::raise(SIGTERM);
+    ::signal(SIGTERM, SIG_DFL);
+    ::raise(SIGTERM);
+  });
+  EXPECT_THAT(codes, testing::ElementsAre(1, -SIGTERM, 1));
+  for (const auto& step : board_->stopped_at) EXPECT_EQ(step, 0);
+}
+
 TEST(PreemptionSignals, ComeThoughTheyWereSentBeforeTheHandlerStood) {
-  const HeldSignals held(kSignals);
+  sigset_t held;
+  sigemptyset(&held);
+  sigaddset(&held, SIGUSR1);
+  ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
   ::raise(SIGUSR1);
   const PreemptionSignals signals(kSignals);
   EXPECT_EQ(signals.first(), SIGUSR1);
@@ -157,26 +155,10 @@ TEST(PreemptionSignals, ComeThoughTheyWereSentBeforeTheHandlerStood) {
   EXPECT_GT(signals.first_at_s(), 0);
 }
 
-TEST(SignalRelay, HandsOnWhatCameBeforeTheProcessWasKnown) {
-  SignalRelay relay(kSignals);
-  ::raise(SIGTERM);
-  const HeldSignals held(kSignals);
-  const pid_t process = ::fork();
-  if (process == 0) {
-    const PreemptionSignals signals(kSignals);
-    while (signals.first() == 0) ::poll(nullptr, 0, 5);
-    ::_exit(signals.first());
-  }
-  relay.add(process);
-  int status = 0;
-  ASSERT_EQ(::waitpid(process, &status, 0), process);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == SIGTERM) << status;
-}
-
 TEST(Preemption, KeepsTheConfiguredCodeAndCountsItsGrace) {
   const PreemptionSignals signals(kSignals);
   Preemption preemption(signals, {.grace_s = 30, .exit_code = 85});
-  EXPECT_FALSE(preemption.agree([](int mine) { return mine; }));
+  EXPECT_FALSE(preemption.heard(preemption.tells()));
   EXPECT_EQ(preemption.exit_code(), 0);
   EXPECT_EQ(preemption.left_s(), 30);
   EXPECT_TRUE(preemption.heard(SIGTERM));
@@ -195,22 +177,6 @@ TEST(Preemption, AgreesOnNothingWhereARankIsGone) {
   EXPECT_FALSE(preemption.agree(*groups[0], 5, problem));
   EXPECT_THAT(problem, testing::HasSubstr("rank 1 ended"));
   EXPECT_EQ(preemption.agreed(), 0);
-}
-
-TEST(SaveBeforeExit, CountsTheSaveOfThisStepThatIsUnderWay) {
-  MemoryStorage disk;
-  prepare(disk);
-  run_ranks(2, [&](int rank, Group& group) {
-    Saver saver(save_options(), disk, group);
-    EXPECT_FALSE(saver.save_async({1, 10}, state_at(10, rank, 2)));
-    const SaveOutcome same = save_before_exit(saver, {1, 10}, state_at(10, rank, 2));
-    EXPECT_TRUE(same) << same.problem;
-    saver.save_async({1, 11}, state_at(11, rank, 2));
-    const SaveOutcome next = save_before_exit(saver, {1, 12}, state_at(12, rank, 2));
-    EXPECT_TRUE(next) << next.problem;
-    EXPECT_EQ(next.name, "epoch_1_step_12");
-  });
-  EXPECT_EQ(wrong_with(load_on(disk, 2), 12), "");
 }
 
 }  // namespace

@@ -88,6 +88,9 @@ TEST(AssignTasks, RefusesWhatCannotBePartitioned) {
 Assignment partitioned_by_looking_at_all(const std::vector<Task>& all, const AssignOptions& options) {
   std::vector<Share> shares;
   for (int task = 0; task < static_cast<int>(all.size()); ++task) shares.push_back({task, 0, 1});
+  const auto cost_of = [](const std::vector<Task>& of, const Share& share) {
+    return of[static_cast<std::size_t>(share.task)].cost_s;
+  };
   std::ranges::stable_sort(shares,
                            [&](const Share& a, const Share& b) { return cost_of(all, a) > cost_of(all, b); });
   Assignment assigned(static_cast<std::size_t>(options.ranks));
