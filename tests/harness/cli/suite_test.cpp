@@ -74,7 +74,8 @@ TEST_F(SuiteProgram, SaysWhatItWouldDoAndWhatIsWrong) {
 }
 
 TEST_F(SuiteProgram, RunsWithoutAnybodyWaitingAndRefusesWhatHasNoUse) {
-  write_text(folder_ / "tried.yaml", "name: tried\nsuite: saver\nsaver: {search: kill, world_sizes: [1], points: 1, process_points: 1, planted: false}\n");
+  write_text(folder_ / "tried.yaml", "name: tried\nsuite: saver\nsaver: {search: kill, world_sizes: [1], points: 1, "
+                                     "process_points: 1, planted: false}\n");
   const ProgramEnd begun = run({"run", "tried.yaml", "--detach"});
   EXPECT_EQ(begun.code, 0) << begun.err;
   EXPECT_THAT(begun.out, HasSubstr("lockstep wait "));

@@ -34,7 +34,8 @@ std::string wrong_with(const std::vector<Task>& all, const AssignOptions& option
   for (int task = 0; task < static_cast<int>(all.size()); ++task) {
     int64_t next = 0;
     for (const auto& [of, part] : parts[task]) {
-      if (part != next++ || of != static_cast<int64_t>(parts[task].size())) return all[static_cast<std::size_t>(task)].name;
+      if (part != next++ || of != static_cast<int64_t>(parts[task].size()))
+        return all[static_cast<std::size_t>(task)].name + " is not given out part by part";
     }
     if (next == 0) return all[static_cast<std::size_t>(task)].name + " is lost";
   }
