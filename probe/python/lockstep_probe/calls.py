@@ -60,7 +60,8 @@ class Calls:
         if call.root >= 0 and not everyone and call.root < len(ranks):
             call.root = ranks[call.root]
         call.slot, call.tag = len(ledger.calls), ledger
-        ledger.calls.append([call, group, tag, self._hash(call.inputs), [], hashing.dtype_of(tensors[0]) if tensors else 0, shape, from_reducer])
+        dtype = hashing.dtype_of(tensors[0]) if tensors else 0
+        ledger.calls.append([call, group, tag, self._hash(call.inputs), [], dtype, shape, from_reducer])
 
     def _hash(self, tensors):
         with self.probe.recorder.together():

@@ -1,7 +1,7 @@
-"""Hashes and statistics of tensors on a GPU, computed there: what the C library writes, without a copy of the tensor and without waiting.
+"""Hashes and statistics of tensors on a GPU, computed there: what the C library writes, with no copy of the tensor and no wait.
 
-A kernel makes five numbers of each chunk of up to 8 blocks of 1,024 words, in a grid over the chunks of all tensors that are given together; a
-second one adds them up, once a step, tensor by tensor, in a fixed order. They come to the machine's memory together.
+A kernel makes five numbers of each chunk of up to 8 blocks of 1,024 words, in a grid over the chunks of all tensors that are
+given together; a second one adds them up, once a step, tensor by tensor, in a fixed order. They come to the machine together.
 """
 
 import contextlib
@@ -15,7 +15,8 @@ import triton.language as tl
 from lockstep_probe.hashing import DTYPES, Later
 from lockstep_probe.portable_hash import WORD, masks_and_keys, mix
 
-FIELDS = 6  # of a tensor in the table: address, words of a row, chunks of a row, first chunk, key, position of the first row
+# A tensor in the table: address, words of a row, chunks of a row, first chunk, key, position of the first row.
+FIELDS = 6
 CHUNK = tl.constexpr(8)  # blocks
 MOST_TABLES = 4096
 MOST_WAITING = 64 << 20  # bytes of tensors that are gathered: some are copies, such as unscaled gradients
@@ -40,7 +41,7 @@ def _statistics(values, inside):
 
 @triton.jit
 def _chunks(table, tensors, masks, keys, sums, DTYPE: tl.constexpr, SEARCH: tl.constexpr, FIELDS: tl.constexpr):
-    """Of one chunk: the mixed sums of its blocks added up; squares, smallest, largest and count of what is not finite."""
+    """Of one chunk: its blocks' mixed sums added up; squares, smallest, largest and count of what is not finite."""
     at = tl.program_id(0).to(tl.int64)
     low, high = 0, tensors  # the tensor whose chunks hold this one: the last that begins here or before
     for _ in tl.static_range(SEARCH):
@@ -117,8 +118,10 @@ def _totals(ends, sums, totals, LANES: tl.constexpr):
         of, inside = sums + (at + lanes) * 5, at + lanes < end
         hashed += tl.load(of, inside, 0)
         squares += tl.load(of + 1, inside, 0).to(tl.float64, bitcast=True)
-        smallest = tl.minimum(smallest, tl.where(inside, tl.load(of + 2, inside, 0).to(tl.float64, bitcast=True), float("inf")))
-        largest = tl.maximum(largest, tl.where(inside, tl.load(of + 3, inside, 0).to(tl.float64, bitcast=True), float("-inf")))
+        least = tl.load(of + 2, inside, 0).to(tl.float64, bitcast=True)
+        most = tl.load(of + 3, inside, 0).to(tl.float64, bitcast=True)
+        smallest = tl.minimum(smallest, tl.where(inside, least, float("inf")))
+        largest = tl.maximum(largest, tl.where(inside, most, float("-inf")))
         others += tl.load(of + 4, inside, 0)
     to = totals + tensor * 5
     tl.store(to, tl.sum(hashed, 0))
@@ -129,7 +132,7 @@ def _totals(ends, sums, totals, LANES: tl.constexpr):
 
 
 class Batch:
-    """What comes to the machine's memory together: the sums of chunks of tensors, and numbers. `room`: chunks that are expected."""
+    """What comes to the machine's memory together: sums of tensors' chunks, and numbers. `room`: chunks that are expected."""
 
     def __init__(self, device, room):
         self.device, self._room, self._sums, self._ends, self._numbers = device, room, [], [], []
@@ -199,7 +202,8 @@ class Device:
         self.batch = Batch(device, 4096)
 
     def hash(self, tensor, first, made):
-        """`tensor`: plain, not empty; `first`: the position of its first row, or -1. Returns a Later of `made(hash, norm, low, high, others)`."""
+        """`tensor`: plain, not empty; `first`: the position of its first row, or -1. Returns a Later of
+        `made(hash, norm, low, high, others)`."""
         dtype, by_rows = DTYPES[tensor.dtype], first >= 0 and tensor.dim() > 0
         form = (dtype, tensor.shape, by_rows)
         known = self._keys_of.get(form)
@@ -209,7 +213,8 @@ class Device:
                 key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
             rows = tensor.shape[0] if by_rows else 1
             words = tensor.numel() // rows * max(tensor.element_size() // 4, 1)
-            known = self._keys_of[form] = rows, words, -(-words // (1024 * CHUNK.value)), key - (1 << 64) if key >> 63 else key
+            signed = key - (1 << 64) if key >> 63 else key
+            known = self._keys_of[form] = rows, words, -(-words // (1024 * CHUNK.value)), signed
         later = Later(lambda: made(*self._five(later)))
         self._queue.append((dtype, (tensor.data_ptr(), *known, max(first, 0)), tensor, later))
         self._waiting += 4 * known[0] * known[1]
@@ -235,7 +240,8 @@ class Device:
             ends.append(ends[-1] + rows * chunks)
         with torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
             sums, number = self.batch.take(ends[1:])
-            _chunks[(ends[-1],)](self._sent(tuple(table)), len(queue), self._masks, self._keys, sums, DTYPE=dtype, SEARCH=len(queue).bit_length(), FIELDS=FIELDS)
+            _chunks[(ends[-1],)](self._sent(tuple(table)), len(queue), self._masks, self._keys, sums,
+                                 DTYPE=dtype, SEARCH=len(queue).bit_length(), FIELDS=FIELDS)  # fmt: skip
         for at, (*_, later) in enumerate(queue, number):
             later.batch, later.at = self.batch, at
 
@@ -245,8 +251,10 @@ class Device:
         if found is None:
             if len(self._tables) >= MOST_TABLES:
                 self._tables.clear()
-            host = torch.tensor(numbers, dtype=torch.int64)
-            found = self._tables[numbers] = host.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else host
+            found = torch.tensor(numbers, dtype=torch.int64)
+            if self.device.type == "cuda":
+                found = found.pin_memory().to(self.device, non_blocking=True)
+            self._tables[numbers] = found
         return found
 
     def _all(self, later):

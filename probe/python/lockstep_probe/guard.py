@@ -117,7 +117,7 @@ def hooks_off(module):
 
 
 def is_captured():
-    """Does this thread's work go into a CUDA graph, and is not done now? What asks for a value there breaks the graph."""
+    """Does this thread's work go into a CUDA graph, and is not done now? Asking for a value would break the graph."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 

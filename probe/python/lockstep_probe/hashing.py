@@ -1,6 +1,6 @@
 """Hashes of tensors and frames: by the small C library where it is found, else by PyTorch (some hundred times slower).
 
-docs/trace.md defines them. A tensor here is contiguous, dense and in the machine's own memory; those on a GPU are device_hash's.
+docs/trace.md defines them. A tensor here is contiguous, dense and in the machine's own memory; device_hash has a GPU's.
 """
 
 import ctypes
@@ -147,7 +147,7 @@ def dtype_of(tensor):
 
 
 def plain(tensor, there=False):
-    """The same values as a dense, contiguous tensor on the CPU, of a dtype that traces have. `there`: on a GPU, if it is on one."""
+    """The same values as a dense, contiguous tensor of a dtype that traces have, on the CPU; `there`: or on its GPU."""
     tensor = tensor.detach()
     if hasattr(tensor, "wait") and type(tensor).__name__ == "AsyncCollectiveTensor":
         tensor = tensor.wait()

@@ -156,10 +156,10 @@ def _graphed(make):
     """Its passes are no training, and it takes no module with hooks."""
 
     def made(callables, *args, **kwargs):
-        modules = [each for each in (callables if isinstance(callables, tuple) else (callables,)) if isinstance(each, torch.nn.Module)]
         with contextlib.ExitStack() as stack:
-            for module in modules:
-                stack.enter_context(guard.hooks_off(module))
+            for each in callables if isinstance(callables, tuple) else (callables,):
+                if isinstance(each, torch.nn.Module):
+                    stack.enter_context(guard.hooks_off(each))
             for probe in probes():
                 stack.enter_context(probe.paused())
             return make(callables, *args, **kwargs)

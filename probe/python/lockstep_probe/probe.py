@@ -48,7 +48,7 @@ class Probe:
         self._ids_at, self.metrics = {}, set()
         self.tried = {"steps": [], "differ": []}  # own steps on which the replay function was tried, and where it gives other gradients
         self._weights = None  # records of the parameters after the last step
-        self._unwritten = []  # steps of which a GPU has not given all yet: what it is asked for, and the writer's arguments
+        self._unwritten = []  # steps of which a GPU has not given all yet: batches, and the writer's arguments
         self.writer = self._pulse = self._replay = self.replicas = self._initial = None
         self._wrappers, self._wrapped, self._wrapped_anew = [], [], False
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
@@ -172,7 +172,8 @@ class Probe:
         """Of a step that the trainer has called over: the update that it has not made, or that another rank has."""
         step = self.current
         if step is not None and step.asked and step.backwards and not step.stepped and self.optimizers:
-            self.updates.made_elsewhere |= self._weights is not None and list(map(hash_in, self._weights)) != self.state.hashes()
+            before = self._weights and list(map(hash_in, self._weights))
+            self.updates.made_elsewhere |= before is not None and before != self.state.hashes()
             for optimizer in list(self.optimizers):
                 self.updates.leave_out(optimizer, step.rates.get(id(optimizer)))
 

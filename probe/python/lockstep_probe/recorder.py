@@ -56,7 +56,9 @@ class Recorder:
         if not hasattr(value, "detach"):
             return float(value)
         value = value.detach()
-        return self._device(value).number(value) if value.is_cuda and value.numel() == 1 and self.can_compute(value) else float(value)
+        if value.is_cuda and value.numel() == 1 and self.can_compute(value):
+            return self._device(value).number(value)
+        return float(value)
 
     def _definition(self, key, *args, **kwargs):
         found = self._others.get(key)
@@ -79,13 +81,14 @@ class Recorder:
         """`given`, `got`: hashes of the tensors that went in and came out."""
         more = file.text(call.reduction or "") + file.text(group) + file.text(tag)
         key = ("collective", call.op, call.root, dtype, shape, more)
-        pack = lambda: struct.pack("<QQ", *(sum(map(int, hashes)) & (1 << 64) - 1 for hashes in (given, got)))  # noqa: E731
+        pack = lambda: struct.pack("<QQ", *(sum(map(int, each)) & (1 << 64) - 1 for each in (given, got)))  # noqa: E731
         data = Later(pack) if any(isinstance(each, Later) for each in (*given, *got)) else pack()
         return self._definition(key, file.COLLECTIVE, "collective", call.op, dtype=dtype, root=call.root, shape=shape, more=more), data
 
     def tensor(self, phase, name, tensor, *, alike=False, ids=None, dot=None, placement=None, values=False):
         """`values`: keep them. `dot`: with the rank's local gradient of the same parameter."""
-        tensor = plain(tensor, there=not values and ids is None and dot is None and self.can_compute(tensor) if tensor.is_cuda else False)
+        hash_alone = not values and ids is None and dot is None
+        tensor = plain(tensor, there=tensor.is_cuda and hash_alone and self.can_compute(tensor))
         stats = not alike or self._stats_of_alike or self.level != "hash" or dot is not None
         flags = (file.ALIKE if alike else 0) | (file.STATISTICS if stats else 0) | (file.VALUES if values else 0)
         flags |= (file.IDS if ids is not None else 0) | (file.DOT if dot is not None else 0) | (file.PLACEMENT if placement else 0)
@@ -103,7 +106,8 @@ class Recorder:
                 self._others[form] = known
             self._tensors[key] = known
         if tensor.is_cuda:
-            return known, self._device(tensor).hash(tensor, known.first[0], _with_statistics(known.dtype) if stats else _alone)
+            made = _with_statistics(known.dtype) if stats else _alone
+            return known, self._device(tensor).hash(tensor, known.first[0], made)
         if stats:
             data = self.hashes.tensor_record(tensor, known.extents, known.first[0])
         else:

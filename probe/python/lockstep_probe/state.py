@@ -48,7 +48,8 @@ class State:
     def _weights(self, phase, values):
         with self.probe.recorder.together():
             records = [self._record(phase, w.name, w.parameter, w.alike, values) for w in self.probe.parameters]
-            return records + [self._record(phase, "buffer/" + name, buffer, False, values) for name, buffer in self.buffers()]
+            buffers = [self._record(phase, "buffer/" + name, buffer, False, values) for name, buffer in self.buffers()]
+            return records + buffers
 
     def _averages(self):
         """(name, tensor, alike) of the averages of parameters."""

@@ -83,7 +83,8 @@ class Step:
         if self.losses:
             records.append(recorder.scalar("loss", "loss", _sum(self.losses, len(self.losses))))
         elif self.roots or self.others_roots:
-            records.append(recorder.scalar("loss", "loss", _sum(list(map(recorder.number, self.roots or self.others_roots)), self.scale)))
+            roots = list(map(recorder.number, self.roots or self.others_roots))
+            records.append(recorder.scalar("loss", "loss", _sum(roots, self.scale)))
         for name, (value, weight) in self.terms.items():
             records += [recorder.scalar("loss", f"loss/{name}", value), recorder.scalar("loss", f"weight/{name}", weight)]
         for rows, counts in self.row_losses:
