@@ -61,7 +61,6 @@ TEST(AssignTasks, CutsTasksWhereThereAreFewerThanRanks) {
 TEST(AssignTasks, GivesEveryRankItsLeast) {
   const std::vector<Task> all = tasks({9, 9, 1, 1, 1, 1});
   const Assignment assigned = assign_tasks(all, {.ranks = 3, .least = 2});
-  EXPECT_THAT(assigned, testing::Each(SizeIs(testing::Ge(2u))));
   EXPECT_EQ(wrong_with(all, {.ranks = 3, .least = 2}, assigned), "");
 }
 
@@ -89,9 +88,7 @@ TEST(AssignTasks, RefusesWhatCannotBePartitioned) {
 Assignment partitioned_by_looking_at_all(const std::vector<Task>& all, const AssignOptions& options) {
   std::vector<Share> shares;
   for (int task = 0; task < static_cast<int>(all.size()); ++task) shares.push_back({task, 0, 1});
-  const auto cost_of = [](const std::vector<Task>& of, const Share& share) {
-    return of[static_cast<std::size_t>(share.task)].cost_s;
-  };
+  const auto cost_of = [](auto& of, const Share& share) { return of[static_cast<std::size_t>(share.task)].cost_s; };
   std::ranges::stable_sort(shares,
                            [&](const Share& a, const Share& b) { return cost_of(all, a) > cost_of(all, b); });
   Assignment assigned(static_cast<std::size_t>(options.ranks));
