@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr int kLongestName = 120, kLongestText = 400;
+constexpr int kLongestText = 400;
 
 std::string count_words(double value) { return std::isnan(value) ? "—" : fmt::format("{:.0f}", value); }
 
@@ -66,33 +66,6 @@ TextTable certificate_table(const Results& results, bool wide) {
   return table;
 }
 
-StateStyle style_of(ClaimState state) {
-  switch (state) {
-    case ClaimState::holds:
-      return {"✓", "ok"};
-    case ClaimState::does_not_hold:
-      return {"✗", "bad"};
-    case ClaimState::undecided:
-      return {"?", "und"};
-    case ClaimState::not_testable:
-      return {"–", "und"};
-    case ClaimState::waiting:
-      return {"…", "und"};
-  }
-  return {"?", "und"};
-}
-
-std::string condition_words(const ConditionResult& condition) {
-  return short_line(condition.text, kLongestText) + ": " + short_line(condition.figures, kLongestText);
-}
-
-std::string claim_words(const ClaimResult& claim) {
-  std::string text = name_of(claim.state);
-  if (claim.expected && !claim.as_expected) text += fmt::format(", expected: {}", name_of(*claim.expected));
-  if (!claim.reason.empty()) text += ": " + short_line(claim.reason, kLongestText);
-  return text;
-}
-
 namespace {
 
 std::string aligned(const TextTable& table, int width) {
@@ -119,30 +92,12 @@ std::string aligned(const TextTable& table, int width) {
   return out;
 }
 
-std::string terminal_claims(const std::vector<ClaimResult>& claims, int width) {
-  std::string out;
-  for (const ClaimResult& claim : claims) {
-    out += shorten(fmt::format("  {} {}  {}", style_of(claim.state).symbol, clean_line(claim.id),
-                               claim_words(claim)),
-                   width) +
-           "\n";
-    out += shorten("      stated: " + clean_line(claim.told), width) + "\n";
-    for (const ConditionResult& condition : claim.conditions) {
-      out += shorten(fmt::format("      {} {}", style_of(condition.state).symbol, condition_words(condition)),
-                     width) +
-             "\n";
-    }
-  }
-  return out;
-}
-
 std::string md(std::string_view text) { return escape_markdown(short_line(text, kLongestText)); }
 
 }  // namespace
 
 std::string terminal_answers(const Results& results, int width) {
-  if (results.certificate) return aligned(certificate_table(results, false), width);
-  return terminal_claims(results.claims, width);
+  return results.certificate ? aligned(certificate_table(results, false), width) : "";
 }
 
 std::string markdown_answers(const Results& results) {
@@ -163,21 +118,7 @@ std::string markdown_answers(const Results& results) {
     }
     out += "\n";
   }
-  if (results.claims.empty()) return out;
-  out += "| claim | as stated | verdict | figures | shown by |\n|---|---|---|---|---|\n";
-  for (const ClaimResult& claim : results.claims) {
-    std::string figures, cells;
-    for (const ConditionResult& condition : claim.conditions) {
-      figures += (figures.empty() ? "" : "<br>") +
-                 fmt::format("{} {}", style_of(condition.state).symbol, md(condition_words(condition)));
-    }
-    for (const std::string& name : claim.shows) {
-      cells += (cells.empty() ? "" : "<br>") + escape_markdown(short_line(name, kLongestName));
-    }
-    out += fmt::format("| {} | {} | {} {} | {} | {} |\n", md(claim.id), md(claim.told),
-                       style_of(claim.state).symbol, md(claim_words(claim)), figures, cells);
-  }
-  return out + "\n";
+  return out;
 }
 
 Results with_telling_cells(const Results& results) {

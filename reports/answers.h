@@ -1,6 +1,5 @@
 #pragma once
-// The tables that answer whole questions: losses certified, claims decided. One set of words for every
-// format.
+// The tables that answer whole questions: losses certified. One set of words for every format.
 
 #include <string>
 #include <vector>
@@ -21,19 +20,6 @@ struct TextTable {
 /// One row a loss and number of ranks; `wide`: with the worst case's name and signature. Empty where the
 /// question is another.
 TextTable certificate_table(const Results& results, bool wide);
-
-/// How a claim's or a condition's state is shown.
-struct StateStyle {
-  const char* symbol;  ///< one column wide
-  const char* css;
-};
-StateStyle style_of(ClaimState state);
-
-/// "8x3 local against 1x24 global: 24-way accuracy worse: −0.09 (−0.11 to −0.07), 10 paired seeds".
-std::string condition_words(const ConditionResult& condition);
-
-/// What a claim came to, its reason if it has one, and what was expected if it came to something else.
-std::string claim_words(const ClaimResult& claim);
 
 /// What the terminal shows in place of a row for each cell; empty where the question is another. `width`
 /// columns.

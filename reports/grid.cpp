@@ -85,7 +85,7 @@ bool AnswerGrid::holds(const CellResult& cell) const {
 bool is_judged(const CellResult& cell) { return !cell.noise && !cell.anchor; }
 
 std::optional<AnswerGrid> grid_of(const Results& results) {
-  if (results.suite || !question_named(results.question).by_outcome || !results.claims.empty()) return std::nullopt;
+  if (results.suite || !question_named(results.question).by_outcome) return std::nullopt;
   std::vector<const CellResult*> cells;
   std::vector<std::string> keys;
   for (const CellResult& cell : results.cells) {

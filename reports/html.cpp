@@ -74,13 +74,7 @@ void write_facts(Markup& out, const Results& results) {
   const Summary& s = results.summary;
   const bool by_outcome = question_named(results.question).by_outcome;
   out.open("dl", {{"class", "facts"}});
-  if (results.calibration) {
-    const auto& rates = results.calibration->rates;
-    const auto kept = std::count_if(rates.begin(), rates.end(), [](const auto& rate) { return rate.enough; });
-    fact(out, "rates within limits",
-         fmt::format("{} of {}", kept, counted(static_cast<int64_t>(rates.size()), "rate")));
-  }
-  if (const int unstated = results.detection || results.certificate || results.calibration ? 0 : unstated_cells(results); unstated < s.cells)
+  if (const int unstated = results.detection || results.certificate ? 0 : unstated_cells(results); unstated < s.cells)
     fact(out, results.detection ? "correct in all" : "as expected",
          fmt::format("{} of {}", s.as_expected - unstated, counted(s.cells - unstated, results.detection ? "trial" : "cell")));
   if (s.power_controls > 0) {
@@ -213,10 +207,8 @@ std::string html_report(const Results& results) {
     write_detection(out, page);
   } else if (!results.cells.empty()) {
     const QuestionPlan& asked = question_named(results.question);
-    if (asked.compares() && !asked.by_outcome && !results.certificate) write_band_plot(out, page);
+    if (!asked.by_outcome && !results.certificate) write_band_plot(out, page);
     write_certificate(out, page);
-    write_claims(out, page);
-    write_calibration(out, page);
     write_grid(out, page);
     if (asked.by_outcome || has_outcome) write_outcome_plot(out, page);
     write_differences(out, page);

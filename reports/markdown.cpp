@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "reports/answers.h"
-#include "reports/calibration.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
 #include "reports/grid_text.h"
@@ -132,11 +131,9 @@ std::string markdown_summary(const Results& results) {
   out.add(grid);
   out.add(markdown_answers(results));
   std::size_t rows = 0;
-  const bool by_trial = results.detection || results.calibration;
   if (results.detection) out.add(detection_markdown(*results.detection));
-  if (results.calibration) out.add(calibration_markdown(*results.calibration));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
-  if (!results.cells.empty() && !by_trial && !results.certificate) {
+  if (!results.cells.empty() && !results.detection && !results.certificate) {
     out.add(
         fmt::format("| cell | verdict | expected | difference | {} | n | mechanism | note |\n"
                     "|---|---|:-:|--:|--:|--:|---|---|\n",

@@ -36,22 +36,14 @@ std::string unexpected_cells(const Results& results) {
     const Cause* cause = cause_of(cell);
     if (++count <= 3) names += (names.empty() ? "" : ", ") + name_words(cell.scenario) + (cause ? " (" + clean_line(cause->code) + ")" : "");
   }
-  std::string claims;
-  for (const ClaimResult& claim : results.claims) {
-    if (!claim.as_expected) claims += (claims.empty() ? "" : ", ") + clean_line(claim.id);
-  }
-  if (!claims.empty()) claims = fmt::format("Claims not as expected, or undecided: {}.", claims);
-  if (count == 0) return claims;
-  if (!claims.empty()) claims += " ";
+  if (count == 0) return "";
   if (count > 3) names += fmt::format(" and {} more", count - 3);
-  return claims + fmt::format("{} of {} not as expected: {}.", count,
-                              counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
+  return fmt::format("{} of {} not as expected: {}.", count, counted(static_cast<int64_t>(results.cells.size()), "cell"), names);
 }
 
-/// Does the matrix state what is expected of any of its cells or claims, power controls apart?
+/// Does the matrix state what is expected of any of its cells, power controls apart?
 bool states_expectations(const Results& results) {
-  return std::ranges::any_of(results.cells, [](const CellResult& cell) { return !cell.power_control && !cell.expected.empty(); }) ||
-         std::ranges::any_of(results.claims, [](const ClaimResult& claim) { return claim.expected.has_value(); });
+  return std::ranges::any_of(results.cells, [](const CellResult& cell) { return !cell.power_control && !cell.expected.empty(); });
 }
 
 std::string as_expected_words(const Results& results) {
@@ -133,9 +125,6 @@ Status status_of(const Results& results) {
   if (summary.margin_refused && !summary.margin_text.empty())
     return {"×", "bad", "Margin refused", summary.margin_text};
   // For such a question rates decide, and the sentence says which fall short.
-  if (results.calibration && summary.exit_code == 0)
-    return {"✓", "ok", "As expected", "All rates and powers are as stated."};
-  if (results.calibration && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};
   if (results.detection && summary.exit_code == 0)
     return {"✓", "ok", "As expected", "All rates meet their limits."};
   if (results.detection && summary.exit_code == 1) return {"✗", "bad", "Not as expected", summary.sentence};

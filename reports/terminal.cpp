@@ -9,7 +9,6 @@
 #include "harness/verdict/results/drift_words.h"
 #include "harness/verdict/results/rate_scaling.h"
 #include "reports/answers.h"
-#include "reports/calibration.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
 #include "reports/grid_text.h"
@@ -127,11 +126,9 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     out += detection_text(*results.detection, tables) + "\n" +
            wrapped(detection_caption(*results.detection), std::min(columns, 118));
   }
-  if (results.calibration) out += calibration_text(*results.calibration, tables);
   out += grid_text(results, std::min(columns, kWidestGrid));
   out += terminal_answers(results, columns);
-  const std::vector<Row> rows =
-      results.detection || results.calibration ? std::vector<Row>{} : rows_of(results);
+  const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
   const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
   const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
   for (const Row& row : rows) {

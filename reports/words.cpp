@@ -276,10 +276,6 @@ std::string question_words(const Results& results) {
                        counted(static_cast<int64_t>(results.cells.size()), "case"));
   }
   const QuestionPlan& asked = question_named(results.question);
-  if (!asked.compares()) {
-    return fmt::format("{}: {}, {}, alpha {:g}, {}", asked.name, asked.help, margin, results.primary.alpha,
-                       counted(results.summary.runs, "run"));
-  }
   if (!asked.by_outcome) {
     return fmt::format("{}: {}, {}, {}", asked.name, asked.help, counted(results.steps, "step"), seeds);
   }

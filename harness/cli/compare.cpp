@@ -45,8 +45,8 @@ void require_folder(const std::string& path) {
 
 /// Options that another rule takes are refused rather than passed over.
 void require_own_options(const CompareCommandOptions& options) {
-  require_known(options.rule, {"bits", "tost", "mlperf"}, "--rule", "rule");
-  const bool bits = options.rule == "bits", mlperf = options.rule == "mlperf";
+  require_known(options.rule, {"bits", "tost"}, "--rule", "rule");
+  const bool bits = options.rule == "bits";
   std::vector<ConfigProblem> problems;
   const auto refuse = [&](bool given, const char* option, const char* why) {
     if (given)
@@ -55,11 +55,9 @@ void require_own_options(const CompareCommandOptions& options) {
   };
   refuse(!options.repeats.empty() && !bits, "--repeat", "--rule bits");
   refuse(options.steps > 0 && !bits, "--steps", "--rule bits");
-  refuse(!options.expect.empty() && mlperf, "--expect", "--rule bits or tost");
-  refuse(!options.metric.empty() && bits, "--metric", "--rule tost or mlperf");
-  refuse(options.margin && bits, "--margin", "--rule tost or mlperf");
-  refuse(options.alpha && bits, "--alpha", "--rule tost or mlperf");
-  refuse(options.target && !mlperf, "--target", "--rule mlperf");
+  refuse(!options.metric.empty() && bits, "--metric", "--rule tost");
+  refuse(options.margin && bits, "--margin", "--rule tost");
+  refuse(options.alpha && bits, "--alpha", "--rule tost");
   if (!problems.empty()) throw ConfigError(problems);
 }
 
@@ -78,7 +76,8 @@ std::vector<QuestionDifference> check_data(const CompareCommandOptions& options,
 }
 
 void require_enough_repeats(const CompareCommandOptions& options) {
-  constexpr std::size_t least = kLeastRepeats;
+  // Fewer permuted repeats lie close by chance too often: a clean run would be an alarm.
+  constexpr std::size_t least = 4;
   if (options.repeats.empty() || options.repeats.size() >= least) return;
   throw ConfigError(fmt::format("--repeat: {} {} given, and measuring the tolerance takes {} or more: fewer may agree by chance, and "
                                 "clean runs would be reported as different",
@@ -133,8 +132,7 @@ void require_undamaged(const std::string& run_dir) {
 /// Two runs that lockstep trained: where their matrix has forced runs of both, these decide.
 Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const RunRecord& b) {
   const auto beside = forced_runs_beside(compare.run_a, a, compare.run_b, b);
-  const bool decides = beside && (beside->has_twins() || beside->repeats.size() >= kLeastRepeats);
-  if (!decides) return compare_runs(compare);
+  if (!beside || !beside->has_twins()) return compare_runs(compare);
   if (beside->seed != a.config.seed || beside->seed != b.config.seed) {
     Mechanism mechanism = compare_runs(compare);
     if (mechanism.verdict == VerdictKind::inconclusive) {
@@ -148,7 +146,6 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
   inputs.cell_free = compare.run_b;
   inputs.forced_reference = beside->reference;
   inputs.forced_cell = beside->cell;
-  inputs.forced_repeats = beside->repeats;
   inputs.reference_config = compare.reference_config;
   inputs.cell_config = compare.cell_config;
   inputs.steps = inputs.forced_steps = compare.steps;
@@ -158,17 +155,12 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
     const auto of_a = a.provenance.find(fact), of_b = b.provenance.find(fact);
     return of_a != a.provenance.end() && of_b != b.provenance.end() && of_a->second == of_b->second;
   });
-  for (const std::string& dir : {beside->reference, beside->cell}) require_undamaged(dir);
-  if (beside->has_twins()) {
-    for (const std::string& dir : {beside->reference_twin, beside->cell_twin}) require_undamaged(dir);
+  for (const std::string& dir : {beside->reference, beside->cell, beside->reference_twin, beside->cell_twin}) {
+    require_undamaged(dir);
   }
-  for (const std::string& dir : beside->repeats) require_undamaged(dir);
   Mechanism mechanism = judge_forced(inputs);
-  mechanism.sentence += fmt::format(" The same matrix has forced runs: {} and {}, with {}.", name_of_folder(beside->reference),
-                                    name_of_folder(beside->cell),
-                                    beside->has_twins()
-                                        ? "their float64 twins"
-                                        : counted(static_cast<int64_t>(beside->repeats.size()), "repeat"));
+  mechanism.sentence += fmt::format(" The same matrix has forced runs: {} and {}, with their float64 twins.",
+                                    name_of_folder(beside->reference), name_of_folder(beside->cell));
   return mechanism;
 }
 
@@ -239,10 +231,6 @@ int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& ex
   return verdict == VerdictKind::inconclusive ? kExitUndecided : kExitUnexpected;
 }
 
-Given given_of(const CompareCommandOptions& options) {
-  return {options.metric, options.margin, options.alpha, options.target, options.rule == "mlperf"};
-}
-
 namespace {
 
 int print_comparison(const CompareCommandOptions& options, const Mechanism& mechanism,
@@ -273,7 +261,6 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   const std::vector<std::string> expected = expected_verdicts(options);
   require_own_options(options);
   if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
-  if (options.rule == "mlperf") return compare_mlperf_command(options, console);
   CompareOptions compare;
   compare.run_a = options.run_a;
   compare.run_b = options.run_b;

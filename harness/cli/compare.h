@@ -29,12 +29,8 @@ Mechanism compare_flight_records(const flight::Records& a, const flight::Records
 /// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does. A record that cannot be read leaves the verdict inconclusive.
 std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b);
 
-/// What the command line gives in place of what matrices declare.
-Given given_of(const CompareCommandOptions& options);
-
-/// The rules other than bits. `expected`: verdicts to exit 0 for. Return the exit code.
+/// The rule tost. `expected`: verdicts to exit 0 for. Returns the exit code.
 int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
                              const Console& console);
-int compare_mlperf_command(const CompareCommandOptions& options, const Console& console);
 
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "harness/cli/compare_outcome.h"
-
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -12,6 +10,7 @@
 #include "harness/cli/compare.h"
 #include "harness/cli/compare_json.h"
 #include "harness/cli/words.h"
+#include "harness/verdict/stats/compare_arms.h"
 
 namespace lockstep {
 namespace {
@@ -68,8 +67,6 @@ void require_measured(const std::string& metric, const std::vector<ArmPair>& pai
   if (!measured.empty()) require_known(metric, {measured.begin(), measured.end()}, "--metric", "metric");
 }
 
-}  // namespace
-
 std::string outcomes_text(const std::vector<OutcomeComparison>& comparisons,
                           const std::vector<std::string>& alone) {
   std::string text;
@@ -97,16 +94,19 @@ std::string outcomes_json(const std::vector<OutcomeComparison>& comparisons,
   return document.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
+}  // namespace
+
 int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
                              const Console& console) {
   MatchedArms matched =
       match_arms(read_arms(options.run_a, options.metric), read_arms(options.run_b, options.metric));
-  require_same_question(matched, given_of(options), options.across);
+  const Given given{options.metric, options.margin, options.alpha, {}};
+  require_same_question(matched, given, options.across);
   require_paired_seeds(matched.pairs);
   std::vector<OutcomeComparison> comparisons;
   std::vector<int> codes;
   for (const ArmPair& pair : matched.pairs) {
-    const Primary primary = primary_of(pair.reference, pair.cell, given_of(options));
+    const Primary primary = primary_of(pair.reference, pair.cell, given);
     if (!options.metric.empty()) require_measured(options.metric, matched.pairs);
     comparisons.push_back(compare_arms(pair, primary));
     codes.push_back(comparison_exit_code(comparisons.back().verdict, expected));

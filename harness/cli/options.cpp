@@ -110,7 +110,7 @@ CLI::App* add_plan(CLI::App& app, PlanOptions& options) {
 CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
   CLI::App* command = app.add_subcommand(
       "compare", "first difference between two runs' traces; or a test whether two cells reach the same metric");
-  command->add_option("RUN_A", options.run_a, "the reference: run folder, or OUT, OUT:CELL, MLPerf's files")
+  command->add_option("RUN_A", options.run_a, "the reference: run folder, or OUT, OUT:CELL")
       ->required();
   command->add_option("RUN_B", options.run_b, "what to compare with the reference")->required();
   repeated(command, "--expect", options.expect, "verdicts that exit 0: identical,within_envelope,divergent")
@@ -123,8 +123,7 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   last_wins(
       command->add_option("--rule", options.rule,
-                          "bits: traces (default); tost: equivalence of outcomes, paired by seed; mlperf: "
-                          "reference convergence points"))
+                          "bits: traces (default); tost: equivalence of outcomes, paired by seed"))
       ->type_name("RULE");
   last_wins(
       command->add_option("--metric", options.metric, "metric of the outcome (default: as declared)"))
@@ -134,10 +133,6 @@ CLI::App* add_compare(CLI::App& app, CompareCommandOptions& options) {
   last_wins(command->add_option("--alpha", options.alpha,
                                 "level of each one-sided test (default: as declared)"))
       ->type_name("A");
-  last_wins(command->add_option("--target", options.target,
-                                "value of the metric to reach (mlperf; default: as declared)"))
-      ->type_name("X")
-      ->check(finite());
   command->add_flag("--across", options.across,
                     "also compare cells of different questions, and show how they differ");
   command->add_flag("--json", options.json, "the verdict as JSON");

@@ -40,9 +40,9 @@ struct CompareCommandOptions {
   std::string run_a, run_b;
   std::vector<std::string> expect;  ///< verdicts, as given: "identical,within_envelope"
   std::vector<std::string> repeats;
-  std::string rule = "bits";  ///< bits, tost, mlperf
-  std::string metric;         ///< of the outcome; empty: as the matrices declare, like the next three
-  std::optional<double> margin, alpha, target;
+  std::string rule = "bits";  ///< bits, tost
+  std::string metric;         ///< of the outcome; empty: as the matrices declare, like the next two
+  std::optional<double> margin, alpha;
   int64_t steps = 0;    ///< the first so many are judged; 0: all of both runs
   bool across = false;  ///< cells of different questions too
   bool json = false;

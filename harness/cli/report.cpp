@@ -11,7 +11,7 @@
 #include "harness/cli/words.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/results/results.h"
-#include "harness/verdict/stats/mlperf/mllog.h"
+#include "harness/verdict/stats/mllog.h"
 #include "reports/format.h"
 #include "reports/terminal.h"
 

@@ -1,4 +1,4 @@
-// Losses certified and claims decided, with the figures.
+// Losses certified, with the figures.
 
 #include <fmt/format.h>
 
@@ -10,31 +10,6 @@
 #include "reports/text.h"
 
 namespace lockstep {
-namespace {
-
-void write_cell_link(Markup& out, const Page& page, const std::string& name) {
-  const auto& cells = page.results.cells;
-  const auto found = std::find_if(cells.begin(), cells.end(),
-                                  [&name](const CellResult& cell) { return cell.scenario == name; });
-  if (found == cells.end()) {
-    out.text(name_words(name));
-    return;
-  }
-  const std::string& anchor = page.anchors[static_cast<std::size_t>(found - cells.begin())];
-  out.element("a", {{"href", "#" + anchor}}, name_words(name));
-}
-
-void write_conditions(Markup& out, const ClaimResult& claim) {
-  if (claim.conditions.empty()) out.text(short_line(claim.reason, 400));
-  for (const ConditionResult& condition : claim.conditions) {
-    const StateStyle style = style_of(condition.state);
-    out.open("div").element("b", {{"class", std::string("t-") + style.css}}, style.symbol);
-    out.text(" " + condition_words(condition)).close();
-  }
-}
-
-}  // namespace
-
 void write_certificate(Markup& out, const Page& page) {
   if (!page.results.certificate) return;
   const Certificate& certificate = *page.results.certificate;
@@ -65,36 +40,6 @@ void write_certificate(Markup& out, const Page& page) {
       }
     }
     out.close();
-  }
-  close_table(out);
-  out.close();
-}
-
-void write_claims(Markup& out, const Page& page) {
-  if (page.results.claims.empty()) return;
-  open_section(out, "claims", "Which claims hold",
-               "A claim holds if all its conditions are true, and does not hold if one is false. Intervals are "
-               "over paired seeds.");
-  open_table(out, "claims stack", {"claim", "as stated", "verdict", "conditions and figures", "shown by"});
-  for (const ClaimResult& claim : page.results.claims) {
-    const StateStyle style = style_of(claim.state);
-    out.open("tr").element("th", {{"scope", "row"}}, clean_line(claim.id));
-    out.element("td", {{"data-label", "as stated"}}, clean_line(claim.told));
-    out.open("td", {{"data-label", "verdict"}});
-    out.element("b", {{"class", std::string("t-") + style.css}},
-                fmt::format("{} {}", style.symbol, name_of(claim.state)));
-    if (claim.expected && !claim.as_expected) {
-      out.element("div", {}, fmt::format("expected: {}", name_of(*claim.expected)));
-    }
-    out.close().open("td", {{"data-label", "figures"}});
-    write_conditions(out, claim);
-    out.close().open("td", {{"data-label", "shown by"}});
-    for (const std::string& name : claim.shows) {
-      out.open("div");
-      write_cell_link(out, page, name);
-      out.close();
-    }
-    out.close().close();
   }
   close_table(out);
   out.close();

@@ -34,7 +34,6 @@ void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind);
 
 void write_detection(Markup& out, const Page& page);    ///< planted faults against what was found
 void write_certificate(Markup& out, const Page& page);  ///< losses by number of ranks
-void write_claims(Markup& out, const Page& page);       ///< claims with their figures
 /// The headline's sentences and answers, inside the box of the verdict.
 void write_answers(Markup& out, const Headline& headline);
 void write_grid(Markup& out, const Page& page);         ///< two axes against each other
@@ -47,7 +46,6 @@ void write_costs(Markup& out, const Page& page);  ///< speed-up, communication, 
 void write_power(Markup& out, const Page& page);  ///< spread, power, seeds needed, estimates
 void write_interim_analyses(Markup& out, const Page& page);  ///< seeds added look by look
 void write_targets(Markup& out, const Page& page);
-void write_calibration(Markup& out, const Page& page);
 void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs
 void write_signatures(Markup& out, const Page& page);  ///< gradients of each cell against its reference's
 void write_certification(Markup& out, const Page& page);

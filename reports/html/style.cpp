@@ -43,7 +43,6 @@ thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}t
 .rows .name{width:22%;overflow-wrap:anywhere;min-width:6em;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
 .dots td.plot{height:22px;width:50%}.dots th.name,.dots td{padding-top:1px;padding-bottom:1px}.dots .name{font-weight:400}.dots td.n{width:9%}.dots td.axis{height:30px}.dots .seed{opacity:.7}.one{max-width:680px}
 .line.bad{stroke-width:3.2}.wrong td{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n,.suite th.n{white-space:normal}.suite th.n,.suite td.n{min-width:6em;padding-left:10px}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
-.claims thead th,.claims tbody th,.claims td:nth-child(3){white-space:nowrap}
 .bands td.plot{width:36%}.bands td.worst{width:17%}.rows .ci-text{color:var(--mut)}.rows .v{width:16%;padding-left:6px;line-height:1.35}.rows .worst{font-size:13px;line-height:1.35}
 .rows tbody tr:hover{background:var(--card)}.rows td.axis{height:46px;vertical-align:bottom}
 .row{position:absolute;inset:0;width:100%;height:100%;overflow:visible}.axis .row{height:24px}.mark{overflow:visible}

@@ -315,16 +315,6 @@ std::string objective(const RunConfig& config) {
 
 bool learns_nothing(const RunConfig& config) { return !has_negatives(config); }
 
-/// The candidates that a rule chooses for a layout, in the words of claims.
-std::string rule_gives(std::string_view rule, const Layout& layout) {
-  if (rule != "adaptive" && rule != "adaptive_as_written") return "";
-  RunConfig config(energy_spec());
-  energy(config).negatives = rule == "adaptive" ? Negatives::adaptive : Negatives::adaptive_as_written;
-  config.layout = layout;
-  const Negatives taken = resolved_negatives(config);
-  return taken == Negatives::local ? "local" : taken == Negatives::global ? "global" : "layer";
-}
-
 }  // namespace
 
 const TrainerSpec& energy_spec() {
@@ -347,7 +337,6 @@ const TrainerSpec& energy_spec() {
       .make_oracle = &make_oracle,
       .objective = &objective,
       .learns_nothing = &learns_nothing,
-      .rule_gives = &rule_gives,
       .other_objective = &energy_other_objective,
       .noise_scale_caveat = &energy_noise_scale_caveat,
       .rows_may_not_count = &energy_rows_may_not_count,

@@ -1,8 +1,4 @@
-"""A section of docs/studies.md from the kept results: page.py [RESULTS] prints it. It holds no verdict."""
-
-import json
-import pathlib
-import sys
+"""A section of docs/studies.md from the kept results: section.py writes it. It holds no verdict."""
 
 ORDER = [
     "lockstep_layouts", "lockstep_equal", "lockstep_both", "detail_curves", "same_seed_curve", "debug_mode", "traincheck",
@@ -113,12 +109,3 @@ def page(results):
         if tool["cannot_be_asked"]:
             lines += [f"- {tool['title']} ({tool['version']}, {tool['layout']}): {tool['cannot_be_asked']}."]
     return "\n".join(lines) + "\n"
-
-
-def main():
-    path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("results.json")
-    sys.stdout.write(page(json.loads(path.read_text())))
-
-
-if __name__ == "__main__":
-    main()

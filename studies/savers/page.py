@@ -1,7 +1,4 @@
-"""A section of docs/studies.md from the kept results: page.py [RESULTS] prints it."""
-
-import json
-import sys
+"""A section of docs/studies.md from the kept results: section.py writes it."""
 
 import savers
 
@@ -53,12 +50,5 @@ def chaos(results):
         yield f"- {title}: {entry.get('problem') or entry['said'][-1]}."
 
 
-def main():
-    path = sys.argv[1] if len(sys.argv) > 1 else savers.RESULTS
-    with open(path) as file:
-        results = json.load(file)
-    sys.stdout.write("\n".join([*table(results), "", "ckpt-chaos on the same savers, at six points each:", "", *chaos(results)]) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+def page(results):
+    return "\n".join([*table(results), "", "ckpt-chaos on the same savers, at six points each:", "", *chaos(results)]) + "\n"

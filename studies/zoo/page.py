@@ -1,8 +1,4 @@
-"""A section of docs/studies.md from the kept results: page.py [RESULTS] prints it. It holds no verdict."""
-
-import json
-import pathlib
-import sys
+"""A section of docs/studies.md from the kept results: section.py writes it. It holds no verdict."""
 
 EXACT = 1e-4  # of a group's gradient
 WAYS = {"0": "0 lines", "3": "3 lines", "10": "replay"}
@@ -137,12 +133,3 @@ def page(results):
         *faults,
     ]
     return "\n".join(lines) + "\n"
-
-
-def main():
-    path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("results.json")
-    sys.stdout.write(page(json.loads(path.read_text())))
-
-
-if __name__ == "__main__":
-    main()

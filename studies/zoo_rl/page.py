@@ -1,8 +1,4 @@
-"""A section of docs/studies.md from the kept results: page.py [RESULTS] prints it. It holds no verdict."""
-
-import json
-import pathlib
-import sys
+"""A section of docs/studies.md from the kept results: section.py writes it. It holds no verdict."""
 
 #: what a named statistic does to training, and how to fix it
 MEANS = {
@@ -127,12 +123,3 @@ def page(results):
         *consequences(results),
     ]
     return "\n".join(lines) + "\n"
-
-
-def main():
-    path = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).with_name("results.json")
-    sys.stdout.write(page(json.loads(path.read_text())))
-
-
-if __name__ == "__main__":
-    main()

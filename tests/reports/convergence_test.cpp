@@ -61,7 +61,6 @@ TEST(AnswerGrid, LeavesOutControlsPairsOfNoiseAndBatchesThatGrew) {
 TEST(AnswerGrid, IsNoneWhereTheMatrixHasNoProduct) {
   EXPECT_FALSE(grid_of(outcome_results()));
   EXPECT_FALSE(grid_of(mechanism_results()));
-  EXPECT_FALSE(grid_of(claims_results()));
   Results holes = convergence_results();
   std::erase_if(holes.cells, [](const CellResult& c) { return c.scenario.starts_with("3x8 l"); });
   EXPECT_TRUE(grid_of(holes)) << "two of eighteen places may be empty";
@@ -268,17 +267,16 @@ TEST(ConvergencePage, GivesTargetsAndTimingsTheirBounds) {
 
 TEST(ConvergencePage, HasASectionOnlyForWhatThereIsToShow) {
   const char* ids[] = {"grid",  "differences", "growth", "noise-scale",
-                       "costs", "target",      "looks",  "calibration"};
+                       "costs", "target",      "looks"};
   const std::string small = html_report(outcome_results()), page = html_report(convergence_results());
   for (const std::string id : ids) {
     const std::string section = "<section id=\"" + id + "\"";
     EXPECT_THAT(small, Not(HasSubstr(section)));
-    if (id != "looks" && id != "calibration") {
+    if (id != "looks") {
       EXPECT_THAT(page, HasSubstr(section));
     }
   }
   EXPECT_THAT(html_report(sequential_results()), HasSubstr("<section id=\"looks\""));
-  EXPECT_THAT(html_report(calibrated_results()), HasSubstr("<section id=\"calibration\""));
 }
 
 TEST(ConvergencePage, AnswersBeforeItExplains) {
@@ -351,13 +349,6 @@ TEST(ConvergencePage, StaysWellFormedWhereFiguresAreNoNumbers) {
   EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree));
   for (const std::string wrong : {"=\"nan", "=\"inf", "=\"-inf", " nan", "-nan"})
     EXPECT_THAT(page, Not(HasSubstr(wrong)));
-}
-
-TEST(ConvergencePage, MarksARateThatIsNotKept) {
-  EXPECT_THAT(html_report(calibrated_results()), HasSubstr("✗ exceeded"));
-  Results kept = calibrated_results();
-  for (DetectionRate& rate : kept.calibration->rates) rate.enough = true;
-  EXPECT_THAT(html_report(kept), Not(HasSubstr("✗ exceeded")));
 }
 
 TEST(ConvergenceTerminal, ShowsTheGridFirstWithinAHundredColumns) {

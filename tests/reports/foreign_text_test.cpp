@@ -110,8 +110,8 @@ std::string outside_fences(const std::string& text) {
 
 TEST(ForeignText, IsShownAsTextInEveryReport) {
   const std::map<std::string, Results (*)()> fixtures{{"outcome", outcome_results}, {"mechanism", mechanism_results}, {"detection", detection_results},
-                                                      {"certificate", certificate_results}, {"claims", claims_results}, {"convergence", convergence_results},
-                                                      {"sequential", sequential_results}, {"calibrated", calibrated_results}, {"suite", suite_results}};
+                                                      {"certificate", certificate_results}, {"convergence", convergence_results},
+                                                      {"sequential", sequential_results}, {"suite", suite_results}};
   std::map<std::string, bool> free;
   for (const auto& [name, fixture] : fixtures) {
     const Results results = poisoned(fixture(), free);

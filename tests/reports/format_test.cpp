@@ -22,8 +22,8 @@ TEST(Render, MakesEveryFormatThatItLists) {
 
 TEST(Render, MakesTheSameFromADocumentAsFromWhatItWasWrittenFrom) {
   for (const auto& make : {outcome_results, missed_control_results, mechanism_results, certificate_results,
-                           claims_results, detection_results, empty_results, convergence_results,
-                           sequential_results, calibrated_results}) {
+                           detection_results, empty_results, convergence_results,
+                           sequential_results}) {
     const Results results = make(), again = results_from_json(results_to_json(results), "results.json");
     for (const ReportFormat& format : report_formats()) {
       const std::string name(format.name);

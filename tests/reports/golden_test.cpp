@@ -83,9 +83,9 @@ struct Fixture {
 };
 
 /// The first one's page is kept whole, of the others what it has no section of: the first page that has it gives it.
-constexpr Fixture kFixtures[] = {{"mechanism", mechanism_results},       {"claims", claims_results},
+constexpr Fixture kFixtures[] = {{"mechanism", mechanism_results},
                                  {"certificate", certificate_results},   {"detection", detection_results},
-                                 {"calibration", calibrated_results},    {"sequential", sequential_results},
+                                 {"sequential", sequential_results},
                                  {"laboratory", suite_results},     {"missed_control", missed_control_results},
                                  {"outcome", outcome_results},           {"judged", judged_results},
                                  {"convergence", convergence_results},   {"hostile", hostile_results},

@@ -163,8 +163,8 @@ void replace_figures(Json& json, const std::function<double()>& next) {
   for (auto& item : json) replace_figures(item, next);
 }
 
-const std::vector<Results (*)()> kFixtures{outcome_results,     mechanism_results,  claims_results,
-                                           convergence_results, sequential_results, calibrated_results};
+const std::vector<Results (*)()> kFixtures{outcome_results,     mechanism_results,
+                                           convergence_results, sequential_results};
 
 void expect_drawn(const Results& results, const std::string& what) {
   const std::string page = html_report(results);

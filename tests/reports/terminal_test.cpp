@@ -24,9 +24,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 TEST(TerminalTable, StaysWithinTheWidth) {
-  for (const auto& fixture : {outcome_results, missed_control_results, mechanism_results, certificate_results, claims_results,
+  for (const auto& fixture : {outcome_results, missed_control_results, mechanism_results, certificate_results,
                               hostile_results, empty_results, detection_results, convergence_results, sequential_results,
-                              calibrated_results, judged_results, suite_results, wide_suite_results}) {
+                              judged_results, suite_results, wide_suite_results}) {
     for (const int width : {40, 60, 80, 100, 140}) {
       for (const std::string& line : lines_of(terminal_table(fixture(), false, width))) {
         EXPECT_LE(display_width(line), width) << line;

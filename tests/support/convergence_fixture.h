@@ -13,6 +13,5 @@ Results convergence_results();
 Results sequential_results();
 
 /// Error rates, coverage and power of the tests themselves, one rate of them on the bad side.
-Results calibrated_results();
 
 }  // namespace lockstep

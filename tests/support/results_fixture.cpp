@@ -435,17 +435,6 @@ Results hostile_results() {
   CellResult bare;
   bare.reference = "no such reference";
   r.cells = {script, twin, ghost, wide, bare};
-  ConditionResult condition{
-      "<b>text</b> | piped",         "\x1b[31m</td>", ClaimState::undecided, kNaN, {kNaN, kInfinite, 0.95},
-      {"<script>alert(1)</script>"}, {"`run`"}};
-  r.claims = {{"<id>",
-               "</td><script>alert(8)</script> | `told`",
-               ClaimState::undecided,
-               ClaimState::holds,
-               false,
-               "<reason>",
-               {condition},
-               {"<script>alert(1)</script>", "no such cell"}}};
   r.provenance = {{"<env>", "PATH=\"/bin\"\nEVIL=<script>"}, {"", ""}};
   r.summary = summarize(r, 5, 1, "<b onclick=alert(7)>Bold</b>. \xff Second & last.");
   return with_facts(std::move(r));

@@ -24,8 +24,6 @@ Results detection_results();
 /// Losses certified at two numbers of ranks, one of them not, one that failed.
 Results certificate_results();
 
-/// Claims of every state, one of them not as expected.
-Results claims_results();
 
 /// Nothing was selected.
 Results empty_results();

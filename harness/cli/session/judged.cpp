@@ -34,7 +34,7 @@ std::string stamp_of(const std::string& path) {
 
 std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   const BuildIdentity& identity = prepared.identity;
-  // Whatever else the matrix says (expectations, margins, claims) stands in the config's own text.
+  // Whatever else the matrix says (expectations, margins) stands in the config's own text.
   json parts = {identity.build, identity.libtorch, identity.isa, identity.data, command_text(selection),
                 prepared.config_text,
                 // The runs know nothing of the program that judges them.
@@ -45,10 +45,6 @@ std::string key_of(const Prepared& prepared, const MatrixSelection& selection) {
   // them.
   for (const PlannedRun& run : prepared.plan.runs) {
     parts.push_back({run.id, run.hash, text_in(run_folder(prepared.out_dir, run.id) + "/done")});
-  }
-  const Matrix& matrix = prepared.plan.matrix;
-  if (const auto files_beside = judge_of(matrix.question).files_beside; files_beside != nullptr) {
-    for (const std::string& path : files_beside(matrix, prepared.out_dir)) parts.push_back({path, stamp_of(path)});
   }
   return long_hash_in_hex(parts.dump(-1, ' ', false, json::error_handler_t::replace));
 }

@@ -58,13 +58,8 @@ class SampleProblems {
     const DataConfig& data = config.data;
     add(name, data.train_file, too_few_samples(config, found->samples));
     if (!judged) return;
-    const QuestionPlan& asks = asked_by(matrix_);
-    std::vector<std::string> metrics;
-    if (asks.metrics_of != nullptr) metrics = asks.metrics_of(matrix_, name);
-    if (asks.measures_primary) metrics.push_back(matrix_.primary.metric);
-    for (const std::string& metric : metrics) {
-      add(name, data.test_file, unmeasured(metric, config, found->samples));
-    }
+    if (!asked_by(matrix_).by_outcome) return;
+    add(name, data.test_file, unmeasured(matrix_.primary.metric, config, found->samples));
   }
 
   void throw_if_any() const {

@@ -35,7 +35,6 @@ std::string ranks_of(const RunConfig& config) {
 std::string group_of(RunRole role) {
   switch (role) {
     case RunRole::forced_reference:
-    case RunRole::forced_repeat:
     case RunRole::forced_cell:
     case RunRole::forced_twin:
     case RunRole::certify_forced:

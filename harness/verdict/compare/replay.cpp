@@ -39,8 +39,7 @@ std::string replay_config(const Matrix& matrix, const Cell& cell, int64_t step, 
   text += fmt::format("name: replay\nquestion: mechanism\nseeds: {}\nranks: emulated\nforced_steps: [{}]\n",
                       cell.config.seed, step);
   if (has_step) text += "replay: rank-0.trace\n";
-  text += fmt::format("band: {{repeats: {}, factor: {}, floor: {}}}\n", matrix.band.repeats,
-                      matrix.band.factor, matrix.band.floor);
+  text += fmt::format("band: {{floor: {}}}\n", matrix.band.floor);
   std::string differs;
   for (const RunField* each : fields_of(trainer)) {
     const RunField& field = *each;

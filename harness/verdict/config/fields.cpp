@@ -148,12 +148,11 @@ const RunField kCoreFields[] = {
     RUN(snapshot_steps, kStep, "steps", "steps before which the parameters are kept whole in the trace; all below `steps`"),
     RUN(eval_every, kStep, "steps",
         "steps between evaluations, at most `steps`; 0: only at the end; `never`: not at the end either, which "
-        "is the default where the question needs no metric (mechanism, certificate, detection, config_pairs) and "
+        "is the default where the question needs no metric (mechanism, certificate, detection) and "
         "there are no checkpoints"),
     RUN(forced.from, kAny, "", "run whose snapshots are loaded instead of training", Words::any, kPlanner),
     RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
-    RUN(forced.repeat, from(0), "", "which permutation of rows or ranks; 0: as they are", Words::any,
-        kPlanner),
+    RUN(forced.repeat, Range{0, 0}, "", "always 0: it stands in the hash of every run", Words::any, kPlanner),
     RUN(forced.twin, kAny, "", "computes in float64 at the snapshots of a run in another precision", Words::any, kPlanner),
     RUN(forced.chosen_by, kAny, "", "run in float64 whose scores decide which candidates a row takes", Words::any, kPlanner),
     RUN(forced.kept_step, kAny, "", "trace of a kept step whose snapshots are loaded instead of training", Words::any,

@@ -10,9 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Metrics of the process, which its ranks report.
-constexpr std::string_view kOfProcess[] = {"seconds", "activation_bytes", "resident_growth"};
-constexpr std::string_view kArea = "auc_", kMean = "train_", kFirst = "first_";
+constexpr std::string_view kArea = "auc_", kMean = "train_";
 
 bool has_samples(const MetricSpec& metric, const SampleCounts& samples) {
   return samples.test >= metric.test_samples && samples.holdout >= metric.holdout_samples;
@@ -48,7 +46,7 @@ struct Source {
 
 Source source_of(const TrainerSpec& trainer, std::string_view metric) {
   if (const MetricSpec* whole = find_in(trainer, metric)) return {whole, ""};
-  for (const std::string_view prefix : {kArea, kMean, kFirst}) {
+  for (const std::string_view prefix : {kArea, kMean}) {
     if (metric.starts_with(prefix)) return {find_in(trainer, metric.substr(prefix.size())), prefix};
   }
   return {};
@@ -119,25 +117,6 @@ std::vector<std::string> outcome_metrics(const TrainerSpec& trainer) {
     if (!metric.train_words.empty()) names.push_back(fmt::format("{}{}", kMean, metric.name));
   }
   return names;
-}
-
-std::vector<std::string> claim_metrics(const TrainerSpec& trainer) {
-  std::vector<std::string> names = outcome_metrics(trainer);
-  names.insert(names.end(), std::begin(kOfProcess), std::end(kOfProcess));
-  for (const std::string_view prefix : {kMean, kFirst}) {
-    for (const MetricSpec& metric : trainer.metrics()) {
-      std::string name = fmt::format("{}{}", prefix, metric.name);
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
-    }
-  }
-  return names;
-}
-
-std::vector<std::string> parts_of_metric(std::string_view metric) {
-  constexpr std::string_view kMinus = " - ";
-  const std::size_t minus = metric.find(kMinus);
-  if (minus == std::string_view::npos) return {std::string(metric)};
-  return {std::string(metric.substr(0, minus)), std::string(metric.substr(minus + kMinus.size()))};
 }
 
 std::string unmeasured(std::string_view metric, const RunConfig& config,

@@ -1,6 +1,6 @@
 #pragma once
-// What a run measures, by name, for programs that have no LibTorch: words of primary.metric and of claims. A
-// test holds this table and what the trainer writes equal.
+// What a run measures, by name, for programs that have no LibTorch: words of primary.metric. A test
+// holds this table and what the trainer writes equal.
 
 #include <optional>
 #include <span>
@@ -21,12 +21,8 @@ std::vector<std::string> curves_written(const RunConfig& config, const SampleCou
 
 /// Words of primary.metric: what outcomes can be judged by.
 std::vector<std::string> outcome_metrics(const TrainerSpec& trainer);
-/// Words of metrics in claims: those, the metrics of the process, train_CURVE and first_CURVE.
-std::vector<std::string> claim_metrics(const TrainerSpec& trainer);
-/// The two plain metrics of "A - B", or a plain metric itself.
-std::vector<std::string> parts_of_metric(std::string_view metric);
 
-/// Why a run would not measure a metric of claim_metrics: "accuracy_256 is measured on 256 test pairs or
+/// Why a run would not measure a metric of outcome_metrics: "accuracy_256 is measured on 256 test pairs or
 /// more, and there are 20; …". Empty if it does, or if that depends on samples that are not known.
 std::string unmeasured(std::string_view metric, const RunConfig& config,
                        const std::optional<SampleCounts>& samples);

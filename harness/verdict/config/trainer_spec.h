@@ -155,9 +155,6 @@ struct TrainerSpec {
   std::string (*objective)(const RunConfig& config) = nullptr;
   /// Is a run's loss 0 whatever the model does, because a row has no candidate but its own? Null: never.
   bool (*learns_nothing)(const RunConfig& config) = nullptr;
-  /// What one of its rules chooses for a layout, in a word; empty if it has no such rule. Null: it has no
-  /// rules.
-  std::string (*rule_gives)(std::string_view rule, const Layout& layout) = nullptr;
   /// How a run's objective differs from its reference's because its batch or layout differs: "a row has ...
   /// where the reference has ..."; null, or empty: it does not.
   std::string (*other_objective)(const RunConfig& config, const RunConfig& reference) = nullptr;

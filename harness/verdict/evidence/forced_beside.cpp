@@ -1,9 +1,9 @@
 #include "harness/verdict/evidence/forced_beside.h"
 
 #include <filesystem>
-#include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "harness/base/errors.h"
 #include "harness/verdict/config/canonical.h"
@@ -59,25 +59,22 @@ std::vector<ForcedRun> forced_runs_in(const fs::path& home) {
 std::optional<ForcedBeside> at_snapshots_of(const std::string& id, const std::vector<ForcedRun>& runs,
                                             RunConfig reference, RunConfig cell) {
   ForcedBeside found;
-  std::map<int, std::string> repeats;
   for (const ForcedRun& run : runs) {
     if (run.config.forced.from != id) continue;
     reference.seed = cell.seed = found.seed = run.config.seed;
     const RunConfig plain = without_forcing(run.config);
-    const int repeat = run.config.forced.repeat;
     const bool of_reference = same_config(plain, reference), of_cell = same_config(plain, cell);
     if (run.config.forced.twin) {
       if (of_reference) found.reference_twin = run.dir;
       if (of_cell) found.cell_twin = run.dir;
       continue;
     }
-    if (of_reference) (repeat == 0 ? found.reference : repeats[repeat]) = run.dir;
-    if (of_cell && repeat == 0) found.cell = run.dir;
+    if (of_reference) found.reference = run.dir;
+    if (of_cell) found.cell = run.dir;
   }
   if (found.reference.empty() || found.cell.empty()) return std::nullopt;
   if (reference.precision == Precision::float64) found.reference_twin = found.reference;
   if (cell.precision == Precision::float64) found.cell_twin = found.cell;
-  for (const auto& [number, dir] : repeats) found.repeats.push_back(dir);
   return found;
 }
 

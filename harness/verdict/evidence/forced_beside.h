@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "harness/verdict/evidence/arms.h"
 
@@ -16,7 +15,6 @@ struct ForcedBeside {
   std::string reference, cell;
   std::string reference_twin, cell_twin;  ///< the same in float64; of a run in float64 itself
   bool has_twins() const { return !reference_twin.empty() && !cell_twin.empty(); }
-  std::vector<std::string> repeats;  ///< of the reference, permuted; by their number
 };
 
 /// Those of both runs' settings in the folder that holds the runs: of their own seed and at the reference's own

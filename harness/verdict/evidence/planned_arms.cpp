@@ -67,18 +67,16 @@ std::vector<const PlannedRun*> PlannedArms::forced_runs(const Cell& cell) const 
   add(forced_cell);
   add(twin_of(*forced_cell));
   for (const PlannedRun& run : plan_.runs) {
-    const bool of_reference = run.role == RunRole::forced_reference || run.role == RunRole::forced_repeat;
-    if (!of_reference || !run.config.forced.has_states_of(forced_cell->config.forced)) continue;
+    if (run.role != RunRole::forced_reference || !run.config.forced.has_states_of(forced_cell->config.forced)) continue;
     if (run.config.layout != cell.reference.layout) continue;
     add(&run);
-    if (run.role == RunRole::forced_reference) add(twin_of(run));
+    add(twin_of(run));
   }
   return runs;
 }
 
 const PlannedRun* PlannedArms::twin_of(const PlannedRun& forced) const {
-  const BandConfig& band = plan_.matrix.band;
-  if (band.exact > 0 || band.repeats > 0) return nullptr;
+  if (plan_.matrix.band.exact > 0) return nullptr;
   if (forced.config.precision == Precision::float64) return &forced;
   return run_of(twin_config(forced.config));
 }

@@ -195,13 +195,7 @@ double mean_of_last(const Series& series) {
 }
 
 void take_curves(const std::vector<RankFile>& files, const TrainerSpec& trainer, RunEvidence& evidence) {
-  for (const RankFile& file : files) {
-    evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
-    evidence.activation_bytes = std::max(evidence.activation_bytes, file.result.activation_bytes);
-  }
-  if (const RankResult& first = files.front().result; first.resident_first_bytes > 0) {
-    evidence.resident_growth = first.resident_last_bytes / first.resident_first_bytes;
-  }
+  for (const RankFile& file : files) evidence.seconds = std::max(evidence.seconds, file.result.train_seconds);
   evidence.metrics = files.front().result.metrics;
   evidence.curves = files.front().result.curves;
   for (const MetricSpec& metric : trainer.metrics()) {

@@ -19,10 +19,8 @@ struct RunEvidence {
   std::optional<Failure> idle_fault;  ///< the run finished, and a fault that was planted in it never acted
   std::map<std::string, double> metrics;  ///< of rank 0; training metrics and areas made from the curves
   double seconds = 0;                     ///< of training, on the slowest rank
-  double activation_bytes = 0;            ///< most that a step kept, on the rank that kept most
   std::string certified_by;                ///< what two runs over its transport may be held to, as rank 0 says: "bits", "band"; empty: nothing said
   std::string failed_saves;                ///< of checkpoints, in one line as rank 0 says; empty: none failed
-  double resident_growth = 1;  ///< memory at the end over that after the first tenth, rank 0's process
   std::map<std::string, Series>
       curves;  ///< loss, loss_over_log_n: mean over ranks; the others as rank 0 wrote them
 };

@@ -148,8 +148,6 @@ std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b,
     note(differences, "primary.margin", number(a.primary->margin), number(b.primary->margin));
   if (!given.alpha) note(differences, "primary.alpha", number(a.primary->alpha), number(b.primary->alpha));
   note(differences, "primary.test", name_of(a.primary->test), name_of(b.primary->test));
-  if (given.timed && !given.target)
-    note(differences, "primary.target", number(a.primary->target), number(b.primary->target));
   return differences;
 }
 
@@ -159,7 +157,6 @@ Primary primary_of(const Arm& a, const Arm& b, const Given& given) {
   if (primary.metric.empty()) primary.metric = shown_metric_of(a.config);
   if (!given.metric.empty()) primary.metric = given.metric;
   if (given.alpha) primary.alpha = *given.alpha;
-  if (given.target) primary.target = *given.target;
   if (given.margin) {
     primary.margin = *given.margin;
   } else if (!declared) {

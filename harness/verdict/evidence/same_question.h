@@ -29,7 +29,6 @@ std::vector<QuestionDifference> run_differences(const RunConfig& a, const RunCon
 struct Given {
   std::string metric;  ///< empty: as declared
   std::optional<double> margin, alpha, target;
-  bool timed = false;  ///< runs are timed to the target, so that it is part of the question
 };
 std::vector<QuestionDifference> question_differences(const Arm& a, const Arm& b, const Given& given);
 

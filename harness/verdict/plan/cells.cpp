@@ -207,10 +207,10 @@ class Expansion {
     if (cell.reference_name == cell.name && !same_config(cell.config, cell.reference))
       cell.reference_name = "reference of " + cell.name;
     cell.anchor = same_config(cell.config, cell.reference);
-    // With `same_as: cell` and a question about the primary metric, the product of the axes may contain the
+    // With `same_as: cell` and a question about outcomes, the product of the axes may contain the
     // reference itself: that cell stands beside the others and is not
     // judged. Anywhere else a cell that equals its reference compares nothing, and is refused.
-    if (cell.anchor && !(source_.same_as_cell && asks.measures_primary)) {
+    if (cell.anchor && !(source_.same_as_cell && asks.by_outcome)) {
       problems_.add(places_[index],
                     fmt::format("cell {} is its own reference, so nothing would be compared; exclude it",
                                 in_quotes(cell.name)));

@@ -81,7 +81,6 @@ class Checker {
     }
     check_idle_fault(cells);
     check_forced_steps(cells);
-    check_repeats();
     check_target();
     check_transports(cells);
   }
@@ -212,7 +211,7 @@ class Checker {
 
   // A metric that a run does not measure would be missed when everything has been trained.
   void check_metric(const RunConfig& config) {
-    if (!asks_.measures_primary) return;
+    if (!asks_.by_outcome) return;
     std::string why = unmeasured(source_.matrix.primary.metric, config, spec_of(config).counted_samples(config));
     if (!why.empty()) add("primary.metric", std::move(why));
   }
@@ -333,15 +332,6 @@ class Checker {
                               longest, longest - 1));
   }
 
-  void check_repeats() {
-    const int repeats = source_.matrix.band.repeats;
-    if (repeats == 0 || repeats >= kLeastRepeats) return;
-    problems_.add(source_.place_of("band.repeats"),
-                  fmt::format("band.repeats is {}: fewer than {} may agree by chance, and a clean run would raise an alarm; with 0 "
-                              "float64 twins judge",
-                              repeats, kLeastRepeats));
-  }
-
   void check_trace(const Cell& cell, const RunConfig& config) {
     if (config.trace != TraceLevel::off) return;
     const bool certifies = certifies_prefixes(source_.matrix.ranks) && source_.matrix.certify_steps > 0;
@@ -349,7 +339,7 @@ class Checker {
       add("trace",
           "trace: off keeps nothing to compare between two layouts: their final parameters differ by "
           "rounding");
-    } else if (!asks_.compares_results && !asks_.measures_primary) {
+    } else if (!asks_.compares_results && !asks_.by_outcome) {
       add("trace", "trace: off keeps nothing to compare");
     } else if ((!source_.matrix.forced_steps.empty() && !(asks_.compares_results && cell.paired)) ||
                certifies) {

@@ -39,12 +39,12 @@ std::string interim_analyses_in_words(const SeedsAuto& seeds) {
 void check_seeds_auto(const MatrixSource& source, Problems& problems) {
   const SeedsAuto& seeds = source.matrix.seeds_auto;
   const QuestionPlan& asks = asked_by(source.matrix);
-  if (seeds.on && asks.looks != InterimAnalyses::decided) {
+  if (!seeds.on) return;
+  if (!asks.by_outcome) {
     problems.add(source.place_of("seeds"),
                  fmt::format("seeds: auto adds seeds until outcomes are decided; the question is {}", asks.name));
     return;
   }
-  if (!seeds.on && asks.looks != InterimAnalyses::tried) return;
   const bool has_first = source.places.contains("seeds_auto.first");
   if (seeds.first > seeds.most) {
     problems.add(

@@ -51,14 +51,10 @@ struct TimingConfig {
   int repeats = 3;
 };
 
-/// Fewer permuted repeats than these lie close by chance too often: a clean run would be an alarm.
-inline constexpr int kLeastRepeats = 4;
-
-/// What decides a forced comparison: float64 twins, unless a band is measured or a bound declared.
+/// What decides a forced comparison where float64 twins do not: a declared bound, or, of runs of other programs, what repeats of
+/// the reference measure.
 struct BandConfig {
-  /// 0: twins decide. kLeastRepeats or more: a band that so many permuted repeats of the reference measure.
-  int repeats = 0;
-  double factor = 8.0;  ///< times the largest difference over the repeats, >= 8
+  double factor = 8.0;  ///< times the largest difference over the repeats
   double floor = 4.0;   ///< c of the floor c * epsilon * sum of |terms|
   /// > 0: nothing is measured, and the band of a gradient is exact * max(|g_ref|, |sum of |terms||); of
   /// energies, loss and gradient norm the same share of their size.

@@ -59,14 +59,10 @@ const MatrixField kMatrixFields[] = {
         "test that decides: `t`, Student's t on the mean of the paired differences, which assumes that they are "
         "normal; `sign`, the sign test on their median, which assumes no shape and needs more seeds, at least 5 "
         "(for `divergent` 6)"),
-    MATRIX(band.repeats, Range{0, 64}, "runs",
-        "0: float64 twins judge; 4 or more: a band judges instead, measured by this many repeats of the "
-        "reference with permuted rows and other weights"),
-    MATRIX(band.factor, Range{8, 1e12}, "", "with repeats: the band is this times the largest difference between repeats"),
     MATRIX(band.floor, Range{1e-6, 1e12}, "", "c of the band's floor, c · ε · sum of the terms' sizes"),
     MATRIX(band.exact, Range{0, 1}, "",
         "above 0: the band is this times the larger of the gradient and the sum of the terms' sizes, without "
-        "twins and repeats; certificates use 1e-12 unless it is given"),
+        "twins; certificates use 1e-12 unless it is given"),
     MATRIX(ranks, kAny, "",
         "`auto`: emulated ranks, certified by a prefix on real ones; `emulated`; `real`; `fit`: real where the "
         "machine or the job has room for all ranks of the layout, else as `auto`"),

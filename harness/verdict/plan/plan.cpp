@@ -30,7 +30,7 @@ std::string folder_name(std::string_view name) {
   return out;
 }
 
-std::string role_suffix(RunRole role, const RunConfig& config) {
+std::string role_suffix(RunRole role) {
   switch (role) {
     case RunRole::reference:
     case RunRole::cell:
@@ -41,8 +41,6 @@ std::string role_suffix(RunRole role, const RunConfig& config) {
       return "-certify-forced";
     case RunRole::forced_reference:
       return "-forced";
-    case RunRole::forced_repeat:
-      return fmt::format("-repeat{}", config.forced.repeat);
     case RunRole::forced_cell:
       return "-forced";
     case RunRole::forced_twin:
@@ -115,8 +113,7 @@ class Planner {
     if (matrix_.seeds.empty()) return {};
     gather_references();
     const std::size_t of_cells = matrix_.cells.size() * (matrix_.seeds.size() + 3);
-    const auto repeats = static_cast<std::size_t>(matrix_.band.repeats);
-    runs_.reserve(of_cells + references_.size() * (matrix_.seeds.size() + 2 + repeats));
+    runs_.reserve(of_cells + references_.size() * (matrix_.seeds.size() + 2));
     by_hash_.reserve(runs_.capacity());
     ids_.reserve(runs_.capacity());
     for (Reference& reference : references_) add_reference(reference);
@@ -181,19 +178,19 @@ class Planner {
     return replays() ? std::vector<std::string>{} : std::vector<std::string>{reference.first_run};
   }
 
-  RunConfig forced(RunConfig config, const Reference& reference, int repeat) const {
+  RunConfig forced(RunConfig config, const Reference& reference) const {
     config.seed = first_seed(*reference.first);
     config.snapshot_steps.clear();
     config.eval_every = 0;
     config.checkpoint = CheckpointConfig{};
     begin_by_itself(config);
-    config.forced = {reference.first_run, below(matrix_.forced_steps, config.steps), repeat, matrix_.replay};
+    config.forced = {reference.first_run, below(matrix_.forced_steps, config.steps), 0, matrix_.replay};
     return config;
   }
 
-  // A run in float64 is its own twin. A declared bound and a measured band judge without any.
+  // A run in float64 is its own twin. A declared bound judges without any.
   bool has_twin(const RunConfig& config) const {
-    return matrix_.band.exact == 0 && matrix_.band.repeats == 0 && config.precision != Precision::float64;
+    return matrix_.band.exact == 0 && config.precision != Precision::float64;
   }
 
   /// The forced run and its twin. Where the loss takes some of a row's candidates, those that the twin takes.
@@ -211,13 +208,8 @@ class Planner {
 
   void add_forced_reference(const Reference& reference) {
     if (!reference.forced) return;
-    const std::string& name = reference.first->reference_name;
-    // Repeats measure how rounding scatters, if they are asked for; a certificate's bound is declared.
-    const int repeats = matrix_.band.exact > 0 ? 0 : matrix_.band.repeats;
-    add_forced(RunRole::forced_reference, name, forced(reference.first->reference, reference, 0), reference);
-    for (int repeat = 1; repeat <= repeats; ++repeat) {
-      add(RunRole::forced_repeat, name, forced(reference.first->reference, reference, repeat), needs_of(reference));
-    }
+    const Cell& cell = *reference.first;
+    add_forced(RunRole::forced_reference, cell.reference_name, forced(cell.reference, reference), reference);
   }
 
   void add_cell(const Cell& cell, const Reference& reference) {
@@ -237,7 +229,7 @@ class Planner {
       add(RunRole::exact_cell, cell.name, std::move(pair->cell));
     }
     if (wants_forced(matrix_, cell)) {
-      add_forced(RunRole::forced_cell, cell.name, forced(cell.config, reference, 0), reference);
+      add_forced(RunRole::forced_cell, cell.name, forced(cell.config, reference), reference);
     }
   }
 
@@ -304,7 +296,7 @@ class Planner {
     const auto [at, is_new] = by_hash_.emplace(hash, runs_.size());
     if (!is_new) return at->second;
     PlannedRun run;
-    run.id = fmt::format("{}-s{}{}-{}", folder_name(name), config.seed, role_suffix(role, config),
+    run.id = fmt::format("{}-s{}{}-{}", folder_name(name), config.seed, role_suffix(role),
                          std::string_view(hash).substr(0, 8));
     // Eight digits may meet by chance; the ninth and on then tell them apart.
     while (!ids_.emplace(run.id, runs_.size()).second) run.id += "-" + hash.substr(8);
@@ -327,7 +319,7 @@ class Planner {
 };
 
 bool is_of_reference(RunRole role) {
-  return role == RunRole::reference || role == RunRole::forced_reference || role == RunRole::forced_repeat;
+  return role == RunRole::reference || role == RunRole::forced_reference;
 }
 
 }  // namespace

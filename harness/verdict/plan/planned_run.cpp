@@ -14,8 +14,6 @@ const char* name_of(RunRole role) {
       return "certify_forced";
     case RunRole::forced_reference:
       return "forced_reference";
-    case RunRole::forced_repeat:
-      return "forced_repeat";
     case RunRole::forced_cell:
       return "forced_cell";
     case RunRole::forced_twin:

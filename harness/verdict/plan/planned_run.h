@@ -14,7 +14,6 @@ enum class RunRole {
   certify,           ///< the real prefix of a cell whose long runs are emulated
   certify_forced,    ///< the prefix's steps again on emulated ranks, at its own snapshots: holds it to a band
   forced_reference,  ///< gradients of the reference at its own snapshots, with the sums of |terms|
-  forced_repeat,     ///< the same, rows or ranks permuted: measures a band where no twin judges
   forced_cell,       ///< gradients of the cell at the reference's snapshots
   forced_twin,       ///< as forced_reference or forced_cell, in float64: judges what is meant
   exact_reference,   ///< the first steps of the reference in exact arithmetic

@@ -26,8 +26,7 @@ struct QuestionKey {
   std::string_view key;  ///< dotted
   void (*read)(const Entry& entry, MatrixSource& source, Problems& problems);
   nlohmann::ordered_json (*schema)();
-  bool settable = false;      ///< by --set; else in the file alone
-  bool decides_cells = true;  ///< if it is misread, the cells are in doubt and are not checked
+  bool settable = false;  ///< by --set; else in the file alone
 };
 
 /// Where the references of a question's cells come from.
@@ -35,14 +34,6 @@ enum class References {
   given,  ///< the config's section `reference`
   plain,  ///< derived: one process that computes by the loss's plain reference what the cell's ranks mean
   own,    ///< derived: the question makes them with its cells
-  none,   ///< its cells are compared with nothing: each is its own reference
-};
-
-/// What `seeds: auto` is to a question.
-enum class InterimAnalyses {
-  none,     ///< its answer does not change with more seeds
-  decided,  ///< cells that are undecided get more seeds, look by look
-  tried,    ///< it tries that very rule on draws of its own, so that seeds_auto must make sense
 };
 
 struct QuestionPlan {
@@ -54,10 +45,8 @@ struct QuestionPlan {
   bool of_several_seeds = false;
 
   /// A cell's verdict is whether it learns the same as its reference, which takes power controls; else what it
-  /// computes decides.
+  /// computes decides. Every run must measure the primary metric, traces may be off, and seeds may be `auto`.
   bool by_outcome = false;
-  /// Every run must measure the primary metric: the answer is made of it, and traces may be off.
-  bool measures_primary = false;
   /// Cells train; else gradients at the reference's weights are all that is computed of them.
   bool trains = true;
   /// Without traces, runs of one layout are compared by what their ranks' results say.
@@ -65,12 +54,10 @@ struct QuestionPlan {
   /// Its runs may compute a kept step again (`replay`).
   bool takes_replay = false;
   References references = References::given;
-  InterimAnalyses looks = InterimAnalyses::none;
   /// What it asks where the runs are a command of the user's, if that is planned in another way; null: in the same.
   const QuestionPlan& (*of_command)() = nullptr;
 
-  bool derives_reference() const { return references == References::plain || references == References::own; }
-  bool compares() const { return references != References::none; }
+  bool derives_reference() const { return references != References::given; }
   /// Both sides are computed from one state, against the loss's plain reference.
   bool against_plain() const { return references == References::plain; }
   /// Its cells are trials that it makes itself, each with a seed of its own.
@@ -91,10 +78,6 @@ struct QuestionPlan {
   void (*check)(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems) = nullptr;
   void (*check_unasked)(const MatrixSource& source, const std::vector<Cell>& cells,
                         Problems& problems) = nullptr;
-  /// Drops what its section asks of cells that `--only` left out.
-  void (*select)(Matrix& matrix, const std::vector<Cell>& cells) = nullptr;
-  /// Metrics besides the primary one that runs of the cell or reference of that name must measure.
-  std::vector<std::string> (*metrics_of)(const Matrix& matrix, std::string_view arm) = nullptr;
 
   /// What follows "NAME · QUESTION: " on a plan's first line; null: seeds, and of an outcome its metric and
   /// margin.

@@ -279,9 +279,7 @@ Matrix parse_matrix(const std::string& text, const std::string& file_name, const
     for (const Cell& cell : cells) clip_forced_steps(matrix, cell.config.steps);
   }
   if (!overrides.only.empty()) {
-    // A selection of cells asks for what they can decide, and running a cell again is no reason to time all
-    // layouts again.
-    if (asks.select != nullptr) asks.select(matrix, cells);
+    // Running a cell again is no reason to time all layouts again.
     matrix.timing.layouts.clear();
   }
   if (asks.trains) keep_drift_snapshots(cells);

@@ -135,7 +135,7 @@ class SourceReader {
     const QuestionPlan& asks = asked_by(source_.matrix);
     if (!is_given("forced_steps")) source_.matrix.forced_steps.assign(kForcedSteps.begin(), kForcedSteps.end());
     // What is measured at the end of training answers no question of what it computes.
-    if (!is_given("eval_every") && !asks.measures_primary && !source_.base.checkpoint.on()) {
+    if (!is_given("eval_every") && !asks.by_outcome && !source_.base.checkpoint.on()) {
       source_.base.eval_every = EvaluationPeriod::never();
     }
     if (asks.finish != nullptr) asks.finish(source_, problems_);
@@ -278,7 +278,7 @@ class SourceReader {
       } else if (entry.key == "timing.layouts") {
         watch([&] { read_timed_layouts(entry); });
       } else if (const QuestionKey* own = find_question_key(entry.key)) {
-        watch([&] { own->read(entry, source_, problems_); }, own->decides_cells);
+        watch([&] { own->read(entry, source_, problems_); });
       } else if (std::vector<Rule>* const rules = rules_of(entry.key)) {
         read_rules(entry, *rules);
       } else if (entry.key == "include") {

@@ -11,7 +11,4 @@
   EACH(mechanism)                \
   EACH(outcome)                  \
   EACH(certificate)              \
-  EACH(detection)                \
-  EACH(config_pairs)             \
-  EACH(claims)                   \
-  EACH(calibration)
+  EACH(detection)

@@ -24,10 +24,4 @@ MatrixEvidence::MatrixEvidence(const Plan& plan, const JudgeOptions& options, co
   });
 }
 
-std::vector<const RunEvidence*> MatrixEvidence::runs_of(const Cell& cell) const {
-  std::vector<const RunEvidence*> runs;
-  for (const SeedPair& pair : arms_.pair_seeds(cell)) runs.push_back(pair.cell ? &of(*pair.cell) : nullptr);
-  return runs;
-}
-
 }  // namespace lockstep

@@ -25,8 +25,6 @@ class MatrixEvidence {
   const PlannedArms& arms() const { return arms_; }
   std::string dir_of(const PlannedRun& run) const { return options_.out_dir + "/runs/" + run.id; }
   const RunEvidence& of(const PlannedRun& run) const { return evidence_[index_.at(run.id)]; }
-  /// What the cell's runs left, by seed; null where the plan has no such run.
-  std::vector<const RunEvidence*> runs_of(const Cell& cell) const;
 
  private:
   const Plan& plan_;

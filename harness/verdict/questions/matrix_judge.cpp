@@ -57,7 +57,6 @@ ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const Plan
   for (const PlannedRun& run : arms.plan().runs) {
     if (!run.config.forced.has_states_of(forced_cell.config.forced)) continue;
     if (run.config.layout != first.reference->config.layout) continue;
-    if (run.role == RunRole::forced_repeat) inputs.forced_repeats.push_back(dir_of(run));
     if (run.role != RunRole::forced_reference) continue;
     inputs.forced_reference = dir_of(run);
     const PlannedRun *reference_twin = arms.twin_of(run), *cell_twin = arms.twin_of(forced_cell);
@@ -151,7 +150,7 @@ void MatrixJudge::judge_learning(const Cell& cell, const std::vector<SeedPair>& 
                                  CellResult& result) const {
   const Matrix& matrix = plan_.matrix;
   const bool asked = asks_.by_outcome || cell.power_control;
-  if (result.failure || (!asked && pairs.size() < 2) || !asks_.compares()) return;
+  if (result.failure || (!asked && pairs.size() < 2)) return;
   MetricsBySeed cell_metrics, reference_metrics;
   PairedRuns runs{cell.name,
                   cell.reference_name,
@@ -410,7 +409,7 @@ CellResult MatrixJudge::judge_cell(const Cell& cell) const {
     if (pairs.front().cell) result.run = pairs.front().cell->id;
     if (pairs.front().reference) result.reference_run = pairs.front().reference->id;
     judge_learning(cell, pairs, result);
-    if (!options_.outcomes_only && asks_.compares()) {
+    if (!options_.outcomes_only) {
       judge_computing(cell, pairs.front(), result);
       judge_certification(evidence_, sources_, cell, pairs, result);
       judge_exactly(cell, result);
@@ -488,7 +487,7 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
                                   results.provenance);
   }
   if (question.complete != nullptr) question.complete(evidence, results);
-  const bool lists = question.omits_references == nullptr || !question.omits_references(results);
+  const bool lists = !question.omits_references;
   std::set<std::string> seen;
   for (const Cell& cell : matrix.cells) {
     if (!lists || options.outcomes_only) break;

@@ -30,13 +30,11 @@ struct QuestionJudge {
   Mechanism (*judge_forced)(const ForcedInputs& inputs) = nullptr;
   /// Reads what a step of a cell costs, from its first run; null: costs are not asked for.
   StepCosts (*read_costs)(const std::string& run_dir) = nullptr;
-  /// References do not stand beside the cells; null: they do.
-  bool (*omits_references)(const Results& results) = nullptr;
+  /// References do not stand beside the cells.
+  bool omits_references = false;
 
   /// Problems of a config that only the judge can see, found before anything runs.
   std::vector<ConfigProblem> (*problems)(const Matrix& matrix) = nullptr;
-  /// Files that it reads besides those of the matrix's runs; null: none.
-  std::vector<std::string> (*files_beside)(const Matrix& matrix, const std::string& out_dir) = nullptr;
   /// Fills its part of the results when all cells are judged.
   void (*complete)(const MatrixEvidence& evidence, Results& results) = nullptr;
 
@@ -44,9 +42,7 @@ struct QuestionJudge {
   std::vector<std::string> (*sentences)(const Results& results, const SortedCells& cells);
   /// The whole summary, where it does not speak of single cells; empty, or null: `sentences` and the rest.
   std::vector<std::string> (*whole_summary)(const Results& results) = nullptr;
-  /// Exit codes besides those of the cells; or whether the question as a whole passed, which then decides
-  /// alone.
-  std::vector<int> (*exit_codes)(const Results& results) = nullptr;
+  /// Whether the question as a whole passed, which then decides alone; null: its cells decide.
   std::optional<bool> (*passed)(const Results& results) = nullptr;
 };
 

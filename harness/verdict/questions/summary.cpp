@@ -195,9 +195,6 @@ int exit_code(const Results& results, bool margin_refused) {
   if (results.cells.empty()) return kExitNothing;
   std::vector<int> occurred;
   for (const CellResult& cell : results.cells) occurred.push_back(exit_code_of_cell(cell));
-  if (question.exit_codes != nullptr) {
-    for (const int code : question.exit_codes(results)) occurred.push_back(code);
-  }
   if (results.timing && lacks_timed_runs(*results.timing)) occurred.push_back(kExitDied);
   if (margin_refused) occurred.push_back(kExitUsage);
   return worst_exit_code(occurred);

@@ -1,5 +1,5 @@
 #pragma once
-// What only one question's results hold: claims, rates of detection, calibration of the tests.
+// What only one question's results hold: rates of detection.
 
 #include <cstdint>
 #include <optional>
@@ -10,29 +10,6 @@
 #include "harness/verdict/results/interval.h"
 
 namespace lockstep {
-
-/// waiting: for a part of the program that is not there yet.
-enum class ClaimState { holds, does_not_hold, undecided, not_testable, waiting };
-
-/// One condition of a claim, with its figures.
-struct ConditionResult {
-  std::string text;                          ///< what must be so, in words
-  std::string figures;                       ///< what was found, in words
-  ClaimState state = ClaimState::undecided;  ///< never waiting
-  double value = 0;                          ///< NaN where the answer is a word
-  Interval interval;                         ///< both ends the value where it has no spread
-  std::vector<std::string> cells, runs;      ///< that show it: names, ids of their first seed's runs
-};
-
-struct ClaimResult {
-  std::string id, told;
-  ClaimState state = ClaimState::undecided;
-  std::optional<ClaimState> expected;
-  bool as_expected = true;
-  std::string reason;  ///< why it cannot be tested here, or what stands in the way
-  std::vector<ConditionResult> conditions;
-  std::vector<std::string> shows;  ///< cells
-};
 
 /// A share of a detection matrix's trials.
 struct DetectionRate {
@@ -78,39 +55,6 @@ struct Detection {
   int64_t clean = 0, false_alarms = 0;
   double loss_tolerance = 0;  ///< relative, of the loss curves
   bool passed = true;         ///< every rate is enough
-};
-
-/// Power of the equivalence test at one design, simulated and by the formula.
-struct PowerPoint {
-  int n = 0;
-  double sd = 0, true_difference = 0;  ///< in margins
-  double measured = 0;
-  Interval interval;  ///< Clopper-Pearson
-  double theory = 0;
-};
-
-/// What a test does with differences of another shape than normal whose middle lies exactly at the margin.
-struct ShapeRate {
-  std::string shape;           ///< "log-normal", "one seed in 20 collapses"
-  OutcomeTest test = OutcomeTest::t;
-  std::string at_margin;       ///< "mean" or "median": which middle lies there
-  bool promised = false;       ///< the test promises to keep alpha there
-  double equivalent = 0;       ///< largest share that was called equivalent over all numbers of pairs
-  double looks = 0;            ///< the same of a sequential comparison
-  double unwarned = 0;         ///< largest share that was called so without a warning of skewness
-};
-
-/// Do the tests keep their promises: error rates and coverage with a difference planted.
-struct Calibration {
-  std::vector<DetectionRate> rates;
-  std::vector<PowerPoint> power;
-  int pool_runs = 0;
-  bool passed = true;
-  double pool_mean = 0, pool_sd = 0;  ///< of the primary metric over the pool
-  /// Of comparisons whose true difference is the margin: the largest share that was called equivalent, and
-  /// the share that may be.
-  double worst_equivalent = 0, equivalent_allowed = 0;
-  std::vector<ShapeRate> shapes;
 };
 
 }  // namespace lockstep

@@ -416,12 +416,10 @@ struct Results {
   std::vector<CellResult> cells;
   std::vector<ReferenceResult> references;
   std::optional<Certificate> certificate;  ///< where that is the question
-  std::vector<ClaimResult> claims;         ///< where they are the question
   /// Build, versions, host, threads, data, environment; what differs between runs first.
   std::vector<std::pair<std::string, std::string>> provenance;
   std::string rerun;
-  std::optional<Detection> detection;      ///< for `question: detection` alone
-  std::optional<Calibration> calibration;  ///< for `question: calibration` alone
+  std::optional<Detection> detection;  ///< for `question: detection` alone
   std::vector<Growth> growth;
   std::optional<Timing> timing;
   std::optional<Declaration> declaration;  ///< none: of a version that kept no record
@@ -432,11 +430,5 @@ struct Results {
 /// "decided", "most seeds", "budget".
 const char* name_of(InterimEnd end);
 std::span<const std::string_view> interim_end_names();
-
-/// "holds", "does not hold", "undecided", "not testable here", "waiting".
-const char* name_of(ClaimState state);
-
-/// All states' words, in the order of their enumerators.
-std::span<const std::string_view> claim_state_names();
 
 }  // namespace lockstep

@@ -30,12 +30,6 @@ struct Usual<OutcomeTest> {
   static Codec<OutcomeTest> codec() { return words<OutcomeTest>(outcome_test_names(), "test"); }
 };
 template <>
-struct Usual<ClaimState> {
-  static Codec<ClaimState> codec() {
-    return words<ClaimState>(claim_state_names(), "state of a claim", "claim_state");
-  }
-};
-template <>
 struct Usual<InterimEnd> {
   static Codec<InterimEnd> codec() { return words<InterimEnd>(interim_end_names(), "end of the looks"); }
 };

@@ -95,21 +95,6 @@ Object<Certificate> describe() {
 }
 
 template <>
-Object<ConditionResult> describe() {
-  using S = ConditionResult;
-  return {"condition", "One condition of a claim: what must be so, and what was found.",
-          {KEY(text), KEY(figures), KEY(state), KEY(value, exact()), KEY(interval), KEY(cells), KEY(runs)}};
-}
-
-template <>
-Object<ClaimResult> describe() {
-  using S = ClaimResult;
-  return {"claim", "What people were told, and whether it holds.",
-          {KEY(id), KEY(told), KEY(state), KEY(expected), KEY(as_expected), KEY(reason), KEY(conditions),
-           KEY(shows)}};
-}
-
-template <>
 Object<DetectionRate> describe() {
   using S = DetectionRate;
   return {"detection_rate", "",
@@ -177,48 +162,6 @@ Object<Detection> describe() {
 }
 
 template <>
-Object<PowerPoint> describe() {
-  using S = PowerPoint;
-  return {"", "",
-          {KEY(n, at_least(2)),
-           KEY(sd, finite(), "In margins."),
-           KEY(true_difference, finite(), "In margins."),
-           KEY(measured, finite()), KEY(interval), KEY(theory, exact())}};
-}
-
-template <>
-Object<ShapeRate> describe() {
-  using S = ShapeRate;
-  return {"shape_rate",
-          "Largest share called equivalent of comparisons whose differences have another shape than normal and "
-          "whose middle "
-          "lies at the margin.",
-          {KEY(shape), KEY(test),
-           KEY(at_margin, one_of({"mean", "median"}), "Which middle lies at the margin."),
-           KEY(promised, "The test promises to keep alpha there."),
-           KEY(equivalent, finite(), "Over all numbers of pairs."),
-           KEY(looks, finite(), "Of a sequential comparison."),
-           KEY(unwarned, finite(), "Called so without a warning of skewness.")}};
-}
-
-template <>
-Object<Calibration> describe() {
-  using S = Calibration;
-  return {"calibration",
-          "Error rates, coverage and power with a true difference planted; only for the question of "
-          "calibration.",
-          {KEY(passed,
-               "No rate's interval lies wholly on the bad side, and each power agrees with the formula."),
-           KEY(pool_runs, at_least(0), "Real runs that comparisons were drawn from."),
-           KEY(pool_mean, exact()), KEY(pool_sd, exact()), KEY(rates), KEY(power),
-           KEY(worst_equivalent, added(number()),
-               "Largest share called equivalent of comparisons whose true difference is the margin."),
-           KEY(equivalent_allowed, added(number()), "The share that is allowed."),
-           KEY(shapes, added(usual<std::vector<ShapeRate>>()),
-               "What the tests do with differences of other shapes than normal.")}};
-}
-
-template <>
 Object<DeclaredChange> describe() {
   using S = DeclaredChange;
   return {"declared_change", "Something that was declared otherwise when runs were first planned.",
@@ -270,10 +213,10 @@ Object<Results> describe() {
           {KEY(schema_version, constant(kResultsSchemaVersion)), KEY(name), KEY(config_file), KEY(question, question_name()),
            KEY(question_text), KEY(primary), KEY(steps, at_least(0)), KEY(seeds), KEY(summary),
            {"verdicts", &S::cells},
-           KEY(references), KEY(certificate), KEY(claims), KEY(provenance), KEY(rerun),
+           KEY(references), KEY(certificate), KEY(provenance), KEY(rerun),
            KEY(growth, if_any(usual<std::vector<Growth>>())), KEY(timing, if_any(usual<Timing>())),
            KEY(declaration, if_any(usual<Declaration>())),
-           KEY(detection, if_any(usual<Detection>())), KEY(calibration, if_any(usual<Calibration>())),
+           KEY(detection, if_any(usual<Detection>())),
            {"laboratory", &S::suite, if_any(usual<SuiteResult>())}}};
 }
 

@@ -52,7 +52,7 @@ std::string interim_sentence(const Sequential& sequential, const Outcome& outcom
 }  // namespace
 
 std::vector<Look> take_interim_analyses(std::span<const double> differences, const std::vector<SpendingAnalysis>& looks,
-                             const Primary& primary, const DecisionRule& rule) {
+                             const Primary& primary) {
   std::vector<Look> taken;
   for (const SpendingAnalysis& each : looks) {
     const auto n = static_cast<std::size_t>(each.n);
@@ -60,7 +60,7 @@ std::vector<Look> take_interim_analyses(std::span<const double> differences, con
     Primary at_analysis = primary;
     at_analysis.alpha = each.nominal;
     Look look{each.n, each.information, each.spent, each.nominal, VerdictKind::inconclusive};
-    look.verdict = rule(differences.first(n), at_analysis);
+    look.verdict = decide(differences.first(n), at_analysis);
     taken.push_back(look);
     if (look.verdict != VerdictKind::inconclusive) break;
   }

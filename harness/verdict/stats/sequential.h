@@ -1,7 +1,6 @@
 #pragma once
 // `seeds: auto`: what the looks at a growing number of pairs decide.
 
-#include <functional>
 #include <span>
 
 #include "harness/verdict/stats/decision.h"
@@ -10,13 +9,10 @@
 
 namespace lockstep {
 
-/// decide, or a wrong rule in the tests of the calibration.
-using DecisionRule = std::function<VerdictKind(std::span<const double> differences, const Primary&)>;
-
 /// Looks at the differences, in the order in which pairs were added, until one of the looks decides or no
-/// pairs are left. Each look asks the rule at its nominal level.
+/// pairs are left. Each look decides at its nominal level.
 std::vector<Look> take_interim_analyses(std::span<const double> differences, const std::vector<SpendingAnalysis>& looks,
-                             const Primary& primary, const DecisionRule& rule = decide);
+                             const Primary& primary);
 
 /// judge_outcome of the pairs of the look that decides, or of all: intervals, power and the seeds that would
 /// decide are at that look's nominal level, which the sentence says. Throws OutcomeError.

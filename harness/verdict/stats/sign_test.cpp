@@ -27,7 +27,7 @@ Sides sides_of(std::span<const double> differences, double bound) {
 double sign_tail(int n, int count) {
   if (count <= 0) return 1;
   if (count > n) return 0;
-  // A calibration asks for the same few a million times.
+  // The search for a count asks for the same few again and again.
   thread_local std::map<std::pair<int, int>, double> known;
   const auto [at, is_new] = known.try_emplace({n, count}, 0.0);
   if (is_new) {

@@ -14,7 +14,7 @@
 namespace lockstep {
 
 double student_quantile(double probability, int n) {
-  // A calibration asks for the same few a million times.
+  // Interim analyses ask for the same few again and again.
   thread_local std::map<std::pair<int, double>, double> known;
   const auto [at, is_new] = known.try_emplace({n, probability}, 0.0);
   if (is_new) at->second = boost::math::quantile(boost::math::students_t(n - 1), probability);

@@ -119,10 +119,6 @@ TEST_F(BadInput, JsonThatIsNestedTooDeepIsNamed) {
       {"compare", "a", "b"},
       HasSubstr("a/run.json is damaged: nested deeper than 100 levels, at line 1, column 1001"));
   expect_usage_error({"report", "a"}, HasSubstr("a/results.json: nested deeper than 100 levels"));
-  write("points.json", nested_objects());
-  write("result_0.txt", ":::MLLOG " + nested_objects() + "\n");
-  expect_usage_error({"compare", "--rule", "mlperf", "points.json", "result_0.txt"},
-                     HasSubstr("nested deeper than 100 levels"));
 }
 
 TEST_F(BadInput, ALateRunWhoseFilesAreNestedIsDoneAnew) {
@@ -204,23 +200,6 @@ TEST_F(BadInput, NothingForeignReachesTheTerminalAsItIs) {
   write("hostile.ts", "@dimensions " + hostile + "\n@data\n" + hostile + "\n");
   expect_clean(run({"plan", "tiny.yaml", "--set", "data.source=ts_files", "--set",
                     "data.train_file=hostile.ts", "--set", "data.test_file=hostile.ts"}));
-}
-
-TEST_F(BadInput, EveryCauseThatAClaimNamesIsThere) {
-  const std::string claims =
-      "name: c\nquestion: claims\nseeds: 0..2\ndata: {source: synthetic}\nreference: {layout: 1x6}\n"
-      "axes: {layout: [2x3], lr: [0.001, 0.1]}\npower_controls: [{lr: 0.1}]\n"
-      "claims:\n  - {id: A, told: x, conditions: [{first: 2x3 lr=0.1, cause: CAUSE}]}\n";
-  const auto with = [&claims](const std::string& cause) {
-    std::string text = claims;
-    return text.replace(text.find("CAUSE"), 5, cause);
-  };
-  write("c.yaml", with("rate-difers"));
-  expect_usage_error({"plan", "c.yaml"},
-                     HasSubstr("c.yaml:9:35: there is no cause 'rate-difers'; `lockstep explain` lists "
-                               "all; did you mean rate-differs?"));
-  write("c.yaml", with("rate-differs"));
-  EXPECT_EQ(run({"plan", "c.yaml"}).code, 0);
 }
 
 TEST_F(BadInput, ConfigsOfTheRepositoryPlan) {

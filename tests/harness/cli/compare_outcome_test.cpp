@@ -8,9 +8,9 @@
 
 #include "harness/base/errors.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/compare_outcome.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/reader.h"
+#include "harness/verdict/stats/compare_arms.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/fake_run.h"
@@ -202,10 +202,10 @@ TEST_F(CompareOutcome, RefusesMarginsAndAlphasOutOfRange) {
   EXPECT_THAT(refusal(o), HasSubstr("--margin"));
   o = options("a", "b");
   o.rule = "tots";
-  EXPECT_THAT(refusal(o), AllOf(HasSubstr("known are bits, tost, mlperf"), HasSubstr("did you mean tost")));
+  EXPECT_THAT(refusal(o), AllOf(HasSubstr("known are bits, tost"), HasSubstr("did you mean tost")));
   o.rule = "bits";
   o.margin = 0.1;
-  EXPECT_THAT(refusal(o), HasSubstr("--margin: is allowed with --rule tost or mlperf"));
+  EXPECT_THAT(refusal(o), HasSubstr("--margin: is allowed with --rule tost, not with --rule bits"));
 }
 
 TEST_F(CompareOutcome, NamesCellsWithoutAPartner) {
@@ -340,7 +340,7 @@ TEST_F(CompareBits, RefusesABandOfTooFewRepeats) {
 /// Two free runs of a matrix and what it has left beside them.
 class CompareBeside : public CompareBits {
  protected:
-  void write_run(const std::string& name, const RunConfig& config, const support::FakeRun& fake) {
+  void write_run(const std::string& name, const RunConfig& config, const support::FakeRun& fake, double noise = 3e-7) {
     PlannedRun run;
     run.id = name;
     run.config = config;
@@ -348,7 +348,7 @@ class CompareBeside : public CompareBits {
     support::FakeRun own = fake;
     own.config_hash = config_hash(config);
     own.world_size = config.layout.world_size;
-    own.noise = 3e-7;
+    own.noise = noise;
     own.noise_seed = std::hash<std::string>{}(name);
     support::write_fake_run(folder_ / name, own);
     write_text(folder_ / (name + "/done"), "{}");
@@ -365,15 +365,19 @@ class CompareBeside : public CompareBits {
     write_run("a", reference, free);
     reference.snapshot_steps.clear();
     reference.eval_every = 0;
-    for (int repeat = 0; repeat <= 4; ++repeat) {
-      reference.forced = {"a", forced.steps, repeat, {}};
-      write_run("a-forced" + std::to_string(repeat), reference, forced);
-    }
-    free.fault = forced.fault = std::move(fault);
+    support::FakeRun twin = forced;
+    twin.wide = true;
+    reference.forced = {"a", forced.steps, 0, {}};
+    write_run("a-forced", reference, forced);
+    reference.forced.twin = true;
+    write_run("a-twin", reference, twin, 0);
+    free.fault = forced.fault = twin.fault = std::move(fault);
     write_run("b", cell, free);
     cell.eval_every = 0;
     cell.forced = {"a", forced.steps, 0, {}};
     write_run("b-forced", cell, forced);
+    cell.forced.twin = true;
+    write_run("b-twin", cell, twin, 0);
     CompareCommandOptions o = options("a", "b");
     o.rule = "bits";
     return o;
@@ -384,8 +388,8 @@ TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecide) {
   const CompareCommandOptions o = matrix(nullptr);
   const End end = call(o);
   EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, AllOf(HasSubstr("within_envelope"), HasSubstr("measured rounding tolerance"),
-                             HasSubstr("The same matrix has forced runs: a-forced0 and b-forced, with 4 repeats")));
+  EXPECT_THAT(end.out, AllOf(HasSubstr("within_envelope"),
+                             HasSubstr("The same matrix has forced runs: a-forced and b-forced, with their float64 twins")));
   // Without one that has finished nothing is decided.
   std::filesystem::remove(folder_ / "b-forced/done");
   const End open = call(o);

@@ -65,7 +65,7 @@ TEST(CommandLine, ReadsTheOtherCommands) {
 TEST(CommandLine, ReadsTheRulesOfACompare) {
   const auto bits = std::get<CompareCommandOptions>(*parse({"compare", "a", "b"}).command);
   EXPECT_EQ(bits.rule, "bits");
-  EXPECT_FALSE(bits.margin || bits.alpha || bits.target || bits.across);
+  EXPECT_FALSE(bits.margin || bits.alpha || bits.across);
   EXPECT_EQ(bits.steps, 0);
   EXPECT_EQ(std::get<CompareCommandOptions>(*parse({"compare", "a", "b", "--steps", "18"}).command).steps, 18);
   EXPECT_EQ(parse({"compare", "a", "b", "--steps", "0"}).exit_code, 2);

@@ -225,11 +225,9 @@ TEST_F(LockstepProgram, RefusesToRunInADeletedFolder) {
 
 TEST_F(LockstepProgram, NamesAFileThatCannotBeLookedAt) {
   std::filesystem::create_symlink("loop", folder_ / "loop");
-  for (const std::vector<std::string>& words : {std::vector<std::string>{"compare", "loop", "loop", "--rule", "tost"}, {"compare", "loop/a", "loop/b", "--rule", "mlperf"}}) {
-    const ProgramEnd end = run(words);
-    EXPECT_EQ(end.code, 7);
-    EXPECT_THAT(end.err, testing::AllOf(HasSubstr("loop"), HasSubstr("Too many levels of symbolic links"), Not(HasSubstr("internal error"))));
-  }
+  const ProgramEnd end = run({"compare", "loop", "loop", "--rule", "tost"});
+  EXPECT_EQ(end.code, 7);
+  EXPECT_THAT(end.err, testing::AllOf(HasSubstr("loop"), HasSubstr("Too many levels of symbolic links"), Not(HasSubstr("internal error"))));
 }
 
 TEST_F(LockstepProgram, ChecksTheNodesOfAJob) {

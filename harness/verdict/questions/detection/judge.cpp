@@ -83,7 +83,7 @@ const QuestionJudge& judge() {
   static const QuestionJudge kJudge{
       .verdict = &verdict_by_mechanism,
       // Hundreds of references that only serve a trial each say nothing by themselves.
-      .omits_references = [](const Results&) { return true; },
+      .omits_references = true,
       .problems = &problems,
       .complete = &complete,
       .sentences = &mechanism_sentences,

@@ -11,8 +11,6 @@ const QuestionPlan& plan() {
       .help = "does it learn the same",
       .of_several_seeds = true,
       .by_outcome = true,
-      .measures_primary = true,
-      .looks = InterimAnalyses::decided,
   };
   return kPlan;
 }

@@ -87,55 +87,6 @@ TEST(Metrics, TooFewTrainingPairsSayWhatGivesMore) {
       << "without drop_last a step takes what there is";
 }
 
-const std::string kClaims =
-    kHead +
-    "question: claims\nseeds: 0..4\naxes: {layout: [8x3], negatives: [global, local]}\n"
-    "power_controls: [{negatives: local}]\n";
-
-std::vector<std::string> of_condition(const std::string& condition) {
-  return problems_of(kClaims + "claims:\n  - {id: A, told: x, conditions: [" + condition + "]}\n");
-}
-
-TEST(Metrics, OfClaimsAreRefusedTheSame) {
-  EXPECT_THAT(of_condition("{value: secnds, of: 8x3 global, within: [0, 1]}"),
-              ElementsAre(AllOf(HasSubstr("m.yaml:9:"), HasSubstr("no run measures 'secnds'"),
-                                HasSubstr("did you mean seconds?"))));
-  EXPECT_THAT(of_condition("{outcome: 8x3 global, metric: train_losss, is: lower}"),
-              ElementsAre(HasSubstr("did you mean train_loss?")));
-  EXPECT_THAT(
-      of_condition("{ratio: train_energy_negative - train_energy_positve, of: 8x3 global, within: [0, 1]}"),
-      ElementsAre(HasSubstr(
-          "no run measures 'train_energy_positve'; `lockstep list metrics` names what can be; did you "
-          "mean train_energy_positive?")));
-  EXPECT_THAT(
-      of_condition("{value: train_prediction_error, of: 8x3 global, within: [0, 1]}"),
-      ElementsAre(HasSubstr("'8x3 global': train_prediction_error is measured where negatives are made")));
-  for (const std::string good :
-       {"seconds", "first_loss", "train_gradient_norm", "accuracy_24 - accuracy_3", "resident_growth"}) {
-    EXPECT_THAT(of_condition("{value: " + good + ", of: 8x3 global, within: [0, 1]}"), IsEmpty()) << good;
-  }
-}
-
-TEST(Claims, NameGroupsThatTheModelHas) {
-  EXPECT_THAT(
-      of_condition("{gradient: 8x3 global, group: action_encodr, within: [1, 1]}"),
-      ElementsAre(AllOf(HasSubstr("the model has no parameters of group 'action_encodr'; it has all, "),
-                        HasSubstr("did you mean action_encoder?"))));
-  for (const std::string good : {"all", "temperature", "energy_head"}) {
-    EXPECT_THAT(of_condition("{gradient: 8x3 global, group: " + good + ", within: [1, 1]}"), IsEmpty())
-        << good;
-  }
-  // It exists where negatives are made.
-  EXPECT_THAT(of_condition("{gradient: 8x3 global, group: action_head, within: [1, 1]}"),
-              ElementsAre(HasSubstr("no parameters of group 'action_head'")));
-}
-
-TEST(Metrics, ClaimsHaveNumbersInRange) {
-  EXPECT_THAT(of_condition("{first: 8x3 global, rank: 4294967297}"),
-              ElementsAre(HasSubstr("rank must be in [-1, 1000000000]")));
-  EXPECT_THAT(of_condition("{first: 8x3 global, step: 010}"), ElementsAre(HasSubstr("did you mean 10?")));
-}
-
 TEST(TargetMetric, IsOfAMetricThatIsFollowed) {
   EXPECT_THAT(problems_of(kOutcome + "primary: {target: 0.4}\n"), IsEmpty());
   EXPECT_THAT(

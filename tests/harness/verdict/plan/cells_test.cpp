@@ -290,15 +290,13 @@ TEST(Matrix, ReadsItsScalars) {
   const Matrix matrix = parse(kHead +
                               "layout: 8x3\nquestion: mechanism\nranks: auto\ncertify_steps: 7\n"
                               "primary: {metric: accuracy_256, margin: 0.5, alpha: 0.1}\n"
-                              "band: {repeats: 6, factor: 16, floor: 2}\n");
+                              "band: {floor: 2}\n");
   EXPECT_EQ(matrix.name, "tiny");
   EXPECT_EQ(matrix.ranks, RanksPolicy::automatic);
   EXPECT_EQ(matrix.certify_steps, 7);
   EXPECT_EQ(matrix.primary.metric, "accuracy_256");
   EXPECT_EQ(matrix.primary.margin, 0.5);
   EXPECT_EQ(matrix.primary.alpha, 0.1);
-  EXPECT_EQ(matrix.band.repeats, 6);
-  EXPECT_EQ(matrix.band.factor, 16);
   EXPECT_EQ(matrix.band.floor, 2);
 }
 

@@ -101,7 +101,6 @@ TEST(CertificatePlan, RunsTheReferenceAndForcesItsSnapshotsAndNothingElse) {
   EXPECT_THAT(plan.runs[0].config.snapshot_steps, ElementsAre(0, 60));
   for (std::size_t i = 1; i < 4; ++i) {
     EXPECT_EQ(plan.runs[i].config.forced.from, plan.runs[0].id);
-    EXPECT_EQ(plan.runs[i].config.forced.repeat, 0);
     EXPECT_THAT(plan.runs[i].needs, ElementsAre(plan.runs[0].id));
   }
   EXPECT_EQ(plan.runs[3].config.backend, Backend::gloo);
@@ -115,14 +114,11 @@ int count_of(RunRole role, const std::string& keys) {
 
 TEST(CertificatePlan, PlansTwinsForOtherQuestionsStill) {
   EXPECT_EQ(count_of(RunRole::forced_twin, ""), 2);
-  EXPECT_EQ(count_of(RunRole::forced_repeat, ""), 0);
   EXPECT_EQ(count_of(RunRole::forced_twin, "precision: bfloat16\n"), 2);
   EXPECT_EQ(count_of(RunRole::forced_twin, "precision: float64\n"), 0) << "they are their own twins";
 }
 
-TEST(CertificatePlan, PlansRepeatsInPlaceOfTwinsWhereTheyAreAskedFor) {
-  EXPECT_EQ(count_of(RunRole::forced_twin, "band: {repeats: 5}\n"), 0);
-  EXPECT_EQ(count_of(RunRole::forced_repeat, "band: {repeats: 5}\n"), 5);
+TEST(CertificatePlan, PlansNoTwinsWhereABoundIsDeclared) {
   EXPECT_EQ(count_of(RunRole::forced_twin, "band: {exact: 1e-12}\n"), 0);
 }
 

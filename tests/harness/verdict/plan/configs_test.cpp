@@ -41,9 +41,8 @@ TEST(Configs, AllReadAndAskAQuestion) {
     const Matrix matrix = read_matrix(entry.path().string(), {});
     EXPECT_EQ(matrix.name, entry.path().stem().string());
     EXPECT_TRUE(matrix.question_text.ends_with("?")) << matrix.question_text;
-    const bool judged = asked_by(matrix).compares();
     for (const Cell& cell : matrix.cells) {
-      EXPECT_TRUE(!cell.expected.empty() || cell.noise || !judged) << cell.name;
+      EXPECT_TRUE(!cell.expected.empty() || cell.noise) << cell.name;
     }
   }
   EXPECT_GE(count, 3);

@@ -101,10 +101,8 @@ TEST(MatrixReader, RefusesValuesOutOfRange) {
   }
   EXPECT_THAT(problems_of(kGood + "primary: {alpha: 0.5}\n"),
               ElementsAre("m.yaml:5:18: primary.alpha must be in [1e-09, 0.5), not 0.5"));
-  EXPECT_THAT(problems_of(kGood + "band: {repeats: 3}\n"),
-              ElementsAre(HasSubstr("5:8: band.repeats is 3: fewer than 4 may agree by chance")));
-  EXPECT_THAT(problems_of(kGood + "band: {factor: 7.9}\n"),
-              ElementsAre(HasSubstr("5:16: band.factor must be in [8, ")));
+  EXPECT_THAT(problems_of(kGood + "band: {floor: 0}\n"),
+              ElementsAre(HasSubstr("5:15: band.floor must be in [1e-06, ")));
 }
 
 TEST(MatrixReader, KeepsTheplannersOwnFieldsToThePlanner) {

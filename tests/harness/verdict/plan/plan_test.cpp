@@ -259,24 +259,9 @@ TEST(Plan, ATwinChoosesForItsRunWhereALossTakesSomeCandidates) {
     EXPECT_THAT(forced->needs, ElementsAre(forced->config.forced.from, twin->id));
   }
   for (const PlannedRun& run : plan_of(kOutcome).runs) EXPECT_EQ(run.config.forced.chosen_by, "") << run.id;
-  for (const PlannedRun& run : plan_of(kOutcome + "loss: hard\n", set({"band.repeats=4"})).runs) {
+  for (const PlannedRun& run : plan_of(kOutcome + "loss: hard\n", set({"band.exact=1e-12"})).runs) {
     EXPECT_EQ(run.config.forced.chosen_by, "") << "no twin: " << run.id;
   }
-}
-
-TEST(Plan, RepeatsTheReferenceWhereABandIsMeasured) {
-  const Plan plan = plan_of(kOutcome, set({"band.repeats=4"}));
-  const PlannedRun* reference = find_run(plan, "1x24", RunRole::reference, 3);
-  std::set<int> repeats;
-  for (const PlannedRun& run : plan.runs) {
-    EXPECT_NE(run.role, RunRole::forced_twin);
-    if (run.role != RunRole::forced_repeat) continue;
-    EXPECT_EQ(run.cell, "1x24");
-    EXPECT_EQ(run.config.layout, (Layout{1, 24}));
-    EXPECT_THAT(run.needs, ElementsAre(reference->id));
-    repeats.insert(run.config.forced.repeat);
-  }
-  EXPECT_THAT(repeats, ElementsAre(1, 2, 3, 4));
 }
 
 TEST(Plan, ForcesNothingWithoutForcedSteps) {
@@ -328,8 +313,6 @@ TEST(Plan, NamesRunsForPeopleAndTheSameWayEachTime) {
               testing::StartsWith("8x3-lr_scale-0.125-s4-"));
   EXPECT_THAT(find_run(plan, "8x3", RunRole::certify, 3)->id, testing::StartsWith("8x3-s3-certify-"));
   EXPECT_THAT(find_run(plan, "8x3", RunRole::forced_twin, 3)->id, testing::StartsWith("8x3-s3-twin-"));
-  const Plan repeated = plan_of(kOutcome, set({"band.repeats=4"}));
-  EXPECT_THAT(find_run(repeated, "1x24", RunRole::forced_repeat, 3)->id, testing::StartsWith("1x24-s3-repeat1-"));
 }
 
 TEST(Plan, KeepsIdsOfCellsThatASelectionLeaves) {

@@ -176,7 +176,7 @@ TEST(Schema, HasExactlyTheKeysOfTheParser) {
   std::set<std::string> top = user_keys();
   for (const MatrixField& field : matrix_fields()) top.insert(std::string(field.spec.key));
   for (const std::string_view key : section_keys()) top.insert(std::string(key));
-  top.insert({"primary", "band", "config_pairs", "detection", "seeds_auto", "timing", "calibration", "certify"});
+  top.insert({"primary", "band", "detection", "seeds_auto", "timing", "certify"});
   EXPECT_EQ(keys_of(schema()["properties"]), top);
   EXPECT_EQ(keys_of(schema()["definitions"]["rule"]["properties"]), user_keys());
   EXPECT_EQ(keys_of(schema()["definitions"]["settings"]["properties"]), user_keys());
@@ -221,8 +221,8 @@ TEST(Schema, AcceptsWhatTheParserAccepts) {
       kHead +
           "axes: {layout: [8x3, 3x8]}\nexclude: [{layout: [3x8]}]\ninclude: [{lr: 1}]\n"
           "expect: [{when: {lr: 1}, verdict: identical}, {verdict: [divergent, failed]}]\nranks: auto\n",
-      "name: x\nlayout: 8x3\nreference: {same_as: cell, layout: 1x24, data.stride: 2}\nband: {repeats: 4, "
-      "factor: 8}\n",
+      "name: x\nlayout: 8x3\nreference: {same_as: cell, layout: 1x24, data.stride: 2}\nband: {floor: "
+      "8}\n",
   };
   for (const std::string& text : good) {
     EXPECT_THAT(problems_of(text), testing::IsEmpty()) << text;
@@ -245,7 +245,7 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
       base + "seeds: []\n",
       base + "seeds: x\n",
       base + "primary: {margin: 0}\n",
-      base + "band: {repeats: -1}\n",
+      base + "band: {floor: -1}\n",
       base + "certify: {exact: -1}\n",
       base + "exclude: {lr: 3}\n",
       base + "expect: [{when: {}}]\n",

@@ -1,4 +1,4 @@
-// `seeds: auto` and `question: calibration`, as a config asks for them.
+// `seeds: auto`, as a config asks for it.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,6 @@ using testing::IsEmpty;
 const std::string kAuto =
     "name: x\nsteps: 100\nquestion: outcome\nseeds: auto\nreference: {layout: 1x24}\n"
     "axes: {layout: [8x3], lr_scale: [1, 0.125]}\npower_controls: [{lr_scale: 0.125}]\n";
-const std::string kPool = "name: c\nquestion: calibration\nlayout: 1x24\nseeds: 0..39\n";
 
 TEST(SeedsAuto, BeginsWithTheFirstLook) {
   const Matrix matrix = parse(kAuto + "seeds_auto: {first: 4, step: 3, most: 12}\n");
@@ -53,7 +52,7 @@ TEST(SeedsAuto, RefusesLooksThatCannotBe) {
 }
 
 TEST(SeedsAuto, RefusesQuestionsWithoutAnOutcome) {
-  for (const char* question : {"mechanism", "certificate", "detection", "calibration"}) {
+  for (const char* question : {"mechanism", "certificate", "detection"}) {
     const std::string text = std::string("name: x\nseeds: auto\nquestion: ") + question +
                              "\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
     EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:2:"))) << question;
@@ -91,23 +90,6 @@ TEST(SeedsAuto, ThePlanTellsTheFirstLookAndTheMost) {
   EXPECT_THAT(text,
               HasSubstr("first interim analysis: 5 seeds; with all 40, if no cell is decided before: 105 more runs"));
   EXPECT_THAT(plan_json(make_plan(parse(kAuto), "", {}), 2), HasSubstr("\"seeds_auto\""));
-}
-
-TEST(CalibrationConfig, IsAPoolOfOneCell) {
-  const Matrix matrix = parse(kPool);
-  ASSERT_EQ(matrix.cells.size(), 1u);
-  EXPECT_TRUE(matrix.cells[0].anchor);
-  const Plan plan = make_plan(matrix, "", {});
-  EXPECT_EQ(plan.runs.size(), 40u) << "each seed once, and nothing beside";
-}
-
-TEST(CalibrationConfig, RefusesWhatItHasNoUseFor) {
-  EXPECT_THAT(problems_of(kPool + "axes: {layout: [1x24, 2x12]}\n"),
-              Contains(HasSubstr("m.yaml:5:1: the question of "
-                                 "calibration draws from")));
-  EXPECT_THAT(problems_of(kPool + "reference: {layout: 1x24}\n"), Contains(HasSubstr("leave reference out")));
-  EXPECT_THAT(problems_of("name: c\nquestion: calibration\nseeds: 0..5\n"),
-              Contains(HasSubstr("a comparison of 10 pairs draws 20 runs, and there are 6 seeds")));
 }
 
 }  // namespace

@@ -362,13 +362,8 @@ SyntheticMatrix forced_matrix() {
   };
   add(RunRole::forced_reference, "forced-other", other);
   add(RunRole::forced_reference, "forced-reference", reference);
-  for (int k = 1; k <= 4; ++k) {
-    reference.forced.repeat = k;
-    add(RunRole::forced_repeat, "repeat-" + std::to_string(k), reference);
-  }
   add(RunRole::forced_cell, "forced-cell", cell);
   matrix.plan.runs.back().cell = "8x3 global";
-  reference.forced.repeat = 0;
   reference.forced.twin = cell.forced.twin = true;
   add(RunRole::forced_twin, "reference-twin", reference);
   add(RunRole::forced_twin, "cell-twin", cell);
@@ -384,9 +379,6 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
     EXPECT_EQ(inputs.cell_free, "out/synthetic/runs/8x3 global seed 0");
     EXPECT_EQ(inputs.forced_reference, "out/synthetic/runs/forced-reference");
     EXPECT_EQ(inputs.forced_cell, "out/synthetic/runs/forced-cell");
-    EXPECT_THAT(inputs.forced_repeats,
-                ElementsAre("out/synthetic/runs/repeat-1", "out/synthetic/runs/repeat-2",
-                            "out/synthetic/runs/repeat-3", "out/synthetic/runs/repeat-4"));
     EXPECT_EQ(inputs.reference_twin, "out/synthetic/runs/reference-twin");
     EXPECT_EQ(inputs.cell_twin, "out/synthetic/runs/cell-twin");
   };
@@ -396,10 +388,10 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
 
 TEST(MatrixJudge, AFailedForcedRunFailsTheCell) {
   SyntheticMatrix matrix = forced_matrix();
-  matrix.results.erase(matrix.path_of("repeat-3", 0));
+  matrix.results.erase(matrix.path_of("forced-cell", 0));
   const CellResult cell = matrix.judge().cells[0];
   EXPECT_EQ(cell.verdict, VerdictKind::failed);
-  EXPECT_EQ(cell.failure->run, "repeat-3");
+  EXPECT_EQ(cell.failure->run, "forced-cell");
 }
 
 TEST(MatrixJudge, AFailedTwinFailsTheCell) {

@@ -65,8 +65,8 @@ TEST(ResultsDescription, CoversEveryMemberOfTheStructs) {
   expect_all_members<Layout, Interval, Divergence, Cause, GradientSignature, ForcedStep, MetricDifference,
                      Estimate, CurveDifference, TargetReach, Look, Sequential, Certification, Failure,
                      CurveBand, StepCosts, NoiseScale, CellResult, ReferenceResult, Growth::Rule, Growth,
-                     TimingRow, Timing, CertificateRow, Certificate, ConditionResult, ClaimResult,
-                     DetectionRate, DetectionRow, DetectionMiss, Detection, PowerPoint, ShapeRate, Calibration,
+                     TimingRow, Timing, CertificateRow, Certificate,
+                     DetectionRate, DetectionRow, DetectionMiss, Detection,
                      Summary, RoundingShift, SuiteCount, TimelineStep, SuiteFinding, TableColumn, TableRow,
                      SuiteTable, ChartAxis, ChartPoint, ChartSeries, ChartPanel, ChartMark, SuiteChart,
                      SuiteResult, Primary, Results>();
@@ -191,8 +191,6 @@ TEST(ResultsDescription, NamesTheKeyThatCannotBeRead) {
   EXPECT_EQ(problem_with("/summary/runs", int64_t{1} << 40),
             "out/results.json: summary.runs: 1099511627776 is out of range");
   EXPECT_EQ(problem_with("/name", 7), "out/results.json: name: a text was expected, found 7");
-  EXPECT_EQ(problem_with("/claims/1/state", "true"),
-            "out/results.json: claims[1].state: unknown state of a claim \"true\"");
   EXPECT_EQ(problem_with("/question", "why"), "out/results.json: question: unknown question \"why\"");
   EXPECT_EQ(problem_with("/verdicts/0/failure/kind", "bored"),
             "out/results.json: verdicts[0].failure.kind: unknown kind \"bored\"");
@@ -208,7 +206,7 @@ TEST(ResultsDescription, NamesTheKeyThatCannotBeRead) {
 }
 
 TEST(ResultsDescription, DoesWithoutTheKeysOfOtherQuestions) {
-  for (const char* key : {"/growth", "/timing", "/detection", "/calibration", "/verdicts/0/noise_scale", "/laboratory/tables", "/laboratory/charts"})
+  for (const char* key : {"/growth", "/timing", "/detection", "/verdicts/0/noise_scale", "/laboratory/tables", "/laboratory/charts"})
     EXPECT_EQ(problem_with(key, kMissing), "none") << key;
 }
 

@@ -1,4 +1,4 @@
-#include "harness/verdict/stats/mlperf/mllog.h"
+#include "harness/verdict/stats/mllog.h"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 
 #include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
+#include "harness/base/json_text.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/layout_name.h"
 #include "harness/verdict/config/learning_rate.h"
@@ -19,6 +20,71 @@
 
 namespace lockstep {
 namespace {
+
+using nlohmann::ordered_json;
+
+/// The trainer under a name that is none of MLPerf's.
+std::string benchmark_of(const RunConfig& config) { return "lockstep_" + config.trainer; }
+
+/// Step of the first evaluation that reaches the target; nothing if none does.
+std::optional<int64_t> step_of_target(const std::vector<std::pair<int64_t, double>>& evaluations,
+                                      double target, bool higher_is_better) {
+  for (const auto& [step, value] : evaluations) {
+    if (higher_is_better ? value >= target : value <= target) return step;
+  }
+  return std::nullopt;
+}
+
+/// Writes one run's events in order.
+class LogWriter {
+ public:
+  explicit LogWriter(const MllogSource& source) : source_(source) {}
+
+  void event(int64_t step, const char* type, const char* key, const ordered_json& value,
+             ordered_json metadata = ordered_json::object()) {
+    const double share =
+        source_.steps > 0 ? static_cast<double>(step) / static_cast<double>(source_.steps) : 0.0;
+    const auto time = source_.started_ms + static_cast<int64_t>(std::llround(share * source_.seconds * 1000));
+    // Their loggers say which line of which file logged it; the file is all that there is.
+    if (!metadata.contains("file")) metadata["file"] = "lockstep";
+    const ordered_json line = {{"namespace", ""}, {"time_ms", time}, {"event_type", type},
+                               {"key", key},      {"value", value},  {"metadata", metadata}};
+    text_ += ":::MLLOG " + line.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  }
+  void point(const char* key, const ordered_json& value) { event(0, "POINT_IN_TIME", key, value); }
+
+  ordered_json progress(int64_t step) const {
+    ordered_json metadata = {{"samples_count", step * source_.batch}, {"step_num", step}};
+    if (source_.train_samples > 0)
+      metadata["epoch_num"] =
+          static_cast<double>(step * source_.batch) / static_cast<double>(source_.train_samples);
+    return metadata;
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  const MllogSource& source_;
+  std::string text_;
+};
+
+void write_opening(const MllogSource& s, LogWriter& log) {
+  log.point("cache_clear", true);
+  log.event(0, "INTERVAL_START", "init_start", nullptr);
+  log.point("submission_benchmark", s.benchmark);
+  log.point("submission_org", "lockstep");
+  log.point("submission_division", "open");
+  log.point("submission_status", "research");
+  log.point("submission_platform", s.platform);
+  log.point("seed", s.seed);
+  log.point("global_batch_size", s.batch);
+  log.point("gradient_accumulation_steps", s.accumulation);
+  log.point("opt_name", s.optimizer);
+  log.point("opt_base_learning_rate", s.learning_rate);
+  log.point("opt_learning_rate_warmup_steps", s.warmup_steps);
+  if (s.train_samples > 0) log.point("train_samples", s.train_samples);
+  if (s.eval_samples > 0) log.point("eval_samples", s.eval_samples);
+  log.event(0, "INTERVAL_END", "init_stop", nullptr);
+}
 
 /// Rows of the training and the test part; 0 where the data cannot be read here.
 struct DataSizes {
@@ -141,7 +207,46 @@ void make_anew(const std::string& folder, Files& files) {
 
 }  // namespace
 
-std::string benchmark_of(const RunConfig& config) { return "lockstep_" + config.trainer; }
+std::string reference_points_json(const std::vector<ReferenceRecord>& records) {
+  ordered_json document = ordered_json::object();
+  for (const ReferenceRecord& record : records) {
+    ordered_json hyperparameters = ordered_json::object();
+    for (const auto& [key, value] : record.hyperparameters) hyperparameters[key] = parse_ordered_json(value);
+    ordered_json& entry = document[record.name];
+    entry = {{"Benchmark", record.benchmark}, {"BS", record.batch}, {"Hyperparams", hyperparameters}};
+    if (!record.epochs.empty()) entry["Epochs to converge"] = record.epochs;
+    if (!record.samples.empty()) entry["samples to converge"] = record.samples;
+  }
+  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string mllog_text(const MllogSource& source) {
+  LogWriter log(source);
+  write_opening(source, log);
+  log.event(0, "INTERVAL_START", "run_start", nullptr);
+  log.event(0, "INTERVAL_START", "block_start", nullptr, log.progress(0));
+  const auto reached = step_of_target(source.evaluations, source.target, source.higher_is_better);
+  int64_t last = 0;
+  for (const auto& [step, value] : source.evaluations) {
+    ordered_json metadata = log.progress(step);
+    log.event(step, "INTERVAL_START", "eval_start", nullptr, metadata);
+    ordered_json with_metric = metadata;
+    with_metric["metric"] = source.metric;
+    with_metric["target"] = source.target;
+    log.event(step, "POINT_IN_TIME", source.higher_is_better ? "eval_accuracy" : "eval_error", value,
+              with_metric);
+    log.event(step, "INTERVAL_END", "eval_stop", nullptr, metadata);
+    last = step;
+    if (reached == step) break;
+  }
+  if (!reached) last = source.steps;
+  ordered_json end = log.progress(last);
+  log.event(last, "INTERVAL_END", "block_stop", nullptr, end);
+  end["status"] = reached ? "success" : "aborted";
+  // A run that died has no end; their readers count it among those that did not converge.
+  if (reached || source.finished) log.event(last, "INTERVAL_END", "run_stop", nullptr, end);
+  return log.take();
+}
 
 TimedMetric timed_metric(const Arm& arm, const Given& given) {
   TimedMetric timed;
