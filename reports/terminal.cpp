@@ -89,9 +89,6 @@ int widest(const std::vector<Row>& rows, std::string Row::*column) {
   return width;
 }
 
-}  // namespace
-
-namespace {
 
 /// What noise alone does; nothing is judged by it.
 std::string noise_lines(const Results& results, int columns) {

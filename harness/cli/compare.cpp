@@ -246,9 +246,6 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
   return comparison_exit_code(mechanism.verdict, expected);
 }
 
-}  // namespace
-
-namespace {
 
 std::optional<RunRecord> record_of_own_run(const std::string& dir) {
   std::optional<RunRecord> record = read_run_record(dir);

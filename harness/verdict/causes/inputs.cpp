@@ -200,7 +200,7 @@ std::optional<Cause> average_of_weights_differs(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   std::string how;
   if (inputs.cell) {
-    const auto own = average_step({*inputs.cell, inputs.cell_before ? &*inputs.cell_before : nullptr, inputs.forced ? inputs.forced->state.get() : nullptr});
+    const auto own = average_step({*inputs.cell, pointer_to(inputs.cell_before), inputs.forced ? inputs.forced->state.get() : nullptr});
     if (own && own->residual <= 1) how = fmt::format("; it is {} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay));
   }
   return made("average-of-weights-differs", kExact,

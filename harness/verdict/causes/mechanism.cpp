@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "harness/verdict/causes/cause.h"
-#include "harness/verdict/evidence/replays_beside.h"
+#include "harness/verdict/evidence/rows_apart.h"
 #include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
@@ -27,8 +27,7 @@ void tell_rank(Mechanism& mechanism, int world_size) {
   }
 }
 
-/// `replays`: null where there are none.
-Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences, const ReplaysBeside* replays = nullptr) {
+Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences, const std::optional<ProbeReplays>& replays = {}) {
   Mechanism& mechanism = comparison.mechanism;
   if (comparison.around) {
     if (replays && !replays->cell_rows.empty())
@@ -58,11 +57,8 @@ bool is_explained(const CauseInputs& inputs) {
   return of_all || cause->confidence >= kCertain;
 }
 
-}  // namespace
 
-namespace {
-
-ForcedInputs inputs_of(const ReplaysBeside& replays, const CompareOptions& options) {
+ForcedInputs inputs_of(const ProbeReplays& replays, const CompareOptions& options) {
   ForcedInputs inputs;
   inputs.reference_free = options.run_a;
   inputs.cell_free = options.run_b;
@@ -76,8 +72,9 @@ ForcedInputs inputs_of(const ReplaysBeside& replays, const CompareOptions& optio
   return inputs;
 }
 
-/// The first of run B's own steps that the replayed function does not give from the run's own weights and samples. Where it gives that step of the
-/// reference, the run did something else there; else the function is not the training's.
+/// The first of run B's own steps that the replayed function does not give from the run's own weights and samples.
+/// Where it gives that step of the reference, the run did something else there; else the function is not the
+/// training's.
 std::optional<Mechanism> beside_the_function(const Mechanism& forced, const CompareOptions& options) {
   const ProbeReport reference = read_probe_report(options.run_a, 0), cell = read_probe_report(options.run_b, 0);
   const auto first = std::ranges::min_element(cell.differ, {}, &TriedDifference::step);
@@ -91,16 +88,10 @@ std::optional<Mechanism> beside_the_function(const Mechanism& forced, const Comp
                                 first->step, first->rank, of_reference ? ", nor the reference's" : "", first->says, forced.sentence);
     return told;
   }
-  Divergence where;
-  where.step = first->step;
-  where.phase = first->phase;
-  where.rank = first->rank;
-  where.where = first->tensor;
-  where.kind = DivergenceKind::value;
-  where.expected = "what the replayed function gives from the same weights and samples, as in the reference";
-  where.actual = first->says;
-  where.sentence = fmt::format("They first differ at step {}, {}, rank {}: {}. The replayed function gives the reference's step, and not this run's: the training did something else there.",
-                               where.step, where.phase, where.rank, first->says);
+  Divergence where{first->step, first->phase, first->rank, first->tensor, DivergenceKind::value,
+                   "what the replayed function gives from the same weights and samples, as in the reference", first->says, ""};
+  where.sentence = fmt::format("They first differ at step {}, {}, rank {}: {}. The replayed function gives the reference's step, and not this run's: "
+                               "the training did something else there.", where.step, where.phase, where.rank, first->says);
   told.verdict = VerdictKind::divergent;
   told.sentence = fmt::format("{} What replays compare agrees: {}", where.sentence, forced.sentence);
   told.first_divergence = std::move(where);
@@ -108,8 +99,8 @@ std::optional<Mechanism> beside_the_function(const Mechanism& forced, const Comp
   return told;
 }
 
-/// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts. `left`: see Comparison.
-Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& options, const std::string& left, int64_t left_at) {
+/// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts.
+Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& options, const Comparison& of_traces) {
   const bool parted = free.verdict == VerdictKind::divergent;
   if (forced.verdict == VerdictKind::divergent) {
     return !parted || forced.first_divergence->step < free.first_divergence->step ? std::move(forced) : std::move(free);
@@ -117,21 +108,23 @@ Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& opt
   if (parted || forced.verdict != VerdictKind::within_envelope) return free;
   if (auto beside = beside_the_function(forced, options)) {
     forced = *std::move(beside);
-  } else if (!left.empty()) {
+  } else if (!of_traces.left.empty()) {
     const std::vector<int64_t> tried = read_probe_report(options.run_b, 0).tried;
-    const bool is_given = std::ranges::find(tried, left_at) != tried.end();
+    const bool is_given = std::ranges::find(tried, of_traces.left_at) != tried.end();
+    const std::string open = fmt::format("No known cause explains it, and the replayed function does not contain it. To decide, let the probe keep the "
+                                         "values of step {0}, at which it then tries the function (lockstep trace --snapshots {0}).", of_traces.left_at);
     forced.verdict = VerdictKind::inconclusive;
-    forced.sentence = fmt::format("Replayed steps agree, but from step {} on the run itself is not judged: {}. {} {}", left_at, left,
-                                  is_given ? "The function gives that step from the run's own weights: what moved these the replays do not contain. To decide, compare two runs of one layout, with and without what differs."
-                                           : fmt::format("No known cause explains it, and the replayed function does not contain it. To decide, let the probe keep the values of step {0}, at which it "
-                                                         "then tries the function (lockstep trace --snapshots {0}).", left_at),
-                                  forced.sentence);
+    forced.sentence = fmt::format("Replayed steps agree, but from step {} on the run itself is not judged: {}. {} {}", of_traces.left_at, of_traces.left,
+                                  is_given ? "The function gives that step from the run's own weights: what moved these the replays do not contain. "
+                                             "To decide, compare two runs of one layout, with and without what differs."
+                                           : open, forced.sentence);
   }
   if (!free.sentence.empty()) forced.sentence += " In the runs themselves:" + free.sentence;
   return forced;
 }
 
-/// From which step on another setting of the optimizer acts; nothing for other keys, and where one header alone declares it.
+/// From which step on another setting of the optimizer acts; nothing for other keys, and where one header alone
+/// declares it.
 std::optional<int64_t> acts_from(const ConfigDifference& difference) {
   if (difference.reference == kNotDeclared || difference.cell == kNotDeclared) return std::nullopt;
   const std::string& key = difference.key;
@@ -140,7 +133,8 @@ std::optional<int64_t> acts_from(const ConfigDifference& difference) {
   return std::nullopt;
 }
 
-/// Two optimizers with other settings train otherwise, also where no update could be recomputed and rounding hides the difference.
+/// Two optimizers with other settings train otherwise, also where no update could be recomputed and rounding hides the
+/// difference.
 Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDifference>& differences) {
   if (mechanism.verdict != VerdictKind::within_envelope && mechanism.verdict != VerdictKind::inconclusive) return mechanism;
   const ConfigDifference* first = nullptr;
@@ -148,13 +142,7 @@ Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDiffer
     if (acts_from(each) && (!first || *acts_from(each) < *acts_from(*first))) first = &each;
   }
   if (!first) return mechanism;
-  Divergence told;
-  told.step = *acts_from(*first);
-  told.phase = name_of(Phase::parameters);
-  told.where = first->key;
-  told.kind = DivergenceKind::value;
-  told.expected = first->reference;
-  told.actual = first->cell;
+  Divergence told{*acts_from(*first), name_of(Phase::parameters), kAllRanks, first->key, DivergenceKind::value, first->reference, first->cell, ""};
   told.sentence = fmt::format("The optimizers' settings differ, which acts from step {} on: {} {} where the reference has {}.", told.step, first->key, first->cell, first->reference);
   mechanism.verdict = VerdictKind::divergent;
   mechanism.sentence = told.sentence + (mechanism.sentence.empty() ? "" : " What could be compared: " + mechanism.sentence);
@@ -163,8 +151,8 @@ Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDiffer
   return mechanism;
 }
 
-/// Where and why a run ended, and what was trained and not recorded, come before everything else. Where that is as much as what was recorded,
-/// nothing good can be said of the training.
+/// Where and why a run ended, and what was trained and not recorded, come before everything else. Where that is as much
+/// as what was recorded, nothing good can be said of the training.
 Mechanism with_accounts(Mechanism mechanism, const CompareOptions& options) {
   const RunAccount a = read_run_account(options.run_a), b = read_run_account(options.run_b);
   std::string begin;
@@ -192,20 +180,16 @@ Mechanism compare_runs(const CompareOptions& options) {
   CompareOptions asking = options;
   asking.explains = is_explained;
   const bool alone = !options.reference_config && !options.cell_config && options.repeats.empty();
-  const std::optional<ReplaysBeside> replays = alone ? replays_beside(options.run_a, options.run_b) : std::nullopt;
+  const std::optional<ProbeReplays> replays = alone ? probe_replays(options.run_a, options.run_b) : std::nullopt;
   asking.replayed = replays.has_value();
-  Comparison free = compare_traces(asking);
-  const bool adds_gradients = free.adds_gradients;
+  const Comparison free = compare_traces(asking);
   const bool is_open = free.mechanism.verdict != VerdictKind::identical && free.mechanism.verdict != VerdictKind::within_envelope;
   const std::vector<ConfigDifference> differences = differences_of(options);
-  const ReplaysBeside* beside = replays ? &*replays : nullptr;
-  const std::string left = free.left;
-  const int64_t left_at = free.left_at;
-  Mechanism mechanism = named(std::move(free), differences, beside);
+  Mechanism mechanism = named(free, differences, replays);
   if (replays && is_open) {
     ForcedInputs forced = inputs_of(*replays, options);
-    forced.adds_gradients = adds_gradients;
-    mechanism = by_replays(std::move(mechanism), named(compare_forced(forced), differences, beside), options, left, left_at);
+    forced.adds_gradients = free.adds_gradients;
+    mechanism = by_replays(std::move(mechanism), named(compare_forced(forced), differences, replays), options, free);
   }
   mechanism = with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
   return alone ? with_accounts(std::move(mechanism), options) : mechanism;

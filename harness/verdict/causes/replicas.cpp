@@ -52,7 +52,7 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
   for (const Record& record : inputs.cell->ranks[0].records) {
     if (record.phase != Phase::parameters || record.is_scalar) continue;
     ++drift.names;
-    Holders holders = holders_of(*inputs.cell, record, inputs.reference ? &*inputs.reference : nullptr);
+    Holders holders = holders_of(*inputs.cell, record, pointer_to(inputs.reference));
     if (!holders.parted()) continue;
     const Divergence& told = inputs.difference.divergence;
     if (holders.right < 0 && holders.groups.size() == 2 && told.rank >= 0 && told.where == record.name) {

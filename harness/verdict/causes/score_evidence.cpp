@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/trace/record_values.h"
 

@@ -52,7 +52,7 @@ std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
   if (rows.empty() || !inputs.cell || misses_scores(inputs)) return std::nullopt;
   const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
   if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
-  const auto drift = replica_drift(*inputs.cell, inputs.reference ? &*inputs.reference : nullptr);
+  const auto drift = replica_drift(*inputs.cell, pointer_to(inputs.reference));
   const auto [rank, count] = *wrong.by_rank.begin();
   // Its scores at the reference's parameters show that it is this rank that holds something else.
   const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };

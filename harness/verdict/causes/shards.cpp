@@ -139,7 +139,7 @@ constexpr Rule kShardNormRules[] = {replicated_counted_in_norm, norm_of_own_shar
 
 std::optional<Cause> shard_not_updated(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.step < 0 || !inputs.cell) return std::nullopt;
-  const BeforeUpdate before{inputs.forced ? inputs.forced->state.get() : nullptr, inputs.cell_before ? &*inputs.cell_before : nullptr,
+  const BeforeUpdate before{inputs.forced ? inputs.forced->state.get() : nullptr, pointer_to(inputs.cell_before),
                             inputs.forced ? &inputs.forced->cell.parameters : nullptr, inputs.forced ? inputs.forced->reference_state.get() : nullptr,
                             inputs.forced ? &inputs.forced->reference.parameters : nullptr};
   std::set<std::size_t> ranks;

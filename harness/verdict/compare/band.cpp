@@ -10,7 +10,6 @@
 #include "harness/verdict/compare/forced/free.h"
 #include "harness/verdict/compare/forced/reduction.h"
 #include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/compare/trainer_of.h"
 
 namespace lockstep {
 namespace {

@@ -16,7 +16,6 @@
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/compare/trainer_of.h"
 
 namespace lockstep {
 
@@ -85,9 +84,8 @@ void note_shards(std::set<std::string>& names, const StepOfRun& a, const StepOfR
 
 /// A rule of the ledger that run B breaks by itself, and run A does not.
 std::optional<LedgerFinding> broken_ledger(StepPairs& pairs) {
-  const auto before = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
-  auto found = audit_ledger(pairs.step_b(), {before(pairs.before_b()), &pairs.step_a(), false, before(pairs.before_a())});
-  if (!found || audit_ledger(pairs.step_a(), {before(pairs.before_a()), nullptr, false})) return std::nullopt;
+  auto found = audit_ledger(pairs.step_b(), {pointer_to(pairs.before_b()), &pairs.step_a(), false, pointer_to(pairs.before_a())});
+  if (!found || audit_ledger(pairs.step_a(), {pointer_to(pairs.before_a()), nullptr, false})) return std::nullopt;
   return found;
 }
 
@@ -126,7 +124,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       }
       result.compared_steps = pairs.compared();
       inputs = inputs_at(pairs, *difference);
-      inputs->ledger = of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pairs.before_b() ? &*pairs.before_b() : nullptr, &pairs.step_a(), ours});
+      inputs->ledger = of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pointer_to(pairs.before_b()), &pairs.step_a(), ours});
       break;
     }
     compared.add_bits(pairs.step_a(), pairs.step_b());

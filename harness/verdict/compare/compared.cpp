@@ -187,9 +187,6 @@ std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, con
   return rows;
 }
 
-}  // namespace
-
-namespace {
 
 /// Do both runs have a metric by samples?
 bool evaluated_rows_of_both(const StepOfRun& a, const StepOfRun& b) {

@@ -1,5 +1,5 @@
 #pragma once
-// What must agree exactly at any layout: sample ids, random streams, control values.
+// What must agree exactly at any layout: sample ids, what rows hold, random streams, control values.
 
 #include <optional>
 

@@ -14,7 +14,6 @@
 #include "harness/verdict/compare/forced/equal_step.h"
 #include "harness/verdict/compare/forced/free.h"
 #include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
@@ -291,7 +290,7 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
   const TrainerSpec* trainer = trainer_of(pairs.a(), pairs.b());
   while (!around && pairs.next()) {
     OwnFindings found =
-        exact_finding(pairs.step_a(), pairs.step_b(), pairs.before_b() ? &*pairs.before_b() : nullptr, scores_of(trainer), compared);
+        exact_finding(pairs.step_a(), pairs.step_b(), pointer_to(pairs.before_b()), scores_of(trainer), compared);
     if (!found.difference) continue;
     around = inputs_at(pairs, *found.difference);
     around->ledger = std::move(found.ledger);

@@ -21,7 +21,6 @@
 #include "harness/verdict/compare/generators.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/trace/record_values.h"
 
 namespace lockstep {
@@ -44,7 +43,8 @@ class BoundedStep {
   BoundedStep(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& scores, double bound, Compared& compared)
       : a_(a), b_(b), scores_(scores), record_(scores.record), bound_(bound), compared_(compared) {}
 
-  /// Phase by phase: the first difference that rounding does not explain. `ours`: see StepRules::loss_is_differentiated.
+  /// Phase by phase: the first difference that rounding does not explain. `ours`: see
+  /// StepRules::loss_is_differentiated.
   std::optional<Difference> first(bool ours) {
     for (auto part :
          {&BoundedStep::scores, &BoundedStep::loss, &BoundedStep::gradients, &BoundedStep::gradient_norm}) {
@@ -130,7 +130,8 @@ class BoundedStep {
                   std::max(1.0, std::abs(*expected)));
   }
 
-  /// Are the ranks' losses shares of the reference's, or sums, or means of rows that not all ranks have equally many of?
+  /// Are the ranks' losses shares of the reference's, or sums, or means of rows that not all ranks have equally many
+  /// of?
   bool is_reported_otherwise() const {
     constexpr double kAlike = 1e-5;
     const std::optional<double> expected = mean_loss(a_), found = mean_loss(b_);
@@ -212,8 +213,8 @@ class BoundedStep {
   std::optional<Difference> passed_;
 };
 
-/// One number that both runs record at each step: how far they come apart, and whether rounding does that. It grows as training goes on, from step to
-/// step by no more than a factor; who suddenly computes something else jumps.
+/// One number that both runs record at each step: how far they come apart, and whether rounding does that. It grows as
+/// training goes on, from step to step by no more than a factor; who suddenly computes something else jumps.
 class Course {
  public:
   explicit Course(std::string name, double least_jump, double most) : name_(std::move(name)), least_jump_(least_jump), most_(most) {}
@@ -330,8 +331,7 @@ class FreeLayouts {
     // Where nothing is compared with the reference, the run's own numbers show how its ranks' gradients are joined.
     const bool unjudged = drew || rounding_bound(0, epsilon_) > kUselessBound;
     if (whole && unjudged && !trainer_ && !reduced_by_sum_) reduced_by_sum_ = seems_summed(forced_values(b, pairs_.b().dir(), scores_));
-    const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
-    OwnFindings own = own_findings(a, b, pointer(pairs_.before_b()), true, trainer_ != nullptr, &exact_, pointer(pairs_.before_a()));
+    OwnFindings own = own_findings(a, b, pointer_to(pairs_.before_b()), true, trainer_ != nullptr, &exact_, pointer_to(pairs_.before_a()));
     std::optional<Difference> found = std::move(own.difference);
     if (is_step && (!found || !is_exact(found->phase))) {
       // Nothing lies before an exact phase; a finding in the ledger or the replicas may come after these.
@@ -341,7 +341,7 @@ class FreeLayouts {
       if (!passed_) passed_ = bounded.passed();
       if (equal) judged(a.step, bounded.used());
     }
-    const bool joins = whole && !trainer_ && joins_updates(a, pointer(pairs_.before_a()), b, pointer(pairs_.before_b()));
+    const bool joins = whole && !trainer_ && joins_updates(a, pointer_to(pairs_.before_a()), b, pointer_to(pairs_.before_b()));
     if (whole && reduced_by_sum_ && !joins) {
       std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_, of_local_);
       if (shown && (!found || earlier(shown->difference, *found))) return shown;
@@ -364,7 +364,8 @@ class FreeLayouts {
     return inputs;
   }
 
-  /// Something that no gradient moves, large enough to move in every step or in none: an average of weights, a queue, running statistics.
+  /// Something that no gradient moves, large enough to move in every step or in none: an average of weights, a queue,
+  /// running statistics.
   bool moves_by_itself(const Record& record) const {
     constexpr int64_t kLarge = 8;
     const int64_t elements = std::accumulate(record.shape.begin(), record.shape.end(), int64_t{1}, std::multiplies<>());
@@ -372,8 +373,8 @@ class FreeLayouts {
     return record.name.starts_with("buffer/") || !find_record(pairs_.step_a().ranks[0], Phase::reduced_gradients, record.name);
   }
 
-  /// A buffer that the reference left as it was in this step, such as a frozen BatchNorm's statistics, and a rank of the run did not; or what moves by
-  /// itself in the reference, and stands still on a rank of the run.
+  /// A buffer that the reference left as it was in this step, such as a frozen BatchNorm's statistics, and a rank of
+  /// the run did not; or what moves by itself in the reference, and stands still on a rank of the run.
   std::optional<Difference> moved_buffer() const {
     const auto &before_a = pairs_.before_a(), &before_b = pairs_.before_b();
     const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
@@ -402,7 +403,7 @@ class FreeLayouts {
 
   EqualStep values_at(const StepOfRun& a, const StepOfRun& b, Compared& compared) const {
     return {a, pairs_.a().dir(), b, pairs_.b().dir(), pairs_.before_b(), kNoRepeats, state_before(a, pairs_.before_a()),
-            state_before(b, pairs_.before_b()), true, true, nullptr, nullptr, &compared, pairs_.before_a() ? &*pairs_.before_a() : nullptr};
+            state_before(b, pairs_.before_b()), true, true, nullptr, nullptr, &compared, pointer_to(pairs_.before_a())};
   }
 
   std::optional<CauseInputs> by_values(const StepOfRun& a, const StepOfRun& b) {
@@ -416,12 +417,11 @@ class FreeLayouts {
   }
 
   std::optional<CauseInputs> averages_at_step() const {
-    const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
-    return found_at_step(averages_difference({pairs_.step_a(), pointer(pairs_.before_a())}, {pairs_.step_b(), pointer(pairs_.before_b())}));
+    return found_at_step(averages_difference({pairs_.step_a(), pointer_to(pairs_.before_a())}, {pairs_.step_b(), pointer_to(pairs_.before_b())}));
   }
 
-  /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it is one if a cause
-  /// explains it. Nothing is said once the runs have come further apart.
+  /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it
+  /// is one if a cause explains it. Nothing is said once the runs have come further apart.
   std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
     constexpr double kSensitivity = 100, kMost = 5e-3, kOther = 1e-2;
     if (!explains_ || apart_ || (trainer_ && scores_.taken)) return std::nullopt;

@@ -7,13 +7,31 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/compare/contradictions.h"
 #include "harness/verdict/compare/generators.h"
-#include "harness/verdict/compare/trainer_of.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
 
 namespace lockstep {
+
+/// What the traces of another trainer say against themselves. A verdict rests on hashes and values; a tracer whose
+/// other words contradict these is at fault, whatever the verdict.
+class Contradictions {
+ public:
+  /// Looks at a step of both runs, at whole tensors and at parts. In each run: statistics against the values beside
+  /// them, rows of scores, losses and inputs against the step's samples. Between runs of one layout: statistics, values
+  /// and rows under equal hashes, and hashes over equal values.
+  void look(const StepOfRun& a, const StepOfRun& b, const std::string& name_a, const std::string& name_b);
+
+  /// " The traces contradict themselves: …" with the first one found and how many more; empty if there is none.
+  std::string sentence() const;
+
+ private:
+  void note(int64_t step, std::size_t rank, const Record& record, const std::string& what);
+
+  std::string first_;
+  int64_t found_ = 0;
+};
 
 /// Sample ids by step and rank, of ranks that have rows of their own.
 using SampleHistory = std::map<int64_t, std::vector<std::vector<int64_t>>>;
@@ -30,8 +48,8 @@ class StepPairs {
   RunReader& b() { return b_; }
   bool same_layout() const { return a_.world_size() == b_.world_size(); }
 
-  /// Reads the next step that both recorded; false at the end of either. Steps of one run alone are passed by and kept in
-  /// mind: a run that was resumed, or whose trace was cut, lacks them.
+  /// Reads the next step that both recorded; false at the end of either. Steps of one run alone are passed by and kept
+  /// in mind: a run that was resumed, or whose trace was cut, lacks them.
   bool next();
   const StepOfRun& step_a() const { return *step_a_; }
   const StepOfRun& step_b() const { return *step_b_; }
@@ -57,8 +75,8 @@ class StepPairs {
   /// Then this is the divergence: the first step that one run skipped.
   std::optional<Divergence> skipped_step(const Difference& difference) const;
 
-  /// Once next() gave false: in words that the traces end at different steps, or before the steps that were asked for; empty
-  /// if all that was asked for has been compared.
+  /// Once next() gave false: in words that the traces end at different steps, or before the steps that were asked for;
+  /// empty if all that was asked for has been compared.
   std::string missing_end() const;
   /// In words what the comparison could not reach: cut traces, unequal lengths; empty if both ended together
   /// and whole.
@@ -94,8 +112,9 @@ std::string gaps_sentence(const std::string& gaps);
 /// Where `missing_end` says that the traces end apart: says so, but where `ends` has, and how to judge what both have.
 void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence);
 
-/// Writes `verdict` and `sentence` (without its full stop) of runs that agree in all that was compared; `inconclusive` if nothing
-/// was, if the traces end at different steps, or if nothing shows what lies behind a gap. Pairs must be at their end.
+/// Writes `verdict` and `sentence` (without its full stop) of runs that agree in all that was compared; `inconclusive`
+/// if nothing was, if the traces end at different steps, or if nothing shows what lies behind a gap. Pairs must be at
+/// their end.
 void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result);
 
 }  // namespace lockstep

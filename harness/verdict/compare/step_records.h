@@ -1,10 +1,12 @@
 #pragma once
-// Records of a step by phase and name, and a difference between two of them.
+// Records of a step by phase and name, a difference between two of them, and what is known of the
+// trainer.
 
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
 
@@ -24,5 +26,11 @@ std::optional<double> mean_loss(const StepOfRun& step);
 Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
                          DivergenceKind kind, const std::string& expected, const std::string& actual,
                          int world_size);
+
+/// The trainer that both runs' traces name; null if it is not one of ours, or if they name two.
+const TrainerSpec* trainer_of(const RunReader& reference, const RunReader& cell);
+
+/// What is known of its scores; for a null trainer, what holds for any.
+const ScoreSpec& scores_of(const TrainerSpec* trainer);
 
 }  // namespace lockstep

@@ -1,5 +1,7 @@
 #pragma once
-// A replayed step's loss taken apart: what a trainer's own function gives for single rows, pairs of them and all together.
+// Replays that another trainer's probe has left next to its runs: steps of the reference, computed once more from its
+// weights and batches, and a step's loss taken apart: what the trainer's own function gives for single rows, pairs of
+// them and all together.
 
 #include <cstdint>
 #include <map>
@@ -9,7 +11,22 @@
 
 namespace lockstep {
 
-/// A number that adds up over rows, as one rank's function gives it. Collectives were answered as if every rank had the same rows, but of `own`.
+/// Folders of traces, each with the gradients of the same steps.
+struct ProbeReplays {
+  std::string reference, cell;            ///< in the trainers' own precision
+  std::string reference_twin, cell_twin;  ///< in float64; empty where one of the two could not
+  std::string reference_rows, cell_rows;  ///< steps taken apart; empty where one of the two has none
+  std::vector<std::string> repeats;       ///< of the reference with its rows in other orders, where there is no float64
+  bool has_twins() const { return !reference_twin.empty(); }
+};
+
+/// Those of run A's steps in A/replay/DIGEST and B/replay/DIGEST, with the digest of A's rank-0.trace: replays of
+/// another run's steps are left alone. Nothing where one of the two runs has none. Throws TraceError if A's trace
+/// cannot be read.
+std::optional<ProbeReplays> probe_replays(const std::string& reference_dir, const std::string& cell_dir);
+
+/// A number that adds up over rows, as one rank's function gives it. Collectives were answered as if every rank had the
+/// same rows, but of `own`.
 struct Measured {
   double own = 0;                     ///< of the rank's rows, all ranks together
   std::optional<double> together;     ///< of all rows of the step; nothing where the function could not be measured

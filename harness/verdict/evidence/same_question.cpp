@@ -53,9 +53,6 @@ void refuse_out_of_range(const Primary& primary) {
   if (!problems.empty()) throw ConfigError(problems);
 }
 
-}  // namespace
-
-namespace {
 
 using Shapes = std::map<std::string, std::vector<int64_t>>;
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "harness/verdict/trace/declared.h"
@@ -21,5 +22,8 @@ struct StepOfRun {
   /// none do.
   std::vector<int> bearers = {};
 };
+
+/// Null where there is none.
+inline const StepOfRun* pointer_to(const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; }
 
 }  // namespace lockstep

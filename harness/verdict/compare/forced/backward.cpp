@@ -515,9 +515,6 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::ve
   return std::nullopt;
 }
 
-}  // namespace
-
-namespace {
 
 /// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
 std::optional<Difference> still_shard(const ForcedContext& context) {

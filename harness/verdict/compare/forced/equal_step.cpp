@@ -64,9 +64,6 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
                               told.step, told.phase, ranks_text(wrong), told.where, fits ? "follows" : "does not follow");
 }
 
-}  // namespace
-
-namespace {
 
 /// A replay takes the mean of gradients that the run itself adds up, each rank's being of its share of the loss.
 void add_up(ForcedValues& cell) {
@@ -82,7 +79,7 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
                         rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
   context.at.step = step.a.step;
-  context.before = step.before_b ? &*step.before_b : nullptr;
+  context.before = pointer_to(step.before_b);
   context.before_a = step.before_a;
   context.begins_equal = !step.twins;
   ForcedEvidence& evidence = context.evidence;
@@ -137,7 +134,7 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   const StepOfRun &a = step.a, &b = step.b;
   ForcedContext context = context_of(step, rules);
   ForcedEvidence& evidence = context.evidence;
-  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, step.before_b ? &*step.before_b : nullptr,
+  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, pointer_to(step.before_b),
                                        step.exact_phases, rules.loss_is_differentiated, nullptr, step.before_a);
   std::optional<Difference> first = own.difference;
   if (first) place_by_update(step, rules, evidence, *first);
@@ -215,7 +212,7 @@ std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules
   evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
   evidence.reference_state = step.state;
   evidence.state = step.cell_state;
-  context.before = step.before_b ? &*step.before_b : nullptr;
+  context.before = pointer_to(step.before_b);
   context.before_a = step.before_a;
   if (!evidence.cell.local.empty()) {
     evidence.local = judge_gradients(evidence.reference, {evidence.reference.gradients, mean_of_local(evidence.cell)}, step.repeats, rules.band);

@@ -13,7 +13,6 @@
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/config/learning_keys.h"
 
 namespace lockstep {

@@ -12,7 +12,6 @@
 #include "harness/verdict/compare/exact_phases.h"
 #include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/compare/trainer_of.h"
 #include "harness/verdict/evidence/replicas.h"
 #include "harness/verdict/trace/record_values.h"
 
@@ -170,9 +169,6 @@ std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepO
                        static_cast<int>(b.ranks.size()));
 }
 
-}  // namespace
-
-namespace {
 
 bool comes_of_gradients(Phase phase) {
   return phase == Phase::reduced_gradients || phase == Phase::applied_gradients || phase == Phase::gradient_norm;
@@ -248,14 +244,13 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
     keep_state(free.states, a);
     if (!free.found) {
       free.compared = pairs.compared();
-      const auto pointer = [](const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; };
-      OwnFindings own = own_findings(a, b, pointer(pairs.before_b()), true, one_program, &free.looked_at, pointer(pairs.before_a()));
+      OwnFindings own = own_findings(a, b, pointer_to(pairs.before_b()), true, one_program, &free.looked_at, pointer_to(pairs.before_a()));
       if (pairs.same_layout() && free.reordered < 0 && !same_partition(a, b)) free.reordered = a.step;
       if (pairs.after_gap()) parameters.lost();
       parameters.after(a, b);
       own.keep_earlier(free.evaluations.differ(a, b, parameters.hold(), epsilon));
       own.keep_earlier(number_of_one_run(a, b));
-      own.keep_earlier(averages_difference({a, pointer(pairs.before_a())}, {b, pointer(pairs.before_b())}));
+      own.keep_earlier(averages_difference({a, pointer_to(pairs.before_a())}, {b, pointer_to(pairs.before_b())}));
       if (own.difference) {
         free.found = inputs_at(pairs, *own.difference);
         free.found->ledger = own.ledger;

@@ -11,7 +11,7 @@
 #include "harness/base/special_values.h"
 #include "harness/verdict/causes/mechanism.h"
 #include "harness/verdict/compare/forced/gradients.h"
-#include "harness/verdict/compare/trainer_of.h"
+#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/rank_result.h"
 

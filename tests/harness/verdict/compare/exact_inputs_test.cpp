@@ -1,4 +1,4 @@
-#include "harness/verdict/compare/exact_inputs.h"
+#include "harness/verdict/compare/exact_phases.h"
 
 #include <cstring>
 #include <string>
@@ -34,6 +34,8 @@ StepOfRun step_of(const std::vector<std::vector<Record>>& ranks) {
   for (const std::vector<Record>& records : ranks) step.ranks.push_back({5, records});
   return step;
 }
+
+auto inputs_difference(const StepOfRun& a, const StepOfRun& b) { return first_exact_difference(a, b, false); }
 
 TEST(InputsDifference, IsNoneWhereEachSampleHoldsTheSameOnWhateverRank) {
   const StepOfRun one = step_of({{labels({7, 8, 9}, {70, 80, 90})}}), several = step_of({{labels({9, 7}, {90, 70})}, {labels({8}, {80})}});

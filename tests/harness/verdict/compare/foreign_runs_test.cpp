@@ -14,7 +14,7 @@
 #include "harness/base/hex.h"
 #include "harness/base/read_file.h"
 #include "harness/verdict/causes/mechanism.h"
-#include "harness/verdict/compare/contradictions.h"
+#include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"
 
