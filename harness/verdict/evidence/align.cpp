@@ -78,6 +78,8 @@ void RunReader::find_end(const std::vector<bool>& ended) {
 
 namespace {
 
+using ShapesByName = std::map<std::string, std::vector<int64_t>>;
+
 /// What stands before the name of a parameter or buffer.
 constexpr std::string_view kKinds[] = {"buffer/", "first_moment/", "second_moment/"};
 /// What wrappers of a model put before the names of its parameters.
@@ -122,9 +124,16 @@ void strip(StepRecords& rank, const Declared* declared) {
   }
 }
 
-/// Flattened parameters are in pieces, whatever a tracer says of them: of a name for which a rank has another shape than rank 0, and of
-/// flat tensors without a name of their own, no rank holds what the others hold.
-void tell_pieces(std::vector<StepRecords>& ranks) {
+/// Equal parts of a tensor that is split over ranks along one dimension?
+bool is_split_of(const std::vector<int64_t>& part, const std::vector<int64_t>& whole, int64_t ranks) {
+  if (part.size() != whole.size() || part == whole) return false;
+  const auto [first, other] = std::ranges::mismatch(part, whole);
+  return *first * ranks == *other && std::equal(first + 1, part.end(), other + 1);
+}
+
+/// Parameters may be in pieces, whatever a tracer says of them: of a name for which a rank has another shape than rank 0, or all ranks have parts
+/// of what the reference (`wholes`) has, and of flat tensors without a name of their own, no rank holds what the others hold.
+void find_pieces(std::vector<StepRecords>& ranks, const ShapesByName& wholes) {
   std::set<std::string> pieces;
   for (const StepRecords& rank : ranks) {
     for (std::size_t i = 0; i < rank.records.size(); ++i) {
@@ -133,7 +142,9 @@ void tell_pieces(std::vector<StepRecords>& ranks) {
       const std::vector<Record>& first = ranks[0].records;
       const auto is_same = [&](const Record& each) { return each.phase == record.phase && each.name == record.name; };
       const auto other = i < first.size() && is_same(first[i]) ? first.begin() + static_cast<std::ptrdiff_t>(i) : std::ranges::find_if(first, is_same);
-      const bool is_other = other != first.end() && !record.placement && !other->placement && other->shape != record.shape;
+      const auto whole = wholes.find(record.name);
+      const bool is_split = whole != wholes.end() && !record.placement && is_split_of(record.shape, whole->second, std::ssize(ranks));
+      const bool is_other = is_split || (other != first.end() && !record.placement && !other->placement && other->shape != record.shape);
       if (is_other || (record.name.starts_with("unnamed ") && record.shape.size() == 1)) pieces.insert(record.name);
     }
   }
@@ -181,28 +192,25 @@ void unwrap(StepRecords& rank) {
   }
 }
 
-}  // namespace
 
-namespace {
-
-/// All names of parameters that rank 0 first records.
-std::set<std::string> parameter_names(RunReader&& run) {
-  std::set<std::string> names;
-  while (const std::optional<StepOfRun> step = names.empty() ? run.next() : std::nullopt) {
+/// All parameters that rank 0 first records.
+ShapesByName shapes_in(RunReader&& run) {
+  ShapesByName shapes;
+  while (const std::optional<StepOfRun> step = shapes.empty() ? run.next() : std::nullopt) {
     for (const Record& record : step->ranks[0].records) {
-      if (record.phase == Phase::parameters && !record.name.starts_with("buffer/")) names.insert(record.name);
+      if (record.phase == Phase::parameters && !record.name.starts_with("buffer/")) shapes.emplace(record.name, record.shape);
     }
   }
-  return names;
+  return shapes;
 }
 
 /// What stands before each of `shorter` in `longer`, and is a path of modules; empty if nothing does.
-std::string prefix_between(const std::set<std::string>& shorter, const std::set<std::string>& longer) {
+std::string prefix_between(const ShapesByName& shorter, const ShapesByName& longer) {
   if (shorter.empty() || shorter.size() != longer.size()) return "";
-  const std::string &first = *shorter.begin(), &other = *longer.begin();
+  const std::string &first = shorter.begin()->first, &other = longer.begin()->first;
   if (!other.ends_with("." + first)) return "";
   std::string prefix = other.substr(0, other.size() - first.size());
-  const bool all = std::ranges::all_of(shorter, [&](const std::string& name) { return longer.contains(prefix + name); });
+  const bool all = std::ranges::all_of(shorter, [&](const auto& each) { return longer.contains(prefix + each.first); });
   return all ? prefix : "";
 }
 
@@ -222,10 +230,11 @@ std::unique_ptr<const Declared> RunReader::declared_of_all() const {
 }
 
 void RunReader::name_like(const std::string& reference_dir) {
-  const std::set<std::string> theirs = parameter_names(RunReader(reference_dir)), own = parameter_names(RunReader(dir_));
-  prefix_ = prefix_between(own, theirs);
+  wholes_ = shapes_in(RunReader(reference_dir));
+  const ShapesByName own = shapes_in(RunReader(dir_));
+  prefix_ = prefix_between(own, wholes_);
   puts_prefix_ = !prefix_.empty();
-  if (prefix_.empty()) prefix_ = prefix_between(theirs, own);
+  if (prefix_.empty()) prefix_ = prefix_between(wholes_, own);
 }
 
 std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
@@ -250,7 +259,7 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
     find_end(ended);
     return std::nullopt;
   }
-  tell_pieces(step.ranks);
+  find_pieces(step.ranks, wholes_);
   step.step = step.ranks[0].step;
   for (std::size_t rank = 1; rank < readers_.size(); ++rank) {
     if (step.ranks[rank].step == step.step) continue;

@@ -1,6 +1,7 @@
 #pragma once
 // The traces of all ranks of a run, step by step.
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +49,7 @@ class RunReader {
   bool ended_ = false;
   std::string end_;
   std::string prefix_;  ///< see name_like
+  std::map<std::string, std::vector<int64_t>> wholes_;  ///< the reference's parameters and their shapes, of name_like
   bool puts_prefix_ = false;
 };
 

@@ -174,6 +174,22 @@ std::function<void(TraceWriter&, int64_t, int)> reduces(const std::string& op, c
   };
 }
 
+TEST_F(ForeignRuns, PartsThatATracerCallsAlikeAreNoReplicas) {
+  const auto holding = [](int world_size, int64_t rows) {
+    SgdRun run;
+    run.world_size = world_size;
+    run.extra = [rows](TraceWriter& writer, int64_t step, int rank) {
+      const std::vector<float> held(static_cast<std::size_t>(2 * rows), static_cast<float>(rank + 1));
+      if (step < 0) write_tensor(writer, Phase::parameters, "v", held, Sharing::replicated, {rows, 2});
+    };
+    return run;
+  };
+  const Mechanism parts = compare(holding(1, 6), holding(3, 2)), replicas = compare(holding(1, 6), holding(3, 6));
+  EXPECT_NE(parts.verdict, VerdictKind::divergent) << parts.sentence;
+  ASSERT_TRUE(replicas.first_divergence) << replicas.sentence;
+  EXPECT_EQ(replicas.first_divergence->where, "v");
+}
+
 TEST_F(ForeignRuns, WhatOneOfTwoProgramsExchangesIsItsOwn) {
   const auto by_step = [](int64_t step) { return static_cast<uint64_t>(step) * 31 + 5; };
   for (const char* group : {"world", "", "gradients", "loss"}) {
