@@ -12,6 +12,7 @@ from case import Case
 from launch import dist
 from models import CLASS, FEATURES, SERIES, WIDTH, Conv, Mlp, step_ids
 from probe import Probe
+from replicas import classify as train
 
 STEPS, RATE, ROWS = 4, 0.2, 8
 
@@ -21,24 +22,7 @@ def classify(run, model, forward, data=FEATURES, listen=(), average=None):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=ROWS)
     model.probe = probe
-    probe.initial()
-    for step in range(STEPS):
-        ids = step_ids(step, ROWS)[run.rank :: run.world]
-        probe.begin(step, ids, data[ids])
-        optimizer.zero_grad()
-        with probe.micro_step():
-            rows = F.cross_entropy(forward(data[ids]), CLASS[ids], reduction="none")
-            probe.listen_to_unsharded(*listen)
-            rows.mean().backward()
-        if average:
-            average(model, probe)
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+    train(run, probe, forward, optimizer, data, average and (lambda: average(model, probe)), listen)
 
 
 class ReduceScatter:
@@ -114,8 +98,7 @@ def points_of_the_schedule(run):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     noise = torch.randn((len(FEATURES), WIDTH), generator=torch.Generator().manual_seed(12))
     probe = Probe(run, model, optimizer, global_batch=ROWS)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)[run.rank :: run.world]
         probe.begin(step, ids, FEATURES[ids])
         probe.writer.tensor("control", "schedule/sigmas", sigmas, alike=True)
@@ -125,13 +108,7 @@ def points_of_the_schedule(run):
             level = sigmas[(step * 5 + 3) % 14].float()
             rows = ((ddp((1 - level) * x + level * noise[ids], level) - (noise[ids] - x)) ** 2).mean(1)
             rows.mean().backward()
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer, ids, rows)
 
 
 def rollout_of_old_weights(run):
@@ -141,8 +118,7 @@ def rollout_of_old_weights(run):
     generator = copy.deepcopy(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     probe = Probe(run, model, optimizer, global_batch=16)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, 16)[run.rank :: run.world]
         if step == 0 or not run.wrong:
             generator.load_state_dict(model.state_dict())
@@ -160,13 +136,7 @@ def rollout_of_old_weights(run):
             log_probability = -F.cross_entropy(ddp(FEATURES[ids]), actions, reduction="none")
             rows = -(reward - 0.3) * log_probability
             rows.mean().backward()
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer, ids, rows)
 
 
 REDUCED = ("collective", "reduced gradients")

@@ -35,8 +35,7 @@ def train_tokens(run, rows, micro, loss_of, row_losses=None, by_row=False, **dec
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     micro = micro if run.world > 1 else 1
     probe = Probe(run, model, optimizer, global_batch=rows, accumulation=micro, **declared)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, rows)[run.rank :: run.world]
         tokens, labels = TOKENS[ids, :POSITIONS], labels_of(ids)
         probe.begin(step, ids, tokens, labels)
@@ -65,7 +64,6 @@ def train_tokens(run, rows, micro, loss_of, row_losses=None, by_row=False, **dec
         probe.norm(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
         optimizer.step()
         probe.end()
-    probe.finish()
 
 
 def token_mean_by_micro_step(run):
@@ -154,8 +152,7 @@ def tokens_over_data_ranks_only(run):
     groups = {f"context {k}": [k * cp + j for j in range(cp)] for k in range(dp)}
     groups |= {f"data {j}": [k * cp + j for k in range(dp)] for j in range(cp)}
     probe = Probe(run, model, optimizer, global_batch=8, groups=groups if run.world > 1 else None)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, 8)[d::dp]
         width = POSITIONS // cp
         places = torch.arange(c * width, (c + 1) * width)
@@ -174,11 +171,7 @@ def tokens_over_data_ranks_only(run):
             loss = token_losses(ddp(tokens, places)[0], labels).sum() / count * run.world
             loss.backward()
         probe.loss(loss)
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer)
 
 
 def scaled_twice_for_ddp(run):
@@ -190,8 +183,7 @@ def scaled_twice_for_ddp(run):
             p.register_hook(lambda gradient: gradient * run.world)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=16)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, 16)[run.rank :: run.world]
         probe.begin(step, ids, FEATURES[ids])
         optimizer.zero_grad()
@@ -199,14 +191,10 @@ def scaled_twice_for_ddp(run):
             rows = F.cross_entropy(ddp(FEATURES[ids]), CLASS[ids], reduction="none")
             loss = rows.sum() / 16 * run.world
             loss.backward()
-        probe.losses(ids, rows)
-        probe.loss(loss)
-        probe.local()
-        probe.reduced()
+        probe.gradients(ids, rows, loss)
         probe.norm(torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]))
         optimizer.step()
         probe.end()
-    probe.finish()
 
 
 def accumulated_without_mesh(run):
@@ -234,10 +222,7 @@ def accumulated_without_mesh(run):
             probe.losses(part, rows)
             loss += float(mean)
         probe.loss(loss)
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
+        probe.update(optimizer)
     probe.finish()
 
 
@@ -272,12 +257,7 @@ def batch_of_each_rank(run):
                 rows = F.cross_entropy(ddp(features), target, reduction="none")
                 loss = rows.mean()
                 loss.backward()
-            probe.losses(ids, rows)
-            probe.loss(loss)
-            probe.local()
-            probe.reduced()
-            optimizer.step()
-            probe.end()
+            probe.update(optimizer, ids, rows, loss)
             step += 1
     probe.finish()
 

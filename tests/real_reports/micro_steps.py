@@ -42,8 +42,7 @@ def trained(run, rows, micro, reduced_of):
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     micro = micro if run.world > 1 else 1
     probe = Probe(run, model, optimizer, global_batch=rows, accumulation=micro)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, rows)[run.rank :: run.world]
         probe.begin(step, ids, FEATURES[ids])
         state = {}
@@ -59,7 +58,6 @@ def trained(run, rows, micro, reduced_of):
         probe.reduced()
         optimizer.step()
         probe.end()
-    probe.finish()
 
 
 def last_added_after_the_mean(run):
@@ -121,8 +119,7 @@ def mini_batches_but_the_last(run):
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=rows, accumulation=rows // run.world // mini)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, rows)[run.rank :: run.world]
         parts = [ids[b : b + mini] for b in range(0, len(ids), mini)]
         probe.begin(step, ids, FEATURES[ids])
@@ -144,11 +141,7 @@ def mini_batches_but_the_last(run):
                     surrogate.backward()
             probe.losses(part, losses[k * mini : (k + 1) * mini], torch.ones(mini, dtype=torch.int64), 1)
         probe.loss(losses.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer)
 
 
 class Twice(nn.Module):
@@ -183,8 +176,7 @@ def second_use_not_reduced(run):
 
     for p in model.parameters():
         p.register_post_accumulate_grad_hook(reduce)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, 8)[run.rank :: run.world]
         probe.begin(step, ids, FEATURES[ids])
         done.clear()
@@ -195,13 +187,7 @@ def second_use_not_reduced(run):
         if not run.wrong:
             for p in model.parameters():
                 p.grad.copy_(run.mean(p.grad))
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer, ids, rows)
 
 
 REDUCED = ("reduced gradients",)

@@ -20,8 +20,7 @@ def train_clipped(run, model, norm_of, rows_of, listen=(), **declared):
     params = list(model.parameters())
     optimizer = torch.optim.SGD(params, lr=RATE, foreach=False)
     probe = Probe(run, model, optimizer, global_batch=ROWS, clip_norm=LIMIT, **declared)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = rows_of(step_ids(step, ROWS))
         probe.begin(step, ids, FEATURES[ids])
         optimizer.zero_grad()
@@ -29,10 +28,7 @@ def train_clipped(run, model, norm_of, rows_of, listen=(), **declared):
             rows = F.cross_entropy(model(FEATURES[ids]), CLASS[ids], reduction="none")
             probe.listen_to_unsharded(*listen)
             rows.mean().backward()
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
+        probe.gradients(ids, rows)
         norm = norm_of(params)
         probe.norm(norm)
         for p in params:
@@ -40,7 +36,6 @@ def train_clipped(run, model, norm_of, rows_of, listen=(), **declared):
         probe.applied()
         optimizer.step()
         probe.end()
-    probe.finish()
 
 
 def squares(params):

@@ -162,6 +162,25 @@ class Probe:
                 w.tensor("loss", "micro_counts", torch.tensor([m[1] for m in self.micro]))
                 w.tensor("loss", "micro_rows", torch.tensor([m[2] for m in self.micro]))
 
+    def steps(self, count):
+        """Of a training."""
+        self.initial()
+        yield from range(count)
+        self.finish()
+
+    def gradients(self, ids=None, rows=None, loss=None):
+        """What the step's only backward pass has led to."""
+        if rows is not None:
+            self.losses(ids, rows)
+            self.loss(rows.mean() if loss is None else loss)
+        self.local()
+        self.reduced()
+
+    def update(self, optimizer, *of_rows):
+        self.gradients(*of_rows)
+        optimizer.step()
+        self.end()
+
     def local(self, named=None, held_by=None):
         """Sums of what each micro-step added; parts of them if there are several. `named`: gradients by named loss.
 

@@ -23,8 +23,7 @@ def train_with_dropout(run, model):
     torch.manual_seed(40 + run.rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=ROWS, streams={"process/torch": "rank"})
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)[run.rank :: run.world]
         probe.begin(step, ids, FEATURES[ids])
         state = torch.get_rng_state()
@@ -33,13 +32,7 @@ def train_with_dropout(run, model):
             rows = F.cross_entropy(ddp(FEATURES[ids]), CLASS[ids], reduction="none")
             rows.mean().backward()
         probe.stream("process/torch", state, torch.get_rng_state())
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer, ids, rows)
 
 
 class Checkpointed(Mlp):
@@ -128,12 +121,7 @@ def train_augmented(run, seed_of):
             with probe.micro_step():
                 rows = F.cross_entropy(ddp(features), target, reduction="none")
                 rows.mean().backward()
-            probe.losses(ids, rows)
-            probe.loss(rows.mean())
-            probe.local()
-            probe.reduced()
-            optimizer.step()
-            probe.end()
+            probe.update(optimizer, ids, rows)
             step += 1
     probe.finish()
 
@@ -170,12 +158,7 @@ def padded_at_the_end_of_an_epoch(run):
                 rows = F.cross_entropy(ddp(FEATURES[ids]), CLASS[ids], reduction="none")
                 loss = rows.sum() * run.world / whole
                 loss.backward()
-            probe.losses(ids, rows)
-            probe.loss(loss)
-            probe.local()
-            probe.reduced()
-            optimizer.step()
-            probe.end()
+            probe.update(optimizer, ids, rows, loss)
             step += 1
     probe.finish()
 
@@ -188,8 +171,7 @@ def train_skipping(run, decide):
     ddp = DistributedDataParallel(model) if run.world > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=ROWS)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)[run.rank :: run.world]
         probe.begin(step, ids, data[ids])
         optimizer.zero_grad()
@@ -199,16 +181,12 @@ def train_skipping(run, decide):
             loss.backward()
         skip = decide(loss.detach()) if run.wrong else bool(run.sum((~torch.isfinite(loss)).float()))
         probe.writer.skipped(skip)
-        probe.losses(ids, rows)
-        probe.loss(loss)
-        probe.local()
-        probe.reduced()
+        probe.gradients(ids, rows, loss)
         if not skip:
             optimizer.step()
         else:
             probe.updates -= 1
         probe.end()
-    probe.finish()
 
 
 def skip_by_the_first_rank(run):
@@ -245,10 +223,7 @@ def labels_rolled_after_the_split(run):
             loss = token_losses(ddp(tokens[:, places], places)[0], labels).mean()
             loss.backward()
         probe.loss(loss)
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
+        probe.update(optimizer)
     probe.finish()
 
 
@@ -275,8 +250,7 @@ def train_pairs(run, texts_of, candidates_of):
     ddp = DistributedDataParallel(model) if run.world > 1 else model
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=ROWS, parameters=ROLES)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)
         ids = ids[run.rank * ROWS // run.world : (run.rank + 1) * ROWS // run.world]
         probe.begin(step, ids, FEATURES[ids])
@@ -293,11 +267,7 @@ def train_pairs(run, texts_of, candidates_of):
         probe.loss(rows.mean())
         probe.writer.scalar("loss", "row_weight", 1 / len(ids))
         probe.writer.scalar("loss", "temperature", float((-model.log_scale).exp()))
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer)
 
 
 def ids_of_all(run, ids):

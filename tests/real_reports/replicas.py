@@ -20,8 +20,7 @@ STEPS, RATE, ROWS = 4, 0.2, 8
 
 def classify(run, probe, forward, optimizer, data=FEATURES, average=None, listen=()):
     """Trains on the classes of `data`. `average(params)`: reduces gradients by hand. `listen`: FSDP2's modules."""
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)[run.rank :: run.world]
         probe.begin(step, ids, data[ids])
         optimizer.zero_grad()
@@ -31,13 +30,7 @@ def classify(run, probe, forward, optimizer, data=FEATURES, average=None, listen
             rows.mean().backward()
         if average:
             average()
-        probe.losses(ids, rows)
-        probe.loss(rows.mean())
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer, ids, rows)
 
 
 class Lora(nn.Module):
@@ -129,8 +122,7 @@ def replicas_of_tensor_ranks(run):
     optimizer = torch.optim.SGD(params, lr=RATE, foreach=False)
     tensor = dict(groups={"tensor": list(range(run.world))}, replicas=[[r] for r in range(run.world)])
     probe = Probe(run, model, optimizer, global_batch=ROWS, **(tensor if run.world > 1 else {}))
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)
         labels = labels_of(ids)
         probe.begin(step, ids, TOKENS[ids, :POSITIONS], labels)
@@ -144,11 +136,7 @@ def replicas_of_tensor_ranks(run):
                 p.grad = p.grad.redistribute(placements=p.placements)
         probe.losses(ids, rows, (labels >= 0).sum(1), POSITIONS)
         probe.loss(loss)
-        probe.local()
-        probe.reduced()
-        optimizer.step()
-        probe.end()
-    probe.finish()
+        probe.update(optimizer)
 
 
 def loss_on_the_bare_module(run):
@@ -183,8 +171,7 @@ def last_rows_never_move(run):
         parts.append((p, own, nn.Parameter(F.pad(own.detach(), [0, 0] * (own.dim() - 1) + [0, rows - own.shape[0]]))))
     optimizer = torch.optim.SGD([padded for _, _, padded in parts], lr=RATE)
     probe = Probe(run, model, optimizer, global_batch=ROWS)
-    probe.initial()
-    for step in range(STEPS):
+    for step in probe.steps(STEPS):
         ids = step_ids(step, ROWS)[run.rank :: run.world]
         labels = labels_of(ids)
         probe.begin(step, ids, TOKENS[ids, :POSITIONS], labels)
@@ -209,7 +196,6 @@ def last_rows_never_move(run):
                 if not run.wrong or len(own) == len(padded):
                     own.copy_(padded[: len(own)])
         probe.end()
-    probe.finish()
 
 
 def replica_groups_begin_apart(run):

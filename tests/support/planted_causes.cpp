@@ -23,6 +23,18 @@ RunConfig alone(RunConfig config) {
   return config;
 }
 
+ForcedInputs toy_runs(const std::string& folder, const RunConfig& reference, const RunConfig& config,
+                      const ToyFaults& faults, const std::string& trainer, const std::string& reference_trainer) {
+  ForcedInputs inputs;
+  toy_run(inputs.reference_free = folder + "/reference", reference, false, {}, reference_trainer);
+  toy_run(inputs.forced_reference = folder + "/forced-reference", reference, true, {}, reference_trainer);
+  toy_run(inputs.cell_free = folder + "/cell", config, false, faults, trainer);
+  toy_run(inputs.forced_cell = folder + "/forced-cell", config, true, faults, trainer);
+  inputs.reference_config = &reference;
+  inputs.cell_config = &config;
+  return inputs;
+}
+
 void scale(ToyStep& it, const std::string& group, float factor) {
   for (ToyRank& rank : it.ranks) {
     for (auto& [name, values] : rank.local) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/verdict/compare/forced/forced.h"
 #include "tests/support/toy_run.h"
 
 namespace lockstep::support {
@@ -20,6 +21,11 @@ struct Planted {
 RunConfig toy_config();
 /// The same rows in one process.
 RunConfig alone(RunConfig config);
+
+/// Free and forced runs of both configs, which must outlive the result, in a folder. `faults` act in the cell's.
+ForcedInputs toy_runs(const std::string& folder, const RunConfig& reference, const RunConfig& config,
+                      const ToyFaults& faults, const std::string& trainer = "energy",
+                      const std::string& reference_trainer = "energy");
 
 /// Multiplies the local gradients of a group, of every rank.
 void scale(ToyStep& it, const std::string& group, float factor);

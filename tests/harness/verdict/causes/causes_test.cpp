@@ -33,19 +33,7 @@ class Causes : public ::testing::Test {
                    const std::function<void(RunConfig&)>& to_reference = {}) {
     RunConfig reference = alone(config);
     if (to_reference) to_reference(reference);
-    const std::string base = folder_ / name;
-    support::toy_run(base + "/reference", reference, false);
-    support::toy_run(base + "/forced-reference", reference, true);
-    support::toy_run(base + "/cell", config, false, faults);
-    support::toy_run(base + "/forced-cell", config, true, faults);
-    ForcedInputs inputs;
-    inputs.reference_free = base + "/reference";
-    inputs.cell_free = base + "/cell";
-    inputs.forced_reference = base + "/forced-reference";
-    inputs.forced_cell = base + "/forced-cell";
-    inputs.reference_config = &reference;
-    inputs.cell_config = &config;
-    return judge_forced(inputs);
+    return judge_forced(support::toy_runs(folder_ / name, reference, config, faults));
   }
   support::TempFolder folder_;
 };

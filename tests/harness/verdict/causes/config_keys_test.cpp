@@ -28,18 +28,7 @@ class ConfigKeys : public ::testing::Test {
   Mechanism judged(const RunConfig& of_reference, const RunConfig& config, std::vector<std::string> declared = {},
                    const ToyFaults& faults = {}) {
     const RunConfig reference = alone(of_reference);
-    const std::string base = folder_ / std::to_string(number_++);
-    support::toy_run(base + "/reference", reference, false);
-    support::toy_run(base + "/forced-reference", reference, true);
-    support::toy_run(base + "/cell", config, false, faults);
-    support::toy_run(base + "/forced-cell", config, true, faults);
-    ForcedInputs inputs;
-    inputs.reference_free = base + "/reference";
-    inputs.cell_free = base + "/cell";
-    inputs.forced_reference = base + "/forced-reference";
-    inputs.forced_cell = base + "/forced-cell";
-    inputs.reference_config = &reference;
-    inputs.cell_config = &config;
+    ForcedInputs inputs = support::toy_runs(folder_ / std::to_string(number_++), reference, config, faults);
     inputs.declared = std::move(declared);
     return judge_forced(inputs);
   }

@@ -47,20 +47,9 @@ class ForeignTrainer : public ::testing::Test {
   Comparison compared(const RunConfig& config, const ToyFaults& faults, const std::string& trainer,
                       const std::string& of_reference = "") {
     const RunConfig reference = alone(config);
-    const std::string& reference_trainer = of_reference.empty() ? trainer : of_reference;
-    const std::string base = folder_ / std::to_string(runs_++);
-    support::toy_run(base + "/reference", reference, false, {}, reference_trainer);
-    support::toy_run(base + "/forced-reference", reference, true, {}, reference_trainer);
-    support::toy_run(base + "/cell", config, false, faults, trainer);
-    support::toy_run(base + "/forced-cell", config, true, faults, trainer);
-    ForcedInputs inputs;
-    inputs.reference_free = base + "/reference";
-    inputs.cell_free = base + "/cell";
-    inputs.forced_reference = base + "/forced-reference";
-    inputs.forced_cell = base + "/forced-cell";
-    inputs.reference_config = &reference;
-    inputs.cell_config = &config;
-    Comparison result = compare_forced(inputs);
+    const std::string folder = folder_ / std::to_string(runs_++);
+    Comparison result = compare_forced(support::toy_runs(folder, reference, config, faults, trainer,
+                                                         of_reference.empty() ? trainer : of_reference));
     if (!result.around) return result;
     result.mechanism.cause = name_cause(*result.around);
     result.around->reference_config = result.around->cell_config = nullptr;  // they end here
