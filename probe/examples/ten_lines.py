@@ -1,4 +1,5 @@
-"""The same trainer with ten lines: steps of the reference are replayed, in float32 and in float64.
+"""DistributedDataParallel as in PyTorch's tutorial, with the probe's lines: three, or with step_on() and replay() ten.
+Then steps of the reference are replayed, in float32 and in float64.
 
     lockstep trace --out A -- torchrun --nproc-per-node 1 ten_lines.py --batch 24
     lockstep trace --out B --against A -- torchrun --nproc-per-node 8 ten_lines.py --batch 3
