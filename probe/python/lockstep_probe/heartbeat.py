@@ -18,6 +18,8 @@ import signal
 import struct
 import sys
 
+from lockstep_probe import ownership
+
 SLOT_BYTES = 128
 CHANGES, OPERATION_BYTES, SHOWN = 8, 48, 88
 open_file = open  # `open` below is another
@@ -76,15 +78,9 @@ class Heartbeat:
 
 def _process():
     """This process's number, its PID namespace (its inode, xor the first 64 bits of the boot's number) and when it started; 0: unknown."""
-    space = started = 0
-    try:
-        with open_file("/proc/sys/kernel/random/boot_id") as file:
-            space = int(file.read().replace("-", "")[:16], 16) ^ os.stat("/proc/self/ns/pid").st_ino
-        with open_file("/proc/self/stat") as file:
-            started = int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        pass
-    return os.getpid(), space, started
+    boot, space = ownership.read("/proc/sys/kernel/random/boot_id"), ownership.namespace()
+    known = int(boot.replace("-", "")[:16], 16) ^ int(space[len("pid:[") : -1]) if boot and space else 0
+    return os.getpid(), known, ownership.started(os.getpid())
 
 
 def _write(path, text):

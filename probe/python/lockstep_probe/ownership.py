@@ -24,7 +24,7 @@ class Taken(Exception):
     """The trace belongs to somebody else; says to whom."""
 
 
-def _read(path):
+def read(path):
     try:
         with open(path) as file:
             return file.read()
@@ -32,19 +32,22 @@ def _read(path):
         return ""
 
 
-def _started(pid):
+def started(pid):
     """When a process started, in the kernel's ticks; 0: there is none."""
-    words = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    words = read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return int(words[19]) if len(words) > 19 else 0
+
+
+def namespace():
+    """Of the numbers of processes, such as pid:[4026531836]; empty: unknown."""
+    with contextlib.suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
 
 
 def process():
     """This one, as no other process of any host is called."""
-    try:
-        space = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        space = ""
-    return {"pid": os.getpid(), "started": _started(os.getpid()), "host": f"{platform.node()} {space}".strip()}
+    return {"pid": os.getpid(), "started": started(os.getpid()), "host": f"{platform.node()} {namespace()}".strip()}
 
 
 def attempt():
@@ -63,7 +66,7 @@ def path_of(out, rank, what):
 
 def facts_of(out, rank):
     try:
-        found = json.loads(_read(path_of(out, rank, "probe.json")))
+        found = json.loads(read(path_of(out, rank, "probe.json")))
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
@@ -100,7 +103,7 @@ def _replaced(out, rank, path):
     # `lockstep` has emptied this folder: whoever has written there since then belongs to the same job.
     same_job = os.path.abspath(os.environ.get("LOCKSTEP_EMPTIED") or "/") == os.path.abspath(out)
     is_here = owner.get("host") == process()["host"]
-    lives = is_here and _started(owner.get("pid")) == owner.get("started")
+    lives = is_here and started(owner.get("pid")) == owner.get("started")
     if attempt() > facts.get("attempt", 0) and not lives:
         steps = _steps_in(path)
         give_back(out, rank)
