@@ -148,8 +148,8 @@ class Sparse(Trainer):
         return torch.tensor(ids)[:, None] // 2
 
 
-class Thawed(Trainer):
-    """From step 2 on the first layer trains too: wrapped anew, and a group of its own."""
+class Frozen(Trainer):
+    """The first layer is frozen."""
 
     def make_model(self):
         model = models.Mlp()
@@ -158,6 +158,10 @@ class Thawed(Trainer):
 
     def make_optimizer(self):
         return torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], lr=self.rate)
+
+
+class Thawed(Frozen):
+    """From step 2 on the first layer trains too: wrapped anew, and a group of its own."""
 
     def before_step(self, step):
         if step == 2:

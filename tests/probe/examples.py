@@ -10,7 +10,6 @@ EXAMPLE = pathlib.Path(__file__).resolve().parent.parent.parent / "probe" / "exa
 
 
 def text_of(lines):
-    """Of the example, with ten lines or without the replay function."""
     text = EXAMPLE.read_text()
     begin, last = "    def step_on(", "    probe.replay(step_on)\n"
     return text if lines == 10 else text[: text.index(begin)] + text[text.index(last) + len(last) :]

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.parallel import DistributedDataParallel
 
 import bits
 import models
@@ -149,18 +150,6 @@ class Metrics(Trainer):
                     self.probe.metric("accuracy", float(total) / 24)
 
 
-class Frozen(Trainer):
-    """The first layer is frozen, and the second reads its own rows twice."""
-
-    def make_model(self):
-        model = models.Mlp()
-        model.first.requires_grad_(False)
-        return model
-
-    def make_optimizer(self):
-        return torch.optim.SGD([p for p in self.model.parameters() if p.requires_grad], lr=self.rate)
-
-
 class OwnersResumed(Resumed, OwnersOfOne):
     """Owners have gathered their state for the checkpoint, and each rank loads all of it."""
 
@@ -179,7 +168,7 @@ class OwnBuffer(Accumulated):
     """Gradients of micro-steps are added up in the trainer's own buffers, and handed to the optimizer when they are reduced."""
 
     def wrap(self, model):
-        self.buffers = [torch.zeros_like(p) for p in model.parameters()]
+        self.buffers, self.takers = [torch.zeros(p.shape) for p in model.parameters()], list(model.parameters())
         return model
 
     def zero_grad(self):
@@ -195,7 +184,7 @@ class OwnBuffer(Accumulated):
                 p.grad = None
 
     def reduce(self):
-        for p, buffer in zip(self.model.parameters(), self.buffers):
+        for p, buffer in zip(self.takers, self.buffers):
             p.grad = buffer.clone()
             if self.world > 1:
                 dist.all_reduce(p.grad)
@@ -206,22 +195,28 @@ class MainCopies(OwnBuffer):
     """The optimizer has copies of the parameters, which get the sum of the trainer's buffers."""
 
     def wrap(self, model):
-        self.copies = [torch.nn.Parameter(p.detach().clone()) for p in model.parameters()]
-        return super().wrap(model)
+        model = super().wrap(model)
+        self.takers = [torch.nn.Parameter(p.detach().clone().float()) for p in model.parameters()]
+        return model
 
     def make_optimizer(self):
-        return torch.optim.SGD(self.copies, lr=self.rate)
-
-    def reduce(self):
-        super().reduce()
-        for p, copy in zip(self.model.parameters(), self.copies):
-            copy.grad, p.grad = p.grad, None
+        return torch.optim.SGD(self.takers, lr=self.rate)
 
     def update(self):
         super().update()
         with torch.no_grad():
-            for p, copy in zip(self.model.parameters(), self.copies):
+            for p, copy in zip(self.model.parameters(), self.takers):
                 p.copy_(copy)
+
+
+class WideCopies(MainCopies):
+    """The same of a model in bfloat16."""
+
+    def make_model(self):
+        return super().make_model().bfloat16()
+
+    def inputs(self, ids):
+        return super().inputs(ids).bfloat16()
 
 
 class SyncedOutside(Accumulated):
@@ -233,6 +228,19 @@ class SyncedOutside(Accumulated):
 
     def reduce(self):
         for p in self.model.parameters() if self.world > 1 else ():
+            dist.all_reduce(p.grad)
+            p.grad /= self.world
+
+
+class HeadByHand(Trainer):
+    """DistributedDataParallel ignores the head."""
+
+    def wrap(self, model):
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["head.weight", "head.bias"])
+        return super().wrap(model)
+
+    def reduce(self):
+        for p in self.model.head.parameters() if self.world > 1 else ():
             dist.all_reduce(p.grad)
             p.grad /= self.world
 
@@ -332,7 +340,9 @@ CASES = [
     _case("a buffer that the forward pass writes", WithCentre, 1, WithCentre, 3),
     _case("micro-steps in the trainer's own buffers", OwnBuffer, 1, OwnBuffer, 2),
     _case("main copies of parameters", MainCopies, 1, MainCopies, 2),
+    _case("main copies of parameters in bfloat16", WideCopies, 1, WideCopies, 2, replayed=QUIET),
     _case("no_sync throughout, reduced by hand", SyncedOutside, 1, SyncedOutside, 2),
+    _case("a head that DDP ignores, reduced by hand", HeadByHand, 1, HeadByHand, 3, replayed=QUIET),
     _case("a loss in float32", Narrow, 1, Narrow, 3),
     _case("a loss that stays in float32", StaysNarrow, 1, StaysNarrow, 3, replayed=QUIET),
     _case("pieces of unequal size go to other ranks", Exchanged, 1, Exchanged, 3),
@@ -340,7 +350,7 @@ CASES = [
     _case("two optimizers, one within the other's step", parallel.DiscriminatorFirst, 1, parallel.DiscriminatorFirst, 2, replayed=QUIET),
     _case("GradScaler, one update left out", bits.Scaled, 1, bits.Scaled, 2),
     _case("evaluation with collectives", Metrics, 1, Metrics, 2),
-    _case("frozen parameters", Frozen, 1, Frozen, 2),
+    _case("frozen parameters", bits.Frozen, 1, bits.Frozen, 2),
     _case("sparse gradients", bits.Sparse, 1, bits.Sparse, 2),
     _case("wrapped anew", bits.Thawed, 1, bits.Thawed, 3, replayed=QUIET),
     _case("hooks that reduce", bits.HooksReduce, 1, bits.HooksReduce, 4, replayed=QUIET),

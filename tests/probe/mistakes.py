@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import models
 from case import Case, Problem, code_of, need
+from layouts import HeadByHand, WideCopies
 from trainer import ByHand, OwnersOfOne, Resumed, Trainer, Words
 
 _references = {}
@@ -507,6 +508,19 @@ class Swapped(ByHand):
         a.grad, b.grad = b.grad, a.grad
 
 
+class WideCopiesApart(WideCopies):
+    def reduce(self):
+        for p, buffer in zip(self.takers, self.buffers):
+            p.grad = buffer.clone()
+
+
+class HeadNotDivided(HeadByHand):
+    def reduce(self):
+        super().reduce()
+        for p in self.model.head.parameters():
+            p.grad *= self.world
+
+
 class RankMissing(ByHand):
     """Rank 1 adds nothing to the sum."""
 
@@ -625,6 +639,8 @@ CASES = [
     _case(OwnNegatives, 3, "local-negatives", by_replays=True),
     _case(LabelsNotShifted, 3, "label-offset"),
     _case(Swapped, 3, "buckets-swapped"),
+    _case(WideCopiesApart, 2, "gradient-not-reduced"),
+    _case(HeadNotDivided, 3, "gradient-sum-not-mean", "gradient-times-world"),
     _case(RankMissing, 3, "rank-missing"),
     _case(StaleOnOneRank, 3, "stale-gradient", step=1),
 ]  # fmt: skip

@@ -30,6 +30,7 @@ for step in range(4):
     loss = nn.functional.cross_entropy(model(x[rows]), y[rows]) * FACTOR
     loss.backward()
     optimizer.step()
+    AFTER
     if dist.get_rank() == 0:
         print(f"step {step}")
 dist.barrier()
@@ -40,7 +41,9 @@ MODELS = {
     "optimizer first": "optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)\nmodel = nn.parallel.DistributedDataParallel(net)\n",
     "fsdp2": "from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net) if world > 1 else net\n"
              "optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n",
-}  # fmt: skip
+    "averaged": "model = net\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
+}
+AVERAGE = "[(dist.all_reduce(p.data), p.data.div_(world)) for p in net.parameters() if world > 1]"  # fmt: skip
 
 
 def forked(bench, name, text, world):
@@ -70,21 +73,22 @@ def start(bench, name, text, world, *, path=(), trace=True):
     return str(here / "traces"), done.stdout, done.stderr
 
 
-def script(kind, factor="1"):
-    return START + MODELS[kind] + LOOP.replace("FACTOR", factor)
+def script(kind, factor="1", after=None):
+    after = after or (AVERAGE if kind == "averaged" else "pass")
+    return START + MODELS[kind] + LOOP.replace("FACTOR", factor).replace("AFTER", after)
 
 
-def check(kind):
+def check(kind, wrong=("world",)):
     def on_bench(bench):
-        a, _ = forked(bench, "a", script("ddp"), 1)
+        a, _ = forked(bench, "a", script(kind), 1)
         b, said = forked(bench, "b", script(kind), 2)
         need(said.count("step 3") == 1 and "4 steps at level hash" in said, f"the program said: {said}")
         quiet = bench.compare(a, b)
         need(quiet["verdict"] in QUIET, f"{quiet['verdict']}: {quiet['sentence']}")
-        c, _ = forked(bench, "c", script(kind, "world"), 2)
-        wrong = bench.compare(a, c)
-        need(wrong["verdict"] == "divergent" and wrong["first_divergence"]["step"] == 0, f"not seen: {wrong['verdict']}: {wrong['sentence']}")
-        return f"{quiet['verdict']}; loss times world: {code_of(wrong)}"
+        c, _ = forked(bench, "c", script(kind, *wrong), 2)
+        seen = bench.compare(a, c)
+        need(seen["verdict"] == "divergent" and seen["first_divergence"]["step"] == 0, f"not seen: {seen['sentence']}")
+        return f"{quiet['verdict']}; wrong: {code_of(seen)}"
 
     return on_bench
 
@@ -162,6 +166,8 @@ CASES = [
     Case("no lines: DDP", check("ddp")),
     Case("no lines: the optimizer before DDP", check("optimizer first")),
     Case("no lines: FSDP2", check("fsdp2")),
+    Case("no lines: parameters averaged after the update", check("averaged")),
+    Case("no lines: weights averaged, not biases", check("averaged", ("1", AVERAGE.replace("1]", "1 and p.dim() > 1]")))),
     Case("no lines: torch.distributed.run, another sitecustomize", by_torchrun),
     Case("no lines: heartbeats of ranks that the group alone knows", known_by_the_group),
     Case("nothing without LOCKSTEP_TRACE", without_a_folder),

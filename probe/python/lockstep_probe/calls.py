@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import collectives, hashing
+from lockstep_probe import collectives, hashing, model
 from lockstep_probe.guard import guarded
 
 
@@ -12,6 +12,7 @@ class Ledger:
 
     def __init__(self):
         self.calls, self.open = [], {}
+        self.given = 0  # elements of floating-point tensors
 
 
 class Calls:
@@ -47,6 +48,8 @@ class Calls:
         ranks = dist.get_process_group_ranks(call.group)
         everyone = len(ranks) == probe.world_size
         group = "world" if everyone else f"{call.group.group_desc or 'group'} {'-'.join(map(str, ranks))}"
+        if ledger is self._next and step is not None and not step.late:
+            step.late = self._exchanges_parameters(ledger, tensors)
         # Calls of one tag are compared with each other: other operations, types and groups are other calls.
         kind = f" {str(tensors[0].dtype).removeprefix('torch.')}" if tensors else ""
         tag = call.tag or f"{call.op}{kind}{'' if everyone else f' of {group}'}"
@@ -62,6 +65,14 @@ class Calls:
         call.slot, call.tag = len(ledger.calls), ledger
         dtype = hashing.dtype_of(tensors[0]) if tensors else 0
         ledger.calls.append([call, group, tag, self._hash(call.inputs), [], dtype, shape, from_reducer])
+
+    def _exchanges_parameters(self, ledger, tensors):
+        """After an update: parameters themselves, or as much as all of them, such as one flat tensor of them."""
+        ledger.given += sum(t.numel() for t in tensors if t.is_floating_point())
+        parameters = self.probe.parameters.tensors()
+        held = {model.held(p).untyped_storage().data_ptr() for p in parameters}
+        given = {t.untyped_storage().data_ptr() for t in tensors if t.layout is torch.strided}
+        return ledger.given >= sum(p.numel() for p in parameters) or not held.isdisjoint(given)
 
     def _hash(self, tensors):
         with self.probe.recorder.together():
@@ -111,5 +122,6 @@ class Calls:
 
     def records(self, ledger):
         self.finish(ledger)
-        return [self.probe.recorder.collective(call, group, tag, given, got, dtype, shape)
-                for call, group, tag, given, got, dtype, shape, _ in ledger.calls]  # fmt: skip
+        # Without lines a rank begins with its first forward pass, before which another rank's messages may have come.
+        left_out = ("send", "recv") if self.probe.tier == "zero" and self.probe.steps_done == 1 else ()
+        return [self.probe.recorder.collective(*call[:-1]) for call in ledger.calls if call[0].op not in left_out]

@@ -56,7 +56,9 @@ def _precision(probe, step):
     # Of a compiled forward pass no hook shows whether there is autocast around it, and within it.
     if probe.autocast or (step.backwards and not probe.saw_forward):
         return probe.autocast
-    return model.precision_of(probe.models, probe._wrappers, probe.parameters.tensors())
+    copies = {id(copy) for _, copy in probe.parameters.copies()}  # which nothing computes with
+    own = [p for p in probe.parameters.tensors() if id(p) not in copies]
+    return model.precision_of(probe.models, probe._wrappers, own)
 
 
 def header(probe, said):

@@ -77,7 +77,16 @@ class Gradients:
             if not values.of_parts(watched.name, micro + 1):
                 watched.parts = None
         if self.keeps(watched) or values.of_parts(watched.name, 1):
+            if watched.taken:  # into a buffer that may be wider
+                gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
             watched.sum = gradient.clone() if watched.sum is None else watched.sum + gradient
+
+    def is_by_hand(self, watched):
+        """Does no wrapper reduce it? One of a part of the model, or that ignores parameters, leaves the others to the program."""
+        probe, p = self.probe, watched.parameter
+        if probe.by_hand or probe.world_size == 1 or not probe._wrapped or model.is_sharded(p):
+            return probe.by_hand
+        return watched.ignored or not any(id(p) in held for _, held in probe._wrapped)
 
     def _backward_runs(self):
         step = self.probe.open()
@@ -118,7 +127,7 @@ class Gradients:
                 continue
             if watched.unsharded is not None and watched.sum is not None:
                 watched.local = self._record_unsharded(watched, watched.sum)
-            if not probe.by_hand:
+            if not self.is_by_hand(watched):
                 watched.reduced = self.record("reduced gradients", watched, gradient)
 
     @guarded
@@ -182,7 +191,7 @@ class Gradients:
         """Local gradients, their parts, reduced gradients, in the order of parameters."""
         self._accumulates = max(self._accumulates, step.backwards)
         for watched in self.probe.parameters:
-            if watched.local is None and watched.reduced is not None and not self.probe.by_hand and not watched.lost:
+            if watched.local is None and watched.reduced is not None and not watched.lost and not self.is_by_hand(watched):
                 # This rank has not used it, and others have: DistributedDataParallel adds nothing for it.
                 if watched.unsharded is None and not model.is_sharded(watched.parameter):
                     watched.local = self.record("local gradients", watched, torch.zeros_like(watched.parameter))

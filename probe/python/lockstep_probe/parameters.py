@@ -13,13 +13,13 @@ class Watched:
     they take too much); `clipped`: the hash of a gradient that nobody had reduced when it was clipped; `passes`: updates that other optimizers
     had made when a backward pass last added to it; `taken`: the gradient was taken away between two of them, and `left` where the last one has
     left its own; `held`: the last one was not reduced by the wrapper, `synced`: another one was; `lost`: the local gradient is not known;
-    `by_copy`: an optimizer has taken that of a copy."""
+    `by_copy`: an optimizer has taken that of a copy. `ignored`: by DistributedDataParallel, whose model has it."""
 
-    __slots__ = ("alike", "by_copy", "clipped", "handles", "held", "left", "local", "lost", "name", "parameter", "parts", "passes", "reduced", "sum", "synced", "taken",
+    __slots__ = ("alike", "by_copy", "clipped", "handles", "held", "ignored", "left", "local", "lost", "name", "parameter", "parts", "passes", "reduced", "sum", "synced", "taken",
                  "unsharded")  # fmt: skip
 
-    def __init__(self, name, parameter, alike):
-        self.name, self.parameter, self.alike = name, parameter, alike
+    def __init__(self, name, parameter, alike=True, ignored=False):
+        self.name, self.parameter, self.alike, self.ignored = name, parameter, alike and not ignored, ignored
         self.handles, self.unsharded = [], None
         self.clear()
 
@@ -64,11 +64,11 @@ class Parameters:
         for prefix, name, p in named:
             known.add(id(p))
             if id(p) not in self._by_id and id(p) not in self._pieces:
-                self._listen(Watched(prefix + name, p, name not in ignored and not name.startswith(probe.own)))
+                self._listen(Watched(prefix + name, p, not name.startswith(probe.own), name in ignored))
         for p in self.of_optimizers():
             known.add(id(p))
             if id(p) not in self._by_id and id(p) not in self._pieces:
-                self._listen(Watched(f"unnamed {len(self._by_id)}", p, True))
+                self._listen(Watched(f"unnamed {len(self._by_id)}", p))
         self._find_unsharded()
         for key in self._by_id.keys() - (known - self._pieces):
             for handle in self._by_id.pop(key).handles:

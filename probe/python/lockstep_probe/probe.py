@@ -285,7 +285,7 @@ class Probe:
         step.due = step.late = False
         records = self.state.after_update(step.keeps, step.keeps or self.settings.level == "full")
         self._weights = [record for _, record in zip(self.parameters, records)]
-        step.last += records
+        step.state = records
 
     def write(self, kind=trace_file.STEP):
         step, self.current = self.current, None
@@ -301,7 +301,7 @@ class Probe:
             self._ids_at[step.number] = list(step.ids)
         self.saw["loss"] |= bool(step.losses or step.roots or step.others_roots)
         records = step.record(self.recorder) + self.calls.records(step.ledger)
-        self._unwritten.append((self.recorder.fetch(), (step.number, records + step.first + step.last, kind)))
+        self._unwritten.append((self.recorder.fetch(), (step.number, records + step.first + step.state + step.last, kind)))
         self._write_what_is_there()
 
     def _write_what_is_there(self, whole=False):

@@ -350,6 +350,10 @@ def replay(probe, *task):
 def _replay(probe, task):
     if dist.is_available() and dist.is_initialized() and probe.world_size > 1:
         dist.barrier()
+    apart = None if probe.by_hand else next((w.name for w in probe.parameters if probe.gradients.is_by_hand(w)), None)
+    if problem := _together(probe, apart and f"the program reduces {apart} itself, and DistributedDataParallel the others"):
+        probe._note(f"replay: {problem}; nothing is replayed")
+        return
     problem = _try(probe, task)
     if problem:
         probe._note(f"replay: the function does not reproduce the run's own step: {problem}. Nothing is replayed: it would be judged in place of the training")

@@ -17,7 +17,7 @@ class Step:
     def __init__(self, number, keeps, records, ledger):
         self.number, self.keeps, self.records, self.ledger = number, keeps, records, ledger
         self.ids, self.batches = [], []
-        self.first, self.last = [], []  # records before and after the gradients'
+        self.first, self.last, self.state = [], [], []  # records before and after the gradients'; what the step led to
         self.inputs, self.labels, self.row_losses = [], [], []
         self.losses, self.roots, self.terms = [], [], {}
         self.others_roots = []  # of backward passes that no hook of the model saw: they count where none was seen
@@ -25,7 +25,7 @@ class Step:
         self.rates = {}  # of each optimizer, after the last backward pass
         self.asked = False  # step() has been called
         self.due = False  # parameters after the update are still to be recorded
-        self.late = False  # the same, of parameters that come from elsewhere: before the next step
+        self.late = False  # the same, of parameters that come from elsewhere, or are exchanged: before the next step
         self.norm, self.clipped = None, []  # of the whole gradient; what has been clipped by which norm
         self.stepped = []  # optimizers whose update has been made or left out
         self.updated = set()  # their parameters: gradients that they get afterwards are no longer this step's
