@@ -123,12 +123,20 @@ Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& opt
   return forced;
 }
 
+/// Is it a class of PyTorch's, as the probe names it? What another one computes its name does not tell.
+bool is_known_optimizer(const std::string& name) {
+  constexpr const char* kNames[] = {"sgd",    "adam",   "adamw",    "adagrad",   "adadelta", "adamax", "asgd",
+                                    "nadam",  "radam",  "rmsprop",  "rprop",     "adafactor", "muon",  "lbfgs"};
+  return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
 /// From which step on another setting of the optimizer acts; nothing for other keys, and where one header alone
 /// declares it.
 std::optional<int64_t> acts_from(const ConfigDifference& difference) {
   if (difference.reference == kNotDeclared || difference.cell == kNotDeclared) return std::nullopt;
   const std::string& key = difference.key;
-  if (key == "optimizer" || key == "weight_decay" || key == "eps") return 0;
+  if (key == "optimizer") return is_known_optimizer(difference.reference) && is_known_optimizer(difference.cell) ? std::optional<int64_t>(0) : std::nullopt;
+  if (key == "weight_decay" || key == "eps") return 0;
   if (key == "momentum" || key == "beta1" || key == "beta2") return 1;
   return std::nullopt;
 }

@@ -224,6 +224,11 @@ std::optional<RankDifference> first_of_rank(const StepOfRun& of_a, const StepOfR
     if (phase == Phase::collective || (compared.of_any_trainer && !is_exact(phase))) {
       leave_out_own_ways(list_a, list_b, compared.of_any_trainer, same_loss);
     }
+    const auto name = [](const Record* each) -> const std::string& { return each->name; };
+    const bool of_owners = compared.of_any_trainer && (phase == Phase::optimizer_state || phase == Phase::snapshot);
+    if (of_owners && !std::ranges::equal(list_a, list_b, {}, name, name)) {  // each lists its own first
+      for (RecordList* list : {&list_a, &list_b}) std::ranges::stable_sort(*list, {}, name);
+    }
     if (auto found = first_in_lists(list_a, list_b, static_cast<int>(rank))) return found;
   }
   // Where all else agrees the parts of gradients do not: no bit less was recorded of them.
@@ -390,6 +395,20 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
         return each.phase == first->phase && name(each) == name(*first) && each.kind == first->kind;
       });
   return worded(*first, a.step, on_all, static_cast<int>(world_size));
+}
+
+bool takes_alike(const StepOfRun& a, const StepOfRun& b) {
+  bool any = false;
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    const RecordList of_a = of_phase(a.ranks[rank], Phase::applied_gradients);
+    if (of_a.size() != of_phase(b.ranks[rank], Phase::applied_gradients).size()) return false;
+    for (const Record* each : of_a) {
+      const Record* other = find_record(b.ranks[rank], each->phase, each->name);
+      if (!other || (!same_value(*each, *other) && !(relative_of(*each, *other, of_a) <= rounding_bound(0)))) return false;
+      any = true;
+    }
+  }
+  return any;
 }
 
 bool is_of_one_rank(Phase phase) {

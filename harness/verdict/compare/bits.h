@@ -29,6 +29,9 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
 /// Scores, losses, a rank's own gradients: they show where a difference begins. Training goes on with what all ranks make of them.
 bool is_of_one_rank(Phase phase);
 
+/// Two steps of one layout: do all ranks' optimizers take the same gradients, but for rounding?
+bool takes_alike(const StepOfRun& a, const StepOfRun& b);
+
 /// Of two steps of one layout of runs that are not ours: the first difference that counts, and the first that does not. What a single rank
 /// holds does not where what all ranks make of it, which both recorded, agrees; where that may differ by rounding alone, that is the difference.
 struct StepDifferences {

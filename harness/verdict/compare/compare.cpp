@@ -191,10 +191,12 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
     return by_bits;
   }
   if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
-  if (!may_be_rounding && !(of_buckets && is_small)) return by_bits;
+  // A loss that is scaled and gradients that are unscaled by hand are a way of training alike.
+  const bool on_the_way = place_of(around.difference.phase) < place_of(Phase::applied_gradients) && takes_alike(*around.reference, *around.cell);
+  if (!may_be_rounding && !(of_buckets && is_small) && !on_the_way) return by_bits;
   by_values.mechanism.sentence =
       fmt::format("Bits first differ at step {}, {}, {}, {}. {}", bits.step, bits.phase, bits.where,
-                  size ? "by no more than summing in another order changes" : "by an unknown amount: only hashes were recorded",
+                  on_the_way ? "and optimizers take the same gradients" : size ? "by no more than summing in another order changes" : "by an unknown amount: only hashes were recorded",
                   by_values.mechanism.sentence);
   return by_values;
 }

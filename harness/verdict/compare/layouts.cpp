@@ -159,7 +159,8 @@ class BoundedStep {
     double most = 1;
     if (records_of(b_.ranks[0], phase).empty()) return std::nullopt;
     for (const Record* record : records_of(a_.ranks[0], phase)) {
-      const Record* other = find_record(b_.ranks[0], phase, record->name);
+      const Record* other = nullptr;  // of the first rank that has it: stages of a pipeline hold parameters of their own
+      for (const StepRecords& rank : b_.ranks) other = other ? other : find_record(rank, phase, record->name);
       if (!other) {
         return difference_at(a_.step, phase, 0, record->name, DivergenceKind::missing, "a gradient",
                              "nothing", static_cast<int>(b_.ranks.size()));

@@ -100,7 +100,8 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
 void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first, std::vector<Difference>& passed) {
   const ForcedEvidence& evidence = context.evidence;
   const bool joins = !rules.loss_is_differentiated && !context.twins && joins_updates(context.a, context.before_a, context.b, context.before);
-  const bool alike = !rules.loss_is_differentiated && (joins || all_within(evidence.reduced) || agree_as_taken(evidence));
+  const bool taken = !rules.loss_is_differentiated && agree_as_taken(evidence);
+  const bool alike = !rules.loss_is_differentiated && (joins || all_within(evidence.reduced) || taken);
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
     const ForcedStep at = context.at;
@@ -108,7 +109,9 @@ void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<
     std::optional<Difference> found = judge(context);
     // Local gradients that were not what was reduced say nothing of their reduction, either.
     const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
-    const bool joined = joins && found && !found->divergence.where.starts_with("buffer/");
+    // What all optimizers take is the reference's, however it came about: a loss that is scaled, gradients that are unscaled by hand.
+    const bool on_the_way = taken && found && (found->phase == Phase::reduced_gradients || found->phase == Phase::applied_gradients);
+    const bool joined = on_the_way || (joins && found && !found->divergence.where.starts_with("buffer/"));
     const bool of_one_rank = joined || (found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction)));
     if (alike && of_one_rank) {
       context.at = at;
