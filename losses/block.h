@@ -1,14 +1,38 @@
 #pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/from_blob.h>
+
+#include <array>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "losses/loss.h"
+
+// What an autograd Function hands from its forward to its backward beside tensors.
+
+namespace lockstep {
+
+/// A tensor of no elements that owns `object`: all that a Function saves can be counted if it saves only
+/// tensors.
+template <typename T>
+at::Tensor holder_of(std::shared_ptr<T> object) {
+  T* const raw = object.get();
+  constexpr std::array<int64_t, 1> kNone{0};
+  return at::from_blob(raw, kNone, [object = std::move(object)](void*) {}, at::kByte);
+}
+
+/// The object that `holder` owns.
+template <typename T>
+T& held_by(const at::Tensor& holder) {
+  return *static_cast<T*>(holder.storage().mutable_data());
+}
+
 // What the in-batch forms share: candidates, the block of energies (in tiles if it is to be small), masks,
 // and the sum over rows that count.
 //
 // B = rows of this rank (of the part that is computed), N = in-batch candidates.
-
-#include <span>
-
-#include "losses/loss.h"
-
-namespace lockstep {
 
 /// Throws std::invalid_argument with `why` if the rows of the batch are not all the candidates there are.
 void require_in_batch(const LossOptions& options, const at::Tensor& explicit_BnA, const char* why);

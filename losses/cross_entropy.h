@@ -1,7 +1,4 @@
 #pragma once
-// Cross-entropy at every valid time step of rows of unequal length, and the count that it is divided by.
-//
-// B = rows of this rank (of the part that is computed), T = time steps, K = classes.
 
 #include <ATen/core/Tensor.h>
 
@@ -10,6 +7,10 @@
 #include "harness/trainers/comm/comm.h"
 #include "losses/denominator.h"
 #include "losses/term_mark.h"
+
+// Cross-entropy at every valid time step of rows of unequal length, and the count that it is divided by.
+//
+// B = rows of this rank (of the part that is computed), T = time steps, K = classes.
 
 namespace lockstep {
 
@@ -45,5 +46,24 @@ struct CrossEntropyShape {
 };
 CrossEntropyLoops cross_entropy_loops(const CrossEntropyShape& shape, const std::vector<double>& logits,
                                       const std::vector<int64_t>& targets, double label_smoothing);
+
+// Squared error at every valid time step of rows of unequal length.
+//
+// B = rows of this rank (of the part that is computed), T = time steps, C = channels.
+
+struct SquaredErrorInput {
+  at::Tensor prediction_BTC;  ///< float32 or float64; bfloat16 is summed in float32
+  at::Tensor target_BTC;      ///< of any floating type
+  at::Tensor valid_BT;        ///< bool; steps that count
+  TermMark mark = {};         ///< of the predictions
+};
+
+/// Each row's sum over its valid steps of the mean over channels of (prediction - target)^2, in units of the target squared; [B] with
+/// gradient, 0 for a row without a valid step. What stands at other steps is not looked at. Throws std::invalid_argument naming the
+/// shapes if they do not fit.
+at::Tensor squared_error_row_sums(const SquaredErrorInput& input);
+
+/// The same by its definition, row by row: slow, plain, and written independently.
+at::Tensor squared_error_row_sums_by_definition(const SquaredErrorInput& input);
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 
 #include "reports/html/parts.h"
 #include "reports/text.h"
-#include "reports/text_table.h"
 
 namespace lockstep {
 namespace {

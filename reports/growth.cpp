@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "harness/verdict/config/layout_name.h"
-#include "harness/verdict/results/rate_scaling.h"
+#include "harness/verdict/results/words.h"
 #include "harness/verdict/stats/growth_words.h"
 #include "reports/numbers.h"
 #include "reports/text.h"

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
-#include "harness/base/word_list.h"
-#include "harness/verdict/results/rate_scaling.h"
+#include "harness/base/text.h"
+#include "harness/verdict/results/words.h"
 #include "harness/verdict/stats/controls.h"
 #include "harness/verdict/stats/growth_words.h"
 #include "harness/verdict/stats/rounding.h"
-#include "harness/verdict/stats/skewness.h"
+#include "harness/verdict/stats/tests.h"
 #include "reports/grid.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
@@ -293,6 +294,222 @@ std::optional<Headline> headline_of(const Results& results) {
   if (Answer doubt = doubt_answer(results); !doubt.text.empty()) headline.answers.push_back(std::move(doubt));
   headline.answers.push_back(controls_answer(results, decimals));
   return headline;
+}
+
+namespace {
+
+constexpr int kLongestText = 400;
+
+std::string count_words(double value) { return std::isnan(value) ? "—" : fmt::format("{:.0f}", value); }
+
+std::string bytes_words(double bytes) {
+  if (std::isnan(bytes)) return "—";
+  return bytes < 1024 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} KiB", bytes / 1024);
+}
+
+std::string times_words(double ratio) { return std::isnan(ratio) ? "—" : fmt::format("{:.2f} ×", ratio); }
+
+std::string certified_words(const CertificateRow& row) {
+  return row.certified == row.cases ? fmt::format("all {}", row.cases)
+                                    : fmt::format("{} of {}", row.certified, row.cases);
+}
+
+/// 1 - cosine loses nothing where six digits of the cosine would.
+std::string cosine_words(double cosine) { return std::abs(1 - cosine) < 1e-6 ? "1" : compact_number(cosine); }
+
+}  // namespace
+
+TextTable certificate_table(const Results& results, bool wide) {
+  TextTable table;
+  if (!results.certificate) return table;
+  table.heads = {"loss", numbers("ranks"), numbers("certified"), numbers("worst / tolerance"), "group",
+                 numbers("ratio")};
+  table.judged = 2;
+  if (wide) table.heads.insert(table.heads.end(), {numbers("cosine"), numbers("residual"), "worst case"});
+  table.heads.insert(table.heads.end(), {numbers("energies"), numbers("received"), numbers("time / local")});
+  std::string loss;
+  for (const CertificateRow& row : results.certificate->rows) {
+    const GradientSignature& g = row.worst_group;
+    const bool none = row.worst_cell.empty();
+    std::vector<std::string> cells{row.loss == loss ? "" : name_words(row.loss),
+                                   std::to_string(row.world_size),
+                                   certified_words(row),
+                                   none ? "—" : compact_number(row.worst),
+                                   none ? "" : clean_line(g.group),
+                                   none ? "—" : compact_number(g.ratio)};
+    if (wide) {
+      cells.push_back(none ? "—" : cosine_words(g.cosine));
+      cells.push_back(none ? "—" : compact_number(g.residual));
+      cells.push_back(none ? "" : fmt::format("{}, step {}", name_words(row.worst_cell), row.worst_step));
+    }
+    cells.insert(cells.end(), {count_words(row.costs.energies), bytes_words(row.costs.bytes),
+                               times_words(row.time_to_local)});
+    table.rows.push_back(std::move(cells));
+    table.css.push_back(row.certified == row.cases ? "ok" : "bad");
+    loss = row.loss;
+  }
+  return table;
+}
+
+namespace {
+
+std::string aligned(const TextTable& table, int width) {
+  std::vector<int> widths;
+  std::vector<std::string> heads;
+  for (std::size_t i = 0; i < table.heads.size(); ++i) {
+    heads.push_back(table.heads[i].head);
+    int most = display_width(heads.back());
+    for (const auto& row : table.rows) most = std::max(most, display_width(row[i]));
+    widths.push_back(most);
+  }
+  const auto line = [&](const std::vector<std::string>& cells) {
+    std::string out = " ";
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const std::string room(static_cast<std::size_t>(widths[i] - display_width(cells[i])), ' ');
+      out += " " + (table.heads[i].numbers ? room + cells[i] : cells[i] + room) + " ";
+    }
+    out = shorten(out, width);
+    out.erase(out.find_last_not_of(' ') + 1);
+    return out + "\n";
+  };
+  std::string out = line(heads);
+  for (const auto& row : table.rows) out += line(row);
+  return out;
+}
+
+std::string md(std::string_view text) { return escape_markdown(short_line(text, kLongestText)); }
+
+}  // namespace
+
+std::string terminal_answers(const Results& results, int width) {
+  return results.certificate ? aligned(certificate_table(results, false), width) : "";
+}
+
+std::string markdown_answers(const Results& results) {
+  std::string out;
+  if (const TextTable table = certificate_table(results, false); !table.rows.empty()) {
+    std::string heads = "|", rule = "|";
+    for (const Column& column : table.heads) {
+      heads += " " + column.head + " |";
+      rule += column.numbers ? "--:|" : "---|";
+    }
+    out += heads + "\n" + rule + "\n";
+    std::string loss;
+    for (const auto& row : table.rows) {
+      if (!row.front().empty()) loss = row.front();
+      out += "| " + md(loss) + " |";
+      for (std::size_t i = 1; i < row.size(); ++i) out += " " + md(row[i]) + " |";
+      out += "\n";
+    }
+    out += "\n";
+  }
+  return out;
+}
+
+Results with_telling_cells(const Results& results) {
+  Results telling = results;
+  if (!results.certificate) return telling;
+  std::set<std::string> worst;
+  for (const CertificateRow& row : results.certificate->rows) worst.insert(row.worst_cell);
+  std::erase_if(telling.cells, [&worst](const CellResult& cell) {
+    return is_as_expected(cell) && !worst.contains(cell.scenario);
+  });
+  return telling;
+}
+
+namespace {
+
+constexpr int kLongest = 2000;
+
+/// "≠ −0.094 ± 0.020 ✗": the mark at the end says that it is not what was expected.
+std::string place_words(const Results& results, const CellResult* cell, int decimals, bool with_terms) {
+  if (!cell) return "—";
+  if (cell->anchor) return "reference";
+  const VerdictStyle& style = style_of(cell->verdict);
+  std::string text = std::string(style.symbol) + " ";
+  if (cell->failure || !cell->outcome)
+    text += style.words;
+  else
+    text += difference_and_half(cell->outcome->primary, decimals);
+  if (const std::string terms = own_terms(results, *cell); with_terms && !terms.empty() && !cell->failure)
+    text += " (" + terms + ")";
+  return text + (is_as_expected(*cell) ? "" : " ✗");
+}
+
+std::string caption(const Results& results, const AnswerGrid& grid) {
+  const bool alike = common_level(results).has_value();
+  return fmt::format(
+      "{}, difference to {} ± half of the {}, {}; margin ± {:g}; = equivalent, ≠ divergent, ? undecided",
+      metric_words(results.primary.metric), held_against(results, grid),
+      alike ? interval_name(results) : "interval at each cell's own level", pairs_words(results),
+      results.primary.margin);
+}
+
+/// Empty if it is wider than that.
+std::string table_of(const Results& results, const AnswerGrid& grid, int width, bool with_terms) {
+  const int decimals = decimals_for(results.primary.margin);
+  std::vector<std::vector<std::string>> lines;
+  lines.push_back({clean_line(grid.row_axis)});
+  for (const std::string& column : grid.columns)
+    lines.front().push_back(setting_words(grid.column_axis, column));
+  for (std::size_t row = 0; row < grid.rows.size(); ++row) {
+    lines.push_back({name_words(grid.rows[row])});
+    for (const CellResult* cell : grid.cells[row])
+      lines.back().push_back(place_words(results, cell, decimals, with_terms));
+  }
+  std::vector<int> widths(lines.front().size(), 0);
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], display_width(line[i]));
+  }
+  std::string out;
+  for (const auto& line : lines) {
+    std::string text = "  ";
+    for (std::size_t i = 0; i < line.size(); ++i) text += pad_right(line[i], widths[i]) + "   ";
+    text.erase(text.find_last_not_of(' ') + 1);
+    if (display_width(text) > width) return "";
+    out += text + "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string grid_text(const Results& results, int width) {
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  const std::optional<Headline> headline = headline_of(results);
+  if (!grid || !headline) return "";
+  std::string out;
+  for (const std::string& sentence : headline->sentences) out += wrapped(sentence, width);
+  std::string table = table_of(results, *grid, width, true);
+  // The heading then says that cells differ in n and level, and the other reports in what.
+  if (table.empty()) table = table_of(results, *grid, width, false);
+  if (!table.empty()) out += table + wrapped(caption(results, *grid), width);
+  return ascii_minus(out);
+}
+
+std::string grid_markdown(const Results& results) {
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  const std::optional<Headline> headline = headline_of(results);
+  if (!grid || !headline) return "";
+  const auto md = [](std::string_view text) { return escape_markdown(short_line(text, kLongest)); };
+  std::string out;
+  for (const std::string& sentence : headline->sentences) out += "- **" + md(sentence) + "**\n";
+  for (const Answer& answer : headline->answers)
+    out += "- " + md(answer.question) + " " + md(answer.text) + "\n";
+  out += "\n| " + md(grid->row_axis) + " |";
+  std::string rule = "|---|";
+  for (const std::string& column : grid->columns) {
+    out += " " + md(setting_words(grid->column_axis, column)) + " |";
+    rule += "---|";
+  }
+  out += "\n" + rule + "\n";
+  for (std::size_t row = 0; row < grid->rows.size(); ++row) {
+    out += "| " + md(grid->rows[row]) + " |";
+    for (const CellResult* cell : grid->cells[row])
+      out += " " + md(place_words(results, cell, decimals_for(results.primary.margin), true)) + " |";
+    out += "\n";
+  }
+  return out + "\n" + md(caption(results, *grid)) + ".\n\n";
 }
 
 }  // namespace lockstep

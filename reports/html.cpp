@@ -5,11 +5,10 @@
 #include <algorithm>
 
 #include "harness/verdict/plan/question.h"
-#include "reports/answers.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
 #include "reports/numbers.h"
-#include "reports/plots/svg.h"
+#include "reports/plots/chart.h"
 #include "reports/suite.h"
 #include "reports/text.h"
 

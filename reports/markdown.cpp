@@ -4,15 +4,13 @@
 
 #include <algorithm>
 
-#include "reports/answers.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
-#include "reports/grid_text.h"
 #include "reports/growth.h"
+#include "reports/headline.h"
 #include "reports/numbers.h"
 #include "reports/suite.h"
 #include "reports/text.h"
-#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {

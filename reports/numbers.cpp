@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

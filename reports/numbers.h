@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/results/interval_words.h"
+#include "harness/verdict/results/interval.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "harness/base/word_list.h"
+#include "harness/base/text.h"
 #include "harness/verdict/stats/controls.h"
 #include "reports/grid.h"
 #include "reports/suite.h"

@@ -6,18 +6,14 @@
 #include <cmath>
 #include <sstream>
 
-#include "harness/verdict/results/drift_words.h"
-#include "harness/verdict/results/rate_scaling.h"
-#include "reports/answers.h"
+#include "harness/verdict/results/words.h"
 #include "reports/detection.h"
 #include "reports/grid.h"
-#include "reports/grid_text.h"
 #include "reports/growth.h"
+#include "reports/headline.h"
 #include "reports/numbers.h"
 #include "reports/suite.h"
 #include "reports/text.h"
-#include "reports/text_table.h"
-#include "reports/timing_text.h"
 #include "reports/words.h"
 
 namespace lockstep {
@@ -88,7 +84,6 @@ int widest(const std::vector<Row>& rows, std::string Row::*column) {
   for (const Row& row : rows) width = std::max(width, display_width(row.*column));
   return width;
 }
-
 
 /// What noise alone does; nothing is judged by it.
 std::string noise_lines(const Results& results, int columns) {

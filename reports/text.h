@@ -1,11 +1,15 @@
 #pragma once
-// Foreign text made safe and measurable: names, errors and log lines can hold anything.
 
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "harness/base/clean_text.h"
+#include "harness/base/text.h"
+#include "harness/verdict/results/results.h"
+
+// Foreign text made safe and measurable: names, errors and log lines can hold anything.
 
 namespace lockstep {
 
@@ -41,5 +45,54 @@ std::string slug(std::string_view text);
 
 /// Estimated width of `text` in pixels at `font_px`, on the wide side of common sans-serif fonts.
 double text_width_px(std::string_view text, double font_px);
+
+// The columns of a table, whatever format it is written in.
+
+struct Column {
+  Column(std::string text) : head(std::move(text)) {}
+  Column(const char* text) : head(text) {}
+  std::string head;
+  bool numbers = false;  ///< they are aligned to the right
+};
+
+inline Column numbers(std::string head) {
+  Column column(std::move(head));
+  column.numbers = true;
+  return column;
+}
+
+// Tables of terminals: columns side by side, never wider than the terminal.
+
+/// Of terminals: nothing is laid out for a narrower one.
+constexpr int kNarrowestWidth = 40;
+
+/// Columns that a table may take on a terminal of `width`; 80 where it is unknown (0).
+int table_width(int width);
+
+struct TableLine {
+  std::string text;
+  std::optional<std::size_t> row;  ///< whose it is; none: a head
+};
+
+/// Rows of cells in lines of at most `width` columns, each behind `margin`. Where they would be wider, heads are broken, then
+/// texts cut with an ellipsis and the first column, the rows' names, broken; columns that still find no room stand in a block of
+/// lines below, behind the names again.
+/// Heads that are all empty have no line.
+std::vector<TableLine> table_lines(const std::vector<Column>& heads, const std::vector<std::vector<std::string>>& rows,
+                                   std::string_view margin, int width);
+
+/// The same as one text. The first row holds the heads; the first column stands to the left, the others to the right.
+std::string aligned_columns(const std::vector<std::vector<std::string>>& rows, std::string_view margin, int width);
+
+// The table of timed layouts as text.
+
+/// The groups that layouts were timed in, in the order of their rows.
+std::vector<std::string> timing_groups(const Timing& timing);
+
+/// One block a group, one line a layout, for a terminal of `width` columns; a star where ranks share cores.
+std::string timing_table(const Timing& timing, int width);
+
+/// The same as Markdown, with the sentence on this machine above it.
+std::string timing_markdown(const Timing& timing);
 
 }  // namespace lockstep

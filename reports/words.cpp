@@ -6,13 +6,13 @@
 #include <cmath>
 #include <map>
 
-#include "harness/base/word_list.h"
+#include "harness/base/text.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/power.h"
 #include "harness/verdict/stats/rounding.h"
-#include "harness/verdict/stats/skewness.h"
+#include "harness/verdict/stats/tests.h"
 #include "reports/numbers.h"
 #include "reports/text.h"
 

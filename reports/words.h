@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {

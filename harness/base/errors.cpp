@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -1,9 +1,15 @@
+#include "harness/cli/background.h"
+
+#include <fmt/format.h>
+
 #include <iostream>
 #include <ostream>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/read_file.h"
+#include "harness/base/errors.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
+#include "harness/cli/guarded.h"
 #include "harness/cli/session/background.h"
 #include "harness/cli/stop_signals.h"
 
@@ -30,6 +36,20 @@ int wait_command(const WaitOptions& options, const Console& console) {
   if (code) return *code;
   if (!session.foreground) console.err << clean_text(session_text(options.dir));
   return kExitMachine;
+}
+
+int run_detached(const std::string& out_dir, Session session, const Console& console, const std::function<int(const Console& plain)>& work) {
+  console.out << std::flush;
+  console.err << std::flush;
+  const Session noted = detach(out_dir, std::move(session), [&] {
+    const Console plain{console.out, console.err};
+    const int code = guarded([&] { return work(plain); }, plain);
+    plain.out << std::flush;
+    plain.err << std::flush;
+    return code;
+  });
+  console.out << fmt::format("running in process {}; lockstep status {} · lockstep wait {}\n", noted.process, clean_line(out_dir), clean_line(out_dir));
+  return kExitAsExpected;
 }
 
 }  // namespace lockstep

@@ -8,12 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
+#include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/shard.h"
-#include "harness/lib/checkpoint/survey.h"
 
 namespace lockstep {
 namespace {

@@ -2,9 +2,9 @@
 // One function a command: prints to the console and returns the exit code. They throw ConfigError,
 // MachineError and TraceError; main turns those into exit codes.
 
-#include "harness/base/exit_codes.h"
+#include "harness/base/errors.h"
 #include "harness/cli/options.h"
-#include "harness/cli/session/console.h"
+#include "harness/cli/session/progress.h"
 
 namespace lockstep {
 

@@ -1,15 +1,18 @@
 #pragma once
-// What `compare` prints and how it ends.
+
+#include <nlohmann/json_fwd.hpp>
 
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/cli/options.h"
-#include "harness/cli/session/console.h"
+#include "harness/cli/session/progress.h"
 #include "harness/lib/flight/dump.h"
-#include "harness/verdict/evidence/same_question.h"
+#include "harness/verdict/evidence/arms.h"
 #include "harness/verdict/results/results.h"
+
+// What `compare` prints and how it ends.
 
 namespace lockstep {
 
@@ -32,5 +35,9 @@ std::optional<Mechanism> compare_flight_folders(const std::string& a, const std:
 /// The rule tost. `expected`: verdicts to exit 0 for. Returns the exit code.
 int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
                              const Console& console);
+
+// What all comparisons print alike.
+
+nlohmann::json differences_json(const std::vector<QuestionDifference>& differences);
 
 }  // namespace lockstep

@@ -2,24 +2,42 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include <filesystem>
+#include <fstream>
+#include <map>
 #include <ostream>
+#include <string>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/doctor/node_checks.h"
 #include "harness/cli/doctor/nodes.h"
+#include "harness/lib/data/series.h"
 #include "harness/run/host.h"
-#include "harness/run/identity.h"
+#include "harness/run/launch.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
+#include "harness/run/process_state.h"
+#include "harness/run/rank_environment.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/plan/launcher_choice.h"
+#include "harness/verdict/plan/read_matrix.h"
+#include "harness/verdict/trace/reader.h"
+#include "harness/verdict/trace/trace_error.h"
 
 namespace lockstep {
 namespace {
@@ -147,6 +165,245 @@ int doctor_command(const DoctorOptions& options, const Console& console) {
   const std::string problem = problem_of_surroundings();
   checks.push_back(problem.empty() ? all_reduce_check(rank_program_path()) : Check{Check::State::failed, "surroundings", problem});
   return print(checks, options, console);
+}
+
+// What doctor can see without starting anything.
+namespace {
+
+using State = Check::State;
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr double kLeastMemory_GiB = 1;     // LibTorch once, and some 50 MiB for each of eight ranks
+constexpr double kLeastDisk_GiB = 0.5;     // the largest matrix of configs/ leaves about 0.2
+constexpr rlim_t kLeastDescriptors = 256;  // a rank holds a connection to each other rank, in two groups
+
+std::string first_word(const std::string& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    if (word == key && file >> word) return word;
+  }
+  return "";
+}
+
+Check programs() {
+  const std::string program = rank_program_path();
+  if (::access(program.c_str(), X_OK) != 0) {
+    return {State::failed, "programs",
+            fmt::format("lockstep {}; {}: {}", LOCKSTEP_VERSION, program, std::strerror(errno))};
+  }
+  if (const std::string problem = library_problem(program); !problem.empty())
+    return {State::failed, "programs", problem};
+  const std::string libtorch = libtorch_version(program);
+  if (libtorch.empty()) {
+    return {State::note, "programs",
+            fmt::format("lockstep {}; {}.version is missing: LibTorch's version is unknown", LOCKSTEP_VERSION,
+                        program)};
+  }
+  const std::string folder = libtorch_folder(program);
+  const std::string found = folder.empty() ? "" : fmt::format(" ({} in {})", libtorch_flavour(folder), folder);
+  return {State::ok, "programs", fmt::format("lockstep {}, LibTorch {}{}", LOCKSTEP_VERSION, libtorch, found)};
+}
+
+Check cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int usable = ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  std::string text = fmt::format("{} usable of {}", usable, ::sysconf(_SC_NPROCESSORS_ONLN));
+  const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
+  if (!quota.empty() && quota.rfind("max", 0) != 0)
+    text += fmt::format("; the control group allows {} (us quota, period)", quota);
+  return {usable >= 2 ? State::ok : State::note, "cores", text + "; " + instruction_sets()};
+}
+
+Check memory() {
+  const double available =
+      std::strtod(first_word("/proc/meminfo", "MemAvailable:").c_str(), nullptr) * 1024 / kGiB;
+  const double total = std::strtod(first_word("/proc/meminfo", "MemTotal:").c_str(), nullptr) * 1024 / kGiB;
+  const std::string text = fmt::format("{:.1f} GiB available of {:.1f} GiB", available, total);
+  if (available >= kLeastMemory_GiB) return {State::ok, "memory", text};
+  return {State::failed, "memory", text + fmt::format("; ranks need at least {} GiB", kLeastMemory_GiB)};
+}
+
+Check threads() {
+  const char* wish = std::getenv("OMP_NUM_THREADS");
+  std::string text = fmt::format("independent of the number of cores: a rank has {} thread", kThreadsPerRank);
+  if (wish != nullptr && std::to_string(kThreadsPerRank) != wish) {
+    text += fmt::format("; OMP_NUM_THREADS={} is ignored, because it would change the bits", wish);
+  }
+  return {State::ok, "bits", text};
+}
+
+Check descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) return {State::ok, "open files", "no limit"};
+  const std::string text = fmt::format("{} a process", limit.rlim_cur);
+  if (limit.rlim_cur >= kLeastDescriptors) return {State::ok, "open files", text};
+  return {State::failed, "open files", text + fmt::format("; raise it: ulimit -n {}", kLeastDescriptors)};
+}
+
+Check disk(const std::string& name, const std::string& folder) {
+  struct statvfs space {};
+  if (::statvfs(folder.c_str(), &space) != 0) {
+    return {State::failed, name, folder + ": " + std::strerror(errno)};
+  }
+  const double free_GiB = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize) / kGiB;
+  const std::string text = fmt::format("{:.1f} GiB free in {}", free_GiB, folder);
+  return {free_GiB >= kLeastDisk_GiB ? State::ok : State::failed, name, text};
+}
+
+Check data() {
+  try {
+    const RunConfig config;
+    const TrainerSpec& trainer = spec_of(config);
+    const SampleCounts samples = trainer.inspect_data(config).samples;
+    return {State::ok, "data",
+            fmt::format("{}: {} training, {} held-out and {} test {} of trainer {}", title_of(config.data.source),
+                        samples.train, samples.holdout, samples.test, trainer.samples_word, trainer.name)};
+  } catch (const ConfigError& error) {
+    std::string text = error.problems().empty() ? error.what() : error.problems().front().text();
+    return {State::note, "data", text + "; configs with data.source=synthetic need no files"};
+  }
+}
+
+/// Which rank would a process started here take itself for, and what could start ranks?
+Check launchers() {
+  const Resolution found = resolve_rank_environment(current_environment(), {});
+  std::string text;
+  if (!found.problems.empty()) {
+    for (const std::string& problem : found.problems) text += problem + "; ";
+    return {State::failed, "launchers", text + "unset the variables of one launcher, or use lockstep-rank run FOLDER --environment NAME"};
+  }
+  if (found.chosen) text = fmt::format("{} says rank {} of {}; ", found.chosen->name, found.chosen->rank, found.chosen->world);
+  for (const std::string& note : found.notes) text += note + "; ";
+  std::string there = "local", missing;
+  for (const NamedLauncher& launcher : named_launchers()) {
+    const bool has = !find_program(launcher_choice(launcher.name).words.front()).empty();
+    (has ? there : missing) += (has || !missing.empty() ? ", " : "") + std::string(launcher.name);
+  }
+  if (!find_program("sbatch").empty()) there += ", slurm";
+  text += there + (missing.empty() ? "" : "; not here: " + missing);
+  return {found.notes.empty() ? State::ok : State::note, "launchers", text};
+}
+
+}  // namespace
+
+std::vector<Check> machine_checks(const std::string& out) {
+  return {programs(), cores(), memory(), threads(), descriptors(), launchers(), disk("disk", out), data()};
+}
+
+// Doctor's last check: two real ranks, from the same launcher that runs matrices.
+namespace {
+
+using State = Check::State;
+
+constexpr const char* kName = "all-reduce";
+
+class ScratchFolder {
+ public:
+  ScratchFolder() {
+    path_ = (std::filesystem::temp_directory_path() / "lockstep-doctor-XXXXXX").string();
+    if (::mkdtemp(path_.data()) == nullptr) throw MachineError(path_ + ": " + std::strerror(errno));
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+Plan two_real_ranks(const std::string& out_dir, const BuildIdentity& identity) {
+  Plan plan = make_plan(parse_matrix(all_reduce_matrix(), "doctor", {}), out_dir, identity);
+  std::erase_if(plan.runs, [](const PlannedRun& run) { return run.role != RunRole::cell; });
+  LOCKSTEP_CHECK(plan.runs.size() == 1, "doctor's matrix has one cell with one seed");
+  plan.runs.front().needs.clear();
+  return plan;
+}
+
+/// Hashes of what the reductions gave a rank, by step, phase and name.
+std::map<std::string, uint64_t> reduced_values(const std::string& path) {
+  std::map<std::string, uint64_t> values;
+  for (const StepRecords& step : read_trace(path).steps) {
+    for (const Record& record : step.records) {
+      if (record.phase != Phase::reduced_gradients && record.phase != Phase::parameters) continue;
+      values[fmt::format("step {}, {}, {}", step.step, name_of(record.phase), record.name)] =
+          record.stats.hash;
+    }
+  }
+  return values;
+}
+
+std::string failure_text(const RankFailure& failure) {
+  std::string text = std::string(to_word(failure.kind)) + ": " + failure.message;
+  if (failure.rank >= 0) text = fmt::format("rank {} {}", failure.rank, text);
+  if (!failure.last_lines.empty()) text += "; its last line: " + failure.last_lines.back();
+  return text;
+}
+
+Check run_two_ranks(const std::string& rank_program) {
+  const ScratchFolder scratch;
+  const BuildIdentity identity = current_identity(rank_program, "doctor");
+  const Plan plan = two_real_ranks(scratch.path(), identity);
+  const double started = monotonic_s();
+  LaunchOptions options;
+  options.rank_program = rank_program;
+  options.out_dir = scratch.path();
+  options.jobs = 2;
+  options.command_started = started;
+  const LaunchReport report = launch(plan, options, identity);
+  if (!report.failures.empty()) return {State::failed, kName, failure_text(report.failures.front())};
+  const std::string wrong = disagreement_of_ranks(run_folder(scratch.path(), plan.runs.front().id));
+  if (!wrong.empty()) return {State::failed, kName, wrong};
+  return {State::ok, kName,
+          fmt::format("2 real ranks on Gloo agree bit for bit over {} steps; {:.1f} s including start-up",
+                      plan.matrix.cells.front().config.steps, monotonic_s() - started)};
+}
+
+}  // namespace
+
+const char* all_reduce_matrix() {
+  return R"(# Do two real ranks come out of an all-reduce with the same numbers?
+name: doctor
+trainer: energy
+data: {source: synthetic}
+steps: 2
+seeds: 0
+question: mechanism
+ranks: real
+certify_steps: 0
+forced_steps: []
+eval_every: 0
+timeout_s: 20
+reference: {layout: 1x4}
+axes: {layout: [2x2]}
+)";
+}
+
+std::string disagreement_of_ranks(const std::string& run_dir) {
+  const auto of_rank_0 = reduced_values(run_dir + "/rank-0.trace");
+  const auto of_rank_1 = reduced_values(run_dir + "/rank-1.trace");
+  if (of_rank_0.empty()) return "the ranks reduced no value";
+  for (const auto& [where, hash] : of_rank_0) {
+    const auto found = of_rank_1.find(where);
+    if (found == of_rank_1.end()) return where + ": missing on rank 1";
+    if (found->second != hash) return where + ": ranks 0 and 1 have different values";
+  }
+  return of_rank_1.size() == of_rank_0.size() ? "" : "rank 1 has values that are missing on rank 0";
+}
+
+Check all_reduce_check(const std::string& rank_program) {
+  try {
+    return run_two_ranks(rank_program);
+  } catch (const MachineError& error) {
+    return {State::failed, kName, error.what()};
+  } catch (const TraceError& error) {
+    return {State::failed, kName, error.what()};
+  }
 }
 
 }  // namespace lockstep

@@ -1,10 +1,11 @@
 #pragma once
-// What `doctor` finds, and how it says so.
 
 #include <string>
 #include <vector>
 
 #include "harness/cli/doctor/check.h"
+
+// What `doctor` finds, and how it says so.
 
 namespace lockstep {
 

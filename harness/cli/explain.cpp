@@ -13,15 +13,14 @@
 #include <string_view>
 #include <system_error>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
-#include "harness/base/nearest.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/lib/rewards/failure.h"
-#include "harness/run/stacks.h"
+#include "harness/run/process_state.h"
 
 namespace lockstep {
 namespace {
@@ -108,7 +107,8 @@ std::string explain_text(const CausePage& page) {
   return text;
 }
 
-std::string explain_list() {
+/// All codes with their first sentence, family by family.
+static std::string explain_list() {
   std::size_t width = 0;
   for (const CausePage& page : cause_pages()) width = std::max(width, page.code.size());
   for (const rewards::Cause& cause : rewards::causes()) width = std::max(width, cause.code.size());
@@ -130,7 +130,8 @@ std::string explain_list() {
   return text;
 }
 
-std::string reward_cause_text(const rewards::Cause& cause) {
+/// Of a cause that the audits of rewards name: what was done wrong, and where it can be seen.
+static std::string reward_cause_text(const rewards::Cause& cause) {
   return fmt::format(
       "{} (rewards and advantages)\n\n{}.\n\nhow it shows\n    after the exchange of a step, each rank's rewards, statistics, "
       "advantages, weights and policy hashes are compared\n    with those of one process on the same rows "

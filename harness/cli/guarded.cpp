@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <ostream>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/verdict/trace/trace_error.h"
 

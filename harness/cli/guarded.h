@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "harness/cli/session/console.h"
+#include "harness/cli/session/progress.h"
 
 namespace lockstep {
 

@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <ostream>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/words.h"
-#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
 #include "harness/verdict/config/catalogue.h"
 #include "harness/verdict/config/metrics.h"
 #include "harness/verdict/config/mutants.h"

@@ -3,12 +3,12 @@
 #include <iostream>
 #include <variant>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/clock.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/guarded.h"
 #include "harness/cli/list.h"
-#include "harness/run/launchers/local/standard_streams.h"
+#include "harness/run/launchers/local/launcher.h"
 
 namespace lockstep {
 namespace {

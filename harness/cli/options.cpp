@@ -6,10 +6,9 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
-#include "harness/base/exit_codes.h"
 #include "harness/cli/commit.h"
 #include "harness/cli/words.h"
-#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
 #include "harness/verdict/config/field.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <variant>
 #include <vector>
 
-#include "harness/cli/session/matrix_selection.h"
+#include "harness/cli/session/out_folder.h"
 
 namespace lockstep {
 

@@ -3,9 +3,9 @@
 #include <filesystem>
 #include <ostream>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/words.h"

@@ -4,11 +4,10 @@
 
 #include <ostream>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
-#include "harness/base/shell_word.h"
+#include "harness/base/text.h"
+#include "harness/cli/background.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/detached.h"
 #include "harness/cli/session/background.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/suites.h"

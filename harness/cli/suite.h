@@ -4,7 +4,7 @@
 #include <string>
 
 #include "harness/cli/options.h"
-#include "harness/cli/session/console.h"
+#include "harness/cli/session/progress.h"
 
 namespace lockstep {
 

@@ -12,10 +12,8 @@
 #include <optional>
 #include <ostream>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
-#include "harness/base/shell_word.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/run/libraries.h"
 #include "harness/run/probe.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/atomic_file.h"
+#include "harness/base/files.h"
 #include "harness/jobs/orders/collectives.h"
 #include "harness/trainers/comm/collective_bench.h"
 

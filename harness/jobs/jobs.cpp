@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "harness/base/errors.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/jobs/parent.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/trace/rank_result.h"

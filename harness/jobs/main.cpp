@@ -7,8 +7,7 @@
 #include "harness/jobs/jobs.h"
 #include "harness/jobs/rank_program.h"
 #include "harness/jobs/transport.h"
-#include "harness/run/identity.h"
-#include "harness/run/transport_check.h"
+#include "harness/run/libraries.h"
 
 /// jemalloc reads this where it is linked: pages once mapped are kept, since every step needs the last one's again. Given back and
 /// mapped anew they were half the time of a step of 1,536 rows.

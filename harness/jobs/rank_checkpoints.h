@@ -6,8 +6,8 @@
 #include <string>
 
 #include "harness/lib/checkpoint/group.h"
-#include "harness/lib/checkpoint/hooked_storage.h"
-#include "harness/lib/checkpoint/preemption/signals.h"
+#include "harness/lib/checkpoint/preemption/preemption.h"
+#include "harness/lib/checkpoint/storage.h"
 #include "harness/trainers/core/checkpoints.h"
 #include "harness/verdict/config/run_config.h"
 

@@ -13,13 +13,13 @@
 #include <string>
 #include <string_view>
 
-#include "harness/base/exit_codes.h"
+#include "harness/base/errors.h"
 #include "harness/jobs/parent.h"
 #include "harness/jobs/started.h"
 #include "harness/run/host.h"
+#include "harness/run/launchers/local/launcher.h"
 #include "harness/run/launchers/local/protocol.h"
-#include "harness/run/launchers/local/standard_streams.h"
-#include "harness/run/launchers/slurm/hello.h"
+#include "harness/run/launchers/slurm/agents.h"
 
 namespace lockstep {
 namespace {

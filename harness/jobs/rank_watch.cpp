@@ -3,7 +3,6 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/atomic_file.h"
 #include "harness/base/files.h"
 
 namespace lockstep {

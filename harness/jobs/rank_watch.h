@@ -6,9 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "harness/lib/flight/memory.h"
 #include "harness/lib/flight/ring.h"
-#include "harness/run/heartbeat.h"
+#include "harness/run/watch.h"
 #include "harness/trainers/comm/ledger.h"
 
 namespace lockstep {

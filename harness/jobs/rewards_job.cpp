@@ -16,8 +16,8 @@
 
 #include "harness/base/errors.h"
 #include "harness/jobs/orders/rewards/order.h"
-#include "harness/run/heartbeat.h"
-#include "harness/trainers/comm/gloo_group.h"
+#include "harness/run/watch.h"
+#include "harness/trainers/comm/gloo.h"
 
 namespace lockstep {
 namespace {

@@ -22,21 +22,16 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/base/exit_codes.h"
-#include "harness/base/json_text.h"
-#include "harness/base/sealed_json.h"
-#include "harness/jobs/heartbeat_line.h"
+#include "harness/base/json.h"
+#include "harness/base/machine.h"
+#include "harness/jobs/heartbeat.h"
 #include "harness/jobs/parent.h"
-#include "harness/run/heartbeat.h"
-#include "harness/run/identity.h"
-#include "harness/run/launchers/external/exit_file.h"
-#include "harness/run/launchers/external/heartbeat_server.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
+#include "harness/run/watch.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 
@@ -48,7 +43,7 @@ constexpr double kMeetWithin_s = 120, kReachRankZero_s = 20;
 constexpr std::array kHandedOn = {SIGTERM, SIGUSR1, SIGUSR2};
 constexpr std::string_view kPreparedFor = "--prepared=";
 
-struct Words {
+struct Arguments {
   std::string folder;
   std::vector<std::string> of_rank_environment;
   bool prepared = false, mixed = false;
@@ -57,9 +52,9 @@ struct Words {
   std::string problem;
 };
 
-Words words_of(const std::vector<std::string>& arguments) {
+Arguments words_of(const std::vector<std::string>& arguments) {
   static const std::vector<std::string> kWithValue = {"--rank", "--world", "--local-rank", "--rendezvous", "--environment", "--contract"};
-  Words words;
+  Arguments words;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& word = arguments[i];
     if (word == "--prepared" || word.starts_with(kPreparedFor)) {
@@ -95,7 +90,7 @@ struct Run {
   std::string hash;
 };
 
-Run read_run(const Words& words) {
+Run read_run(const Arguments& words) {
   const std::string path = words.folder + "/run.json";
   std::string problem;
   const auto run = read_sealed(path, problem);
@@ -112,7 +107,7 @@ Run read_run(const Words& words) {
   return {std::move(config), std::move(hash)};
 }
 
-RankEnvironment rank_environment_of(const Words& words, int processes) {
+RankEnvironment rank_environment_of(const Arguments& words, int processes) {
   const Resolution found = resolve_rank_environment(current_environment(), words.of_rank_environment);
   for (const std::string& note : found.notes) std::fprintf(stderr, "lockstep-rank: %s\n", note.c_str());
   if (!found.problems.empty()) {
@@ -277,7 +272,7 @@ class Supervisor {
 };
 
 /// What a rank that never began has to say.
-[[noreturn]] void leave(const Words& words, const Run& run, const Arrival& mine, const Refusal& refusal) {
+[[noreturn]] void leave(const Arguments& words, const Run& run, const Arrival& mine, const Refusal& refusal) {
   RankResult result;
   result.rank = mine.rank;
   result.world_size = run.config.layout.world_size;
@@ -291,7 +286,7 @@ class Supervisor {
 }
 
 /// With rank 0's answer, for this rank.
-std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, const Words& words) {
+std::optional<Refusal> what_is_wrong(const Met& answer, const Arrival& mine, const Arguments& words) {
   if (const std::string differs = difference_of_identity(answer.ranks.front(), mine); !differs.empty()) {
     if (!words.mixed) return Refusal{kExitUsage, differs};
     std::fprintf(stderr, "lockstep-rank: %s\n", differs.c_str());
@@ -308,7 +303,7 @@ int local_rank_of(const RankEnvironment& rank_environment, const Met& met) {
   return met.one_host ? std::max(rank_environment.rank, 0) : 0;
 }
 
-RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool one_process) {
+RankTask task_of(const Arguments& words, const Met& met, const Arrival& mine, bool one_process) {
   RankTask task;
   task.run_dir = words.folder;
   task.rank = one_process ? -1 : mine.rank;
@@ -322,7 +317,7 @@ RankTask task_of(const Words& words, const Met& met, const Arrival& mine, bool o
   return task;
 }
 
-int run_as(const Words& words, const Run& run, const RankEnvironment& rank_environment, const std::function<int(const RankTask&)>& run_rank) {
+int run_as(const Arguments& words, const Run& run, const RankEnvironment& rank_environment, const std::function<int(const RankTask&)>& run_rank) {
   const bool one_process = processes_of(run.config) == 1;
   const Origin origin(words.folder, words.attempt);
   const double begun = monotonic_s() - age_s();
@@ -361,7 +356,7 @@ int run_as(const Words& words, const Run& run, const RankEnvironment& rank_envir
 
 int started_rank_main(const std::vector<std::string>& arguments, const std::function<int(const RankTask&)>& run_rank) {
   try {
-    const Words words = words_of(arguments);
+    const Arguments words = words_of(arguments);
     if (!words.problem.empty()) throw Refusal{kExitUsage, words.problem};
     pin_threads();
     const Run run = read_run(words);

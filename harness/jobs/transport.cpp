@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "harness/run/transport_check.h"
+#include "harness/run/libraries.h"
 #include "harness/trainers/comm/gloo.h"
 #include "harness/trainers/comm/gpu_plugin.h"
 #include "harness/verdict/config/field.h"

@@ -12,8 +12,8 @@
 #include <stdexcept>
 #include <string_view>
 
-#include "harness/base/counted.h"
-#include "harness/run/launchers/external/exit_file.h"
+#include "harness/base/text.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/rank_result.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/failure_kind.h"
-#include "harness/run/heartbeat.h"
+#include "harness/base/errors.h"
+#include "harness/run/watch.h"
 #include "harness/verdict/plan/plan.h"
 
 namespace lockstep {

@@ -1,9 +1,10 @@
 #pragma once
-// Which host is this, and are two processes on one?
 
 #include <string>
 
-#include "harness/base/json_text.h"
+#include "harness/base/json.h"
+
+// Which host is this, and are two processes on one?
 
 namespace lockstep {
 
@@ -33,5 +34,22 @@ void take_host(HostIdentity& host, const JsonFields<>& object);
 /// Do two processes see each other's processes, memory-mapped files and 127.0.0.1? Containers of one name, or of one kernel, are two
 /// hosts. One host may have two names; then an address tells it from a copy of it that was begun from the same image of its memory.
 bool same_host(const HostIdentity& a, const HostIdentity& b);
+
+// Whoever watches must have a core when it wakes: on a busy machine its own delay would be added to every alarm.
+
+/// Puts the calling thread before ordinary ones while the object lives (nice -10), where the system allows it; else does nothing.
+/// Processes that the thread forks meanwhile inherit it, and give it up by be_ordinary() before they become anything else.
+class Urgent {
+ public:
+  Urgent();
+  ~Urgent();
+  Urgent(const Urgent&) = delete;
+  Urgent& operator=(const Urgent&) = delete;
+  /// For a child that was forked by this thread, whether or not there is such an object: the niceness from before. Safe between fork and exec.
+  static void be_ordinary();
+
+ private:
+  bool raised_ = false;
+};
 
 }  // namespace lockstep

@@ -1,15 +1,73 @@
 #pragma once
-// Which run starts next, so that the whole ends early by the estimates: small runs go into the gaps.
 
 #include <cstddef>
+#include <functional>
 #include <optional>
+#include <queue>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "harness/run/job_order.h"
-#include "harness/run/ready_jobs.h"
+// The jobs that could start now, by how many slots they take.
 
 namespace lockstep {
+
+/// One heap for each width: the first ready job that fits is found by a look at the top of each heap.
+class ReadyJobs {
+ public:
+  /// `place[job]`: where the job stands in the order.
+  ReadyJobs(std::vector<std::size_t> order, std::vector<std::size_t> place, int slots)
+      : order_(std::move(order)), place_(std::move(place)), by_slots_(static_cast<std::size_t>(slots) + 1) {}
+
+  void add(std::size_t job, int slots) { by_slots_[static_cast<std::size_t>(slots)].push(place_[job]); }
+
+  /// The first in the order that takes at most `free_slots`; it is then no longer among them.
+  std::optional<std::size_t> take(int free_slots) {
+    Places* best = nullptr;
+    for (std::size_t slots = 1; slots <= static_cast<std::size_t>(free_slots); ++slots) {
+      Places& places = by_slots_[slots];
+      if (!places.empty() && (best == nullptr || places.top() < best->top())) best = &places;
+    }
+    if (best == nullptr) return std::nullopt;
+    const std::size_t job = order_[best->top()];
+    best->pop();
+    return job;
+  }
+
+ private:
+  using Places = std::priority_queue<std::size_t, std::vector<std::size_t>, std::greater<>>;
+  std::vector<std::size_t> order_, place_;
+  std::vector<Places> by_slots_;
+};
+
+// In which order jobs of several widths are taken, so that the last of them ends early.
+
+/// A job as its order sees it.
+struct JobShape {
+  double seconds = 0;
+  int slots = 1;                       ///< from 1 to all
+  std::size_t needs = 0;               ///< how many jobs must have finished
+  std::vector<std::size_t> needed_by;  ///< which jobs count it in their `needs`
+};
+
+/// For each job: seconds from its start to the end of all that waits for it, if nothing else held it up.
+/// Needs must be free of circles.
+std::vector<double> seconds_to_the_end(std::span<const JobShape> jobs);
+
+/// The jobs in the order in which they should be tried: whichever comes first and fits into the free slots
+/// starts. Tries several rules (the longest first; width weighted against length), takes the one that ends
+/// earliest by the estimates, and improves it by seeded trials while it is more than 1 % above the bound. The
+/// same jobs give the same order.
+std::vector<std::size_t> job_order(std::span<const JobShape> jobs, int slots);
+
+/// When the last job ends if they are taken in this order and take as long as estimated.
+double simulated_makespan(std::span<const JobShape> jobs, int slots, std::span<const std::size_t> order);
+
+/// No order ends earlier: slots times seconds over the slots, the longest chain, and how often jobs of one
+/// width fit beside each other (dual feasible functions, Fekete and Schepers 2001).
+double makespan_bound(std::span<const JobShape> jobs, int slots);
+
+// Which run starts next, so that the whole ends early by the estimates: small runs go into the gaps.
 
 struct Job {
   std::string id;

@@ -12,13 +12,12 @@
 
 #include "harness/base/errors.h"
 #include "harness/run/host.h"
-#include "harness/run/identity.h"
 #include "harness/run/job_queue.h"
 #include "harness/run/launchers/local/launcher.h"
-#include "harness/run/priority.h"
+#include "harness/run/libraries.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/supervisor.h"
-#include "harness/verdict/plan/memory.h"
+#include "harness/verdict/plan/planned_run.h"
 #include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {

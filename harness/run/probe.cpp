@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "harness/base/errors.h"
-#include "harness/base/hex.h"
-#include "harness/run/identity.h"
+#include "harness/base/hashing.h"
+#include "harness/run/libraries.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/trace/reader.h"
 

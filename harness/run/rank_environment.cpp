@@ -9,7 +9,7 @@
 #include <charconv>
 #include <span>
 
-#include "harness/base/nearest.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

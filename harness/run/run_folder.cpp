@@ -14,14 +14,13 @@
 #include <string_view>
 #include <thread>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/files.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/run/host.h"
 #include "harness/verdict/config/canonical.h"
-#include "harness/verdict/plan/earlier_runs.h"
+#include "harness/verdict/plan/plan_history.h"
 
 namespace lockstep {
 namespace {

@@ -6,14 +6,13 @@
 #include <csignal>
 #include <stdexcept>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/files.h"
+#include "harness/base/machine.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
-#include "harness/run/priority.h"
+#include "harness/run/host.h"
 #include "harness/run/process_state.h"
-#include "harness/run/stacks.h"
 
 namespace lockstep {
 namespace {

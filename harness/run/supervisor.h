@@ -12,9 +12,8 @@
 #include <vector>
 
 #include "harness/run/failure.h"
-#include "harness/run/hang_watch.h"
-#include "harness/run/heartbeat.h"
 #include "harness/run/launchers/launcher.h"
+#include "harness/run/watch.h"
 
 namespace lockstep {
 

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "reports/columns.h"
 #include "reports/markup.h"
+#include "reports/text.h"
 #include "reports/words.h"
 
 namespace lockstep {

@@ -5,10 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
 #include "reports/html/parts.h"
 #include "reports/plots/suite_chart.h"
-#include "reports/suite_tables.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/causes/loss_evidence.h"
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/causes/loss.h"
+#include "harness/verdict/compare/step_pairs.h"
 #include "losses/denominator.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
@@ -158,7 +158,7 @@ std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
                           cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
 }
 
-constexpr Rule kLossRules[] = {mean_of_means, batch_norm_local};
+constexpr causes::Rule kLossRules[] = {mean_of_means, batch_norm_local};
 
 constexpr CausePage kPages[] = {
     {"batch-norm-local", "loss", "Each rank normalises features by the statistics of its own rows.",
@@ -171,8 +171,8 @@ constexpr CausePage kPages[] = {
 
 std::span<const CausePage> pages() { return kPages; }
 
-std::span<const Rule> rules_of(Phase phase) {
-  return phase == Phase::loss ? std::span<const Rule>(kLossRules) : std::span<const Rule>();
+std::span<const causes::Rule> rules_of(Phase phase) {
+  return phase == Phase::loss ? std::span<const causes::Rule>(kLossRules) : std::span<const causes::Rule>();
 }
 
 }  // namespace

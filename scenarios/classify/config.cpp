@@ -2,9 +2,8 @@
 
 #include "scenarios/classify/config.h"
 
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/own_settings.h"
-#include "harness/verdict/config/ranges.h"
-#include "harness/verdict/config/words.h"
 
 namespace lockstep {
 namespace {

@@ -8,11 +8,10 @@
 #include <span>
 #include <utility>
 
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
 #include "harness/base/hashing.h"
-#include "harness/lib/data/series_parts.h"
-#include "harness/lib/data/series_source.h"
+#include "harness/base/text.h"
+#include "harness/lib/data/series.h"
 #include "scenarios/classify/config.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "losses/recomputed.h"
+#include "losses/infonce.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/classify/config.h"
 
 namespace lockstep {

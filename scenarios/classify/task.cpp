@@ -11,16 +11,13 @@
 #include <utility>
 
 #include "harness/lib/data/sampler.h"
-#include "harness/trainers/comm/tensor_view.h"
+#include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/streams.h"
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/seeds.h"
 #include "losses/cross_entropy.h"
-#include "losses/squared_error.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/data.h"
-#include "scenarios/classify/evaluation.h"
 #include "scenarios/classify/model.h"
-#include "scenarios/classify/norm.h"
 #include "scenarios/kept_data.h"
 #include "scenarios/mutants/classify_fault.h"
 #include "scenarios/scenario.h"

@@ -2,19 +2,182 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <glob.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
+#include <sstream>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/counted.h"
-#include "harness/base/nearest.h"
-#include "harness/base/shell_word.h"
+#include "harness/base/errors.h"
+#include "harness/base/files.h"
+#include "harness/base/hashing.h"
+#include "harness/base/text.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/own_settings.h"
+
+// The table of the trainer command: one line a key. A test counts the struct's members, so that none is forgotten here.
 
 namespace lockstep {
+namespace {
+
+using namespace ranges;
+
+// The member's own spelling is its key.
+#define COMMAND(member, ...)                                                                            \
+  {                                                                                                     \
+    {#member, __VA_ARGS__}, [](RunConfig& c) -> FieldRef { return ref_to(command_config(c).member); } \
+  }
+const RunField kCommandFields[] = {
+    COMMAND(command, kAny, "",
+            "what starts your trainer, for /bin/sh. Placeholders: `{ranks}`, `{rows}` (rows of a rank), `{global_rows}`, `{seed}`, `{steps}`, "
+            "`{layout}`, `{out}` (the run's folder, as one word of the shell) and `{NAME}` of each `args.NAME`, as it is. With `{ranks}` the command starts its ranks itself; "
+            "without it lockstep starts it once for each rank, with RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT"),
+    COMMAND(folder, kAny, "", "where the command runs; default the config's folder", Words::path),
+    COMMAND(files, kAny, "",
+            "further files whose contents decide whether a run is reused: paths and patterns (`vocab.txt data/*.json`), from `folder` on"),
+    COMMAND(replay, kAny, "",
+            "runs of cells also replay steps of their reference, from the states that this kept before `forced_steps`; the probe must be able to"),
+    COMMAND(metrics_from, kAny, "",
+            "a log that the run leaves and whose metrics are judged: `.csv` or `.jsonl` with a column `step`, or TensorBoard's events (a file or "
+            "their folder); placeholders as in `command`, from `folder` on; empty: what `lockstep_probe.metric` recorded"),
+    COMMAND(against, kAny, "", "run of the reference whose states are replayed", Words::any, kPlanner),
+};
+#undef COMMAND
+
+FieldRef text_at(std::map<std::string, std::string>& texts, std::string_view key, bool make) {
+  static std::string nothing;  // read, and never written
+  const auto found = texts.find(std::string(key));
+  if (found != texts.end()) return &found->second;
+  return make ? &texts[std::string(key)] : &nothing;
+}
+
+constexpr OpenGroup kGroups[] = {
+    {"env.", "a variable of the command's environment; \"\": not set",
+     [](RunConfig& c, std::string_view key, bool make) { return text_at(command_config(c).variables, key, make); }},
+    {"args.", "the value of the placeholder `{NAME}` in the command",
+     [](RunConfig& c, std::string_view key, bool make) { return text_at(command_config(c).arguments, key, make); }},
+};
+
+}  // namespace
+
+static std::span<const RunField> command_fields() { return kCommandFields; }
+static std::span<const OpenGroup> command_groups() { return kGroups; }
+
+const CommandConfig& command_config(const RunConfig& config) { return own_settings<CommandConfig>(config, "command"); }
+CommandConfig& command_config(RunConfig& config) { return own_settings<CommandConfig>(config, "command"); }
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kMostFiles = 2000;
+constexpr uint64_t kMostBytes = uint64_t{32} << 20;
+
+bool is_source(const fs::path& file) {
+  constexpr std::array<std::string_view, 18> kEnds = {".py",  ".pyi", ".pyx", ".sh",  ".bash", ".yaml", ".yml", ".toml", ".cfg",
+                                                      ".ini", ".json", ".c",  ".cc", ".cpp",  ".cu",   ".cuh", ".h",    ".hpp"};
+  return std::ranges::find(kEnds, file.extension().string()) != kEnds.end();
+}
+
+/// Folders of results, caches, environments and version control change without changing what is trained.
+bool is_passed_over(const fs::path& folder) {
+  constexpr std::array<std::string_view, 8> kNames = {"__pycache__", "node_modules", "site-packages", "out", "outputs", "build", "wandb", "lightning_logs"};
+  const std::string name = folder.filename().string();
+  std::error_code error;
+  return name.starts_with('.') || std::ranges::find(kNames, name) != kNames.end() || fs::exists(folder / "pyvenv.cfg", error) ||
+         fs::exists(folder / "matrix.json", error);
+}
+
+/// Folders of the files that the command's words name; without any, the folder that it runs in.
+std::set<fs::path> script_folders(const CommandConfig& command) {
+  std::set<fs::path> folders;
+  std::istringstream words(command.command);
+  for (std::string word; words >> word;) {
+    std::erase_if(word, [](char c) { return c == '"' || c == '\''; });
+    const fs::path path = (fs::path(command.folder) / word).lexically_normal();
+    std::error_code error;
+    if (is_source(path) && fs::is_regular_file(path, error)) folders.insert(path.parent_path());
+  }
+  if (folders.empty()) folders.insert(fs::path(command.folder));
+  return folders;
+}
+
+class Sources {
+ public:
+  void add_folder(const fs::path& folder) {
+    found_.folders.push_back(folder.string());
+    std::vector<fs::path> files;
+    std::error_code error;
+    fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error);
+    for (const fs::recursive_directory_iterator end; !error && at != end; at.increment(error)) {
+      std::error_code unknown;
+      if (at->is_directory(unknown)) {
+        if (is_passed_over(at->path())) at.disable_recursion_pending();
+      } else if (is_source(at->path()) && at->is_regular_file(unknown)) {
+        files.push_back(at->path());
+      }
+      if (files.size() > 10 * kMostFiles) break;
+    }
+    std::ranges::sort(files);
+    for (const fs::path& file : files) add_file(file, file.lexically_relative(folder).string(), false);
+  }
+
+  void add_listed(const CommandConfig& command) {
+    std::istringstream patterns(command.files);
+    for (std::string pattern; patterns >> pattern;) {
+      const std::string whole = (fs::path(command.folder) / pattern).string();
+      glob_t matches{};
+      const int status = ::glob(whole.c_str(), 0, nullptr, &matches);
+      const std::vector<std::string> paths(matches.gl_pathv, matches.gl_pathv + (status == 0 ? matches.gl_pathc : 0));
+      ::globfree(&matches);
+      if (paths.empty()) throw ConfigError(fmt::format("files: there is no {}", whole));
+      for (const std::string& path : paths) add_file(path, fs::path(path).lexically_relative(command.folder).string(), true);
+    }
+  }
+
+  CommandSources done() {
+    found_.hash = hash_in_hex(content_);
+    return std::move(found_);
+  }
+
+ private:
+  void add_file(const fs::path& path, const std::string& name, bool listed) {
+    if (std::ranges::find(found_.files, path.string()) != found_.files.end()) return;
+    std::error_code error;
+    const uint64_t bytes = fs::file_size(path, error);
+    if (!listed && (found_.files.size() >= kMostFiles || found_.bytes + bytes > kMostBytes)) {
+      found_.all = false;
+      return;
+    }
+    const FileText file = read_file(path.string());
+    if (!file) throw ConfigError(fmt::format("{} {}", path.string(), file.problem));
+    content_ += name + "\n" + hash_in_hex(file.text) + "\n";
+    found_.bytes += file.text.size();
+    found_.files.push_back(path.string());
+  }
+
+  CommandSources found_;
+  std::string content_;
+};
+
+}  // namespace
+
+/// Throws ConfigError if the folder or a listed file is not there.
+static CommandSources sources_of(const CommandConfig& command) {
+  std::error_code error;
+  if (!fs::is_directory(command.folder, error)) throw ConfigError(fmt::format("folder: there is no folder {}", command.folder));
+  Sources sources;
+  for (const fs::path& folder : script_folders(command)) sources.add_folder(folder);
+  sources.add_listed(command);
+  return sources.done();
+}
+
 namespace {
 
 namespace fs = std::filesystem;

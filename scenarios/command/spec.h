@@ -1,14 +1,34 @@
 #pragma once
-// The trainer command: a program of the user's, which the probe records.
 
+#include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/config/run_config.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "scenarios/command/config.h"
+
+// Settings of the trainer command, beside those that every trainer has.
 
 namespace lockstep {
+
+struct CommandConfig {
+  std::string command;       ///< for /bin/sh -c, with placeholders
+  std::string folder;        ///< where it runs: an absolute path once a config is read
+  std::string files;         ///< further files of its identity: paths and patterns with blanks between them, from the folder on
+  bool replay = false;       ///< runs of cells replay steps from their reference's states
+  std::string metrics_from;  ///< a log with metrics: .csv, .jsonl, or TensorBoard's; empty: those that the probe recorded
+  std::string against;       ///< id of the reference's run; the planner's
+  std::map<std::string, std::string> variables;  ///< env.NAME, by the whole key
+  std::map<std::string, std::string> arguments;  ///< args.NAME, by the whole key
+};
+
+const CommandConfig& command_config(const RunConfig& config);
+CommandConfig& command_config(RunConfig& config);
+
+// The trainer command: a program of the user's, which the probe records.
 
 const TrainerSpec& command_spec();
 
@@ -20,7 +40,5 @@ struct CommandSources {
   bool all = true;   ///< false: there are more than are looked at
   std::string hash;  ///< of names below their folders, and contents
 };
-/// Throws ConfigError if the folder or a listed file is not there.
-CommandSources sources_of(const CommandConfig& command);
 
 }  // namespace lockstep

@@ -3,9 +3,8 @@
 #include "scenarios/energy/config.h"
 
 #include "harness/verdict/config/catalogue.h"
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/own_settings.h"
-#include "harness/verdict/config/ranges.h"
-#include "harness/verdict/config/words.h"
 
 namespace lockstep {
 namespace {

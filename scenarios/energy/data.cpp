@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "scenarios/energy/pair_cutter.h"
+#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 namespace {

@@ -1,19 +1,150 @@
-#include "harness/lib/data/series_source.h"
 #include "scenarios/energy/dataset.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "harness/base/errors.h"
-#include "scenarios/energy/pair_cutter.h"
-#include "scenarios/energy/pairs.h"
-#include "scenarios/energy/windows.h"
+#include "harness/base/hashing.h"
+#include "harness/lib/data/series.h"
 
 namespace lockstep {
+namespace {
+
+constexpr uint64_t kContextLengthKey = 0x636f6e74657874;  // "context"
+
+}  // namespace
+
+int keyed_context_length(const PairConfig& config, WindowPart part, int64_t pair) {
+  const auto choices = static_cast<uint64_t>(config.context_steps - config.min_context + 1);
+  return config.min_context + static_cast<int>(keyed(kContextLengthKey, part, pair) % choices);
+}
+
+int64_t pairs_of(int64_t steps, const PairConfig& config) {
+  const int64_t spare = steps - config.context_steps - config.action_steps;
+  return spare < 0 ? 0 : spare / config.stride + 1;
+}
+
+std::optional<SampleCounts> counted_pairs(const PairConfig& config) {
+  if (config.source == DataSource::ts_files) return std::nullopt;
+  const bool synthetic = config.source == DataSource::synthetic;
+  const int64_t series = synthetic ? config.series : kBasicMotionsSeries;
+  const int64_t of_each = pairs_of(synthetic ? config.series_steps : kBasicMotionsSteps, config);
+  if (of_each == 0 || config.holdout_series >= series) return std::nullopt;
+  return SampleCounts{(series - config.holdout_series) * of_each, config.holdout_series * of_each,
+                    series * of_each};
+}
+
+std::string how_to_get_pairs(const PairConfig& config, std::string_view part) {
+  std::string text = fmt::format(
+      "more come with a smaller data.context_steps ({}), data.action_steps ({}) or data.stride ({})",
+      config.context_steps, config.action_steps, config.stride);
+  if (part == "training")
+    text += fmt::format(", with a smaller data.holdout_series ({})", config.holdout_series);
+  if (part == "held-out")
+    text += fmt::format(", with a larger data.holdout_series ({})", config.holdout_series);
+  return text + (config.source == DataSource::synthetic
+                     ? fmt::format(", or with more data.series ({}) of more data.series_steps ({})",
+                                   config.series, config.series_steps)
+                     : ", or from files with more or longer series");
+}
+
+namespace {
+
+constexpr uint64_t kBlockKey = 0x626c6f636b;  // "block"
+
+}  // namespace
+
+PairCutter::PairCutter(std::shared_ptr<const SeriesSet> set, std::span<const int> chosen, ChannelScale scale,
+                       const PairConfig& config, WindowPart part)
+    : set_(std::move(set)),
+      chosen_(chosen.begin(), chosen.end()),
+      scale_(std::move(scale)),
+      config_(config),
+      part_(part) {
+  firsts_.push_back(0);
+  for (const int index : chosen_) {
+    firsts_.push_back(firsts_.back() + pairs_of(set_->steps_of(static_cast<std::size_t>(index)), config_));
+  }
+}
+
+void PairCutter::correlate_with(std::shared_ptr<const PairCutter> shared) { shared_ = std::move(shared); }
+
+Windows PairCutter::cut_all() const {
+  std::vector<int64_t> all(static_cast<std::size_t>(size()));
+  std::iota(all.begin(), all.end(), int64_t{0});
+  return cut(all);
+}
+
+Windows PairCutter::cut(std::span<const int64_t> pairs) const {
+  const auto context_steps = static_cast<std::size_t>(config_.context_steps);
+  const auto action_steps = static_cast<std::size_t>(config_.action_steps);
+  const auto channels = static_cast<std::size_t>(set_->channels);
+  Windows windows;
+  windows.context_steps = config_.context_steps;
+  windows.action_steps = config_.action_steps;
+  windows.channels = set_->channels;
+  windows.contexts.assign(pairs.size() * context_steps * channels, 0.0f);
+  windows.context_mask.assign(pairs.size() * context_steps, 0);
+  windows.actions.resize(pairs.size() * action_steps * channels);
+  for (std::size_t row = 0; row < pairs.size(); ++row) cut_row(pairs[row], row, windows);
+  if (shared_) correlate(pairs, windows);
+  return windows;
+}
+
+void PairCutter::cut_row(int64_t pair, std::size_t row, Windows& windows) const {
+  LOCKSTEP_CHECK(pair >= 0 && pair < size(), "there is no such pair");
+  const auto after = std::upper_bound(firsts_.begin(), firsts_.end(), pair);
+  const auto place = static_cast<std::size_t>(after - firsts_.begin()) - 1;
+  const std::vector<float>& series = set_->series[static_cast<std::size_t>(chosen_[place])];
+  const auto context_steps = static_cast<std::size_t>(config_.context_steps);
+  const auto action_steps = static_cast<std::size_t>(config_.action_steps);
+  const auto channels = static_cast<std::size_t>(set_->channels);
+  const std::size_t start = static_cast<std::size_t>((pair - firsts_[place]) * config_.stride) * channels;
+  const auto standardise = [&](std::size_t first, std::size_t count, float* out) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t channel = i % channels;  // `first` is the begin of a time step
+      out[i] = static_cast<float>((series[start + first + i] - scale_.mean[channel]) / scale_.sd[channel]);
+    }
+  };
+  const auto kept = static_cast<std::size_t>(keyed_context_length(config_, part_, pair));
+  const std::size_t cut = context_steps - kept;
+  standardise(cut * channels, kept * channels, &windows.contexts[(row * context_steps + cut) * channels]);
+  std::fill_n(&windows.context_mask[row * context_steps + cut], kept, uint8_t{1});
+  standardise(context_steps * channels, action_steps * channels,
+              &windows.actions[row * action_steps * channels]);
+}
+
+void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) const {
+  const auto of_block = static_cast<float>(std::sqrt(config_.correlation));
+  const auto of_pair = static_cast<float>(std::sqrt(1.0 - config_.correlation));
+  std::vector<int64_t> sources;
+  for (const int64_t pair : pairs) {
+    const uint64_t block = static_cast<uint64_t>(pair) / static_cast<uint64_t>(config_.block);
+    sources.push_back(static_cast<int64_t>(keyed(kBlockKey, block) % static_cast<uint64_t>(shared_->size())));
+  }
+  const Windows shared = shared_->cut(sources);
+  const auto channels = static_cast<std::size_t>(windows.channels);
+  for (std::size_t i = 0; i < windows.contexts.size(); ++i) {
+    if (windows.context_mask[i / channels] == 0) continue;
+    windows.contexts[i] = of_block * shared.contexts[i] + of_pair * windows.contexts[i];
+  }
+  for (std::size_t i = 0; i < windows.actions.size(); ++i) {
+    windows.actions[i] = of_block * shared.actions[i] + of_pair * windows.actions[i];
+  }
+}
+
+Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
+                     const PairConfig& config, WindowPart part) {
+  // Not owned: the cutter is gone before the set.
+  const std::shared_ptr<const SeriesSet> borrowed(std::shared_ptr<const SeriesSet>(), &set);
+  return PairCutter(borrowed, chosen, scale, config, part).cut_all();
+}
+
 namespace {
 
 /// A generated or windowed set beyond this is a slip of the pen, not a wish.

@@ -1,18 +1,22 @@
 #pragma once
-// E(h, a, pad_mask): a context encoder, an action encoder and a head that looks at both together.
-//
-// B = rows, N = candidate actions, S = context steps, C = channels, H = action steps, D = width, W = hidden
-// width.
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/task.h"
+#include "scenarios/energy/config.h"
+
+// E(h, a, pad_mask): a context encoder, an action encoder and a head that looks at both together.
+//
+// B = rows, N = candidate actions, S = context steps, C = channels, H = action steps, D = width, W = hidden
+// width.
 
 namespace lockstep {
 
@@ -108,6 +112,56 @@ class EnergyModel {
   at::Tensor log_tau_;
   std::vector<at::Tensor> layer_w_, layer_b_;
   at::Tensor readout_w_, readout_b_;
+};
+
+// The model of one row as exact arithmetic runs it: the encoders and the head are one node of the graph each, in place of
+// some forty. What a node costs beside its numbers is most of what a small row costs.
+
+/// As EnergyModel::encode_context, of one row: the same operations in the same order, and PyTorch's derivatives of them, so that bits
+/// are the same too (a test holds the two against each other). Data have no gradient: what has one, such as predictions that serve as
+/// candidates, goes through the model itself.
+EncodedContext encode_row_context(const EnergyModel& model, const at::Tensor& context_1SC, const at::Tensor& mask_1S);
+
+/// As EnergyModel::encode_action, of the candidates that rows share.
+at::Tensor encode_row_action(const EnergyModel& model, const at::Tensor& action_NA);
+
+/// As EnergyModel::head, of one row: [1, N].
+at::Tensor row_head(const EnergyModel& model, const EncodedContext& context, const at::Tensor& action_ND,
+                    const at::Tensor& dropout_1NW);
+
+// The model as one step runs it: in the step's precision, and with activations kept or computed again.
+//
+// Where all pairs of rows and candidates would keep more than fits beside them, the head takes its rows in parts, and computes each
+// part's activations again in the backward pass: memory grows with the scores alone, and what is computed stays in the cache.
+
+/// Cheap to make: tensors are shared with `model`, except weights that are cast to a lower precision for this
+/// step.
+class StepModel {
+ public:
+  /// `one_row`: a step of one row, whose parts are few nodes of the graph each (row_model.h), unless activations are computed again.
+  StepModel(const RunConfig& config, const EnergyModel& model, bool one_row);
+
+  const EnergyModel& model() const { return model_; }
+
+  /// As EnergyModel's.
+  EncodedContext encode_context(const at::Tensor& context_BSC, const at::Tensor& mask_BS) const;
+  at::Tensor encode_action(const at::Tensor& action_NA) const;
+
+  /// Dropout factors of `rows` of a head's rows, from `first` on, or undefined; the second of two passes asks `again`.
+  using Factors = std::function<at::Tensor(int64_t first, int64_t rows, bool again)>;
+  /// EnergyModel::own_head if each row has candidates of its own, else EnergyModel::head. `factors` may be
+  /// kept with the graph.
+  at::Tensor head(const EncodedContext& context, const at::Tensor& action, bool own,
+                  const Factors& factors) const;
+
+  /// Until end_replay `head` reads these in place of its parameters, and draws again.
+  void begin_replay(const std::vector<at::Tensor>& head_parameters);
+  void end_replay() { replay_.reset(); }
+
+ private:
+  bool recomputes_, one_row_;
+  EnergyModel model_;
+  std::optional<EnergyModel> replay_;
 };
 
 }  // namespace lockstep

@@ -12,7 +12,6 @@
 #include "scenarios/energy/adaptive.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
-#include "scenarios/energy/pairs.h"
 #include "scenarios/energy/parts.h"
 
 namespace lockstep {
@@ -263,7 +262,6 @@ std::vector<ModelParameter> parameters(const RunConfig& config, int64_t c) {
   parameters.push_back({"action_head.readout.bias", {a}});
   return parameters;
 }
-
 
 RunCosts costs(const RunConfig& config) {
   const EnergyConfig& own = energy(config);

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "harness/lib/rewards/advantages.h"
-#include "harness/verdict/causes/score_evidence.h"
-#include "harness/verdict/causes/step_gradients.h"
+#include "harness/verdict/causes/gradient.h"
+#include "harness/verdict/causes/scores.h"
 #include "scenarios/flow_rl/config.h"
-#include "scenarios/flow_rl/observation.h"
+#include "scenarios/flow_rl/plain_policy.h"
 #include "scenarios/flow_rl/terms.h"
 
 namespace lockstep {
@@ -371,11 +371,11 @@ std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
                           ranks_text(without), short_number(wanted.kl), short_number(most)));
 }
 
-constexpr Rule kTermRules[] = {stale_rollout_policy,        reward_not_there,    rewards_misordered,
+constexpr causes::Rule kTermRules[] = {stale_rollout_policy,        reward_not_there,    rewards_misordered,
                                local_advantage_statistics,  old_log_pi_in_low_precision,
                                sigma_terms_missing,         sigma_of_another_step, chain_drawn_again};
-constexpr Rule kLossRules[] = {kl_left_out};
-constexpr Rule kGradientRules[] = {log_pi_detached, kl_left_out};
+constexpr causes::Rule kLossRules[] = {kl_left_out};
+constexpr causes::Rule kGradientRules[] = {log_pi_detached, kl_left_out};
 
 constexpr CausePage kPages[] = {
     {"stale-rollout-policy", "energies", "Some ranks make rollouts with an older policy than the trained one.",
@@ -422,7 +422,7 @@ constexpr CausePage kPages[] = {
 
 std::span<const CausePage> pages() { return kPages; }
 
-std::span<const Rule> rules_of(Phase phase) {
+std::span<const causes::Rule> rules_of(Phase phase) {
   switch (phase) {
     case Phase::scores:
       return kTermRules;

@@ -4,9 +4,8 @@
 
 #include <sstream>
 
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/own_settings.h"
-#include "harness/verdict/config/ranges.h"
-#include "harness/verdict/config/words.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 
 namespace lockstep {

@@ -1,16 +1,30 @@
 #pragma once
-// The policy's network in plain loops of double, for rollouts: with equal parameters they have equal bits under every layout
-// and precision, on threads and on processes.
-//
-// O = observed numbers, C = numbers of a chunk of actions, K = transitions of its chain, W = hidden width.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "scenarios/flow_rl/config.h"
+#include "scenarios/flow_rl/tasks/tasks.h"
+
+// What the policy sees of a simulated body.
 
 namespace lockstep {
+
+inline constexpr int64_t kActionNumbers = 3;              ///< of a simulated step: velocity and gripper
+inline constexpr int64_t kMostTasks = 12;                 ///< a test holds it equal to the suite
+inline constexpr int64_t kObserved = 18 + kMostTasks;     ///< O
+
+using Observation = std::array<double, kObserved>;
+
+/// Places, differences of places, gripper, the task's own numbers, time as a share of the horizon, and which task it is.
+Observation observe(const manipulation::Body& body, int task, int horizon);
+
+// The policy's network in plain loops of double, for rollouts: with equal parameters they have equal bits under every layout
+// and precision, on threads and on processes.
+//
+// O = observed numbers, C = numbers of a chunk of actions, K = transitions of its chain, W = hidden width.
 
 /// Velocity of the flow: C numbers from what is observed, the place on the chain and the transition. Two hidden layers with
 /// x / (1 + |x|), so that sums, products and quotients are all there is.

@@ -7,7 +7,7 @@
 #include <numbers>
 
 #include "harness/base/hashing.h"
-#include "scenarios/flow_rl/observation.h"
+#include "scenarios/flow_rl/plain_policy.h"
 
 namespace lockstep {
 namespace {

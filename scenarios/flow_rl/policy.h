@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/task.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/plain_policy.h"
 

@@ -9,7 +9,6 @@
 
 #include "harness/lib/rewards/statistics.h"
 #include "scenarios/flow_rl/config.h"
-#include "scenarios/flow_rl/observation.h"
 #include "scenarios/flow_rl/plain_policy.h"
 
 namespace lockstep {

@@ -1,9 +1,10 @@
 #pragma once
-// The trainer flow_rl as programs without LibTorch know it.
 
 #include <vector>
 
 #include "harness/verdict/config/trainer_spec.h"
+
+// The trainer flow_rl as programs without LibTorch know it.
 
 namespace lockstep {
 

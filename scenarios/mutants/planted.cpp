@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/task.h"
 
 namespace lockstep {
 

@@ -51,15 +51,14 @@ using MutantRow = MutantData;
 #include <utility>
 
 #include "harness/trainers/core/optimizer.h"
-#include "harness/trainers/core/parameters.h"
 #include "harness/trainers/core/shards.h"
+#include "harness/trainers/core/task.h"
 #include "losses/block.h"
-#include "scenarios/energy/explicit_negatives.h"
+#include "scenarios/energy/energy_step.h"
 #include "scenarios/mutants/classify_fault.h"
 #include "scenarios/mutants/comm_fault.h"
 #include "scenarios/mutants/flow_rl_fault.h"
-#include "scenarios/mutants/reduced_by_hand.h"
-#include "scenarios/mutants/wrong_gather.h"
+#include "scenarios/mutants/wrong_loss.h"
 
 #define LOCKSTEP_BUG(BASE, ...)                                                                         \
   lockstep::code_of<BASE>([](const lockstep::Planting& planting) -> std::unique_ptr<lockstep::Mutant> { \

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "harness/trainers/core/optimizer.h"
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/task.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/mutants.h"
 #include "scenarios/energy/adaptive.h"

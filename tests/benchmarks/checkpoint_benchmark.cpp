@@ -13,8 +13,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include "harness/base/clock.h"
-#include "harness/base/median.h"
+#include "harness/base/machine.h"
+#include "harness/base/numbers.h"
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/saver.h"

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/read_file.h"
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/base/files.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"
 

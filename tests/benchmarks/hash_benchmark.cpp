@@ -7,7 +7,6 @@
 #include <xxhash.h>
 
 #include "harness/verdict/trace/record.h"
-#include "harness/verdict/trace/tensor_stats.h"
 
 namespace lockstep {
 namespace {

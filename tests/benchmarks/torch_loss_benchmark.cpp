@@ -24,7 +24,7 @@
 #include <optional>
 #include <vector>
 
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "losses/block.h"
 #include "losses/infonce.h"
 #include "scenarios/energy/model.h"

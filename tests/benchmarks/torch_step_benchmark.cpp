@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/jobs/jobs.h"
-#include "harness/run/heartbeat.h"
+#include "harness/run/watch.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/rank_result.h"

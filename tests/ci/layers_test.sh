@@ -52,7 +52,7 @@ plant harness/lib/data/a.cpp "$(include '"harness/verdict/config/run_config.h"')
 plant harness/lib/data/a.cpp "$(include '"harness/verdict/trace/record.h"')" "harness/lib/data may not include"
 plant harness/verdict/trace/a.cpp "$(include '"harness/run/launchers/launcher.h"')" "harness/verdict/trace may not include"
 plant harness/cli/session/a.cpp "$(include '"harness/run/launchers/launcher.h"')" ""
-plant harness/verdict/trace/a.cpp "$(include '"harness/verdict/config/trace_level.h"')" ""
+plant harness/verdict/trace/a.cpp "$(include '"harness/verdict/config/names.h"')" ""
 plant harness/verdict/trace/a.cpp "$(include '"harness/verdict/config/run_config.h"')" "harness/verdict/trace may not include"
 plant harness/trainers/comm/a.cpp "$(include '"harness/run/launchers/launcher.h"')" "harness/trainers/comm may not include"
 plant harness/jobs/a.cpp "$(include '"harness/verdict/questions/judge.h"')" "harness/jobs may not include"

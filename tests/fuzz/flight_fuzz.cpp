@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "harness/base/clean_text.h"
+#include "harness/base/text.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 

@@ -12,8 +12,8 @@
 #include <limits>
 #include <thread>
 
+#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
-#include "harness/trainers/comm/solo.h"
 
 namespace lockstep {
 namespace {

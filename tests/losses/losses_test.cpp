@@ -7,7 +7,7 @@
 #include <cmath>
 #include <set>
 
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "losses/infonce.h"
 #include "losses/loss.h"
 #include "scenarios/energy/config.h"

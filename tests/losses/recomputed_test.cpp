@@ -1,4 +1,4 @@
-#include "losses/recomputed.h"
+#include "losses/infonce.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

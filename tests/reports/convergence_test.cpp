@@ -13,7 +13,7 @@
 #include "reports/html.h"
 #include "reports/junit.h"
 #include "reports/markdown.h"
-#include "reports/plots/svg.h"
+#include "reports/plots/chart.h"
 #include "reports/terminal.h"
 #include "reports/text.h"
 #include "tests/support/convergence_fixture.h"

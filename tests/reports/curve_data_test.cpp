@@ -1,4 +1,4 @@
-#include "reports/plots/curve_data.h"
+#include "reports/plots/curves.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <sstream>
 #include <string>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/results/document.h"
 #include "reports/format.h"
 #include "reports/terminal.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/hex.h"
+#include "harness/base/hashing.h"
 #include "harness/verdict/compare/bits.h"
 #include "reports/html.h"
 #include "reports/junit.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/verdict/results/rate_scaling.h"
+#include "harness/verdict/results/words.h"
 #include "reports/html.h"
 #include "reports/markdown.h"
 #include "reports/terminal.h"

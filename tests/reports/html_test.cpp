@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "reports/plots/svg.h"
+#include "reports/plots/chart.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 

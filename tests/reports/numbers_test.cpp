@@ -1,11 +1,11 @@
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "reports/numbers.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "reports/plots/scale.h"
+#include "reports/plots/chart.h"
 
 namespace lockstep {
 namespace {

@@ -13,15 +13,13 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/results/document.h"
 #include "reports/html.h"
 #include "reports/junit.h"
 #include "reports/markdown.h"
 #include "reports/plots/chart.h"
-#include "reports/plots/curve_data.h"
-#include "reports/plots/scale.h"
-#include "reports/plots/svg.h"
+#include "reports/plots/curves.h"
 #include "reports/terminal.h"
 #include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"

@@ -10,8 +10,6 @@
 #include "harness/verdict/results/document.h"
 #include "reports/format.h"
 #include "reports/plots/suite_chart.h"
-#include "reports/plots/suite_frame.h"
-#include "reports/suite_tables.h"
 #include "tests/support/suite_fixture.h"
 
 namespace lockstep {

@@ -1,8 +1,6 @@
-#include "reports/text_table.h"
+#include "reports/text.h"
 
 #include <gtest/gtest.h>
-
-#include "reports/text.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "reports/timing_text.h"
+#include "reports/text.h"
 
 #include <gmock/gmock.h>
 

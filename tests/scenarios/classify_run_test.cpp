@@ -11,7 +11,7 @@
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/trace/record.h"
 #include "scenarios/classify/causes.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/spec.h"

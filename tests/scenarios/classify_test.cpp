@@ -9,14 +9,14 @@
 #include <numeric>
 
 #include "harness/base/errors.h"
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/core/optimizer.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/classify/config.h"
 #include "scenarios/classify/crops.h"
-#include "scenarios/classify/evaluation.h"
+#include "scenarios/classify/data.h"
 #include "scenarios/classify/model.h"
 #include "scenarios/classify/spec.h"
 #include "scenarios/scenario.h"

@@ -1,5 +1,5 @@
 #include "scenarios/energy/config.h"
-#include "scenarios/energy/explicit_negatives.h"
+#include "scenarios/energy/energy_step.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "scenarios/energy/noise.h"
 #include "tests/support/certificate.h"
 
 namespace lockstep {

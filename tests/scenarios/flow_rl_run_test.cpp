@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/jobs/jobs.h"
-#include "harness/run/heartbeat.h"
-#include "harness/verdict/causes/cause.h"
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/run/watch.h"
+#include "harness/verdict/causes/name_cause.h"
+#include "harness/verdict/causes/rules.h"
 #include "harness/verdict/compare/compare.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/config/canonical.h"

@@ -10,14 +10,13 @@
 #include <numbers>
 #include <set>
 
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/flow_rl/cloning.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"
 #include "scenarios/flow_rl/policy.h"
 #include "scenarios/flow_rl/rollout.h"
-#include "scenarios/flow_rl/running.h"
 #include "scenarios/flow_rl/spec.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 #include "scenarios/flow_rl/terms.h"

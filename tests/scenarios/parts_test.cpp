@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "scenarios/energy/model.h"
 #include "scenarios/energy/parts.h"
 #include "scenarios/energy/spec.h"
-#include "scenarios/energy/step_model.h"
 
 namespace lockstep {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <set>
 
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "harness/verdict/config/catalogue.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/planted.h"
+#include "harness/verdict/plan/cells.h"
 #include "losses/loss.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/evaluation.h"

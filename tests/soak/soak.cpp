@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/bits.h"
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/trace/rank_result.h"

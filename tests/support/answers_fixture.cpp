@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/results_parts.h"
 

@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "harness/lib/data/sampler.h"
+#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
-#include "harness/trainers/comm/solo.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep::support {

@@ -9,12 +9,11 @@
 #include <thread>
 #include <vector>
 
-#include "harness/lib/checkpoint/hooked_storage.h"
+#include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/loader.h"
-#include "harness/lib/checkpoint/memory_storage.h"
-#include "harness/lib/checkpoint/sampler_position.h"
 #include "harness/lib/checkpoint/saver.h"
-#include "harness/lib/checkpoint/socket_group.h"
+#include "harness/lib/checkpoint/state.h"
+#include "harness/lib/checkpoint/storage.h"
 
 namespace lockstep::checkpoint::support {
 

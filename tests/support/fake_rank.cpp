@@ -19,11 +19,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/jobs/parent.h"
 #include "harness/jobs/rank_program.h"
-#include "harness/run/heartbeat.h"
 #include "harness/run/run_folder.h"
+#include "harness/run/watch.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/rank_result.h"

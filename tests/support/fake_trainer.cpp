@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/heartbeat.h"
+#include "harness/run/watch.h"
 #include "harness/verdict/trace/writer.h"
 
 namespace {

@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/jobs/jobs.h"
-#include "harness/run/heartbeat.h"
+#include "harness/run/watch.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "scenarios/energy/config.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/seeds.h"
 
 namespace lockstep::support {
 

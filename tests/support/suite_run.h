@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
 #include "harness/suites/engine/kinds.h"
 #include "harness/suites/engine/run_trials.h"
 #include "tests/support/temp_folder.h"

@@ -8,7 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/questions/matrix_judge.h"
 

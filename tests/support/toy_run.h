@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "harness/verdict/compare/forced/forced.h"
-#include "harness/verdict/config/learning_rate.h"
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/seeds.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/fake_run.h"
 

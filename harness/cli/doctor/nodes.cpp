@@ -19,11 +19,10 @@
 #include <set>
 #include <tuple>
 
-#include "harness/base/clock.h"
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
-#include "harness/run/launchers/external/object_file.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/local/protocol.h"
 

@@ -1,12 +1,13 @@
 #pragma once
-// A matrix of long cells as job arrays of Slurm: one task a run, which the scheduler places, limits and queues again by itself.
-// Runs that need others come in a later array; a last job gathers and judges what the tasks have left.
 
 #include <cstddef>
 #include <string>
 #include <vector>
 
 #include "harness/verdict/plan/plan.h"
+
+// A matrix of long cells as job arrays of Slurm: one task a run, which the scheduler places, limits and queues again by itself.
+// Runs that need others come in a later array; a last job gathers and judges what the tasks have left.
 
 namespace lockstep {
 
@@ -35,5 +36,14 @@ Plan plan_of_part(const Plan& plan, const std::vector<std::string>& ids, std::ve
 /// itself again when it was warned.
 std::string array_script(const std::string& command, const std::string& out_dir, const std::string& name, std::size_t array, std::size_t tasks,
                          const ArrayWish& wish);
+
+// What all batch scripts for Slurm have in common.
+
+/// Job name, output, requeuing, each of `options`, and the change into this folder. Output is appended to OUT/job.log. Throws ConfigError
+/// where Slurm has no way to write what a name or path holds.
+std::string batch_head(const std::string& out_dir, const std::string& name, const std::vector<std::string>& options);
+
+/// Runs `command`, hands SIGTERM and SIGUSR1 on to it, waits for its end; then `$status` is its exit status.
+std::string batch_command(const std::string& command);
 
 }  // namespace lockstep

@@ -16,21 +16,17 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
-#include "harness/base/hex.h"
-#include "harness/base/json_text.h"
-#include "harness/base/read_file.h"
-#include "harness/base/sealed_json.h"
-#include "harness/base/shell_word.h"
-#include "harness/cli/session/batch_script.h"
+#include "harness/base/files.h"
+#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
+#include "harness/cli/session/array.h"
 #include "harness/run/host.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
-#include "harness/run/stacks.h"
-#include "harness/suites/engine/trial_journal.h"
+#include "harness/suites/engine/run_trials.h"
 
 namespace lockstep {
 namespace {

@@ -11,12 +11,12 @@
 #include <filesystem>
 #include <utility>
 
-#include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/compare/replay.h"
-#include "harness/verdict/plan/matrix_folder.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/question.h"
 #include "reports/format.h"
 
@@ -159,6 +159,17 @@ std::string append_step_summary(const std::string& path, const Results& results,
   } catch (const std::exception& error) {
     return path + ": the step summary could not be written, internal error: " + error.what();
   }
+}
+
+std::string command_text(const MatrixSelection& selection) {
+  std::string text = "lockstep run " + shell_quoted(selection.config);
+  for (const std::string& setting : selection.set) text += " --set " + shell_quoted(setting);
+  if (!selection.only.empty()) text += " --only " + shell_quoted(selection.only);
+  if (!selection.seeds.empty()) text += " --seeds " + shell_quoted(selection.seeds);
+  if (!selection.out.empty()) text += " --out " + shell_quoted(selection.out);
+  if (selection.jobs > 0) text += " --jobs " + std::to_string(selection.jobs);
+  if (!selection.launcher.empty()) text += " --launcher " + shell_quoted(selection.launcher);
+  return text;
 }
 
 }  // namespace lockstep

@@ -1,5 +1,4 @@
 #pragma once
-// OUT: who may write to it, and what stands in it beside the runs.
 
 #include <string>
 #include <string_view>
@@ -8,6 +7,8 @@
 #include "harness/base/files.h"
 #include "harness/verdict/plan/plan.h"
 #include "harness/verdict/results/results.h"
+
+// OUT: who may write to it, and what stands in it beside the runs.
 
 namespace lockstep {
 
@@ -50,5 +51,21 @@ std::vector<std::string> write_formats(const Results& results, std::vector<std::
 /// nothing.
 std::string append_step_summary(const std::string& path, const Results& results,
                                 Files& files = real_files());
+
+// What a user selects of a matrix, and the command line that selects it.
+
+/// Which cells of which matrix, and where their runs lie.
+struct MatrixSelection {
+  std::string config;
+  std::vector<std::string> set;  ///< key=value
+  std::string only, seeds;
+  std::string out;  ///< empty: out/<name of the matrix>
+  int jobs = 0;     ///< 0: cores
+  std::string launcher;  ///< empty: as the config says
+};
+
+/// "lockstep run CONFIG …" as a shell takes it: the command that does the same once more (without --fresh and
+/// --json).
+std::string command_text(const MatrixSelection& selection);
 
 }  // namespace lockstep

@@ -1,13 +1,17 @@
 #pragma once
-// From a selection to a plan: what `run` and `plan` do alike.
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "harness/cli/session/matrix_selection.h"
+#include "harness/base/files.h"
+#include "harness/cli/session/out_folder.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/plan/plan.h"
+#include "harness/verdict/results/results.h"
+
+// From a selection to a plan: what `run` and `plan` do alike.
 
 namespace lockstep {
 
@@ -57,5 +61,22 @@ void check_question(const Matrix& matrix);
 
 /// 16 hex digits over the hashes of all planned runs: two matrices with equal ones run the same.
 std::string plan_hash(const Plan& plan);
+
+// OUT/declared.json: what a matrix declared (question, metric, margin, alpha, target, test) when each of its
+// runs was first planned, so that nothing is said to be declared before the runs that was changed after them.
+
+/// Notes for each of the plan's runs that has no record what is declared now; of a run whose folder lies there
+/// already, that it is not known. Call it before the runs start. A record is never replaced, not even where the
+/// run is done anew: its numbers were the same. Writes nothing if nothing is new. A file that cannot be
+/// understood begins anew, and `say` (may be null) is told. Throws MachineError.
+void note_declared(const Plan& plan, const std::string& out_dir,
+                   const std::function<void(const std::string&)>& say = nullptr, Files& files = real_files());
+
+/// Notes of the plan's runs that lie there without a record that it is not known. Call it before they are
+/// removed. Throws MachineError.
+void note_undeclared(const Plan& plan, const std::string& out_dir, Files& files = real_files());
+
+/// What the record says of the plan's runs that outcomes are judged from, against what is declared now.
+Declaration declaration_of(const Plan& plan, const std::string& out_dir);
 
 }  // namespace lockstep

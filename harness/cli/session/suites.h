@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/session/console.h"
-#include "harness/cli/session/matrix_selection.h"
+#include "harness/cli/session/out_folder.h"
+#include "harness/cli/session/progress.h"
 #include "harness/suites/engine/kinds.h"
 #include "harness/suites/engine/run_trials.h"
 #include "harness/verdict/results/results.h"

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <ostream>
 
-#include "harness/base/clean_text.h"
+#include "harness/base/text.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/progress.h"
 #include "harness/run/probe.h"

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "harness/cli/session/console.h"
 #include "harness/cli/session/prepare.h"
+#include "harness/cli/session/progress.h"
 #include "harness/run/launch.h"
 #include "harness/verdict/results/results.h"
 

@@ -1,7 +1,4 @@
 #pragma once
-// The small program of the labelled suite: some steps of data-parallel training by hand, in which harness/jobs/orders/faults plants one
-// fault, or does the correct thing in its place. LibTorch and Gloo are real; so are the ledger, the check, the guard, the heartbeats
-// and the side channel.
 
 #include <ATen/core/Tensor.h>
 
@@ -15,6 +12,10 @@
 
 #include "harness/jobs/orders/faults/order.h"
 #include "harness/trainers/comm/comm.h"
+
+// The small program of the labelled suite: some steps of data-parallel training by hand, in which harness/jobs/orders/faults plants one
+// fault, or does the correct thing in its place. LibTorch and Gloo are real; so are the ledger, the check, the guard, the heartbeats
+// and the side channel.
 
 namespace lockstep::faults {
 

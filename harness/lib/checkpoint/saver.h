@@ -1,20 +1,151 @@
 #pragma once
-// Saves states as checkpoints, so that at every moment, whatever ends, fails or is torn, the newest one that
-// counts is whole. docs/checkpoint.md has the order of a save's operations and what is promised.
 
+#include <nlohmann/json.hpp>
+
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/lib/checkpoint/group.h"
-#include "harness/lib/checkpoint/save.h"
+#include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/names.h"
+#include "harness/lib/checkpoint/shard.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
-#include "harness/lib/checkpoint/survey.h"
+
+// The classic mistakes of savers, which a lab plants to see them found. All off: the saver as it is.
 
 namespace lockstep::checkpoint {
+
+struct Planted {
+  bool one_file_name = false;          ///< all ranks write the file of rank 0, and none of them exclusively
+  bool shared_temporary_name = false;  ///< of all tries and writers; what stands there already is taken over
+  bool no_lock = false;                ///< another process may save into the folder meanwhile
+  bool rename_before_data = false;     ///< the folder has its final name before anything is in it
+  bool latest_before_commit = false;   ///< the pointer is advanced before the data are durable and committed
+  bool delete_before_commit = false;   ///< older checkpoints go before the new one is committed
+  bool exists_per_rank = false;        ///< each rank asks the disk by itself whether the step was saved
+  bool no_data_sync = false;           ///< no fsync of files
+  bool no_folder_sync = false;         ///< no fsync of folders
+  /// Ranks do not wait for each other here: "begin", "written", "renamed", "committed", "finished".
+  std::string skipped_gather = {};
+};
+
+// What a save is asked for, and what comes of it.
+
+struct SaveOptions {
+  std::string root;         ///< a folder, which the first save makes (its parent must stand)
+  std::string config_hash;  ///< of what must be the same when the run is resumed
+  int keep_last = 3;        ///< checkpoints, at least 1; the best one is among them, and then at least 2
+  double deadline_s = 60;   ///< for a rank that shows no progress
+  std::size_t block_bytes = std::size_t{1} << 20;  ///< one write, and one step of the hash
+  /// 16 hex digits, another at each call; by default from process, clock and count. Rank 0's is used.
+  std::function<std::string()> nonce;
+  int64_t process = 0;  ///< this process's number in names; 0: the system's
+  Planted planted = {};
+};
+
+struct SaveRequest {
+  int64_t epoch = 0, step = 0;
+  bool best = false;  ///< `best_model` is to name this one
+};
+
+enum class Saved {
+  committed,  ///< whole and durable, and the newest
+  failed,     ///< as if it had never begun; older ones are untouched
+  unknown,    ///< a rank ended while the commit was under way: a load tells
+};
+
+struct SaveOutcome {
+  Saved saved = Saved::failed;
+  std::string name;  ///< "epoch_2_step_371"
+  std::string save_id;
+  std::string problem;               ///< why it failed: the same text on every rank that lives
+  std::vector<std::string> remarks;  ///< what came after the commit and failed, and what was cleaned
+  explicit operator bool() const { return saved == Saved::committed; }
+};
+
+// Which checkpoints stay and which of them the pointers name, and the taking away of the others, so that a deletion that
+// is cut short leaves nothing that counts.
+
+struct Retention {
+  int keep_last = 3;
+  Durability durability = {};
+  Writer writer = {};              ///< in the names of temporary files
+  std::function<void()> progress = {};  ///< after each folder; may be empty
+  Sightings* seen = nullptr;       ///< of the process that settles; may be null
+};
+
+/// All of it, but for what a planted mistake leaves out.
+inline Durability durability_of(const SaveOptions& options) { return {!options.planted.no_data_sync, !options.planted.no_folder_sync}; }
+
+/// Finishes what a save does after its commit, this one or an earlier one that was cut short: lets `best_model` and `latest`
+/// name the best and the newest whole checkpoint, as the commit records have it, and takes away older ones and what saves
+/// left that did not finish. Only who holds the folder's lock may call it: then no save is under way that could still need
+/// these. What a pointer names stays while the pointer cannot be replaced. Returns what could not be done and why.
+std::vector<std::string> settle(Storage& storage, const std::string& root, const Retention& retention);
+
+// One save, from the first operation to the last. docs/checkpoint.md has the order and why it is that one.
+
+class SaveProtocol {
+ public:
+  SaveProtocol(const SaveOptions& options, Storage& storage, Group& group, const SaveRequest& request,
+               const State& state, Sightings& seen);
+  SaveOutcome run();
+
+ private:
+  using Json = nlohmann::json;
+  bool first() const { return group_.rank() == 0; }
+  std::string final_path() const { return options_.root + "/" + name_; }
+  ShardOptions shard_options() const;
+  Durability durability() const;
+  Gathered gather(const std::string& label, const Json& mine);
+
+  std::string prepare();
+  std::string make_root();
+  std::string make_room();
+  void settle_earlier(const Survey& found);
+  Retention retention();
+  std::string begin();
+  std::string write();
+  std::string install(const std::string& manifest_text);
+  std::string move_aside();
+  std::string rename_all(const std::string& manifest_text);
+  std::string commit(const std::string& manifest_text);
+  std::string write_commit(const std::string& manifest_text);
+  void finish();
+  void abandon();
+  void unlock();
+  bool planted_exists();
+  void planted_pointer();
+  void planted_deletion();
+
+  const SaveOptions& options_;
+  Group& group_;
+  Sightings& seen_;
+  ProgressHook progress_;
+  Seam seam_;
+  HookedStorage storage_;
+  const SaveRequest& request_;
+  const State& state_;
+  std::string name_;
+  std::string folder_;  ///< where the parts are now
+  std::string aside_;   ///< where an older checkpoint of this step is now
+  Manifest manifest_;
+  std::vector<Json> contributions_;
+  int lock_ = -1;
+  bool made_ = false;  ///< `folder_` is ours
+  /// Rank 0 may have committed, whatever this rank has heard of it.
+  bool may_be_committed_ = false;
+  SaveOutcome outcome_;
+};
+
+// Saves states as checkpoints, so that at every moment, whatever ends, fails or is torn, the newest one that
+// counts is whole. docs/checkpoint.md has the order of a save's operations and what is promised.
 
 /// One rank's saver. Its group belongs to it alone; storage and group outlive it.
 class Saver {

@@ -1,13 +1,229 @@
+#include "harness/lib/checkpoint/shard.h"
+
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <cstring>
+#include <new>
 
-#include "harness/base/hex.h"
-#include "harness/lib/checkpoint/shard.h"
+#include "harness/base/hashing.h"
 
 namespace lockstep::checkpoint {
+namespace {
+
+std::string form(const std::string& dtype, const std::vector<int64_t>& shape) {
+  return fmt::format("{} [{}]", dtype, fmt::join(shape, ", "));
+}
+
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  Tensor tensor;
+  tensor.shape = shape;
+  return tensor.elements();
+}
+
+const Tensor* expected_tensor(const PartRequest& request, const std::string& kind, const std::string& name) {
+  const Section* const section = request.expected == nullptr ? nullptr : request.expected->find(kind);
+  if (section == nullptr) return nullptr;
+  for (const Tensor& tensor : section->tensors) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+/// How this rank wants a tensor that is one for all ranks.
+Tensor wanted(const TensorEntry& entry, const std::string& kind, const PartRequest& request) {
+  Tensor tensor;
+  tensor.name = entry.name;
+  tensor.dtype = entry.dtype;
+  tensor.shape = entry.shape;
+  tensor.placement = entry.placement;
+  tensor.slice = even_slice(elements_of(entry.shape), request.rank, request.world_size);
+  if (const Tensor* const expected = expected_tensor(request, kind, entry.name)) {
+    tensor.placement = expected->placement;
+    tensor.slice = expected->slice;
+  }
+  return tensor;
+}
+
+/// Which elements of it each file holds.
+std::vector<Slice> slices_of(const TensorEntry& entry, int world_size) {
+  if (entry.placement == Placement::sharded) return entry.slices;
+  std::vector<Slice> slices(static_cast<std::size_t>(world_size));
+  slices[0] = {0, elements_of(entry.shape)};
+  return slices;
+}
+
+/// An empty slice, as ranks have of a tensor with fewer elements than ranks, overlaps nothing.
+bool overlap(const Slice& a, const Slice& b) { return std::max(a.begin, b.begin) < std::min(a.end, b.end); }
+
+std::string tensor_misfit(const std::string& where, const TensorEntry& entry, const Tensor& expected) {
+  if ((entry.placement == Placement::per_rank) != (expected.placement == Placement::per_rank)) {
+    return fmt::format("{}: {} expected, found {}", where, name_of(expected.placement),
+                       name_of(entry.placement));
+  }
+  if (entry.placement == Placement::per_rank) {
+    if (entry.dtype == expected.dtype) return "";
+    return fmt::format("{}: {} expected, found {}", where, expected.dtype, entry.dtype);
+  }
+  const std::string needed = form(expected.dtype, expected.shape), found = form(entry.dtype, entry.shape);
+  return needed == found ? "" : fmt::format("{}: {} expected, found {}", where, needed, found);
+}
+
+std::string kind_misfit(const std::string& words, const KindEntry& entry, const Section& expected) {
+  for (const Tensor& tensor : expected.tensors) {
+    const auto found = std::find_if(entry.tensors.begin(), entry.tensors.end(),
+                                    [&](const TensorEntry& other) { return other.name == tensor.name; });
+    if (found == entry.tensors.end()) {
+      return fmt::format("{}: {}: the run needs it, the checkpoint has none", words, tensor.name);
+    }
+    if (std::string problem = tensor_misfit(words + ": " + tensor.name, *found, tensor); !problem.empty())
+      return problem;
+  }
+  for (const TensorEntry& tensor : entry.tensors) {
+    const bool needed = std::any_of(expected.tensors.begin(), expected.tensors.end(),
+                                    [&](const Tensor& other) { return other.name == tensor.name; });
+    if (!needed)
+      return fmt::format("{}: {}: the checkpoint has it, the run does not know it", words, tensor.name);
+  }
+  for (const auto& [name, value] : expected.values.items()) {
+    if (!entry.values.contains(name)) {
+      return fmt::format("{}: {}: the run needs it, the checkpoint has none", words, name);
+    }
+  }
+  return "";
+}
+
+/// Puts a wanted range together from the files that hold it.
+std::string gather_bytes(const TensorEntry& entry, const std::string& key, const std::vector<Slice>& slices,
+                         const std::map<int, ReadShard>& shards, Tensor& tensor) {
+  const std::size_t element = element_bytes(entry.dtype).value_or(1);
+  const Slice held = tensor.held();
+  std::shared_ptr<char[]> own;
+  const std::size_t bytes = static_cast<std::size_t>(held.end - held.begin) * element;
+  for (std::size_t rank = 0; rank < slices.size(); ++rank) {
+    const Slice& slice = slices[rank];
+    if (!overlap(slice, held)) continue;
+    const ReadShard& shard = shards.at(static_cast<int>(rank));
+    const ShardTensor* stored = nullptr;
+    const std::span<const std::byte> all = shard.tensor(key, &stored);
+    const std::size_t expected = static_cast<std::size_t>(slice.end - slice.begin) * element;
+    if (stored == nullptr)
+      return fmt::format("{}: the manifest says that it is in rank {}'s file", key, rank);
+    if (stored->dtype != entry.dtype || all.size() != expected) {
+      return fmt::format("{}: {} bytes of {} expected in rank {}'s file, found {} of {}", key, expected,
+                         entry.dtype, rank, all.size(), stored->dtype);
+    }
+    const Slice common = {std::max(slice.begin, held.begin), std::min(slice.end, held.end)};
+    const std::span<const std::byte> part =
+        all.subspan(static_cast<std::size_t>(common.begin - slice.begin) * element,
+                    static_cast<std::size_t>(common.end - common.begin) * element);
+    if (common == held) {
+      tensor.bytes = part;
+      tensor.keeps = shard.bytes;
+      return "";
+    }
+    if (!own) own = std::shared_ptr<char[]>(new char[bytes]);
+    std::memcpy(own.get() + static_cast<std::size_t>(common.begin - held.begin) * element, part.data(),
+                part.size());
+  }
+  tensor.bytes = {reinterpret_cast<const std::byte*>(own.get()), own ? bytes : 0};
+  tensor.keeps = own;
+  return "";
+}
+
+/// What one rank had for itself.
+std::string take_own(const std::string& kind, const TensorEntry& entry, int rank,
+                     const std::map<int, ReadShard>& shards, Section& section) {
+  const std::string key = kind + "/" + entry.name;
+  const ReadShard& shard = shards.at(rank);
+  Tensor tensor;
+  tensor.name = entry.name;
+  tensor.dtype = entry.dtype;
+  tensor.shape = entry.shapes.at(static_cast<std::size_t>(rank));
+  tensor.placement = Placement::per_rank;
+  const ShardTensor* stored = nullptr;
+  tensor.bytes = shard.tensor(key, &stored);
+  tensor.keeps = shard.bytes;
+  if (stored == nullptr) return fmt::format("{}: the manifest says that it is in rank {}'s file", key, rank);
+  if (form(stored->dtype, stored->shape) != form(tensor.dtype, tensor.shape)) {
+    return fmt::format("{}: {} expected in rank {}'s file, found {}", key, form(tensor.dtype, tensor.shape),
+                       rank, form(stored->dtype, stored->shape));
+  }
+  section.tensors.push_back(std::move(tensor));
+  return "";
+}
+
+}  // namespace
+
+std::string misfit(const Manifest& manifest, const State* expected) {
+  if (expected == nullptr) return "";
+  for (const auto& [kind, section] : expected->sections) {
+    const auto found = manifest.kinds.find(kind);
+    if (found == manifest.kinds.end()) return words_of(kind) + ": the run needs it, the checkpoint has none";
+    if (std::string problem = kind_misfit(words_of(kind), found->second, section); !problem.empty())
+      return problem;
+  }
+  for (const auto& [kind, entry] : manifest.kinds) {
+    if (expected->find(kind) == nullptr)
+      return words_of(kind) + ": the checkpoint has it, the run does not know it";
+  }
+  return "";
+}
+
+std::set<int> files_of_part(const Manifest& manifest, const PartRequest& request) {
+  std::set<int> files;
+  const bool same = manifest.world_size == request.world_size;
+  for (const auto& [kind, entry] : manifest.kinds) {
+    for (const TensorEntry& tensor : entry.tensors) {
+      if (tensor.placement == Placement::per_rank) {
+        for (int rank = 0; rank < manifest.world_size; ++rank) {
+          if (!same || rank == request.rank) files.insert(rank);
+        }
+        continue;
+      }
+      const Slice held = wanted(tensor, kind, request).held();
+      const std::vector<Slice> slices = slices_of(tensor, manifest.world_size);
+      for (int rank = 0; rank < manifest.world_size; ++rank) {
+        if (overlap(slices[static_cast<std::size_t>(rank)], held)) files.insert(rank);
+      }
+    }
+  }
+  return files;
+}
+
+Part part_of(const Manifest& manifest, const std::map<int, ReadShard>& shards, const PartRequest& request) {
+  Part part;
+  const bool same = manifest.world_size == request.world_size;
+  if (!same) part.of_ranks.resize(static_cast<std::size_t>(manifest.world_size));
+  for (const auto& [kind, entry] : manifest.kinds) {
+    Section& section = part.state.sections[kind];
+    section.values = entry.values;
+    if (same) section.rank_values = entry.rank_values[static_cast<std::size_t>(request.rank)];
+    for (std::size_t rank = 0; rank < part.of_ranks.size(); ++rank) {
+      part.of_ranks[rank].sections[kind].rank_values = entry.rank_values[rank];
+    }
+    for (const TensorEntry& tensor : entry.tensors) {
+      if (tensor.placement != Placement::per_rank) {
+        Tensor own = wanted(tensor, kind, request);
+        const std::vector<Slice> slices = slices_of(tensor, manifest.world_size);
+        part.problem = gather_bytes(tensor, kind + "/" + tensor.name, slices, shards, own);
+        section.tensors.push_back(std::move(own));
+      } else if (same) {
+        part.problem = take_own(kind, tensor, request.rank, shards, section);
+      }
+      for (int rank = 0; rank < manifest.world_size && !same && tensor.placement == Placement::per_rank;
+           ++rank) {
+        Section& theirs = part.of_ranks[static_cast<std::size_t>(rank)].sections[kind];
+        if (part.problem.empty()) part.problem = take_own(kind, tensor, rank, shards, theirs);
+      }
+      if (!part.problem.empty()) return part;
+    }
+  }
+  return part;
+}
+
 namespace {
 
 /// What one rank writes of a tensor.
@@ -207,6 +423,104 @@ WrittenShard write_shard(Storage& storage, const std::string& folder, const Shar
   result.entry.length = blocks.length();
   result.entry.hash = blocks.hash();
   return result;
+}
+
+namespace {
+
+/// Reads `length` bytes and no more; the file must end there.
+std::error_code read_whole(Storage& storage, int file, std::span<char> into, const ShardOptions& options,
+                           XXH3_state_t* hash, std::size_t& length) {
+  length = 0;
+  const std::size_t block = std::max<std::size_t>(options.block_bytes, 1);
+  while (length < into.size()) {
+    const std::span<char> part = into.subspan(length, std::min(block, into.size() - length));
+    std::size_t got = 0;
+    if (const auto error = uninterrupted([&] { return storage.read(file, part, got); })) return error;
+    if (got == 0) return {};
+    XXH3_128bits_update(hash, part.data(), got);
+    length += got;
+    if (options.progress) options.progress();
+  }
+  return {};
+}
+
+/// The first thing in which a shard's header is not what the manifest says: "save_id: … expected, found …".
+std::string identity_problem(const ShardHeader& header, const ShardIdentity& identity) {
+  const std::pair<const char*, std::string> expected[] = {{"format_version", std::to_string(kShardFormatVersion)},
+                                                          {"step", std::to_string(identity.step)},
+                                                          {"rank", std::to_string(identity.rank)},
+                                                          {"world_size", std::to_string(identity.world_size)},
+                                                          {"epoch", std::to_string(identity.epoch)},
+                                                          {"config_hash", identity.config_hash},
+                                                          {"save_id", identity.save_id}};
+  for (const auto& [name, value] : expected) {
+    const auto found = header.metadata.find(std::string("lockstep.") + name);
+    if (found == header.metadata.end()) return fmt::format("{}: {} expected, found nothing", name, value);
+    if (found->second != value) return fmt::format("{}: {} expected, found {}", name, value, found->second);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::span<const std::byte> ReadShard::tensor(const std::string& name, const ShardTensor** entry) const {
+  for (const ShardTensor& tensor : header.tensors) {
+    if (tensor.name != name) continue;
+    if (entry != nullptr) *entry = &tensor;
+    return {reinterpret_cast<const std::byte*>(bytes.get()) + data_begin + tensor.begin,
+            tensor.end - tensor.begin};
+  }
+  if (entry != nullptr) *entry = nullptr;
+  return {};
+}
+
+ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry,
+                     const ShardIdentity& identity, const ShardOptions& options) {
+  ReadShard shard;
+  const std::string path = folder + "/" + entry.name;
+  const auto failed = [&](std::error_code error) {
+    shard.problem = fmt::format("{}: cannot read: {}", entry.name, error.message());
+    shard.refusing = is_refusal(error);
+    return shard;
+  };
+  PathStatus status;
+  if (const auto error = uninterrupted([&] { return storage.stat(path, status); })) return failed(error);
+  if (!status.exists) {
+    shard.problem = fmt::format("{}: length: {} bytes expected, found no file", entry.name, entry.length);
+    return shard;
+  }
+  if (status.length != entry.length) {
+    shard.problem =
+        fmt::format("{}: length: {} bytes expected, found {}", entry.name, entry.length, status.length);
+    return shard;
+  }
+  char* const memory = new (std::nothrow) char[std::max<uint64_t>(entry.length, 1)];
+  if (memory == nullptr) return failed(std::make_error_code(std::errc::not_enough_memory));
+  shard.bytes = std::shared_ptr<const char[]>(memory);
+  int file = -1;
+  if (const auto error = uninterrupted([&] { return storage.open(path, file); })) return failed(error);
+  XXH3_state_t* const state = XXH3_createState();
+  XXH3_128bits_reset(state);
+  std::size_t length = 0;
+  const std::error_code error = read_whole(storage, file, {memory, entry.length}, options, state, length);
+  const XXH128_hash_t digest = XXH3_128bits_digest(state);
+  XXH3_freeState(state);
+  close_fully(storage, file);
+  if (error) return failed(error);
+  shard.length = length;
+  const std::string hash = hex16(digest.high64) + hex16(digest.low64);
+  std::string problem;
+  shard.header = decode_header({memory, length}, shard.data_begin, problem);
+  if (hash != entry.hash) {
+    // A file that is whole and another's says more by its header than by its hash.
+    if (problem.empty()) problem = identity_problem(shard.header, identity);
+    shard.problem = fmt::format("{}: hash: {} expected, found {}{}", entry.name, entry.hash, hash,
+                                problem.empty() ? "" : " (" + problem + ")");
+    return shard;
+  }
+  if (problem.empty()) problem = identity_problem(shard.header, identity);
+  if (!problem.empty()) shard.problem = entry.name + ": " + problem;
+  return shard;
 }
 
 }  // namespace lockstep::checkpoint

@@ -1,20 +1,22 @@
 #pragma once
-// One rank's file: written in one pass that also hashes it, read whole and verified before anything of it is
-// used.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "harness/lib/checkpoint/file_steps.h"
 #include "harness/lib/checkpoint/manifest.h"
-#include "harness/lib/checkpoint/safetensors.h"
+#include "harness/lib/checkpoint/names.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
+
+// One rank's file: written in one pass that also hashes it, read whole and verified before anything of it is
+// used.
 
 namespace lockstep::checkpoint {
 
@@ -72,5 +74,29 @@ struct ReadShard {
 };
 ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry,
                      const ShardIdentity& identity, const ShardOptions& options);
+
+// One rank's part of a checkpoint, whatever the number of ranks that saved it.
+
+/// Which rank of how many wants what. `expected` as in LoadOptions; null: everything, in even slices.
+struct PartRequest {
+  int rank = 0, world_size = 1;
+  const State* expected = nullptr;
+};
+
+/// The first thing that the run needs and the checkpoint has not, or has otherwise: "sampler cursor: the run
+/// needs it, the checkpoint has none", "parameters: w: F32 [4, 3] expected, found F32 [4, 2]". Empty: it
+/// fits.
+std::string misfit(const Manifest& manifest, const State* expected);
+
+/// The files (their ranks) that hold this part.
+std::set<int> files_of_part(const Manifest& manifest, const PartRequest& request);
+
+struct Part {
+  State state;
+  std::vector<State> of_ranks;  ///< see LoadOutcome
+  std::string problem;          ///< a file that does not hold what the manifest says
+};
+/// From verified files, by their ranks. Bytes are shared with the files where a tensor lies in one of them.
+Part part_of(const Manifest& manifest, const std::map<int, ReadShard>& shards, const PartRequest& request);
 
 }  // namespace lockstep::checkpoint

@@ -1,17 +1,20 @@
 #pragma once
-// What a run goes on from: named kinds of state, each with tensors and plain values. Without LibTorch: a
-// tensor is bytes with a type and a shape.
+
+#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+// What a run goes on from: named kinds of state, each with tensors and plain values. Without LibTorch: a
+// tensor is bytes with a type and a shape.
 
 namespace lockstep::checkpoint {
 
@@ -110,5 +113,61 @@ State snapshot_of(const State& state);
 /// 355 seen", "moments: first_moment/w differs in 3 of 8 elements, first in element 0", "early-stop patience:
 /// missing". Empty: they are the same, bit for bit.
 std::vector<std::string> state_differences(const State& expected, const State& seen);
+
+// Where the reading of samples stands, so that a run with any number of ranks goes on with the next one.
+//
+// An epoch has one permutation of all samples, the same on every rank. A step of V ranks with B rows each
+// takes the next V * B places of it; row i of rank r is place cursor + i * V + r, which is
+// DistributedSampler's partition. The cursor counts places of the permutation and not steps or batches, so it
+// means the same for any V and B: places below it have been seen, each once, and the others not yet. Between
+// two micro-batches of one update it stands between their places. Rows are partitioned anew from the cursor on:
+// what one rank would have read next another one reads.
+
+struct SamplerPosition {
+  int64_t epoch = 0;
+  int64_t samples = 0;  ///< places of the epoch's permutation that count
+  int64_t seed = 0;     ///< the permutation's, with its epoch
+  /// Of the places' sample ids, so that another permutation is noticed; may be empty
+  std::string permutation_hash;
+  int64_t cursor = 0;  ///< places that have been seen
+  bool operator==(const SamplerPosition&) const = default;
+};
+
+/// XXH3 of the ids in their order.
+std::string permutation_hash(const std::vector<int64_t>& ids);
+
+/// Puts it into the kinds sampler_epoch, sampler_permutation and sampler_cursor.
+void put_position(State& state, const SamplerPosition& position);
+
+// JSON whose bytes follow from its content, so that any other bytes are damage.
+
+/// The object, sealed with its checksum, keys sorted, two spaces deep, with a line feed at its end.
+std::string canonical_text(nlohmann::json object);
+
+/// The object in such a text. `problem`: "not JSON, or cut short, …", "is damaged: …", or nothing.
+nlohmann::json canonical_object(std::string_view text, std::string& problem);
+
+/// Takes fields out of an object and remembers the first that is not what it should be: "step: a count
+/// expected, found \"x\"".
+class Fields {
+ public:
+  Fields(const nlohmann::json& object, std::string& problem) : object_(object), problem_(problem) {}
+  int64_t count(const char* name, int64_t least = 0);
+  std::string text(const char* name);
+  /// False where it is missing: an older format has none.
+  bool flag(const char* name);
+  /// 16 or 32 hex digits.
+  std::string hash(const char* name, std::size_t digits);
+  const nlohmann::json& list(const char* name);
+  const nlohmann::json& object(const char* name);
+  /// No other fields than `names` may stand there.
+  void only(std::initializer_list<std::string_view> names);
+  void expect(bool right, const std::string& field, const std::string& expected, const nlohmann::json& found);
+
+ private:
+  const nlohmann::json& at(const char* name);
+  const nlohmann::json& object_;
+  std::string& problem_;
+};
 
 }  // namespace lockstep::checkpoint

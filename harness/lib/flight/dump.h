@@ -1,12 +1,14 @@
 #pragma once
-// Flight records in PyTorch's own schema, as its analyser (python -m torch.distributed.flight_recorder.fr_trace) reads them.
 
 #include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "harness/lib/flight/ring.h"
+
+// Flight records in PyTorch's own schema, as its analyser (python -m torch.distributed.flight_recorder.fr_trace) reads them.
 
 namespace lockstep::flight {
 
@@ -49,5 +51,16 @@ std::vector<std::string> in_words(const std::vector<Unread>& unread);
 
 /// Is it a folder with at least one such record?
 bool holds_records(const std::string& folder);
+
+// As much of Python's pickle as PyTorch's flight records are written in: dictionaries, lists, tuples, texts, numbers.
+
+/// Protocol 2. Python's pickle.load gives the same value back: objects are dict, arrays are list.
+std::string to_pickle(const nlohmann::json& value);
+
+/// Protocols 0 to 5 as far as they are met in flight records: nothing is imported, and nothing called but PyTorch's own
+/// builders of lists, whose argument is taken as it is. Tuples come as arrays, keys that are numbers as their digits. Takes less than
+/// a GB and some seconds, whatever the bytes. Throws std::runtime_error if it is cut short or damaged (naming the offset), needs more than that, is nested
+/// deeper, or stands for more values than any flight record.
+nlohmann::json from_pickle(std::string_view bytes);
 
 }  // namespace lockstep::flight

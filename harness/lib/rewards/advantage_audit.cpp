@@ -111,7 +111,7 @@ Finding named(const AuditedBatch& batch, const ShownAdvantages& shown, int rank,
 
 }  // namespace
 
-AuditedBatch audited_batch(std::span<const ShownAdvantages> by_rank, const AdvantageOptions& options) {
+static AuditedBatch audited_batch(std::span<const ShownAdvantages> by_rank, const AdvantageOptions& options) {
   AuditedBatch batch;
   batch.options = options;
   std::vector<std::tuple<int64_t, int, std::size_t>> order;

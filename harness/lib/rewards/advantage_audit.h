@@ -46,7 +46,6 @@ struct AuditedBatch {
   AdvantageOptions options;
   Advantages expected;
 };
-AuditedBatch audited_batch(std::span<const ShownAdvantages> by_rank, const AdvantageOptions& options);
 
 /// Something else that the advantages might be: values for every row as `rank` would have them, or nothing where this
 /// cannot be, or would be no difference.

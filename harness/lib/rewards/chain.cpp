@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "harness/base/hashing.h"
-#include "harness/base/normal.h"
+#include "harness/base/numbers.h"
 
 namespace lockstep::rewards {
 namespace {

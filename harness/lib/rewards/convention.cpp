@@ -7,8 +7,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/nearest.h"
-#include "harness/base/word_list.h"
+#include "harness/base/text.h"
 
 namespace lockstep::rewards {
 namespace {

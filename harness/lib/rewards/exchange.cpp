@@ -9,8 +9,8 @@
 #include <numeric>
 #include <set>
 
-#include "harness/base/hex.h"
-#include "harness/base/most_frequent.h"
+#include "harness/base/hashing.h"
+#include "harness/base/numbers.h"
 #include "harness/lib/rewards/bytes.h"
 
 namespace lockstep::rewards {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/base/same_bits.h"
+#include "harness/base/numbers.h"
 
 namespace lockstep::rewards {
 

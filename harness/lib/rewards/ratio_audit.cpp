@@ -7,7 +7,7 @@
 #include <limits>
 #include <optional>
 
-#include "harness/base/most_frequent.h"
+#include "harness/base/numbers.h"
 #include "harness/lib/rewards/chain.h"
 
 namespace lockstep::rewards {

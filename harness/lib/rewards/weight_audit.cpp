@@ -91,7 +91,8 @@ Finding named(const Spot& spot, const ShownWeight& shown, int64_t step) {
 
 }  // namespace
 
-Partitioned partitioned_of(std::span<const ShownWeights> by_rank, const WeightOptions& options) {
+/// What the ranks show as a partition.
+static Partitioned partitioned_of(std::span<const ShownWeights> by_rank, const WeightOptions& options) {
   Partitioned partitioned;
   partitioned.groups = options.groups;
   partitioned.constant = options.constant;

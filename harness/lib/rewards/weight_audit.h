@@ -42,7 +42,4 @@ struct WeightOptions {
 /// What is wrong, by rank and micro-batch; each with its factor.
 std::vector<Finding> audit_weights(std::span<const ShownWeights> by_rank, const WeightOptions& options);
 
-/// What the ranks show as a partition.
-Partitioned partitioned_of(std::span<const ShownWeights> by_rank, const WeightOptions& options);
-
 }  // namespace lockstep::rewards

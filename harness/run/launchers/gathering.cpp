@@ -11,10 +11,10 @@
 #include <csignal>
 #include <cstring>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
+#include "harness/run/host.h"
 #include "harness/run/libraries.h"
-#include "harness/run/priority.h"
 
 namespace lockstep {
 namespace {

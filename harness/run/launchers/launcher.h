@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/heartbeat.h"
+#include "harness/run/watch.h"
 
 namespace lockstep {
 

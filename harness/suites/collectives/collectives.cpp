@@ -9,14 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/counted.h"
-#include "harness/base/median.h"
-#include "harness/run/identity.h"
+#include "harness/base/files.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
+#include "harness/run/libraries.h"
 #include "harness/suites/collectives/figures.h"
 #include "harness/suites/collectives/ranks.h"
-#include "harness/suites/engine/section_schema.h"
-#include "harness/verdict/config/field_schema.h"
+#include "harness/suites/engine/suite.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep {
 namespace collectives {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/jobs/orders/collectives.h"
-#include "harness/suites/engine/rank_runs.h"
+#include "harness/suites/engine/suite.h"
 
 namespace lockstep::collectives {
 

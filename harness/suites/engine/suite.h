@@ -1,22 +1,75 @@
 #pragma once
+
+#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "harness/base/errors.h"
+#include "harness/run/supervisor.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/results/suite_results.h"
+
+// What trials measure beside their cases: counts, greatest values, samples, and entries by key. Those of a trial are recorded with it, so that
+// a suite that was interrupted goes on with them; reports show their sum over all trials.
+
+namespace lockstep {
+
+class Measurements {
+ public:
+  void add(const std::string& name, int64_t count = 1) { counts_[name] += count; }
+  void at_least(const std::string& name, double value);
+  void sample(const std::string& name, double value) { samples_[name].push_back(value); }
+  /// The last entry of a key counts.
+  void keep(const std::string& name, const std::string& key, nlohmann::json value = true) { entries_[name][key] = std::move(value); }
+
+  int64_t count(const std::string& name) const;
+  /// 0 where nothing was measured.
+  double greatest(const std::string& name) const;
+  const std::map<std::string, std::vector<double>>& samples() const { return samples_; }
+  /// By key.
+  const std::map<std::string, nlohmann::json>& entries(const std::string& name) const;
+
+  void merge(const Measurements& other);
+  nlohmann::json to_json() const;
+  /// Throws nlohmann::json::exception.
+  static Measurements from_json(const nlohmann::json& json);
+
+ private:
+  std::map<std::string, int64_t> counts_;
+  std::map<std::string, double> greatest_;
+  std::map<std::string, std::vector<double>> samples_;
+  std::map<std::string, std::map<std::string, nlohmann::json>> entries_;
+};
+
+/// Of the trial that this thread runs.
+Measurements& measured();
+
+/// The trial of this thread writes into `measurements` as long as this lives.
+class MeasuredTrial {
+ public:
+  explicit MeasuredTrial(Measurements& measurements);
+  ~MeasuredTrial();
+  MeasuredTrial(const MeasuredTrial&) = delete;
+  MeasuredTrial& operator=(const MeasuredTrial&) = delete;
+
+ private:
+  Measurements* before_;
+};
+
 // A suite: trials of a library or of a program under failures, each on its own, many at once. It is named in a
 // config by the key `suite` and has a section of its own; harness/suites/engine/kinds.h lists what there is.
 //
 // To add one: a class of Suite and its SuiteKind in a room of its own, a line in
 // harness/cli/session/suites.cpp, a config, a test. How trials are spread over slots, counted, recorded, reported, replayed and
 // selected by --only is none of its business.
-
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "harness/base/errors.h"
-#include "harness/suites/engine/measurements.h"
-#include "harness/verdict/results/suite_results.h"
-
-namespace lockstep {
 
 class Slot;
 struct CaseResult;
@@ -105,5 +158,55 @@ class Suite {
 
 /// Several parts as one suite, their trials in the order of the parts.
 std::unique_ptr<Suite> combined(std::string subject, std::vector<std::unique_ptr<Suite>> parts);
+
+// JSON Schema of a suite's section, from its fields.
+
+/// A property for each field of `fields`, whose keys are SECTION.NAME, with the defaults that `defaults` has.
+template <class Fields, class Owner>
+void add_fields(SchemaJson& schema, const Fields& fields, const Owner& defaults) {
+  for (const auto& field : fields) {
+    const std::string_view key = field.spec.key;
+    schema["properties"][std::string(key.substr(key.find('.') + 1))] = field_schema(field.spec, field.of(defaults));
+  }
+}
+
+// Real ranks for a suite: runs of a rank program, one after the other, under the supervisor that `lockstep run` has (harness/run/supervisor.h).
+
+/// What a suite asks of one run beside its ranks' job.
+struct RankRun {
+  int world_size = 1;
+  int processes = 0;                    ///< 0: one for each rank
+  Thresholds thresholds = no_thresholds();  ///< how long a rank may stand still
+  double failure_grace_s = 1, stop_grace_s = 1;
+  double deadline_s = 60;               ///< after which all ranks are killed
+  std::function<bool(int rank)> kills = nullptr;  ///< may the suite, or the rank itself at its wish, kill that rank? Empty: none
+
+  /// Of ranks that may stand still for as long as the run lasts.
+  static Thresholds no_thresholds();
+};
+
+class RankRuns {
+ public:
+  /// `work`: a folder of its own, which is emptied. The rank program is loaded at the first run. For one thread.
+  RankRuns(std::string rank_program, std::string work, const volatile int* stop_requested);
+
+  /// An empty folder for a run.
+  std::string folder(const std::string& name) const;
+  /// Writes `run_json` as the run's run.json, sealed, and supervises the run in `dir` to its end. Throws MachineError, and
+  /// TrialDisturbed where a rank was killed that `asked.kills` does not name.
+  EndedRun run(const std::string& dir, nlohmann::json run_json, const RankRun& asked, RunHooks hooks = {});
+  /// To all ranks of the run that goes on; as lockstep passes a signal on.
+  void signal(int number);
+
+ private:
+  std::string rank_program_, work_;
+  const volatile int* stop_requested_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::string going_;
+  int64_t runs_ = 0;
+};
+
+/// "rank 1: killed by signal 9; rank 0: status 1"
+std::string in_words(const std::vector<RankEnd>& ends);
 
 }  // namespace lockstep

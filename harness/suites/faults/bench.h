@@ -1,15 +1,28 @@
 #pragma once
-// Programs of the labelled suite on real ranks, under the supervisor that `lockstep run` has.
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "harness/jobs/orders/faults/order.h"
-#include "harness/suites/engine/rank_runs.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/verdict/trace/rank_result.h"
 
+// What a run may leave behind when its processes have ended.
+
 namespace lockstep::faults {
+
+/// What is there before a run: sockets that listen, names of shared memory.
+struct Before {
+  std::set<std::string> listening, shared_memory;
+};
+
+/// Processes of the run's group; sockets that listen and were not there before, where a process of the group or none at all
+/// holds them; new shared memory of LibTorch and Gloo; files in the run's folder that are none of a run's.
+std::vector<std::string> left_behind(const Before& before, int group, const std::string& run_dir);
+
+// Programs of the labelled suite on real ranks, under the supervisor that `lockstep run` has.
 
 /// How a program ended, and what was seen of it. Times are seconds of the monotonic clock.
 struct Played {

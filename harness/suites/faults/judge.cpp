@@ -1,11 +1,19 @@
 #include "harness/suites/faults/judge.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <optional>
+#include <set>
 #include <sstream>
+#include <string_view>
 #include <tuple>
+
+#include "harness/base/numbers.h"
+#include "harness/jobs/orders/faults/order.h"
 
 namespace lockstep::faults {
 namespace {
@@ -123,6 +131,186 @@ CaseResult judge_control(const FaultKind&, const Order& order, const Played& pla
   if (!played.finished()) return fault("not finished", who + ": it did not finish");
   if (!played.left_behind.empty()) return fault("left behind", who + ": " + sweep_words(played));
   return {"silent", CaseVerdict::good, 1, ""};
+}
+
+namespace {
+
+struct Family {
+  std::string_view name, words;
+};
+constexpr auto kFamilies = std::to_array<Family>({{"process", "Processes that end"},
+                                                  {"silence", "Processes that live and give no sign"},
+                                                  {"collective", "Calls that do not fit"},
+                                                  {"meeting", "How ranks meet"},
+                                                  {"number", "Numbers"},
+                                                  {"row", "Rows"},
+                                                  {"disk", "Disks"}});
+
+/// The smallest value that so many of a hundred do not exceed.
+double percentile(const std::vector<double>& sorted, double of_hundred) {
+  const auto place = static_cast<std::size_t>(std::ceil(of_hundred / 100 * static_cast<double>(sorted.size())));
+  return sorted[std::clamp<std::size_t>(place, 1, sorted.size()) - 1];
+}
+
+std::string ms(double seconds) { return fmt::format("{:.0f}", 1000 * seconds); }
+std::string of_all(std::pair<int64_t, int64_t> count) { return fmt::format("{} of {}", count.first, count.second); }
+
+/// Programs of one kind, or of a family.
+struct Sum {
+  std::set<std::string> by, outcomes;
+  std::vector<double> after;  ///< seconds, sorted by finish()
+  int64_t named = 0, all = 0, most_lost = 0;
+  CaseVerdict verdict = CaseVerdict::good;
+  std::string words;  ///< of the first in alphabetical order, since trials end in any; those of a fault before others
+
+  void take(std::vector<Noticed> some) {
+    std::ranges::sort(some, {}, &Noticed::words);
+    for (const Noticed& one : some) {
+      ++all;
+      named += one.verdict == CaseVerdict::good ? 1 : 0;
+      if (!one.by.empty()) by.insert(one.by);
+      if (one.verdict != CaseVerdict::good) outcomes.insert(one.outcome);
+      if (one.after_s >= 0) after.push_back(one.after_s);
+      most_lost = std::max(most_lost, one.steps_lost);
+      const bool worse = one.verdict == CaseVerdict::fault && verdict != CaseVerdict::fault;
+      if (worse || (one.verdict == CaseVerdict::undecided && verdict == CaseVerdict::good)) verdict = one.verdict;
+      if (worse || words.empty()) words = one.words;
+    }
+    std::ranges::sort(after);
+  }
+  std::string how_many() const {
+    return of_all({named, all}) + (outcomes.empty() ? "" : fmt::format("; {}", fmt::join(outcomes, ", ")));
+  }
+  /// What only the finished run tells has no time.
+  std::string middle() const { return after.empty() ? (named > 0 ? "at the end" : "") : ms(median_of_sorted(after)); }
+  std::string most() const { return after.empty() ? "" : ms(after.back()); }
+};
+
+SuiteTable durations_table(const std::map<std::string, std::vector<double>>& seconds) {
+  SuiteTable table{"Deaths and stops at random moments", "",
+                        {{"duration", "", false}, {"n", "", true}, {"median", "ms", true}, {"99 of 100 within", "ms", true}, {"at most", "ms", true}}, {}, false};
+  for (const auto& [name, values] : seconds) {
+    std::vector<double> sorted = values;
+    std::ranges::sort(sorted);
+    table.rows.push_back({{name, std::to_string(sorted.size()), fmt::format("{:.1f}", 1000 * median_of_sorted(sorted)),
+                           fmt::format("{:.1f}", 1000 * percentile(sorted, 99)), fmt::format("{:.1f}", 1000 * sorted.back())}});
+  }
+  return table;
+}
+
+ChartSeries series_of(std::string name, CaseVerdict verdict, const std::vector<double>& seconds) {
+  ChartSeries series{std::move(name), verdict, {}};
+  for (const double each : seconds) series.points.push_back({1000 * each, 0});
+  return series;
+}
+
+/// Of many values the hundred percentiles, which are values too.
+std::vector<double> thinned(std::vector<double> values) {
+  std::ranges::sort(values);
+  if (values.size() <= 100) return values;
+  std::vector<double> some;
+  for (int of_hundred = 1; of_hundred <= 100; ++of_hundred) some.push_back(percentile(values, of_hundred));
+  return some;
+}
+
+}  // namespace
+
+void note(const std::string& trial, const Noticed& one) { measured().keep("noticed", trial, one); }
+
+void note_control(const std::string& kind, bool silent) {
+  measured().keep("controls", kind);
+  measured().add("controls of " + kind);
+  if (silent) measured().add("silent controls of " + kind);
+}
+
+void note_count(const std::string& name, bool good) {
+  measured().keep("counted", name);
+  measured().add("all " + name);
+  if (good) measured().add("good " + name);
+}
+
+Figures::Figures(const Measurements& m) : seconds_(m.samples()) {
+  for (const auto& [trial, one] : m.entries("noticed")) {
+    Noticed noticed = one.get<Noticed>();
+    kinds_[noticed.kind].push_back(std::move(noticed));
+  }
+  for (const auto& [kind, there] : m.entries("controls")) controls_[kind] = {m.count("silent controls of " + kind), m.count("controls of " + kind)};
+  for (const auto& [name, there] : m.entries("counted")) counts_[name] = {m.count("good " + name), m.count("all " + name)};
+}
+
+std::vector<std::pair<std::string, std::string>> Figures::facts() const {
+  std::vector<std::pair<std::string, std::string>> facts;
+  for (const auto& [name, count] : counts_) facts.emplace_back(name, of_all(count));
+  return facts;
+}
+
+std::vector<SuiteTable> Figures::tables() const {
+  SuiteTable families{"Who noticed, by family of faults",
+                           "Of each wrong program: was it noticed as what it is, with rank, place and operation, and how long after the fault acted? A "
+                           "control run does the right thing in the fault's place, and nothing may be said of it.",
+                           {{"family", "", false}, {"kinds", "", true}, {"noticed by", "", false}, {"named", "", true}, {"median", "ms", true},
+                            {"at most", "ms", true}, {"steps lost", "", true}, {"control runs silent", "", true}}, {}, false};
+  SuiteTable kinds{"Who noticed what, when, in which words",
+                        "Times are from the act to the first word. Steps lost: those that every rank had finished and that some rank has not saved, at most "
+                        "in one program. The words are of one of the programs.",
+                        {{"fault", "", false}, {"what it does", "", false}, {"noticed by", "", false}, {"named", "", true}, {"median", "ms", true},
+                         {"at most", "ms", true}, {"steps lost", "", true}, {"control runs silent", "", true}, {"what was said", "", false}}, {}, false};
+  for (const Family& family : kFamilies) {
+    Sum whole;
+    std::pair<int64_t, int64_t> whole_controls;
+    int64_t tried = 0;
+    for (const FaultKind& kind : fault_kinds()) {
+      const auto found = kinds_.find(std::string(kind.name));
+      const auto controls = controls_.find(std::string(kind.name));
+      if (kind.family != family.name || (found == kinds_.end() && controls == controls_.end())) continue;
+      Sum sum;
+      if (found != kinds_.end()) sum.take(found->second), whole.take(found->second);
+      const bool alarmed = controls != controls_.end() && controls->second.first < controls->second.second;
+      if (alarmed) sum.verdict = whole.verdict = CaseVerdict::fault;
+      if (controls != controls_.end()) whole_controls.first += controls->second.first, whole_controls.second += controls->second.second;
+      ++tried;
+      const bool wrong = sum.all > 0;
+      kinds.rows.push_back({{std::string(kind.name), std::string(kind.wrong), fmt::format("{}", fmt::join(sum.by, " or ")), wrong ? sum.how_many() : "",
+                             sum.middle(), sum.most(), wrong ? std::to_string(sum.most_lost) : "", controls == controls_.end() ? "" : of_all(controls->second),
+                             sum.words}, sum.verdict});
+    }
+    if (tried == 0) continue;
+    const bool wrong = whole.all > 0;
+    families.rows.push_back({{std::string(family.words), std::to_string(tried), fmt::format("{}", fmt::join(whole.by, ", ")), wrong ? whole.how_many() : "",
+                              whole.middle(), whole.most(), wrong ? std::to_string(whole.most_lost) : "",
+                              whole_controls.second == 0 ? "" : of_all(whole_controls)}, whole.verdict});
+  }
+  std::vector<SuiteTable> tables;
+  if (!families.rows.empty()) tables.push_back(std::move(families));
+  if (!seconds_.empty()) tables.push_back(durations_table(seconds_));
+  if (!kinds.rows.empty()) tables.push_back(std::move(kinds));
+  return tables;
+}
+
+std::vector<SuiteChart> Figures::charts(double threshold_s, double disk_threshold_s) const {
+  SuiteChart chart{"Time until somebody notices",
+                        "From the fault's act to the first word, a dot for each program. Where a process gives no sign the threshold must pass first. Without a dot: "
+                        "only the finished run tells.",
+                        {"time from the act to the first word", "ms", true}, {}, true,
+                        {{"T, threshold of a step", 1000 * threshold_s}, {"threshold of a save and of the teardown", 1000 * disk_threshold_s}}, {}};
+  for (const Family& family : kFamilies) {
+    ChartPanel panel{std::string(family.words), {}};
+    for (const FaultKind& kind : fault_kinds()) {
+      const auto found = kinds_.find(std::string(kind.name));
+      if (kind.family != family.name || found == kinds_.end()) continue;
+      Sum sum;
+      sum.take(found->second);
+      panel.series.push_back(series_of(std::string(kind.name), sum.verdict, sum.after));
+    }
+    if (!panel.series.empty()) chart.panels.push_back(std::move(panel));
+  }
+  SuiteChart durations{"Deaths and stops at random moments", "A dot for each duration; of more than a hundred their percentiles.",
+                            {"time", "ms", true}, {}, true, {}, {{"", {}}}};
+  for (const auto& [name, values] : seconds_) durations.panels.front().series.push_back(series_of(name, CaseVerdict::good, thinned(values)));
+  std::vector<SuiteChart> charts;
+  if (!chart.panels.empty()) charts.push_back(std::move(chart));
+  if (!seconds_.empty()) charts.push_back(std::move(durations));
+  return charts;
 }
 
 }  // namespace lockstep::faults

@@ -1,5 +1,4 @@
 #pragma once
-// Which failures are tried at which operations.
 
 #include <cstdint>
 #include <map>
@@ -8,9 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/suites/engine/kinds.h"
 #include "harness/suites/engine/suite.h"
-#include "harness/suites/foreign_saver/operation.h"
+#include "harness/suites/foreign_saver/system_calls.h"
 #include "harness/suites/foreign_saver/tracer.h"
+#include "harness/verdict/config/field.h"
+
+// Which failures are tried at which operations.
 
 namespace lockstep::program {
 
@@ -23,8 +26,6 @@ struct FailureKind {
   bool (*fits)(const Operation& operation) = nullptr;  ///< can it happen to that operation?
 };
 std::span<const FailureKind> failure_kinds();
-/// Null if there is none.
-const FailureKind* find_failure_kind(std::string_view name);
 
 /// The processes that write, in the order of their lineages: "0", "0.1", "0.1.2", "0.2". Their places are the writers'
 /// numbers.
@@ -56,5 +57,31 @@ struct PlanLimits {
 };
 /// Trials of a recorded run: two without a failure first, then failure by failure, writer by writer, in their order.
 FailurePlan plan_failures(const std::vector<Operation>& operations, const PlanLimits& limits);
+
+// The section `program` of a config.
+
+struct ProgramConfig {
+  std::string folder;   ///< of the config: {config}
+  std::string subject;  ///< empty: the save command
+  std::string server;
+  std::string setup, save, resume, check;
+  std::vector<std::string> failures;  ///< names of failure_kinds(); empty: all
+  int64_t points = 0;
+  int64_t power_loss = 100;
+  int64_t writers = 0;
+  double deadline_s = 60, grace_s = 2, patience_s = 0.3;
+};
+
+/// Reports what is missing, and placeholders that a command lacks or that are none.
+ProgramConfig read_program_config(const SuiteSource& source, Problems& problems);
+
+nlohmann::ordered_json program_schema();
+
+/// What stands for the placeholders of a command.
+struct Filling {
+  std::string out, resume, config;
+};
+/// The command with {out}, {resume} and {config} replaced by paths, quoted for a shell; as they are for a server's line.
+std::string filled_in(const std::string& command, const Filling& filling, bool for_shell);
 
 }  // namespace lockstep::program

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/suites/engine/suite.h"
-#include "harness/suites/foreign_saver/folder_state.h"
+#include "harness/suites/foreign_saver/recording.h"
 #include "harness/suites/foreign_saver/tracer.h"
 #include "harness/suites/power_loss/power_disk.h"
 

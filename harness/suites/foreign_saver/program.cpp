@@ -8,13 +8,13 @@
 #include <optional>
 #include <set>
 
-#include "harness/base/clock.h"
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
-#include "harness/base/hex.h"
-#include "harness/base/read_file.h"
-#include "harness/suites/foreign_saver/bench.h"
+#include "harness/base/files.h"
+#include "harness/base/hashing.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/suites/foreign_saver/failures.h"
+#include "harness/suites/foreign_saver/judge.h"
 #include "harness/suites/foreign_saver/power_loss.h"
 #include "harness/suites/foreign_saver/recording.h"
 

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <limits.h>
+#include <linux/audit.h>
 #include <linux/fs.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -12,14 +14,49 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
 
 namespace lockstep::program {
+
+std::string_view name_of(OperationKind kind) {
+  static constexpr auto kNames = std::to_array<std::string_view>(
+      {"open", "write", "copy", "resize", "sync", "close", "rename", "remove", "make_dir", "map"});
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string words_of(const Operation& operation) {
+  std::string text = operation.call;
+  if (!operation.path.empty()) text += " " + operation.path;
+  if (!operation.to.empty()) text += " to " + operation.to;
+  if (operation.bytes >= 0)
+    text += operation.kind == OperationKind::resize ? fmt::format(", length {}", operation.bytes)
+                                                    : fmt::format(", {} bytes", operation.bytes);
+  if (operation.offset >= 0) text += fmt::format(" at {}", operation.offset);
+  return text;
+}
+
+bool stands_already(const Operation& operation) {
+  const bool makes = operation.kind == OperationKind::make_dir || (operation.flags & O_EXCL) != 0;
+  return makes && operation.existed;
+}
+
+bool needs_space(const Operation& operation) {
+  switch (operation.kind) {
+    case OperationKind::open: return (operation.flags & O_CREAT) != 0 && !operation.existed;
+    case OperationKind::make_dir: return !operation.existed;
+    case OperationKind::write:
+    case OperationKind::copy:
+    case OperationKind::resize: return true;
+    default: return false;
+  }
+}
 
 namespace fs = std::filesystem;
 
@@ -68,7 +105,8 @@ std::span<const SystemCall> system_calls() {
   return kCalls;
 }
 
-std::span<const unsigned> cloning_requests() {
+/// Requests of ioctl that change a file's bytes.
+static std::span<const unsigned> cloning_requests() {
   static constexpr unsigned kRequests[] = {FICLONE, FICLONERANGE};
   return kRequests;
 }
@@ -78,7 +116,8 @@ const SystemCall* find_system_call(long number) {
   return at == system_calls().end() ? nullptr : &*at;
 }
 
-std::string memory_of(pid_t thread, uint64_t address, std::size_t bytes) {
+/// Reads up to `bytes` of a process's memory.
+static std::string memory_of(pid_t thread, uint64_t address, std::size_t bytes) {
   std::string text(bytes, '\0');
   iovec ours{text.data(), bytes}, theirs{reinterpret_cast<void*>(address), bytes};
   const ssize_t read = ::process_vm_readv(thread, &ours, 1, &theirs, 1, 0);
@@ -375,6 +414,66 @@ void complete(Operation& operation, const StoppedCall& stopped, const std::strin
   const ssize_t got = file < 0 ? 0 : ::pread(file, operation.data.data(), operation.data.size(), operation.offset);
   operation.data.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   if (file >= 0) ::close(file);
+}
+
+namespace {
+
+constexpr uint32_t kLoad = BPF_LD | BPF_W | BPF_ABS, kEqual = BPF_JMP | BPF_JEQ | BPF_K,
+                   kAnyBit = BPF_JMP | BPF_JSET | BPF_K, kReturn = BPF_RET | BPF_K;
+
+/// The lower half of an argument; little endian.
+uint32_t low_half(int argument) {
+  return static_cast<uint32_t>(offsetof(seccomp_data, args) + 8 * static_cast<std::size_t>(argument));
+}
+
+sock_filter line(uint32_t code, uint32_t value, unsigned if_true = 0, unsigned if_false = 0) {
+  return {static_cast<uint16_t>(code), static_cast<uint8_t>(if_true), static_cast<uint8_t>(if_false), value};
+}
+
+/// Traced only if one of these bits is set in that argument.
+void add_if_bits(std::vector<sock_filter>& filter, uint32_t number, int argument, uint32_t bits) {
+  filter.push_back(line(kEqual, number, 0, 4));
+  filter.push_back(line(kLoad, low_half(argument)));
+  filter.push_back(line(kAnyBit, bits, 0, 1));
+  filter.push_back(line(kReturn, SECCOMP_RET_TRACE));
+  filter.push_back(line(kReturn, SECCOMP_RET_ALLOW));
+}
+
+/// Traced only if that argument has this value. The number of the call stands in the accumulator again where it has not.
+void add_if_equal(std::vector<sock_filter>& filter, uint32_t number, int argument, uint32_t value) {
+  filter.push_back(line(kEqual, number, 0, 4));
+  filter.push_back(line(kLoad, low_half(argument)));
+  filter.push_back(line(kEqual, value, 0, 1));
+  filter.push_back(line(kReturn, SECCOMP_RET_TRACE));
+  filter.push_back(line(kLoad, offsetof(seccomp_data, nr)));
+}
+
+}  // namespace
+
+std::vector<sock_filter> tracing_filter() {
+  constexpr uint32_t kWriting = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
+  std::vector<sock_filter> filter;
+  filter.push_back(line(kLoad, offsetof(seccomp_data, arch)));
+  filter.push_back(line(kEqual, AUDIT_ARCH_X86_64, 1, 0));
+  filter.push_back(line(kReturn, SECCOMP_RET_TRACE | kForeignCall));
+  filter.push_back(line(kLoad, offsetof(seccomp_data, nr)));
+  for (const SystemCall& call : system_calls()) {
+    const auto number = static_cast<uint32_t>(call.number);
+    if (call.shape == Shape::open) {
+      add_if_bits(filter, number, 1, kWriting);
+    } else if (call.shape == Shape::openat) {
+      add_if_bits(filter, number, 2, kWriting);
+    } else if (call.shape == Shape::mmap) {
+      add_if_bits(filter, number, 3, MAP_SHARED);
+    } else if (call.shape == Shape::clone) {
+      for (const unsigned request : cloning_requests()) add_if_equal(filter, number, 1, request);
+    } else {
+      filter.push_back(line(kEqual, number, 0, 1));
+      filter.push_back(line(kReturn, SECCOMP_RET_TRACE));
+    }
+  }
+  filter.push_back(line(kReturn, SECCOMP_RET_ALLOW));
+  return filter;
 }
 
 }  // namespace lockstep::program

@@ -1,6 +1,6 @@
 #pragma once
-// The system calls that change files, and what a stopped thread is asking for.
 
+#include <linux/filter.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -8,10 +8,53 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "harness/suites/foreign_saver/operation.h"
+// One operation on files as the kernel was asked for it.
 
 namespace lockstep::program {
+
+/// What an operation does to the disk or its names.
+enum class OperationKind {
+  open,      ///< creates, empties or opens for writing
+  write,     ///< write, pwrite64, writev, pwritev, pwritev2
+  copy,      ///< copy_file_range, sendfile, splice into a file, and its cloning
+  resize,    ///< truncate, ftruncate, fallocate
+  sync,      ///< fsync, fdatasync, sync_file_range, msync, syncfs, sync
+  close,     ///< of a file that was open for writing
+  rename,    ///< and link, symlink
+  remove,    ///< unlink, rmdir
+  make_dir,  ///< mkdir
+  map,       ///< a shared mapping for writing: what is stored through it is not seen
+};
+std::string_view name_of(OperationKind kind);
+
+struct Operation {
+  int64_t number = 0;   ///< in the order of all processes, from 1
+  std::string process;  ///< its lineage: "0" the command, "0.2" the second process that it forked
+  int64_t index = 0;    ///< in its process, threads included, from 1
+  OperationKind kind = OperationKind::open;
+  std::string call;      ///< the system call: "pwrite64"
+  std::string path, to;  ///< below the watched folder ("." is that itself); to: of a rename or link, the new name
+  int64_t offset = -1;   ///< of writes; -1: not known
+  int64_t bytes = -1;    ///< asked for; of resizes the new length; -1: none
+  int64_t flags = 0;     ///< of open and renameat2; of fallocate its mode
+  bool existed = false;  ///< of what opens or makes: something of that name stood there
+  bool synced = false;   ///< of writes: durable when the call returns (O_SYNC, O_DSYNC)
+  uint64_t file = 0;     ///< which file it is, whatever its name; of a rename or link: the one that has the new name. 0: not known
+  int64_t result = 0;    ///< the kernel's: below 0 an errno, negated
+  std::string data;      ///< if asked for, of writes and copies: the bytes that were written; of a symlink: where it points
+};
+
+/// "pwrite64 a/b.bin, 4096 bytes at 512".
+std::string words_of(const Operation& operation);
+
+/// Does it write bytes or make a name, for which a disk must have room?
+bool needs_space(const Operation& operation);
+/// Is it to make what exists? The kernel says so before it looks for room.
+bool stands_already(const Operation& operation);
+
+// The system calls that change files, and what a stopped thread is asking for.
 
 /// Where a call's arguments stand.
 enum class Shape {
@@ -68,13 +111,15 @@ std::optional<Operation> operation_of(const StoppedCall& stopped, const std::str
 /// Adds what is known when the call has returned, for which it must still be stopped: the file, and the bytes that were copied.
 void complete(Operation& operation, const StoppedCall& stopped, const std::string& watched);
 
-/// Requests of ioctl that change a file's bytes.
-std::span<const unsigned> cloning_requests();
-
 /// The same for all names of a file. 0: none stands there.
 uint64_t file_at(const std::string& path, bool follow_symlink);
 
-/// Reads up to `bytes` of a process's memory.
-std::string memory_of(pid_t thread, uint64_t address, std::size_t bytes);
+// The filter that stops a program at system calls that may change files, and lets all others run at full speed.
+
+/// For PR_SET_SECCOMP of x86-64: SECCOMP_RET_TRACE for calls of system_calls(), where their arguments can tell only if
+/// they open for writing or map shared; for calls of other architectures too, with kForeignCall as their message.
+std::vector<sock_filter> tracing_filter();
+
+inline constexpr unsigned kForeignCall = 1;
 
 }  // namespace lockstep::program

@@ -1,6 +1,4 @@
 #pragma once
-// Runs a program under ptrace, sees its operations on files below one folder in the order in which the kernel is asked for
-// them, and acts at one of them. Linux on x86-64.
 
 #include <sys/types.h>
 
@@ -11,9 +9,20 @@
 #include <string>
 #include <vector>
 
-#include "harness/suites/foreign_saver/operation.h"
+#include "harness/suites/foreign_saver/system_calls.h"
+
+// Starts a shell command that is traced from its first instruction.
 
 namespace lockstep::program {
+
+struct Started {
+  pid_t pid = -1;
+  int input = -1;   ///< the end of the pipe to its standard input; -1: that is /dev/null
+  int output = -1;  ///< the end of the pipe from its standard output; -1: that goes to the log
+};
+
+// Runs a program under ptrace, sees its operations on files below one folder in the order in which the kernel is asked for
+// them, and acts at one of them. Linux on x86-64.
 
 /// What is done before an operation takes place.
 enum class InjectedFault {

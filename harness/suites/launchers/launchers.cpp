@@ -15,12 +15,12 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/counted.h"
-#include "harness/suites/engine/mutation_check.h"
-#include "harness/suites/engine/section_schema.h"
+#include "harness/base/text.h"
+#include "harness/suites/engine/kinds.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/suites/launchers/answers.h"
 #include "harness/suites/launchers/words.h"
-#include "harness/verdict/config/field_schema.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep {
 namespace launchers {

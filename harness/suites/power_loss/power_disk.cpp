@@ -6,8 +6,8 @@
 #include <set>
 
 #include "harness/base/errors.h"
-#include "harness/base/hex.h"
-#include "harness/base/keyed_draws.h"
+#include "harness/base/hashing.h"
+#include "harness/base/numbers.h"
 
 namespace lockstep::power {
 namespace {

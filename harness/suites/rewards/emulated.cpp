@@ -1,6 +1,6 @@
 #include "harness/suites/rewards/emulated.h"
 
-#include "harness/suites/engine/scheduler/scheduled_group.h"
+#include "harness/suites/engine/scheduler/scheduler.h"
 
 namespace lockstep::rewards {
 

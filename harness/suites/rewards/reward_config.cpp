@@ -6,7 +6,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "harness/verdict/config/field_schema.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep::rewards {
 namespace {

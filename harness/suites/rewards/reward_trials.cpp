@@ -7,8 +7,8 @@
 #include <numeric>
 #include <set>
 
-#include "harness/base/counted.h"
-#include "harness/run/identity.h"
+#include "harness/base/text.h"
+#include "harness/run/libraries.h"
 #include "harness/suites/engine/suite.h"
 #include "harness/suites/rewards/emulated.h"
 #include "harness/suites/rewards/judge.h"

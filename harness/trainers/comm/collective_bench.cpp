@@ -7,7 +7,7 @@
 #include <chrono>
 #include <stdexcept>
 
-#include "harness/trainers/comm/process_groups.h"
+#include "harness/trainers/comm/gloo.h"
 
 namespace lockstep {
 namespace {

@@ -10,8 +10,8 @@
 
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "harness/trainers/comm/gloo.h"
 #include "harness/trainers/comm/gpu_plugin_entry.h"
-#include "harness/trainers/comm/process_groups.h"
 
 namespace lockstep {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/comm/gloo_options.h"
-#include "harness/verdict/config/transport.h"
+#include "harness/verdict/config/names.h"
 
 namespace lockstep {
 

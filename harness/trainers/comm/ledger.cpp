@@ -7,10 +7,9 @@
 
 #include <chrono>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <utility>
-
-#include "harness/trainers/comm/tensor_view.h"
 
 namespace lockstep {
 namespace {
@@ -319,6 +318,39 @@ class LedgerComm : public Comm {
 std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, OperationHeartbeat heartbeat,
                                        CommunicationMeter* meter, CollectiveWatch* watch) {
   return std::make_unique<LedgerComm>(std::move(inner), trace, std::move(heartbeat), meter, watch);
+}
+
+DType dtype_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return DType::float32;
+    case at::kDouble:
+      return DType::float64;
+    case at::kLong:
+      return DType::int64;
+    case at::kHalf:
+      return DType::float16;
+    case at::kInt:
+      return DType::int32;
+    case at::kBFloat16:
+      return DType::bfloat16;
+    case at::kBool:
+    case at::kByte:
+      return DType::boolean;
+    default:
+      throw std::invalid_argument(std::string("traces do not know the type ") +
+                                  c10::toString(tensor.scalar_type()));
+  }
+}
+
+TensorView view_of(const at::Tensor& tensor, std::span<const int64_t> row_positions) {
+  if (!tensor.is_contiguous()) {
+    throw std::invalid_argument("only contiguous tensors can be traced");
+  }
+  return {tensor.const_data_ptr(),
+          dtype_of(tensor),
+          {tensor.sizes().data(), tensor.sizes().size()},
+          row_positions};
 }
 
 }  // namespace lockstep

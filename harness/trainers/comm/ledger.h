@@ -1,13 +1,18 @@
 #pragma once
-// The ledger of collectives: a decorator that records what went in and what came out, and heartbeats before it
-// waits.
+
+#include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "harness/lib/flight/ring.h"
 #include "harness/trainers/comm/comm.h"
+#include "harness/verdict/trace/record.h"
 #include "harness/verdict/trace/writer.h"
+
+// The ledger of collectives: a decorator that records what went in and what came out, and heartbeats before it
+// waits.
 
 namespace lockstep {
 
@@ -36,5 +41,13 @@ class CollectiveWatch {
 /// order.
 std::unique_ptr<Comm> make_ledger_comm(std::unique_ptr<Comm> inner, TraceWriter& trace, OperationHeartbeat heartbeat,
                                        CommunicationMeter* meter = nullptr, CollectiveWatch* watch = nullptr);
+
+// at::Tensor as the torch-free tracer sees it.
+
+/// Throws std::invalid_argument for types that traces do not know.
+DType dtype_of(const at::Tensor& tensor);
+
+/// `tensor` must be contiguous and outlive the view. `row_positions`: see TensorView.
+TensorView view_of(const at::Tensor& tensor, std::span<const int64_t> row_positions = {});
 
 }  // namespace lockstep

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "harness/base/hashing.h"
-#include "harness/trainers/comm/tensor_view.h"
-#include "harness/trainers/core/kept.h"
+#include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/optimizer.h"
+#include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/step.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <stdexcept>
 
 #include "harness/base/hashing.h"
-#include "harness/trainers/comm/tensor_view.h"
-#include "harness/trainers/core/choosing.h"
+#include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/core/loop.h"
 #include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/step.h"
 #include "harness/trainers/core/update.h"

@@ -14,17 +14,17 @@
 
 #include "harness/base/hashing.h"
 #include "harness/lib/data/sharding/control_guard.h"
-#include "harness/trainers/comm/tensor_view.h"
-#include "harness/trainers/core/kept.h"
-#include "harness/trainers/core/perturb.h"
+#include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/core/checkpoints.h"
 #include "harness/trainers/core/prefetch.h"
-#include "harness/trainers/core/rank_context.h"
 #include "harness/trainers/core/shards.h"
+#include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/step.h"
-#include "harness/trainers/core/step_meter.h"
-#include "harness/trainers/core/training_state.h"
+#include "harness/trainers/core/task.h"
 #include "harness/trainers/core/update.h"
 #include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/trace/reader.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {
@@ -299,6 +299,29 @@ int train(const RankContext& context, RankResult& result, const std::string& res
     result.weight_bytes += static_cast<double>(parameter.nbytes());
   }
   return 0;
+}
+
+std::map<int64_t, std::vector<at::Tensor>> read_choosing(const std::string& trace_path, const std::vector<int64_t>& steps,
+                                                         std::string_view scores) {
+  std::map<int64_t, std::vector<at::Tensor>> found;
+  TraceReader reader(trace_path);
+  const std::string of_later_micro_steps = std::string(scores) + ".";
+  while (std::optional<StepRecords> step = reader.next()) {
+    if (std::ranges::find(steps, step->step) == steps.end()) continue;
+    for (const Record& record : step->records) {
+      if (record.name != scores && !record.name.starts_with(of_later_micro_steps)) continue;
+      if (const auto values = values_of(record); values && record.shape.size() == 2) {
+        found[step->step].push_back(at::tensor(at::ArrayRef<double>(*values), at::kDouble).reshape(record.shape));
+      }
+    }
+  }
+  for (const int64_t step : steps) {
+    if (!found.contains(step)) {
+      throw std::runtime_error(trace_path + " holds no " + std::string(scores) + " of step " + std::to_string(step) + ": " +
+                               reader.end());
+    }
+  }
+  return found;
 }
 
 }  // namespace lockstep

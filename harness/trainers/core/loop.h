@@ -1,11 +1,18 @@
 #pragma once
-// The training loop of one rank, and the forced loop that computes gradients at another run's parameters.
 
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "harness/trainers/core/checkpoints.h"
-#include "harness/trainers/core/rank_context.h"
+#include "harness/trainers/core/task.h"
 #include "harness/verdict/trace/rank_result.h"
+
+// The training loop of one rank, and the forced loop that computes gradients at another run's parameters.
 
 namespace lockstep {
 
@@ -23,5 +30,12 @@ int train(const RankContext& context, RankResult& result, const std::string& res
 /// std::runtime_error if a snapshot is missing, or such scores.
 void compute_forced(const RankContext& context, const std::string& trace_path, const std::string& choosing_path,
                     RankResult& result);
+
+// Scores of another run by which a loss that takes some of a row's candidates chooses them.
+
+/// By step, of each micro-step [rows, columns] in float64: the scores of that name that a rank's trace kept whole. Throws
+/// std::runtime_error naming a step of which it holds none.
+std::map<int64_t, std::vector<at::Tensor>> read_choosing(const std::string& trace_path, const std::vector<int64_t>& steps,
+                                                         std::string_view scores);
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@
 
 #include <vector>
 
-#include "harness/trainers/core/parameters.h"
-#include "harness/verdict/config/learning_rate.h"
+#include "harness/trainers/core/task.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
 
 namespace lockstep {

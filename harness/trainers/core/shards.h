@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "harness/trainers/comm/comm.h"
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/core/task.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/record.h"
 

@@ -1,5 +1,6 @@
 #pragma once
-// States that a run kept in its trace, to go on from or to compute at.
+
+#include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -8,6 +9,8 @@
 #include <vector>
 
 #include "harness/verdict/trace/reader.h"
+
+// States that a run kept in its trace, to go on from or to compute at.
 
 namespace lockstep {
 
@@ -28,5 +31,14 @@ class SnapshotReader {
   TraceReader reader_;
   bool wide_;
 };
+
+// What a forward pass keeps for its backward pass, and what the process holds.
+
+/// Bytes of the storages that the graph behind `loss` has saved, each once, but for those of `parameters`:
+/// exact, and the same at every run. Walks the graph, so it is asked once and not at every step.
+int64_t kept_bytes(const at::Tensor& loss, const std::vector<at::Tensor>& parameters);
+
+/// Resident memory of this process, from /proc/self/statm; 0 where there is none.
+int64_t resident_bytes();
 
 }  // namespace lockstep

@@ -2,16 +2,26 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 #include <stdexcept>
+#include <unordered_map>
+#include <utility>
 
-#include "harness/trainers/comm/tensor_view.h"
-#include "harness/trainers/core/kept.h"
+#include "harness/base/errors.h"
+#include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/optimizer.h"
+#include "harness/trainers/core/snapshots.h"
 
 namespace lockstep {
 namespace {
@@ -486,6 +496,214 @@ void TracedStep::trace_reduced(const Options& options, const Outcome& outcome) {
         trace.tensor(Phase::reduced_gradients, parameters.names[i], view, sharing, {}, options.keep).hash);
   }
   trace.scalar(Phase::gradient_norm, "gradient_norm", outcome.gradient_norm, Sharing::replicated);
+}
+
+namespace {
+
+enum Kind : int64_t { kNan, kPlus, kMinus };
+
+double value_of(int64_t kind) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  return kind == kNan ? std::numeric_limits<double>::quiet_NaN() : kind == kPlus ? infinity : -infinity;
+}
+
+int64_t kind_of(double value) { return std::isnan(value) ? kNan : value > 0 ? kPlus : kMinus; }
+
+}  // namespace
+
+void GradientGuard::begin() { own_.reset(); }
+
+void GradientGuard::look(std::size_t tensor, const at::Tensor& gradient) {
+  if (own_) return;
+  // The sum is finite where all are, or may overflow: then each is looked at.
+  if (std::isfinite(gradient.sum().item<double>())) return;
+  const at::Tensor bad = gradient.contiguous().isfinite().logical_not().flatten();
+  if (!bad.any().item<bool>()) return;
+  const int64_t index = bad.to(at::kByte).argmax().item<int64_t>();
+  own_ = NotFinite{0, tensor, index, gradient.contiguous().flatten()[index].item<double>()};
+}
+
+std::optional<NotFinite> GradientGuard::agree(Comm& comm) const {
+  at::Tensor mine = at::zeros({4}, at::kLong);
+  int64_t* const words = mine.mutable_data_ptr<int64_t>();
+  if (own_) {
+    words[0] = 1;
+    words[1] = static_cast<int64_t>(own_->tensor);
+    words[2] = own_->index;
+    words[3] = kind_of(own_->value);
+  }
+  const at::Tensor all = comm.all_gather(mine, "nan_guard");
+  std::optional<NotFinite> first;
+  int ranks = 0;
+  for (int rank = 0; rank < comm.world_size(); ++rank) {
+    const int64_t* const theirs = all.const_data_ptr<int64_t>() + 4 * rank;
+    if (theirs[0] == 0) continue;
+    ++ranks;
+    if (!first) first = NotFinite{rank, static_cast<std::size_t>(theirs[1]), theirs[2], value_of(theirs[3])};
+  }
+  if (first) first->ranks = ranks;
+  return first;
+}
+
+std::string in_words(const NotFinite& found, const std::vector<std::string>& names, int64_t step) {
+  const char* const value = std::isnan(found.value) ? "NaN" : found.value > 0 ? "infinity" : "-infinity";
+  std::string text = c10::str("rank ", found.rank, ": the gradient of ", names.at(found.tensor), " is ", value, " at element ",
+                              found.index, " (step ", step, ")");
+  if (found.ranks > 1) text += c10::str("; ", found.ranks, " ranks have such a number");
+  return text;
+}
+
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+/// What has come together for a node, and how many of those that give it something have not run yet.
+struct Waiting {
+  Node* node = nullptr;
+  int givers = 0;
+  variable_list inputs;
+};
+
+/// As PyTorch's: the node that was made last comes first; those of leaves have the highest number.
+bool comes_later(const Waiting* a, const Waiting* b) { return a->node->sequence_nr() < b->node->sequence_nr(); }
+
+void give(Waiting& to, std::size_t place, at::Tensor gradient) {
+  if (!gradient.defined()) return;
+  at::Tensor& sum = to.inputs[place];
+  sum = sum.defined() ? sum + gradient : std::move(gradient);
+}
+
+variable_list with_hooks(Node& node, variable_list inputs) {
+  for (const auto& hook : node.tensor_pre_hooks()) inputs = (*hook)(inputs);
+  for (const auto& hook : node.pre_hooks()) inputs = (*hook)(inputs);
+  LOCKSTEP_CHECK(node.post_hooks().empty(), "a row's backward pass knows no hooks behind a node");
+  return inputs;
+}
+
+}  // namespace
+
+struct RowBackward::Graph {
+  std::vector<c10::intrusive_ptr<Node>> accumulators;  ///< by leaf
+  std::unordered_map<const Node*, std::size_t> leaf_of;
+  std::unordered_map<const Node*, std::size_t> index;  ///< in `waiting`
+  std::vector<Waiting> waiting;
+  std::vector<Waiting*> ready;  ///< a heap
+
+  std::size_t index_of(Node* node) {
+    const auto [at, is_new] = index.emplace(node, waiting.size());
+    if (is_new) waiting.push_back({node, 0, variable_list(node->num_inputs())});
+    return at->second;
+  }
+
+  void find_nodes(Node* root) {
+    index.clear();
+    waiting.clear();
+    ready.clear();
+    index_of(root);
+    for (std::size_t at = 0; at < waiting.size(); ++at) {
+      for (const Edge& edge : waiting[at].node->next_edges()) {
+        if (edge.is_valid()) ++waiting[index_of(edge.function.get())].givers;
+      }
+    }
+  }
+
+  void make_ready(Waiting& node) {
+    ready.push_back(&node);
+    std::ranges::push_heap(ready, comes_later);
+  }
+
+  Waiting& next() {
+    std::ranges::pop_heap(ready, comes_later);
+    Waiting& node = *ready.back();
+    ready.pop_back();
+    return node;
+  }
+
+  void run(Waiting& from) {
+    Node& node = *from.node;
+    variable_list inputs = with_hooks(node, std::move(from.inputs)), outputs;
+    if (node.is_traceable()) {
+      // PyTorch's own: nothing that it computes is recorded, so that its operations go without what would look whether it is.
+      const at::AutoDispatchBelowADInplaceOrView guard;
+      outputs = node(std::move(inputs));
+    } else {
+      outputs = node(std::move(inputs));
+    }
+    const at::AutoDispatchBelowADInplaceOrView guard;
+    torch::autograd::validate_outputs(node.next_edges(), outputs, [&](const std::string& problem) {
+      return "Function " + node.name() + " returned an invalid gradient: " + problem;
+    });
+    for (std::size_t k = 0; k < outputs.size(); ++k) {
+      const Edge& edge = node.next_edge(k);
+      if (!edge.is_valid()) continue;
+      Waiting& to = waiting[index.at(edge.function.get())];
+      give(to, edge.input_nr, std::move(outputs[k]));
+      if (--to.givers == 0) make_ready(to);
+    }
+  }
+};
+
+RowBackward::RowBackward(const std::vector<at::Tensor>& leaves) : graph_(std::make_unique<Graph>()) {
+  for (const at::Tensor& leaf : leaves) {
+    graph_->accumulators.push_back(torch::autograd::impl::gradient_edge(leaf).function);
+    graph_->leaf_of.emplace(graph_->accumulators.back().get(), graph_->leaf_of.size());
+  }
+}
+
+RowBackward::~RowBackward() = default;
+
+std::vector<at::Tensor> RowBackward::gradients(const at::Tensor& loss) {
+  std::vector<at::Tensor> gradients(graph_->accumulators.size());
+  const Edge root = torch::autograd::impl::gradient_edge(loss);
+  if (!root.is_valid()) return gradients;
+  const c10::NoGradGuard no_grad;
+  graph_->find_nodes(root.function.get());
+  give(graph_->waiting.front(), root.input_nr, at::ones_like(loss, at::MemoryFormat::Preserve));
+  graph_->make_ready(graph_->waiting.front());
+  while (!graph_->ready.empty()) {
+    Waiting& node = graph_->next();
+    if (const auto leaf = graph_->leaf_of.find(node.node); leaf != graph_->leaf_of.end()) {
+      gradients[leaf->second] = with_hooks(*node.node, std::move(node.inputs)).front();
+    } else if (node.node->num_outputs() > 0) {
+      graph_->run(node);
+    }
+  }
+  graph_->waiting.clear();
+  return gradients;
+}
+
+void StepMeter::begin(double now_s) { begun_ = {now_s, communicated()}; }
+
+void StepMeter::end(double now_s, RankResult& result) {
+  const CommunicationMeter now = communicated();
+  steps_.push_back({now_s - begun_.seconds,
+                    {now.seconds - begun_.communication.seconds,
+                     now.received_bytes - begun_.communication.received_bytes}});
+  result.train_seconds += steps_.back().seconds;
+  result.communication_seconds += steps_.back().communication.seconds;
+}
+
+void StepMeter::fill(RankResult& result) const {
+  const std::size_t first = steps_.size() > 1 ? std::max<std::size_t>(1, steps_.size() / 10) : 0;
+  if (first >= steps_.size()) {
+    return;
+  }
+  std::vector<double> durations;
+  double all = 0, communication = 0, bytes = 0;
+  for (std::size_t i = first; i < steps_.size(); ++i) {
+    durations.push_back(steps_[i].seconds);
+    all += steps_[i].seconds;
+    communication += steps_[i].communication.seconds;
+    bytes += steps_[i].communication.received_bytes;
+  }
+  const std::size_t middle = durations.size() / 2;
+  std::sort(durations.begin(), durations.end());
+  result.step_seconds =
+      durations.size() % 2 == 1 ? durations[middle] : (durations[middle - 1] + durations[middle]) / 2;
+  result.communication_share = all > 0 ? communication / all : 0;
+  result.received_bytes = bytes / static_cast<double>(durations.size());
 }
 
 }  // namespace lockstep

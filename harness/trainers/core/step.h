@@ -1,21 +1,74 @@
 #pragma once
-// What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
-// down.
 
 #include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "harness/trainers/core/exact_rows.h"
-#include "harness/trainers/core/nan_guard.h"
-#include "harness/trainers/core/rank_context.h"
-#include "harness/trainers/core/row_backward.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/core/exact_sum.h"
 #include "harness/trainers/core/shards.h"
+#include "harness/trainers/core/task.h"
+#include "harness/verdict/trace/rank_result.h"
+
+// Finds gradients that are not finite before anybody takes an update from them, and lets all ranks know the same of it.
 
 namespace lockstep {
+
+/// The first number of a rank's own gradients that is not finite.
+struct NotFinite {
+  int rank = 0;
+  std::size_t tensor = 0;   ///< index into the parameter list
+  int64_t index = 0;        ///< of the element, in the order of the tensor's rows
+  double value = 0;         ///< NaN or an infinity
+  int ranks = 1;            ///< how many ranks have such a number
+};
+
+/// Watches one rank's own gradients of one step.
+class GradientGuard {
+ public:
+  /// Forgets what it saw: a step begins.
+  void begin();
+  /// A gradient of this rank before anything is added to it; the first number that is not finite counts.
+  void look(std::size_t tensor, const at::Tensor& gradient);
+  /// Collective: what the lowest rank has seen that saw anything; the same on all ranks. Nothing: all are finite.
+  std::optional<NotFinite> agree(Comm& comm) const;
+
+ private:
+  std::optional<NotFinite> own_;
+};
+
+/// "rank 3: the gradient of head.weight is NaN at element 17 (step 5)"
+std::string in_words(const NotFinite& found, const std::vector<std::string>& names, int64_t step);
+
+// A backward pass of a graph so small that most of PyTorch's own would be its preparation: that sets some twenty thread-local
+// states anew for each node, which costs a row of exact arithmetic a fifth of its time. The nodes are PyTorch's, called in
+// its order, so that the bits are too (a test holds the two against each other).
+
+class RowBackward {
+ public:
+  /// Of these leaves, which require gradients and outlive this object.
+  explicit RowBackward(const std::vector<at::Tensor>& leaves);
+  ~RowBackward();
+
+  /// d loss / d leaf by leaf; undefined for one that `loss`, a scalar, does not depend on. Hooks on tensors and nodes act. The graph is
+  /// kept: other rows may share parts of it. Nothing is added to a leaf's gradient. Throws what a node throws, and
+  /// std::logic_error at a node with a hook behind it, which only a reducer has.
+  std::vector<at::Tensor> gradients(const at::Tensor& loss);
+
+ private:
+  struct Graph;
+  std::unique_ptr<Graph> graph_;
+};
+
+// What training and the forced comparison do alike at a step: forward, backward, reduce, and write it all
+// down.
 
 /// One rank's forward and backward pass with everything traced. Owns the gradient hooks and the reducer.
 class TracedStep {
@@ -145,6 +198,32 @@ class TracedStep {
   bool listening_ = true;
   bool turns_signs_ = false;
   at::Generator generator_;
+};
+
+// How long steps take, and how much of them is communication.
+
+/// Follows one rank's steps. The first tenth of them, one at least, is left out of what is said of a step:
+/// memory and buckets take shape there.
+class StepMeter {
+ public:
+  /// `meter`: null where nothing is communicated.
+  explicit StepMeter(const CommunicationMeter* meter) : meter_(meter) {}
+  void begin(double now_s);
+  /// Adds the step to train_seconds and communication_seconds.
+  void end(double now_s, RankResult& result);
+  /// Writes step_seconds, communication_share and received_bytes.
+  void fill(RankResult& result) const;
+
+ private:
+  struct Step {
+    double seconds = 0;
+    CommunicationMeter communication;
+  };
+  CommunicationMeter communicated() const { return meter_ == nullptr ? CommunicationMeter{} : *meter_; }
+
+  const CommunicationMeter* meter_;
+  Step begun_;  ///< the clock and the meter when the open step began
+  std::vector<Step> steps_;
 };
 
 }  // namespace lockstep

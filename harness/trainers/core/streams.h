@@ -6,7 +6,7 @@
 #include <span>
 
 #include "harness/verdict/config/run_config.h"
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/seeds.h"
 
 namespace lockstep {
 

@@ -1,5 +1,4 @@
 #pragma once
-// What a trainer brings to the loop: a model, its loss and its evaluation. The loop knows nothing else of it.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,8 +10,35 @@
 #include <string>
 #include <vector>
 
-#include "harness/trainers/core/parameters.h"
+#include "harness/trainers/comm/comm.h"
+#include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/core/fault.h"
+#include "harness/verdict/config/run_config.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/record.h"
+#include "harness/verdict/trace/writer.h"
+
+// The trainable tensors of a model, as plain tensors in a named list.
+
+namespace lockstep {
+
+/// Names read "group.tensor"; the group is what gradient signatures are given for.
+struct ParameterList {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;  ///< leaves that require gradients
+
+  /// Adds a leaf; returns it.
+  at::Tensor add(const std::string& name, const at::Tensor& value) {
+    at::Tensor leaf = value.detach().contiguous().requires_grad_(true);
+    names.push_back(name);
+    tensors.push_back(leaf);
+    return leaf;
+  }
+};
+
+}  // namespace lockstep
+
+// What a trainer brings to the loop: a model, its loss and its evaluation. The loop knows nothing else of it.
 
 namespace lockstep::sharding {
 class Controls;
@@ -135,6 +161,33 @@ class Task {
   virtual bool takes_parts() const { return true; }
   /// Of a task that takes parts: rows of a pass, so that what it keeps for the way back stays in the processor's cache; 0: all.
   virtual int64_t rows_at_once() const { return 0; }
+};
+
+// What one rank trains with, as every part of its loop sees it.
+
+struct RankContext {
+  const RunConfig* config = nullptr;
+  int rank = 0;
+  Comm* comm = nullptr;  ///< the ledger's
+  TraceWriter* trace = nullptr;
+  Task* task = nullptr;
+  Mutant* mutant = nullptr;  ///< or none
+  RowsOf rows_of;            ///< as the sampler partitions them
+  std::function<void(int64_t step, const std::string& operation)> heartbeat;
+  std::function<double()> now_s;  ///< monotonic seconds
+
+  RowsOf rows_ahead = {};  ///< as rows_of, for the thread that prepares rows: they share no state
+  /// Where a rank's rows stand in a step's whole batch of so many rows as it is partitioned; none: as equal rows are partitioned.
+  std::function<std::vector<int64_t>(int64_t all_rows, int rank)> positions_of = {};
+  std::function<void(double)> show = {};      ///< takes the newest value of the trainer's shown metric, or none
+  const CommunicationMeter* meter = nullptr;  ///< the ledger's, or none
+
+  /// This rank's rows at a step, in order, as a fault may have changed them.
+  std::vector<int64_t> rows(int64_t step) const { return rows(step, rows_of(step, rank)); }
+  /// The same of rows that have been partitioned already.
+  std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows) const {
+    return mutant == nullptr ? rows : mutant->rows(step, std::move(rows), rows_of);
+  }
 };
 
 }  // namespace lockstep

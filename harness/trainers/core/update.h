@@ -1,6 +1,4 @@
 #pragma once
-// The second half of a step, which training and the forced comparison do alike: clip, update, averages, buffers;
-// and the state that it reads, kept whole in snapshots.
 
 #include <map>
 #include <optional>
@@ -8,10 +6,14 @@
 #include <vector>
 
 #include "harness/trainers/core/optimizer.h"
-#include "harness/trainers/core/rank_context.h"
 #include "harness/trainers/core/shards.h"
 #include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/step.h"
+#include "harness/trainers/core/task.h"
+#include "harness/verdict/config/run_config.h"
+
+// The second half of a step, which training and the forced comparison do alike: clip, update, averages, buffers;
+// and the state that it reads, kept whole in snapshots.
 
 namespace lockstep {
 
@@ -61,5 +63,15 @@ class Update {
 
 /// Writes all parameters, equal on all ranks, into the open step; with `shards` this rank's part of each.
 void trace_parameters(const RankContext& context, Phase phase, Keep keep, const Shards* shards = nullptr);
+
+// What the two runs of an A/A pair differ in, beside the random streams (harness/verdict/config/stream_keys.h).
+
+/// With perturb row_order: each rank's rows of a step in another order, keyed by the seed, the step and the
+/// rank, each micro-step's among themselves. Who is whose candidate stays, and so does every sum but for its
+/// rounding. Otherwise `rows_of` itself.
+RowsOf perturbed(RowsOf rows_of, const RunConfig& config);
+
+/// Moves every element to the next number above or below, by signs keyed by the seed, equal on all ranks.
+void move_by_one_unit(ParameterList& parameters, int64_t seed);
 
 }  // namespace lockstep

@@ -10,11 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "harness/verdict/causes/gradient_parts.h"
-#include "harness/verdict/causes/loss_evidence.h"
+#include "harness/verdict/causes/gradient.h"
+#include "harness/verdict/causes/loss.h"
 #include "harness/verdict/causes/rules.h"
-#include "harness/verdict/causes/step_gradients.h"
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/step_pairs.h"
 
 namespace lockstep::causes {
 namespace {

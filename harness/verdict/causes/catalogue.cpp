@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "harness/verdict/causes/trainer_rules.h"
+#include "harness/verdict/causes/rules.h"
 
 namespace lockstep {
 namespace {

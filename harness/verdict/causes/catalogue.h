@@ -4,7 +4,7 @@
 
 #include <span>
 
-#include "harness/verdict/causes/cause.h"
+#include "harness/verdict/causes/rules.h"
 
 namespace lockstep::causes {
 

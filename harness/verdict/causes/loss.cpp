@@ -1,20 +1,24 @@
-// Causes of a wrong loss that any trainer may have: its rows are right, and what was made of them is not; or
-// it is scaled.
-
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <set>
+#include "harness/verdict/causes/loss.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "harness/verdict/causes/loss_evidence.h"
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "harness/verdict/causes/gradient.h"
 #include "harness/verdict/causes/rules.h"
-#include "harness/verdict/causes/step_gradients.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/exact_runs.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/trace/record.h"
+
+// Causes of a wrong loss that any trainer may have: its rows are right, and what was made of them is not; or
+// it is scaled.
 
 namespace lockstep::causes {
 namespace {
@@ -255,5 +259,338 @@ constexpr Rule kLossRules[] = {mask_ignored_in_rows, statistics_in_a_buffer, mea
 }  // namespace
 
 std::span<const Rule> loss_rules() { return kLossRules; }
+
+namespace {
+
+/// The reference's row losses by sample id, in the order in which its ranks have them.
+std::map<int64_t, std::vector<double>> losses_by_sample(const ForcedValues& values) {
+  std::map<int64_t, std::vector<double>> losses;
+  for (const RankLoss& rank : values.losses) {
+    for (std::size_t row = 0; row < rank.row_ids.size(); ++row) {
+      losses[rank.row_ids[row]].push_back(rank.row_losses[row]);
+    }
+  }
+  return losses;
+}
+
+/// What rounding explains of a row's loss, whose scores may differ by their band.
+double tolerance_of(const ForcedEvidence& forced, const RankLoss& rank) {
+  const double temperature = std::isfinite(rank.temperature) ? std::max(std::abs(rank.temperature), 1e-3) : 1;
+  const double score = forced.reference.scores ? largest_score(*forced.reference.scores) : 0;
+  double size = 1 + score / (temperature * temperature);
+  for (const double loss : rank.row_losses) size = std::max(size, std::abs(loss));
+  return 256 * forced.reference.epsilon * size + 2 * forced.score_band / temperature;
+}
+
+}  // namespace
+
+bool loss_is(const CauseInputs& inputs, double factor) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced) return false;
+  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
+  if (!reference || !cell || std::abs(*reference) < 100 * inputs.forced->loss_band) return false;
+  // A factor so near to 1 that rounding leaves it open explains nothing.
+  constexpr double kTelling = 16;
+  if (std::abs(factor - 1) * std::abs(*reference) <= kTelling * inputs.forced->loss_band) return false;
+  return std::abs(*cell - factor * *reference) <= (1 + std::abs(factor)) * inputs.forced->loss_band;
+}
+
+std::string losses_text(const CauseInputs& inputs) {
+  return fmt::format("loss {} where the reference has {}", short_number(inputs.forced->cell.loss.value_or(0)),
+                     short_number(inputs.forced->reference.loss.value_or(0)));
+}
+
+std::vector<RankRows> rows_that_agree(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced) return {};
+  const std::map<int64_t, std::vector<double>> known = losses_by_sample(inputs.forced->reference);
+  std::map<int64_t, std::size_t> seen;
+  std::vector<RankRows> ranks;
+  bool any = false;
+  const bool as_differentiated = both_exact(inputs.reference_config, inputs.cell_config);
+  for (const RankLoss& rank : inputs.forced->cell.losses) {
+    if (rank.row_ids.size() != rank.row_losses.size()) return {};
+    const double tolerance = tolerance_of(*inputs.forced, rank);
+    RankRows own{rank, {}};
+    for (std::size_t row = 0; row < rank.row_ids.size(); ++row) {
+      const auto found = known.find(rank.row_ids[row]);
+      const std::size_t occurrence = seen[rank.row_ids[row]]++;
+      if (found == known.end() || occurrence >= found->second.size()) return {};
+      own.expected.push_back(found->second[occurrence]);
+      if (as_differentiated || rank.row_losses[row] == 0) continue;
+      any = true;
+      if (!(std::abs(rank.row_losses[row] - own.expected.back()) <= tolerance)) return {};
+    }
+    if (as_differentiated) {
+      const double sum = std::accumulate(rank.row_losses.begin(), rank.row_losses.end(), 0.0);
+      own.rank.loss = sum * rank.row_weight * static_cast<double>(inputs.forced->cell.losses.size());
+      own.rank.row_losses = own.expected;
+      any = true;
+    }
+    ranks.push_back(std::move(own));
+  }
+  return any ? ranks : std::vector<RankRows>{};
+}
+
+// Causes in one named part of the loss, an auxiliary one: its factor, its gradient.
+namespace {
+
+/// A named loss as one of the runs has it.
+struct Term {
+  std::string name;
+  double value = 0;  ///< mean over ranks, weight included
+};
+
+std::vector<Term> terms_of(const ForcedValues& values) {
+  std::map<std::string, std::pair<double, std::size_t>> sums;
+  for (const RankLoss& rank : values.losses) {
+    for (const auto& [name, value] : rank.terms) {
+      const auto weight = rank.weights.find(name);
+      sums[name].first += value * (weight == rank.weights.end() ? 1 : weight->second);
+      ++sums[name].second;
+    }
+  }
+  std::vector<Term> terms;
+  for (const auto& [name, sum] : sums) {
+    if (sum.second == values.losses.size()) terms.push_back({name, sum.first / static_cast<double>(sum.second)});
+  }
+  return terms;
+}
+
+/// What one over a number of ranks that share a mistake may be: of the world, or of a declared group.
+std::map<double, std::string> factors_of(const CauseInputs& inputs) {
+  std::map<double, std::string> factors = {{0, "0"}};
+  const int world = world_size_of(inputs);
+  if (world > 1) factors.emplace(1.0 / world, fmt::format("1/{}", world));
+  const auto whole = inputs.cell ? inputs.cell->ranks.size() : 0;
+  if (whole > 1) factors.emplace(1.0 / static_cast<double>(whole), fmt::format("1/{}", whole));
+  if (!inputs.cell || !inputs.cell->declared) return factors;
+  for (const auto& [name, ranks] : inputs.cell->declared->groups) {
+    if (ranks.size() > 1) factors.emplace(1.0 / static_cast<double>(ranks.size()), fmt::format("1/{}, the ranks of group \"{}\"", ranks.size(), name));
+  }
+  return factors;
+}
+
+Cause named_by(double factor, const std::string& evidence, double confidence) {
+  return made(factor == 0 ? "auxiliary-loss-detached" : "auxiliary-loss-over-world", confidence, evidence);
+}
+
+/// The cell's loss is the reference's with one named loss times a factor.
+std::optional<Cause> term_in_loss(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced || !inputs.forced->reference.loss || !inputs.forced->cell.loss) return std::nullopt;
+  const ForcedEvidence& forced = *inputs.forced;
+  const double gap = *forced.cell.loss - *forced.reference.loss;
+  std::vector<Cause> fitting;
+  std::vector<Term> terms = terms_of(forced.reference);
+  if (terms.size() < 2) return std::nullopt;
+  for (const Term& term : terms) {
+    for (const auto& [factor, words] : factors_of(inputs)) {
+      if (std::abs(term.value) < 100 * forced.loss_band) continue;
+      if (std::abs(gap - (factor - 1) * term.value) > 4 * forced.loss_band + 1e-6 * std::abs(term.value)) continue;
+      fitting.push_back(named_by(factor, fmt::format("the loss is the reference's with the named loss \"{}\" times {}; {}", term.name, words, losses_text(inputs)), kExact));
+    }
+  }
+  return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
+}
+
+/// A named loss's own gradient, over ranks.
+std::optional<std::vector<NamedTensor>> gradient_of_term(const ForcedValues& values, const std::string& part) {
+  std::vector<std::vector<NamedTensor>> by_rank;
+  for (const RankParts& rank : parts_of(values, "loss ")) {
+    std::vector<double> factors(rank.names.size(), 0);
+    const auto at = std::ranges::find(rank.names, part) - rank.names.begin();
+    if (at == std::ssize(rank.names)) return std::nullopt;
+    factors[static_cast<std::size_t>(at)] = 1;
+    auto gradient = weighed(rank, factors);
+    if (!gradient) return std::nullopt;
+    by_rank.push_back(std::move(*gradient));
+  }
+  return by_rank.empty() ? std::nullopt : std::optional(reduced_of(by_rank, values.reduced_by_sum));
+}
+
+std::set<std::string> part_names(const ForcedValues& values) {
+  std::set<std::string> names;
+  for (const RankParts& rank : parts_of(values, "loss ")) names.insert(rank.names.begin(), rank.names.end());
+  return names;
+}
+
+/// The gradient with `factor` times more of a part.
+std::vector<NamedTensor> with_more(std::vector<NamedTensor> gradient, const std::vector<NamedTensor>& part, double factor) {
+  for (NamedTensor& tensor : gradient) {
+    const NamedTensor* more = find_tensor(part, tensor.name);
+    if (!more || more->values.size() != tensor.values.size()) continue;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] += factor * more->values[i];
+  }
+  return gradient;
+}
+
+bool is_of_gradients(Phase phase) { return phase == Phase::local_gradients || phase == Phase::reduced_gradients; }
+
+/// By recorded parts: the reference's gradient with one of its named losses times a factor, or the cell's own part brought to what it should be.
+std::optional<Cause> term_in_gradient(const CauseInputs& inputs) {
+  const auto gradients = gradients_of(inputs);
+  if (!gradients || !is_of_gradients(inputs.difference.phase)) return std::nullopt;
+  const ForcedEvidence& forced = *inputs.forced;
+  constexpr double kRoom = 8;
+  std::vector<Cause> fitting;
+  const auto try_part = [&](const std::string& part, bool of_reference) {
+    const auto own = gradient_of_term(of_reference ? forced.reference : forced.cell, part);
+    if (!own || whole_norm(*own) == 0) return;
+    for (const auto& [factor, words] : factors_of(inputs)) {
+      if (!of_reference && factor == 0) continue;
+      const bool fits = of_reference ? agree(with_more(forced.reference.gradients, *own, factor - 1), gradients->mean, *gradients->judgement, kRoom)
+                                     : agree(forced.reference.gradients, with_more(gradients->mean, *own, 1 / factor - 1), *gradients->judgement, kRoom);
+      if (!fits) continue;
+      fitting.push_back(named_by(factor, fmt::format("the gradient is the reference's with that of \"{}\" times {}; {}", part, words, gradients->text()), kExact));
+    }
+  };
+  for (const std::string& part : part_names(forced.reference)) try_part(part, true);
+  if (fitting.empty()) {
+    for (const std::string& part : part_names(forced.cell)) try_part(part, false);
+  }
+  return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
+}
+
+/// Without parts: the run has named losses, and some tensors' gradients are one of these factors of the reference's, where others are not. What
+/// they alone have a gradient from is one of these losses.
+std::optional<Cause> some_tensors_by_factor(const CauseInputs& inputs) {
+  const auto gradients = gradients_of(inputs);
+  if (!gradients || !is_of_gradients(inputs.difference.phase) || terms_of(inputs.forced->cell).size() < 2) return std::nullopt;
+  if (!part_names(inputs.forced->reference).empty()) return std::nullopt;
+  constexpr double kTelling = 64;
+  for (const auto& [factor, words] : factors_of(inputs)) {
+    std::vector<std::string> scaled;
+    std::size_t others = 0, right = 0;
+    for (const TensorUse& use : gradients->judgement->tensors) {
+      const NamedTensor *expected = find_tensor(inputs.forced->reference.gradients, use.name), *actual = find_tensor(gradients->mean, use.name);
+      if (!expected || !actual || expected->values.size() != actual->values.size()) return std::nullopt;
+      if (use.use.used() <= 1) {
+        right += norm(expected->values) > kTelling * use.use.band;
+        continue;
+      }
+      double rest = 0;
+      for (std::size_t i = 0; i < expected->values.size(); ++i) rest = std::hypot(rest, actual->values[i] - factor * expected->values[i]);
+      if (rest <= 2 * use.use.band && norm(expected->values) > kTelling * use.use.band) scaled.push_back(use.name);
+      else ++others;
+    }
+    if (scaled.empty() || (right == 0 && others == 0)) continue;
+    if (factor == 0 && right == 0) continue;
+    return named_by(factor, fmt::format("the gradient of {} is {} times the reference's, {} tensors agree and {} differ otherwise, and the loss has several named parts",
+                                     fmt::join(scaled, ", "), words, right, others), kFits);
+  }
+  return std::nullopt;
+}
+
+constexpr Rule kTermsInLoss[] = {term_in_loss};
+constexpr Rule kTermsInGradients[] = {term_in_gradient, some_tensors_by_factor};
+
+}  // namespace
+
+std::span<const Rule> named_loss_rules(Phase phase) {
+  if (phase == Phase::loss) return kTermsInLoss;
+  if (is_of_gradients(phase)) return kTermsInGradients;
+  return {};
+}
+
+// One factor on the loss and on every gradient, and the number of the run that is nearest to it.
+namespace {
+
+/// The factor, in phases loss and local gradients.
+struct Scaled {
+  double factor = 1;
+  std::string text;
+};
+
+std::optional<Scaled> scaled_of(const CauseInputs& inputs) {
+  const Phase phase = inputs.difference.phase;
+  const auto gradients = gradients_of(inputs);
+  if (!gradients || (phase != Phase::loss && phase != Phase::local_gradients)) return std::nullopt;
+  double dot = 0, own = 0;
+  for (const NamedTensor& expected : inputs.forced->reference.gradients) {
+    const NamedTensor* actual = find_tensor(gradients->mean, expected.name);
+    if (!actual && norm(expected.values) == 0) continue;
+    if (!actual || actual->values.size() != expected.values.size()) return std::nullopt;
+    dot += std::inner_product(expected.values.begin(), expected.values.end(), actual->values.begin(), 0.0);
+    own += std::inner_product(expected.values.begin(), expected.values.end(), expected.values.begin(), 0.0);
+  }
+  const double factor = own > 0 ? dot / own : 1;
+  if (!std::isfinite(factor) || std::abs(factor - 1) < 1e-4 || std::abs(factor) < 1e-9 || !gradients->signatures().all_fit(factor)) return std::nullopt;
+  if (phase == Phase::loss && !loss_is(inputs, factor)) return std::nullopt;
+  return Scaled{factor, fmt::format("{} {} times the reference's", phase == Phase::loss ? "loss and every gradient are" : "every gradient is",
+                                    factor_text(factor, world_size_of(inputs)))};
+}
+
+bool is_factor(double factor, double value) { return std::abs(factor - value) <= 1e-4 * std::abs(value); }
+
+/// Does a factor have a name of its own: the world size, the number of micro-steps, a sign?
+bool has_a_name(const CauseInputs& inputs, double factor) {
+  const double world = world_size_of(inputs), steps = static_cast<double>(inputs.cell_facts.accumulation);
+  return is_factor(factor, world) || is_factor(factor, 1 / world) || is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps));
+}
+
+/// The declared group of that many ranks; empty if there is none.
+std::string group_of(const CauseInputs& inputs, double factor) {
+  if (!inputs.cell || !inputs.cell->declared) return "";
+  for (const auto& [name, ranks] : inputs.cell->declared->groups) {
+    const auto size = static_cast<double>(ranks.size());
+    if (ranks.size() > 1 && (is_factor(factor, size) || is_factor(factor, 1 / size))) return name;
+  }
+  return "";
+}
+
+std::optional<Cause> counted_over_wrong_group(const CauseInputs& inputs) {
+  const auto scaled = scaled_of(inputs);
+  if (!scaled || is_factor(scaled->factor, world_size_of(inputs)) || is_factor(scaled->factor, 1.0 / world_size_of(inputs))) return std::nullopt;
+  const std::string group = group_of(inputs, scaled->factor);
+  if (group.empty()) return std::nullopt;
+  return made("counted-over-wrong-group", 0.95,
+              fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", scaled->text, group));
+}
+
+std::optional<Cause> normalised_by_another_window(const CauseInputs& inputs) {
+  const auto scaled = scaled_of(inputs);
+  const auto steps = inputs.cell_facts.accumulation;
+  if (!scaled || steps < 2 || has_a_name(inputs, scaled->factor) || !group_of(inputs, scaled->factor).empty()) return std::nullopt;
+  constexpr int64_t kMostSteps = 16;
+  for (int64_t other = 2; other <= kMostSteps; ++other) {
+    const double ratio = static_cast<double>(steps) / static_cast<double>(other);
+    if (!is_factor(scaled->factor, ratio)) continue;
+    return made("normalised-by-another-window", 0.9,
+                fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another", scaled->text, steps, other, steps));
+  }
+  return std::nullopt;
+}
+
+/// "the tokens with padding over those without": which counts of rows make the factor; empty where none do.
+std::string counts_behind(const CauseInputs& inputs, double factor) {
+  double rows = 0, tokens = 0, padded = 0;
+  for (const RankLoss& rank : inputs.forced->cell.losses) {
+    rows += static_cast<double>(rank.row_losses.size());
+    tokens = std::accumulate(rank.row_counts.begin(), rank.row_counts.end(), tokens);
+    padded = std::accumulate(rank.row_widths.begin(), rank.row_widths.end(), padded);
+  }
+  const std::pair<std::string, double> counts[] = {{"rows", rows}, {"tokens", tokens}, {"tokens with padding", padded},
+                                                   {"ranks", static_cast<double>(world_size_of(inputs))}};
+  for (const auto& [over, above] : counts) {
+    for (const auto& [under, below] : counts) {
+      if (above > 0 && below > 0 && over != under && is_factor(factor, above / below))
+        return fmt::format("{} {} over {} {}", above, over, below, under);
+    }
+  }
+  return "";
+}
+
+std::optional<Cause> constant_factor(const CauseInputs& inputs) {
+  const auto scaled = scaled_of(inputs);
+  // Of gradients alone the sign has a rule of its own.
+  if (scaled && inputs.difference.phase == Phase::loss && is_factor(scaled->factor, -1)) return made("sign-flipped", kExact, scaled->text);
+  if (!scaled || has_a_name(inputs, scaled->factor)) return std::nullopt;
+  const std::string counts = counts_behind(inputs, scaled->factor);
+  return made("constant-factor", kGeneral + 0.1, scaled->text + (counts.empty() ? "" : ": " + counts));
+}
+
+constexpr Rule kFactorRules[] = {counted_over_wrong_group, normalised_by_another_window, constant_factor};
+
+}  // namespace
+
+std::span<const Rule> factor_rules() { return kFactorRules; }
 
 }  // namespace lockstep::causes

@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "harness/base/hex.h"
+#include "harness/base/hashing.h"
 #include "harness/verdict/causes/rules.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/config/seeds.h"
 
 namespace lockstep::causes {
 namespace {

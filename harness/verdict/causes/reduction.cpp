@@ -13,14 +13,13 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/causes/cause.h"
 #include "harness/verdict/causes/rules.h"
-#include "harness/verdict/compare/forced/flipped_bit.h"
-#include "harness/verdict/compare/forced/reduction.h"
+#include "harness/verdict/compare/forced/gradients.h"
 #include "harness/verdict/compare/forced/shards.h"
+#include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/forced/update.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep::causes {
 namespace {

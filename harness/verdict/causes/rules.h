@@ -1,14 +1,49 @@
 #pragma once
-// The rules that name causes of any trainer, family by family; a trainer's own stand in its folder. A rule is
-// one small function: from the evidence to its code, or nothing. Rules do not know of each other; name_cause
-// weighs what they answer.
 
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "harness/verdict/causes/cause.h"
+#include "harness/verdict/compare/cause_inputs.h"
+#include "harness/verdict/results/results.h"
+
+// Why two runs part: named from the evidence around the first divergence, or `unexplained`.
+
+namespace lockstep {
+
+/// The cause of a divergence that lies outside its band. One rule answers with one code; where no rule fits,
+/// or two that fit equally well contradict each other, the code is `unexplained` and the evidence tells what
+/// was seen.
+std::optional<Cause> name_cause(const CauseInputs& inputs);
+
+/// The cause of a run that did not finish, from what the launcher and the header exchange said. Nothing if it
+/// was stopped on request, or if nothing was wrong with its ranks. `ranks` of the run that failed.
+std::optional<Cause> name_failure_cause(const Failure& failure, int ranks);
+
+/// A cause at length: what `lockstep explain CODE` prints.
+struct CausePage {
+  std::string_view code;
+  std::string_view family;  ///< samples, random, control, energies, loss, gradient, reduction, update, ...
+  std::string_view what;    ///< one sentence
+  std::string_view recognised;    ///< the formula or the evidence
+  std::string_view wrong, right;  ///< a minimal example: a few lines of code each
+  std::string_view remedy;        ///< one sentence
+  std::string_view reports = {};  ///< public reports, "owner/repository#number, ..."
+};
+
+/// All codes, those of every trainer's own causes among them, family by family; `unexplained` last.
+std::span<const CausePage> cause_pages();
+
+/// Null if there is no such code.
+const CausePage* find_cause_page(std::string_view code);
+
+}  // namespace lockstep
+
+// The rules that name causes of any trainer, family by family; a trainer's own stand in its folder. A rule is
+// one small function: from the evidence to its code, or nothing. Rules do not know of each other; name_cause
+// weighs what they answer.
 
 namespace lockstep::causes {
 
@@ -75,5 +110,47 @@ std::string signature_text(const GradientJudgement& judgement, int world_size);
 
 /// "8 (the world size)", "1/8", "-1", "0": closed forms by name, other numbers in six digits.
 std::string factor_text(double factor, int world_size);
+
+// What a trainer adds to the rules that hold for any: roles of its parameters, rules of its own, and their
+// pages.
+
+/// What a group of parameters is in its trainer's model (one encoder, the head, the rest), as a number that
+/// the trainer defines.
+using Role = int;
+
+struct TrainerRules {
+  /// The role of a group of parameters ("encoder"). One mistake acts on all groups of a role alike. Null:
+  /// roles are not known, and no rule that needs them runs.
+  Role (*role_of)(std::string_view group) = nullptr;
+  /// Asked where the first divergence lies in that phase, before the rules that hold for any trainer; null:
+  /// none.
+  std::span<const Rule> (*rules)(Phase phase) = nullptr;
+  /// The role of that name, as a trace's header may declare it ("candidate encoder"); nothing: none of this trainer's.
+  /// Null: its roles cannot be declared.
+  std::optional<Role> (*role_named)(std::string_view name) = nullptr;
+  /// Those of its rules that rest on roles alone, in closed forms: they hold for any model that declares these roles.
+  std::span<const Rule> (*rules_of_roles)(Phase phase) = nullptr;
+  /// Pages of the codes that only its rules give, family by family; null: none.
+  std::span<const CausePage> (*pages)() = nullptr;
+};
+
+/// The rules of one trainer.
+struct RulesOfTrainer {
+  std::string_view trainer;  ///< its name
+  const TrainerRules* rules = nullptr;
+};
+
+/// Every trainer that has rules. Defined in scenarios/causes.cpp, apart from the trainers' specs: the rank program
+/// links those, and must not change with a rule or its words, or every run would train anew.
+std::span<const RulesOfTrainer> all_trainer_rules();
+
+/// The rules of a trainer; empty ones if it has none.
+const TrainerRules& trainer_rules(std::string_view trainer);
+/// The rules of the runs' trainer; of a trainer that is not ours those whose roles the cell's header declares, all of
+/// them; else empty ones.
+const TrainerRules& trainer_rules(const CauseInputs& inputs);
+
+/// What the header of the cell's traces declares; null: nothing.
+const Declared* declared_of(const CauseInputs& inputs);
 
 }  // namespace lockstep::causes

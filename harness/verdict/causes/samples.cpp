@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "harness/verdict/causes/rules.h"
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep::causes {

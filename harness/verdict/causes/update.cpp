@@ -10,13 +10,13 @@
 
 #include <fmt/format.h>
 
+#include "harness/verdict/causes/gradient.h"
 #include "harness/verdict/causes/rules.h"
-#include "harness/verdict/causes/step_gradients.h"
 #include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/update.h"
 #include "harness/verdict/compare/resumed.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep::causes {
 namespace {

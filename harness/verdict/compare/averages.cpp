@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {

@@ -5,11 +5,11 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/hex.h"
+#include "harness/base/hashing.h"
 #include "harness/verdict/compare/forced/equal_step.h"
 #include "harness/verdict/compare/forced/free.h"
-#include "harness/verdict/compare/forced/reduction.h"
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/forced/gradients.h"
+#include "harness/verdict/compare/step_pairs.h"
 
 namespace lockstep {
 namespace {

@@ -9,13 +9,13 @@
 #include "harness/verdict/compare/forced/gradients.h"
 #include "harness/verdict/compare/forced/values.h"
 #include "harness/verdict/compare/step_pairs.h"
-#include "harness/verdict/config/config_difference.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
-#include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
-#include "harness/verdict/evidence/ledger_audit.h"
-#include "harness/verdict/evidence/rows_apart.h"
-#include "harness/verdict/evidence/training_facts.h"
+#include "harness/verdict/evidence/ledger.h"
+#include "harness/verdict/evidence/parts.h"
+#include "harness/verdict/evidence/replays.h"
+#include "harness/verdict/evidence/run_evidence.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "harness/verdict/compare/bits.h"
 #include "harness/verdict/compare/compared.h"
-#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/exact.h"
 #include "harness/verdict/compare/exact_runs.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/compare/forced/free.h"
@@ -15,7 +15,6 @@
 #include "harness/verdict/compare/resumed.h"
 #include "harness/verdict/compare/rounding_bound.h"
 #include "harness/verdict/compare/step_pairs.h"
-#include "harness/verdict/compare/step_records.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 
 #include "harness/verdict/compare/cause_inputs.h"
 #include "harness/verdict/compare/options.h"
-#include "harness/verdict/config/config_difference.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/results/results.h"

@@ -9,14 +9,14 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/same_bits.h"
-#include "harness/base/word_list.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
 #include "harness/verdict/compare/bits.h"
 #include "harness/verdict/compare/forced/values.h"
 #include "harness/verdict/compare/rounding_bound.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/evidence/ledger_audit.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/evidence/ledger.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {
@@ -186,7 +186,6 @@ std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, con
   }
   return rows;
 }
-
 
 /// Do both runs have a metric by samples?
 bool evaluated_rows_of_both(const StepOfRun& a, const StepOfRun& b) {

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/evidence/align.h"
 #include "harness/verdict/evidence/difference.h"
+#include "harness/verdict/evidence/parts.h"
 
 namespace lockstep {
 

@@ -9,12 +9,12 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/hex.h"
-#include "harness/base/same_bits.h"
+#include "harness/base/hashing.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/compare/forced/equal_step.h"
 #include "harness/verdict/compare/forced/free.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {
@@ -72,7 +72,6 @@ std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
   }
   return sums;
 }
-
 
 class StepComparison {
  public:

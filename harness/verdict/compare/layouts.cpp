@@ -10,18 +10,17 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/special_values.h"
-#include "harness/base/word_list.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
 #include "harness/verdict/compare/averages.h"
 #include "harness/verdict/compare/bits.h"
 #include "harness/verdict/compare/compared.h"
-#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/exact.h"
 #include "harness/verdict/compare/forced/equal_step.h"
 #include "harness/verdict/compare/forced/free.h"
-#include "harness/verdict/compare/generators.h"
 #include "harness/verdict/compare/rounding_bound.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {

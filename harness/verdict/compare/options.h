@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/verdict/compare/cause_inputs.h"
-#include "harness/verdict/config/config_difference.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/plan/matrix.h"
 

@@ -5,9 +5,9 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/clean_text.h"
 #include "harness/base/errors.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/reader.h"

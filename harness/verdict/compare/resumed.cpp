@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/step_pairs.h"
 
 namespace lockstep {
 namespace {

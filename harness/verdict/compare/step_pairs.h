@@ -1,18 +1,67 @@
 #pragma once
-// Two runs read side by side.
 
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "harness/verdict/compare/generators.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/evidence/difference.h"
+#include "harness/verdict/evidence/parts.h"
+
+// Records of a step by phase and name, a difference between two of them, and what is known of the
+// trainer.
 
 namespace lockstep {
+
+/// Null if the rank recorded none of that name in that phase.
+const Record* find_record(const StepRecords& step, Phase phase, const std::string& name);
+std::vector<const Record*> records_of(const StepRecords& step, Phase phase);
+
+/// How many columns the rank's scores of that name have; -1 where it recorded none.
+int64_t columns_of(const StepRecords& rank, const std::string& scores);
+
+/// The mean of the ranks' losses; nothing where a rank recorded none.
+std::optional<double> mean_loss(const StepOfRun& step);
+
+/// A difference whose size is not a matter of rounding, with its sentence.
+Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
+                         DivergenceKind kind, const std::string& expected, const std::string& actual,
+                         int world_size);
+
+/// The trainer that both runs' traces name; null if it is not one of ours, or if they name two.
+const TrainerSpec* trainer_of(const RunReader& reference, const RunReader& cell);
+
+/// What is known of its scores; for a null trainer, what holds for any.
+const ScoreSpec& scores_of(const TrainerSpec* trainer);
+
+// States of random generators of processes, data-loader workers and devices.
+
+/// "process/dropout", "worker 3/augment", "device 0/dropout": where a generator lives, and its name. Streams without a scope are
+/// keyed by sample, and their hashes add up over ranks.
+bool is_of_a_generator(std::string_view stream);
+/// "dropout" of these.
+std::string_view name_of_generator(std::string_view stream);
+
+/// "rank", "same" or "sample": what the header declares of the stream, by its whole name or without its scope; empty: nothing.
+std::string declared_state(const StepOfRun& step, const std::string& stream);
+
+/// Did forward passes take random numbers in the step (dropout, sampling), and not the same on the same ranks? Then losses and gradients of the
+/// two are not those of one computation: rows of another layout get other numbers.
+bool forward_draws_differ(const StepOfRun& a, const StepOfRun& b);
+
+/// States of generators by step, stream and rank.
+using GeneratorHistory = std::map<int64_t, std::map<std::string, std::map<int, uint64_t>>>;
+void remember_generators(GeneratorHistory& history, const StepOfRun& step);
+
+/// What run B's generators show: two ranks in one state, where the header declares another on each, or where the reference, of as many
+/// ranks, has another on each; ranks in several states that are declared the same; and other numbers of draws than the
+/// reference's where the declaration, or a `same_partition` of rows over ranks and micro-steps, tells how many they must be.
+std::optional<Difference> generators_difference(const StepOfRun& a, const StepOfRun& b, bool same_partition = true);
+
+// Two runs read side by side.
 
 /// What the traces of another trainer say against themselves. A verdict rests on hashes and values; a tracer whose
 /// other words contradict these is at fault, whatever the verdict.

@@ -1,15 +1,18 @@
 #include "harness/verdict/config/canonical.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
+#include <numbers>
+#include <string_view>
 
-#include "harness/base/hex.h"
-#include "harness/base/json_text.h"
-#include "harness/base/nearest.h"
+#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/trainer_spec.h"
 
@@ -221,6 +224,126 @@ bool same_config(const RunConfig& a, const RunConfig& b) {
   return a.trainer == b.trainer && std::ranges::all_of(fields_of(spec_of(a)), [&](const RunField* field) {
     return equal(field->of(a), field->of(b));
   });
+}
+
+namespace {
+
+/// How ranks share a step's rows, where a run stops or begins, from whose state gradients are computed, and planted mistakes:
+/// what a comparison is across, or what stands for another program.
+bool is_across(std::string_view key) {
+  static constexpr auto kKeys = std::to_array<std::string_view>({"rows", "stop_after", "resume_from", "resume_step", "oracle_world"});
+  static constexpr auto kGroups = std::to_array<std::string_view>({"forced.", "mutant.", "second_mutant."});
+  return std::ranges::find(kKeys, key) != kKeys.end() ||
+         std::ranges::any_of(kGroups, [key](std::string_view group) { return key.starts_with(group); });
+}
+
+}  // namespace
+
+std::vector<ConfigDifference> config_differences(const RunConfig& reference, const RunConfig& cell,
+                                                 std::span<const std::string> declared) {
+  if (reference.oracle_world > 0 || cell.oracle_world > 0) return {};
+  if (reference.trainer != cell.trainer) return {{"trainer", reference.trainer, cell.trainer}};
+  std::vector<ConfigDifference> differences;
+  for (const RunField* field : fields_of(spec_of(reference))) {
+    if (equal(field->of(reference), field->of(cell))) continue;
+    const std::string key(field->spec.key);
+    const bool trains = key == "seed" || (decides_learning(key) && !is_across(key));
+    const bool same_rows = key == "layout" && reference.layout.global_batch() == cell.layout.global_batch();
+    if (!trains || same_rows) continue;
+    differences.push_back({key, text_of(field->of(reference)), text_of(field->of(cell)),
+                           std::ranges::find(declared, key) != declared.end()});
+  }
+  return differences;
+}
+
+std::vector<ConfigDifference> config_differences(const ConfigPair& configs) {
+  if (!configs.both_known()) return {};
+  return config_differences(*configs.reference, *configs.cell, configs.declared);
+}
+
+std::string differences_text(std::span<const ConfigDifference> differences) {
+  std::string text;
+  for (const ConfigDifference& it : differences) {
+    const auto shown = [](const std::string& value) { return value.empty() ? "none" : value; };
+    text += fmt::format("{}{} {} / {}", text.empty() ? "" : ", ", it.key, shown(it.reference), shown(it.cell));
+  }
+  return text;
+}
+
+namespace {
+
+/// 0.9 is no binary fraction: 10 (1 - 0.9) comes out below 1 by rounding alone.
+constexpr double kRounding = 1e-9;
+
+double scaled_beta(double beta, double ranks) { return std::clamp(1 - ranks * (1 - beta), 0.0, beta); }
+
+}  // namespace
+
+double learning_rate(const RunConfig& config, int64_t step) {
+  double rate = config.lr * config.lr_scale;
+  if (config.lr_rule == LrRule::linear) {
+    rate *= config.layout.world_size;
+  } else if (config.lr_rule == LrRule::sqrt || config.lr_rule == LrRule::adam_sqrt) {
+    rate *= std::sqrt(static_cast<double>(config.layout.world_size));
+  }
+  if (config.schedule != Schedule::constant && step < config.warmup_steps) {
+    return rate * static_cast<double>(step + 1) / static_cast<double>(config.warmup_steps);
+  }
+  if (config.schedule == Schedule::cosine) {
+    const int64_t span = std::max<int64_t>(1, config.steps - config.warmup_steps);
+    const double progress = static_cast<double>(step - config.warmup_steps) / static_cast<double>(span);
+    return rate * 0.5 * (1 + std::cos(std::numbers::pi * progress));
+  }
+  return rate;
+}
+
+AdamNumbers adam_numbers(const RunConfig& config) {
+  const double ranks = config.layout.world_size;
+  if (config.lr_rule != LrRule::adam_sqrt || ranks == 1) return {config.beta1, config.beta2, config.eps};
+  return {scaled_beta(config.beta1, ranks), scaled_beta(config.beta2, ranks), config.eps / std::sqrt(ranks)};
+}
+
+bool fits_adam_sqrt(const RunConfig& config) {
+  if (config.lr_rule != LrRule::adam_sqrt) return true;
+  const double shorter = 1 - std::min(config.beta1, config.beta2);
+  return config.layout.world_size * shorter < 1 - kRounding;
+}
+
+bool decides_learning(std::string_view key) {
+  static constexpr auto kHowItRuns = std::to_array<std::string_view>(
+      {"seed", "trace", "snapshot_steps", "eval_every", "timeout_s", "control_guard", "ranks", "backend", "process_start", "bucket_cap_bytes",
+       "gradient_as_bucket_view", "find_unused_parameters", "update", "data.cache", "data.prefetch"});
+  return std::ranges::find(kHowItRuns, key) == kHowItRuns.end() && !key.starts_with("checkpoint.") &&
+         (!key.starts_with("watch.") || key == "watch.nan_guard");
+}
+
+bool decides_bits(std::string_view key) {
+  static constexpr auto kNever = std::to_array<std::string_view>(
+      {"seed", "stop_after", "trace", "snapshot_steps", "eval_every", "timeout_s", "process_start", "data.cache", "data.prefetch"});
+  static constexpr auto kNeverBelow =
+      std::to_array<std::string_view>({"checkpoint.", "watch.", "forced.", "mutant.", "second_mutant.", "resume_"});
+  return std::ranges::find(kNever, key) == kNever.end() && (key == "watch.nan_guard" || std::ranges::none_of(kNeverBelow, [&](std::string_view group) {
+                                                              return key.starts_with(group);
+                                                            }));
+}
+
+bool promise_equal_bits(const RunConfig& a, const RunConfig& b) {
+  if (a.trainer != b.trainer) return false;
+  const auto rows_of = [](const RunConfig& config) {
+    auto rows = config_fields(config);
+    std::erase_if(rows, [](const auto& row) { return !decides_bits(row.first); });
+    return rows;
+  };
+  // Of what GPUs carry the order of adding is not known.
+  return a.transport == Transport::gloo && rows_of(a) == rows_of(b);
+}
+
+std::string learning_text(std::vector<std::pair<std::string, std::string>> rows) {
+  std::erase_if(rows, [](const auto& row) { return !decides_learning(row.first); });
+  std::ranges::sort(rows);
+  std::string text;
+  for (const auto& [key, value] : rows) text += key + "=" + value + "\n";
+  return text;
 }
 
 }  // namespace lockstep

@@ -1,11 +1,14 @@
 #pragma once
-// A run's config as text: what its hash is taken of, what run.json holds, what reports list.
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "harness/verdict/config/run_config.h"
+
+// A run's config as text: what its hash is taken of, what run.json holds, what reports list.
 
 namespace lockstep {
 
@@ -29,5 +32,71 @@ std::vector<std::pair<std::string, std::string>> config_fields(const RunConfig& 
 
 /// Equal in every field.
 bool same_config(const RunConfig& a, const RunConfig& b);
+
+// The keys in which two runs are configured otherwise.
+
+/// A key that can change what is trained, with both values in words. `declared`: an axis of the matrix or an expectation
+/// names it, so that the difference is what is asked about.
+struct ConfigDifference {
+  std::string key, reference, cell;
+  bool declared = false;
+};
+
+/// In the order of the keys. How a step's rows are divided among ranks is no difference, nor what is written down, kept or
+/// watched, nor a planted mistake, which stands for one in the code; another number of rows a step is one, of `layout`.
+/// Nothing where the reference is computed by the loss's plain form, which follows from the cell. `declared`: see
+/// ConfigDifference.
+std::vector<ConfigDifference> config_differences(const RunConfig& reference, const RunConfig& cell,
+                                                 std::span<const std::string> declared = {});
+
+/// Two configs of which either may be unknown, and the keys in which they may differ: see ConfigDifference.
+struct ConfigPair {
+  const RunConfig* reference = nullptr;
+  const RunConfig* cell = nullptr;
+  std::vector<std::string> declared = {};
+
+  bool both_known() const { return reference && cell; }
+};
+/// The same of a pair; nothing where one of the two is unknown.
+std::vector<ConfigDifference> config_differences(const ConfigPair& configs);
+
+/// "weight_decay 0 / 0.1, clip_norm 0 / 1": the reference's value first.
+std::string differences_text(std::span<const ConfigDifference> differences);
+
+// The learning rate of a step and Adam's other numbers, as training takes them and as the judge expects them.
+
+/// Learning rate of a step: lr * lr_scale * rule(world size) * schedule(step of steps).
+double learning_rate(const RunConfig& config, int64_t step);
+
+/// What Adam's update takes beside the rate.
+struct AdamNumbers {
+  double beta1 = 0, beta2 = 0, eps = 0;
+};
+
+/// The config's own numbers, except under the rule adam_sqrt: with k ranks, whose batch is k times one
+/// rank's, 1 - beta1 and 1 - beta2 are multiplied by k and eps is divided by sqrt k, besides the rate times
+/// sqrt k (Malladi et al. 2022, arXiv 2205.10287, definition 4). Betas stay in [0, 1).
+AdamNumbers adam_numbers(const RunConfig& config);
+
+/// Does the rule leave Adam any memory: k (1 - beta) < 1 for both betas? True of every other rule.
+bool fits_adam_sqrt(const RunConfig& config);
+
+// Which keys of a run say what it learns, and which how it is executed, watched or compared.
+
+/// False of seed, trace, snapshots, evaluation, time limits, the way ranks are started and hold their buckets,
+/// and how rows are fetched: two runs that differ in these alone train towards the same.
+bool decides_learning(std::string_view key);
+
+/// False of the seed and of what says when a run stops, what it writes down and keeps, how it is watched and begun, and which fault is
+/// planted in it: two correct runs of one build and seed that differ in these alone have equal bits.
+bool decides_bits(std::string_view key);
+
+/// Do two correct runs of these configs have equal bits, if one build made both?
+bool promise_equal_bits(const RunConfig& a, const RunConfig& b);
+
+/// The rows of keys that decide learning as one text, whatever their order: equal for runs that train towards the same.
+///
+///   rows  every key of a run with its value (config_fields, or the rows of a report)
+std::string learning_text(std::vector<std::pair<std::string, std::string>> rows);
 
 }  // namespace lockstep

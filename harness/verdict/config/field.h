@@ -1,7 +1,9 @@
 #pragma once
-// One field of a config as data: its key, range and help, and typed access to it. YAML reading, --set, JSON,
-// hashes, the schema and the reports' listings are all loops over tables of these.
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -11,10 +13,13 @@
 #include <variant>
 #include <vector>
 
-#include "harness/base/clean_text.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/problems.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/config/yaml_tree.h"
+
+// One field of a config as data: its key, range and help, and typed access to it. YAML reading, --set, JSON,
+// hashes, the schema and the reports' listings are all loops over tables of these.
 
 namespace lockstep {
 
@@ -171,4 +176,60 @@ bool parse_integer(std::string_view text, int64_t& value);
 /// A finite decimal number and nothing else; its whole part is written as a whole number is.
 bool parse_double(std::string_view text, double& value);
 
+// JSON Schema of fields and of what holds them.
+
+using SchemaJson = nlohmann::ordered_json;
+
+/// An object without properties yet; it refuses properties that are not added.
+SchemaJson object_schema();
+/// type: "integer" or "number".
+SchemaJson number_schema(const char* type, const Range& range);
+SchemaJson list_schema(SchemaJson items, const std::string& help);
+
+/// What a field may be, with the value that `ref` holds as its default.
+SchemaJson field_schema(const FieldSpec& spec, const FieldRef& ref);
+/// A key under its dotted name, and inside its group if it has one.
+void add_property(SchemaJson& object, const std::string& key, const SchemaJson& schema);
+
 }  // namespace lockstep
+
+// Ranges that fields of configs share.
+
+namespace lockstep::ranges {
+
+inline constexpr double kMostInt = 2147483647.0;
+inline constexpr double kMostExact = 9007199254740991.0;  // 2^53 - 1: every reader of JSON keeps it exactly
+
+inline constexpr Range kAny{};
+// Beyond these a value is a slip of the pen, or leaves what the arithmetic holds: float32 ends at 3e38 and
+// 1e-38, and what is multiplied with such a value must not leave it either. docs/config.md gives the reasons.
+inline constexpr Range kNotNegative{0, 1e6};
+inline constexpr Range kPositive{0, 1e6, true, false};
+inline constexpr Range kScale{1e-6, 1e6};
+inline constexpr Range kLength{1, 1e6};        // of series and windows, in time steps
+inline constexpr Range kMetricUnits{0, 1e12};  // activation_bytes has the largest unit
+inline constexpr Range kFraction{0, 1, false, true};
+inline constexpr Range from(double low) { return {low, kMostInt, false, false}; }
+inline constexpr Range up_to(double high) { return {1, high}; }
+inline constexpr Range kStep{0, 1e9, false, false};
+inline constexpr Range kSteps{1, 1e9, false, false};
+inline constexpr Range kSeed{0, kMostExact, false, false};
+
+inline constexpr Setter kPlanner = Setter::internal;
+
+}  // namespace lockstep::ranges
+
+// Words of enumerations in a source file, a line each. What they define is declared beside the enumeration.
+
+/// Defines words_of(type): the words of all enumerators in their order, of which `last` is the last one.
+#define LOCKSTEP_WORDS(type, last, ...)                                            \
+  WordList words_of(type) {                                                        \
+    static constexpr auto kWords = std::to_array<std::string_view>({__VA_ARGS__}); \
+    static_assert(kWords.size() == static_cast<std::size_t>(type::last) + 1);      \
+    return kWords;                                                                 \
+  }
+
+/// Defines word_of(value) as well: that of one enumerator.
+#define LOCKSTEP_WORDS_BOTH_WAYS(type, last, ...) \
+  LOCKSTEP_WORDS(type, last, __VA_ARGS__)         \
+  std::string_view word_of(type value) { return words_of(value)[static_cast<std::size_t>(value)]; }

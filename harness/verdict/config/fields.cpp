@@ -8,9 +8,7 @@
 
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/mutants.h"
-#include "harness/verdict/config/ranges.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/config/words.h"
 
 namespace lockstep {
 

@@ -8,8 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/config/trace_level.h"
-#include "harness/verdict/config/transport.h"
+#include "harness/verdict/config/names.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "harness/base/nearest.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "harness/base/clean_text.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/parts.h"
 
 namespace lockstep {
 

@@ -8,14 +8,12 @@
 #include <stdexcept>
 #include <thread>
 
-#include "harness/base/counted.h"
-#include "harness/base/median.h"
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/layout_name.h"
 
 namespace lockstep {
 namespace {
-
 
 /// One run: of the ranks the slowest, the one that waits most, the one that receives most.
 struct TimedRun {

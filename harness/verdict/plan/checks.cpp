@@ -1,18 +1,23 @@
-// Values that are fine alone and not together.
+#include "harness/verdict/plan/checks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "harness/base/errors.h"
+#include "harness/base/text.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/metrics.h"
+#include "harness/verdict/config/mutants.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/exact_pairs.h"
-#include "harness/verdict/plan/fault_checks.h"
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/matrix.h"
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/plan/planned_run.h"
 #include "harness/verdict/plan/question.h"
-#include "harness/verdict/plan/resumed.h"
-#include "harness/verdict/plan/timing.h"
-#include "harness/verdict/plan/training_checks.h"
+
+// Values that are fine alone and not together.
 
 namespace lockstep {
 namespace {
@@ -414,6 +419,247 @@ void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Pr
   for (const Cell& cell : timed) checker.check_timed(cell);
   checker.check_whole(cells);
   checker.report();
+}
+
+namespace {
+
+using Found = std::vector<std::pair<std::string, std::string>>;
+
+/// "action_encoder" of "action_encoder.in.weight".
+std::string group_of(const std::string& parameter) { return parameter.substr(0, parameter.find('.')); }
+
+/// Names of parameters; with `groups` also what stands before each dot, by which a group is named.
+std::vector<std::string> names_of(const std::vector<ModelParameter>& parameters, bool groups) {
+  std::vector<std::string> names;
+  const auto add = [&names](const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const ModelParameter& parameter : parameters) {
+    const std::string& name = parameter.name;
+    std::size_t dot = groups ? name.find('.') : std::string::npos;
+    for (; dot != std::string::npos; dot = name.find('.', dot + 1)) add(name.substr(0, dot));
+    add(name);
+  }
+  return names;
+}
+
+/// "; did you mean X?", or where nothing is near the groups that there are.
+std::string suggestion(const std::string& word, const std::vector<ModelParameter>& parameters, bool groups) {
+  const std::vector<std::string> names = names_of(parameters, groups);
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string_view near = nearest(word, views);
+  if (!near.empty()) return fmt::format("; did you mean {}?", near);
+  std::vector<std::string> beginnings;
+  for (const ModelParameter& parameter : parameters) {
+    if (beginnings.empty() || beginnings.back() != group_of(parameter.name)) {
+      beginnings.push_back(group_of(parameter.name));
+    }
+  }
+  return fmt::format("; names begin with {}", fmt::join(beginnings, ", "));
+}
+
+/// A bug of another trainer's parts would find none of them.
+void check_trainer(const RunConfig& config, const MutantConfig& mutant, const std::string& key,
+                   Found& found) {
+  const MutantEntry* entry = find_mutant(mutant.name);
+  if (entry == nullptr || entry->trainer.empty() || entry->trainer == config.trainer) return;
+  found.emplace_back(
+      key + ".name",
+      fmt::format("{0}.name {1} is a fault of trainer {2}, and trainer is {3}: set trainer to {2}, or choose a "
+                  "mutant that `lockstep list mutants` shows without a trainer, or with {3}",
+                  key, mutant.name, entry->trainer, config.trainer));
+}
+
+void check_tensor(const RunConfig& config, const MutantConfig& mutant, const std::string& key, Found& found) {
+  const MutantEntry* entry = find_mutant(mutant.name);
+  if (mutant.tensor.empty() || entry == nullptr) return;
+  if (entry->tensor == MutantTensor::none) {
+    found.emplace_back(
+        key + ".tensor",
+        fmt::format("{}.tensor has no effect: {} does not act on a chosen parameter", key, mutant.name));
+    return;
+  }
+  const bool groups = entry->tensor == MutantTensor::group;
+  // How many channels the data have changes the shapes, not the names.
+  const std::vector<ModelParameter> parameters = spec_of(config).parameters(config, config.data.channels);
+  const auto meant = [&](const ModelParameter& parameter) {
+    return groups ? parameter.name.starts_with(mutant.tensor) : parameter.name == mutant.tensor;
+  };
+  if (std::any_of(parameters.begin(), parameters.end(), meant)) return;
+  found.emplace_back(key + ".tensor", fmt::format("{}.tensor {} is no parameter{} of the model{}", key,
+                                                  in_quotes(mutant.tensor), groups ? " or group" : "",
+                                                  suggestion(mutant.tensor, parameters, groups)));
+}
+
+void check_fault(const RunConfig& config, const MutantConfig& mutant, const std::string& key, Found& found) {
+  if (mutant.name == "none") return;
+  check_trainer(config, mutant, key, found);
+  const int world = config.layout.world_size;
+  if (mutant.rank >= world) {
+    found.emplace_back(key + ".rank",
+                       fmt::format("{}.rank is {}; {} ranks are numbered 0 to {}",
+                                   key, mutant.rank, world, world - 1));
+  }
+  const int64_t end = config.stop_after > 0 ? std::min(config.stop_after, config.steps) : config.steps;
+  if (mutant.step >= end) {
+    found.emplace_back(key + ".step",
+                       fmt::format("{}.step {} is never reached in {} steps", key, mutant.step, end));
+  }
+  if (mutant.name == "grad_scale" && mutant.factor == 1.0) {
+    found.emplace_back(key + ".factor", fmt::format("grad_scale with {}.factor 1 has no effect", key));
+  }
+  check_tensor(config, mutant, key, found);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> fault_problems(const RunConfig& config) {
+  Found found;
+  check_fault(config, config.mutant, "mutant", found);
+  check_fault(config, config.second_mutant, "second_mutant", found);
+  return found;
+}
+
+std::string idle_fault_words(const MutantConfig& mutant, const std::string& key, const RunConfig& config) {
+  std::string where = fmt::format("from step {} on {}", mutant.step,
+                                  mutant.rank < 0 ? "all ranks" : fmt::format("rank {}", mutant.rank));
+  if (!mutant.tensor.empty()) where += ", " + mutant.tensor;
+  std::string text = fmt::format(
+      "the planted fault {} ({}) never acted: in {} steps it changed nothing on any of {} ranks, so the "
+      "comparison says nothing about it. Choose a step, a rank and a parameter that the run reaches",
+      mutant.name, where, steps_to_run(config), config.layout.world_size);
+  const MutantEntry* entry = find_mutant(mutant.name);
+  if (entry != nullptr && !entry->settings.empty()) {
+    text += fmt::format("; {} shows with {}", key, entry->settings);
+  }
+  return text;
+}
+
+namespace {
+
+using Found = std::vector<std::pair<std::string, std::string>>;
+
+void check_rule(const RunConfig& config, Found& found) {
+  if (config.lr_rule != LrRule::adam_sqrt) return;
+  if (config.optimizer == OptimizerKind::sgd) {
+    found.emplace_back("lr_rule", "lr_rule adam_sqrt scales Adam's betas and eps: optimizer sgd has none");
+  } else if (!fits_adam_sqrt(config)) {
+    found.emplace_back(
+        "lr_rule", fmt::format("lr_rule adam_sqrt with {} ranks multiplies 1 - beta by {}, which leaves no "
+                               "memory: beta1 {} and beta2 {} must exceed {:.4g}",
+                               config.layout.world_size, config.layout.world_size, config.beta1, config.beta2,
+                               1 - 1.0 / config.layout.world_size));
+  }
+}
+
+void check_precision(const RunConfig& config, const QuestionPlan& asks, Found& found) {
+  if (config.precision != Precision::bfloat16) return;
+  if (asks.against_plain() || config.oracle_world > 0) {
+    found.emplace_back("precision",
+                       "a certificate compares with a float64 reference: bfloat16 rounds a thousand times "
+                       "more coarsely than the differences it must detect");
+  }
+}
+
+void check_row_order(const RunConfig& config, Found& found) {
+  if (config.layout.rows_per_rank / config.accumulation < 2) {
+    found.emplace_back("perturb", "perturb row_order: a single row per rank and micro-step has no other order");
+  } else if (config.rank_seed != RankSeed::keyed) {
+    found.emplace_back(
+        "perturb",
+        "perturb row_order changes only the order if draws are keyed by sample: it needs "
+        "rank_seed keyed");
+  }
+}
+
+void check_perturbation(const RunConfig& config, const QuestionPlan& asks, Found& found) {
+  if (config.perturb == Perturbation::none) return;
+  if (asks.against_plain() || config.oracle_world > 0) {
+    found.emplace_back("perturb", "a certificate computes both sides from one state: remove perturb");
+  } else if (config.perturb == Perturbation::row_order) {
+    check_row_order(config, found);
+  }
+}
+
+void check_arithmetic(const RunConfig& config, const QuestionPlan& asks, Found& found) {
+  if (config.arithmetic != Arithmetic::exact) return;
+  if (asks.against_plain() || config.oracle_world > 0) {
+    found.emplace_back("arithmetic",
+                       "a certificate's reference computes all rows at once: arithmetic: exact is not possible");
+  } else if (config.forced.on()) {
+    found.emplace_back("arithmetic", "forced steps compare whole shards of rows: arithmetic: exact is not possible");
+  }
+}
+
+/// Weights alone: gradients and the optimizer's moments are as large again, each.
+void check_size(const RunConfig& config, Found& found) {
+  constexpr double kMost = 268435456;  // 2^28: 1 GiB in float32
+  // Channels of other data are known when they are read; theirs are few beside those that a config can ask
+  // for.
+  const int64_t channels = config.data.source == DataSource::synthetic ? config.data.channels : 1;
+  double elements = 0;
+  for (const ModelParameter& parameter : spec_of(config).parameters(config, channels)) {
+    double product = 1;
+    for (const int64_t size : parameter.shape) product *= static_cast<double>(size);
+    elements += product;
+  }
+  if (elements > kMost) {
+    found.emplace_back("model.hidden", fmt::format("a model of {:.3g} weights: at most 2^28; they follow from model.* and data.*",
+                                                   elements));
+  }
+}
+
+void check_watch(const RunConfig& config, Found& found) {
+  if (config.watch.nan_guard == NanGuard::skip && config.arithmetic == Arithmetic::exact) {
+    found.emplace_back("watch.nan_guard", "exact arithmetic ends a run at the first row that is not finite: use stop");
+  }
+}
+
+void check_sharded(const RunConfig& config, Found& found) {
+  if (config.update != UpdatePartition::sharded) return;
+  if (config.arithmetic == Arithmetic::exact) {
+    found.emplace_back("update", "exact arithmetic sums every gradient on every rank: update sharded needs arithmetic native");
+  } else if (config.checkpoint.on()) {
+    found.emplace_back("update", "checkpoints are made of a whole optimizer state: update sharded cannot have checkpoint.every");
+  }
+}
+
+void check_checkpoint(const RunConfig& config, Found& found) {
+  if (!config.checkpoint.on()) {
+    if (config.checkpoint.required) found.emplace_back("checkpoint.required", "checkpoint.required without checkpoint.every: the run saves nothing");
+    return;
+  }
+  if (config.mutant.name != "none" || config.second_mutant.name != "none") {
+    found.emplace_back("checkpoint.every",
+                       "checkpoints do not contain the state of a planted fault: a cell with a mutant cannot have checkpoint.every");
+  }
+  const std::string& best = config.checkpoint.best;
+  const auto metrics = spec_of(config).metrics();
+  const bool evaluated = std::ranges::any_of(metrics, [&](const MetricSpec& metric) {
+    return metric.name == best && metric.when == MetricSpec::When::evaluation && metric.higher_is_better;
+  });
+  if (!best.empty() && !evaluated) {
+    found.emplace_back("checkpoint.best",
+                       fmt::format("checkpoint.best {} is no metric of evaluations of which it is known whether higher "
+                                   "is better; the trainer's own is {}",
+                                   best, spec_of(config).shown_metric));
+  }
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> training_problems(const RunConfig& config,
+                                                                   const QuestionPlan& asks) {
+  Found found;
+  check_rule(config, found);
+  check_size(config, found);
+  check_precision(config, asks, found);
+  check_arithmetic(config, asks, found);
+  check_perturbation(config, asks, found);
+  check_checkpoint(config, found);
+  check_watch(config, found);
+  check_sharded(config, found);
+  return found;
 }
 
 }  // namespace lockstep

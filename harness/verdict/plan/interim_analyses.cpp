@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/question.h"
 
 namespace lockstep {

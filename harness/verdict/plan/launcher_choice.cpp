@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "harness/base/nearest.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/verdict/config/problems.h"
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/matrix.h"
 
 namespace lockstep {
 

@@ -1,9 +1,9 @@
 #pragma once
-// A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
 #include <any>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,8 +11,13 @@
 #include <vector>
 
 #include "harness/base/errors.h"
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/problems.h"
 #include "harness/verdict/config/run_config.h"
+#include "harness/verdict/config/settings.h"
+#include "harness/verdict/plan/question.h"
+
+// A YAML matrix, read: cells, references, controls, seeds and the question that is asked.
 
 namespace lockstep {
 
@@ -169,5 +174,75 @@ std::span<const std::string_view> outcome_test_names();
 /// that those comparisons could see a difference. Cells whose references train towards the same share their
 /// controls.
 std::vector<std::string> references_without_control(const Matrix& matrix);
+
+// The output folder of a matrix: whose it is.
+
+/// "out/<name>".
+std::string default_out_dir(const Matrix& matrix);
+
+/// Content of OUT/matrix.json, which says whose folder OUT is: {"file": …, "name": …, "schema_version": 1}.
+std::string matrix_stamp(const Matrix& matrix);
+
+/// Throws ConfigError naming both matrices if `out_dir` holds the results of a matrix of another name. A
+/// folder that is not there yet or has no matrix.json is free to take.
+void check_out_dir(const Matrix& matrix, const std::string& out_dir);
+
+// What a matrix file and the command line say, read but not yet expanded into cells.
+
+struct ExpectRule {
+  Rule when;
+  std::vector<VerdictKind> verdicts;
+};
+
+/// A cell beside the product of the axes.
+struct Included {
+  std::vector<Setting> settings;
+  std::vector<Setting> reference;  ///< what its reference has besides the matrix's
+  std::vector<int64_t> seeds;      ///< empty: the matrix's
+  Place place;
+};
+
+struct MatrixSource {
+  Matrix matrix;                ///< all but its cells
+  RunConfig base;               ///< of cells and references, without planted faults
+  std::vector<Setting> faults;  ///< top-level mutant.*: of cells alone
+  std::vector<Choice> axes;
+  std::vector<Included> include;
+  std::vector<Setting> reference;  ///< keys of the reference's block
+  bool same_as_cell = false;
+  bool reference_given = false;  ///< in the file or by --set
+  std::vector<Rule> exclude;
+  std::vector<Rule> power_controls;
+  std::vector<Rule> noise_of;  ///< cells that get A/A pairs of their own
+  std::vector<ExpectRule> expect;
+  std::set<std::string, std::less<>> set_keys;       ///< given by --set
+  std::map<std::string, Place, std::less<>> places;  ///< where each key was last given a value
+  bool sound = true;  ///< everything that decides the cells was read without a problem
+
+  /// Where `key` was given; the file's first line if nowhere.
+  Place place_of(std::string_view key) const;
+};
+
+/// Cells of the product of axes without the excluded ones, then the included ones; names, references,
+/// expectations. Reports rules that match nothing, duplicate cells, and cells that would be compared with
+/// themselves.
+std::vector<Cell> expand_cells(const MatrixSource& source, Problems& problems);
+
+/// What check_matrix would say of that cell alone.
+std::vector<std::string> cell_problems(const MatrixSource& source, const Cell& cell);
+
+/// Reports combinations of values that cannot run or cannot be judged, each once with the cells that it
+/// concerns.
+void check_matrix(const MatrixSource& source, const std::vector<Cell>& cells, Problems& problems);
+
+// The matrix's own scalar keys as data: name, question, primary.margin, …
+
+WordList words_of(RanksPolicy);
+WordList words_of(OutcomeTest);
+
+/// These, then those that questions have of their own.
+std::span<const MatrixField> matrix_fields();
+/// Null if there is none of that key.
+const MatrixField* find_matrix_field(std::string_view key);
 
 }  // namespace lockstep

@@ -10,11 +10,9 @@
 
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/exact_pairs.h"
 #include "harness/verdict/plan/plan_history.h"
+#include "harness/verdict/plan/planned_run.h"
 #include "harness/verdict/plan/question.h"
-#include "harness/verdict/plan/resumed.h"
-#include "harness/verdict/plan/timing.h"
 
 namespace lockstep {
 namespace {
@@ -345,6 +343,34 @@ const PlannedRun* find_run(const Plan& plan, const std::string& cell, RunRole ro
   const auto has_it = std::find_if(plan.matrix.cells.begin(), plan.matrix.cells.end(),
                                    [&cell](const Cell& candidate) { return candidate.name == cell; });
   return has_it != plan.matrix.cells.end() ? find(has_it->reference_name) : nullptr;
+}
+
+namespace {
+
+RunConfig first_steps(RunConfig config, int64_t seed, int64_t steps) {
+  config.arithmetic = Arithmetic::exact;
+  config.seed = seed;
+  config.backend = Backend::emulated;
+  config.stop_after = steps < config.steps ? steps : 0;
+  config.eval_every = EvaluationPeriod::never();
+  config.checkpoint = CheckpointConfig{};
+  begin_by_itself(config);
+  config.snapshot_steps.clear();
+  return config;
+}
+
+}  // namespace
+
+std::optional<ExactPair> exact_pair_of(const Matrix& matrix, const Cell& cell) {
+  const int64_t asked = matrix.certify.exact;
+  if (asked <= 0 || !asked_by(matrix).trains || !matrix.replay.empty()) return std::nullopt;
+  if (cell.noise || cell.anchor || cell.power_control) return std::nullopt;
+  if (cell.expected == std::vector{VerdictKind::failed}) return std::nullopt;
+  if (cell.config.layout.global_batch() != cell.reference.layout.global_batch()) return std::nullopt;
+  if (cell.config.trace == TraceLevel::off || cell.reference.trace == TraceLevel::off) return std::nullopt;
+  const int64_t steps = std::min({asked, cell.config.steps, cell.reference.steps});
+  const int64_t seed = seeds_of(matrix, cell).front();
+  return ExactPair{first_steps(cell.reference, seed, steps), first_steps(cell.config, seed, steps), steps};
 }
 
 }  // namespace lockstep

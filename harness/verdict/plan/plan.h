@@ -1,11 +1,14 @@
 #pragma once
-// From a matrix to the list of runs, without launching anything.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/planned_run.h"
+
+// From a matrix to the list of runs, without launching anything.
 
 namespace lockstep {
 
@@ -39,5 +42,16 @@ std::vector<std::string> lacking_memory(const Plan& plan, double machine_bytes);
 std::string plan_text(const Plan& plan, int jobs = 0);
 /// The same as JSON, every run with its config.
 std::string plan_json(const Plan& plan, int jobs = 0);
+
+// The first steps of a cell and of its reference in exact arithmetic, beside the runs that are asked about.
+
+struct ExactPair {
+  RunConfig reference, cell;
+  int64_t steps = 0;
+};
+
+/// Of the cell's first seed; nothing if the matrix asks for none, or where the two are not meant to compute the same: a
+/// power control, an A/A pair, another batch, a run that must fail, a run that keeps no trace.
+std::optional<ExactPair> exact_pair_of(const Matrix& matrix, const Cell& cell);
 
 }  // namespace lockstep

@@ -8,9 +8,8 @@
 #include <numeric>
 #include <thread>
 
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
-#include "harness/base/word_list.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/plan/interim_analyses.h"
 #include "harness/verdict/plan/plan.h"

@@ -1,10 +1,16 @@
 #pragma once
-// One run of a plan, and what it is there for.
 
+#include <cstdint>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "harness/verdict/config/run_config.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/plan/matrix.h"
+
+// One run of a plan, and what it is there for.
 
 namespace lockstep {
 
@@ -50,5 +56,43 @@ struct BuildIdentity {
   std::string isa;   ///< instruction sets that ATen picks from
   std::string data;  ///< hash of the data files
 };
+
+// How much memory a run takes, before it has run.
+
+/// What the run's trainer says of it; zeros where it says nothing.
+RunCosts costs_of(const RunConfig& config);
+
+/// Resident bytes that the processes of a run on one machine have at their peak, together: a model, good to a factor of about 1.5.
+double modelled_memory_bytes(const RunConfig& config);
+
+/// What this process and those that it starts may have: the machine's, or the limit of their control group. 0: not to be known.
+double machine_memory_bytes();
+
+// Runs that are there for their speed: which, and with what config.
+
+/// The config of a timed run: the first cell's reference at this layout, on real ranks, with no trace, no
+/// fault, no schedule and no evaluation but the last.
+RunConfig timing_config(const Matrix& matrix, const Layout& layout);
+
+/// "timing 8x3", which its runs have in place of a cell's name.
+std::string timing_name(const Layout& layout);
+
+/// `timing.repeats` runs of each timed layout, repeat by repeat, so that a machine that slows down slows all
+/// layouts. They are alike in config and told apart by id; none shares a run of a cell.
+std::vector<PlannedRun> timing_runs(const Matrix& matrix);
+
+// Cells whose runs go on from another cell's run, perhaps with another number of ranks.
+
+/// The cell that `resume_from` names, by its name or its short one; null if there is none.
+const Cell* source_of(const std::vector<Cell>& cells, const std::string& resume_from);
+
+/// By cell: steps before which other cells go on from its run, which keeps its state there.
+std::unordered_map<const Cell*, std::vector<int64_t>> steps_gone_on_from(const std::vector<Cell>& cells);
+
+/// What is wrong with how a cell goes on, as key and message.
+std::vector<std::pair<std::string, std::string>> resume_problems(const std::vector<Cell>& cells, const Cell& cell);
+
+/// Writes that the run begins by itself.
+void begin_by_itself(RunConfig& config);
 
 }  // namespace lockstep

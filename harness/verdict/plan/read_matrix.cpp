@@ -10,14 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/base/nearest.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/problems.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/plan/drift.h"
 #include "harness/verdict/plan/matrix.h"
-#include "harness/verdict/plan/matrix_source.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/plan/read_source.h"
 

@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <type_traits>
 
-#include "harness/base/nearest.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/seeds.h"
 #include "harness/verdict/plan/interim_analyses.h"
 #include "harness/verdict/plan/launcher_choice.h"
-#include "harness/verdict/plan/matrix_fields.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/question.h"
 
 namespace lockstep {

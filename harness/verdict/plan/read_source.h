@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/matrix.h"
 
 namespace lockstep {
 

@@ -6,8 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/matrix_fields.h"
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/question.h"
 
 namespace lockstep {

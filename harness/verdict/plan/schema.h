@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "harness/verdict/config/field_schema.h"
+#include "harness/verdict/config/field.h"
 
 namespace lockstep {
 

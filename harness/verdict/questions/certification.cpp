@@ -5,7 +5,30 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "harness/base/machine.h"
+
 namespace lockstep {
+
+Failure judge_failure(FailureKind kind, const std::string& run, std::string message) {
+  Failure failure;
+  failure.kind = kind;
+  failure.run = run;
+  failure.message = std::move(message);
+  return failure;
+}
+
+MatrixEvidence::MatrixEvidence(const Plan& plan, const JudgeOptions& options, const RankResultReader& read)
+    : plan_(plan), options_(options), arms_(plan), evidence_(plan.runs.size()) {
+  for (std::size_t i = 0; i < plan.runs.size(); ++i) index_.emplace(plan.runs[i].id, i);
+  parallel_for(plan.runs.size(), options.jobs, [&](std::size_t i) {
+    const PlannedRun& run = plan_.runs[i];
+    const auto launched = options_.failures.find(run.id);
+    evidence_[i] =
+        gather_run(run, dir_of(run), launched == options_.failures.end() ? nullptr : &launched->second, read,
+                   plan_.matrix.primary.metric);
+  });
+}
+
 namespace {
 
 /// Bits part, and what carried the real ranks may add in any order: then that alone is no finding, and each step's sums are held to

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/band.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/evidence/run_evidence.h"

@@ -7,14 +7,14 @@
 #include <cmath>
 #include <map>
 
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/seeds.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/stats/best_of.h"
+#include "harness/verdict/stats/estimates.h"
 #include "harness/verdict/stats/growth_words.h"
 #include "harness/verdict/stats/outcome.h"
-#include "harness/verdict/stats/stats.h"
+#include "harness/verdict/stats/spending.h"
 
 namespace lockstep {
 namespace {

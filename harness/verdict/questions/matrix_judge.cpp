@@ -10,32 +10,33 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/base/counted.h"
-#include "harness/base/parallel.h"
-#include "harness/verdict/causes/cause.h"
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/base/files.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
+#include "harness/verdict/causes/name_cause.h"
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/band.h"
 #include "harness/verdict/compare/compare.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/evidence/drift.h"
-#include "harness/verdict/evidence/planned_arms.h"
+#include "harness/verdict/evidence/arms.h"
+#include "harness/verdict/evidence/noise.h"
 #include "harness/verdict/evidence/timing.h"
 #include "harness/verdict/plan/drift.h"
-#include "harness/verdict/plan/exact_pairs.h"
+#include "harness/verdict/plan/plan.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/questions/certification.h"
 #include "harness/verdict/questions/growth.h"
-#include "harness/verdict/questions/matrix_evidence.h"
 #include "harness/verdict/questions/question_judge.h"
-#include "harness/verdict/questions/summary.h"
+#include "harness/verdict/questions/sentences.h"
 #include "harness/verdict/results/config_table.h"
 #include "harness/verdict/stats/controls.h"
+#include "harness/verdict/stats/estimates.h"
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/paired_curves.h"
 #include "harness/verdict/stats/rounding.h"
 #include "harness/verdict/stats/sequential.h"
-#include "harness/verdict/stats/stats.h"
 
 namespace lockstep {
 namespace {
@@ -501,6 +502,14 @@ Results judge_matrix_from(const Plan& plan, const JudgeOptions& options, const E
   results.summary.runs = static_cast<int>(plan.runs.size());
   results.summary.runs_reused = static_cast<int>(std::ranges::count_if(plan.runs, &PlannedRun::reused));
   return results;
+}
+
+// The judge with its real sources: traces and rank results on disk.
+
+Results judge_matrix(const Plan& plan, const JudgeOptions& options) {
+  const KeptPages kept;  // traces of a wide model come and go by hundreds of megabytes
+  return judge_matrix_from(plan, options,
+                           {read_rank_result, compare_runs, judge_forced, certify, read_noise_scale, hold_to_band});
 }
 
 }  // namespace lockstep

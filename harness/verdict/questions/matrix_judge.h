@@ -1,9 +1,10 @@
 #pragma once
-// Judges a whole matrix. What reads and compares runs is handed in, so that the rules can be tried without
-// traces.
 
 #include "harness/verdict/questions/evidence_sources.h"
 #include "harness/verdict/questions/judge.h"
+
+// Judges a whole matrix. What reads and compares runs is handed in, so that the rules can be tried without
+// traces.
 
 namespace lockstep {
 

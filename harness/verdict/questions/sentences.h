@@ -1,11 +1,12 @@
 #pragma once
-// Words that several questions' summaries share.
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
 #include "harness/verdict/results/results.h"
+
+// Words that several questions' summaries share.
 
 namespace lockstep {
 
@@ -18,12 +19,9 @@ using CellList = std::vector<const CellResult*>;
 struct SortedCells {
   CellList identical, within, equivalent, divergent, undecided, failed, uncertified;
 };
-SortedCells sort_cells(const Results& results);
 
 /// "a", "a and b", "a, b, c and 9 more".
 std::string names_of(const CellList& cells);
-/// Their references, each once; "their references" if they are many.
-std::string references_of(const CellList& cells);
 
 /// One sentence a cell by `describe`, for the first few; then how many more there are: "9 more MORE."
 template <typename F>
@@ -40,8 +38,6 @@ void add(std::vector<std::string>& to, const std::vector<std::string>& more);
 
 /// "8x3 does not compute the same as 1x24: …" of a cell that has a mechanism.
 std::string mechanism_divergence(const CellResult& cell);
-/// "at step 3", "before the first step".
-std::string step_in_words(int64_t step);
 /// The outcome's own sentence, or that it could not be judged.
 std::string undecided_in_words(const CellResult& cell);
 
@@ -52,5 +48,16 @@ std::vector<std::string> exact_sentences(const Results& results);
 std::vector<std::string> mechanism_sentences(const Results& results, const SortedCells& sorted);
 /// What cells learn, and which rule fits a growing batch.
 std::vector<std::string> outcome_sentences(const Results& results, const SortedCells& sorted);
+
+// What a matrix says as a whole: counts, whether it can tell at all, its first line.
+
+/// Everything but the counts of runs, from the cells, the question and the primary metric.
+///
+/// can_tell is false if a power control's outcome is not `divergent`. Whether each question has a power control
+/// of its own is said apart: `uncontrolled` names the references of cells that were called equivalent without
+/// one. The margin is refused if it exceeds half of the effect of a power control: of the smallest effect among
+/// the controls whose (1 - alpha) interval leaves out 0. A control that shows no effect has none to measure a
+/// margin against; it was not caught, which is said in its own way (exit 1 or 5).
+Summary summarize_results(const Results& results);
 
 }  // namespace lockstep

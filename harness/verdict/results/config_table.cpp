@@ -8,10 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "harness/base/counted.h"
-#include "harness/base/json_text.h"
-#include "harness/base/sealed_json.h"
-#include "harness/base/shell_word.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/trainer_spec.h"
 

@@ -4,9 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/json_text.h"
-#include "harness/base/sealed_json.h"
-#include "harness/verdict/results/results_description.h"
+#include "harness/base/json.h"
+#include "harness/verdict/results/results_codec.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "harness/base/word_list.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/metrics.h"
 
 namespace lockstep {
@@ -32,7 +32,8 @@ MetricName metric_name(std::string_view metric) {
   return {};
 }
 
-std::string metric_family(std::string_view metric) {
+/// Its family in words, without the way: "raw cross-entropy", "area under the accuracy curve".
+static std::string metric_family(std::string_view metric) {
   const MetricName name = metric_name(metric);
   if (name.spec == nullptr) return std::string(metric);
   if (name.training) return std::string(name.spec->train_words);

@@ -25,9 +25,6 @@ struct MetricName {
 };
 MetricName metric_name(std::string_view metric);
 
-/// Its family in words, without the way: "raw cross-entropy", "area under the accuracy curve".
-std::string metric_family(std::string_view metric);
-
 /// Is the area under this metric's curve taken?
 bool has_area(std::string_view metric);
 

@@ -10,9 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/divergence_kind.h"
-#include "harness/base/failure_kind.h"
-#include "harness/verdict/config/config_difference.h"
+#include "harness/base/errors.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/results/interval.h"
 #include "harness/verdict/results/question_results.h"

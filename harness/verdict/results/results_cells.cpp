@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
-#include "harness/verdict/results/results_description.h"
+#include "harness/verdict/results/results_codec.h"
 
 // The member's own spelling is its key.
 #define KEY(member, ...) {#member, &S::member __VA_OPT__(, ) __VA_ARGS__}

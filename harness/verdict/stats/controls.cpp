@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "harness/verdict/config/learning_keys.h"
+#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/power.h"

@@ -1,14 +1,16 @@
 #include "harness/verdict/stats/decision.h"
 
-#include <algorithm>
+#include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/students_t.hpp>
+
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
-#include "harness/base/median.h"
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/stats/estimates.h"
-#include "harness/verdict/stats/sign_test.h"
+#include "harness/verdict/stats/tests.h"
 
 namespace lockstep {
 namespace {
@@ -58,6 +60,23 @@ double p_above_zero(std::span<const double> values, OutcomeTest test) {
   if (s.sd == 0) return s.mean > 0 ? 0 : 1;
   const double t = s.mean * std::sqrt(static_cast<double>(n)) / s.sd;
   return boost::math::cdf(boost::math::complement(boost::math::students_t(n - 1), t));
+}
+
+DetectionRate detection_rate(std::string what, int64_t hits, int64_t of, double level) {
+  using Binomial = boost::math::binomial_distribution<>;
+  DetectionRate rate;
+  rate.what = std::move(what);
+  rate.hits = hits;
+  rate.of = of;
+  rate.asked = kNothingAsked;
+  rate.interval = {0, 1, level};
+  if (of > 0) {
+    const double tail = (1 - level) / 2;
+    const auto n = static_cast<double>(of), k = static_cast<double>(hits);
+    rate.interval.low = Binomial::find_lower_bound_on_p(n, k, tail);
+    rate.interval.high = Binomial::find_upper_bound_on_p(n, k, tail);
+  }
+  return rate;
 }
 
 }  // namespace lockstep

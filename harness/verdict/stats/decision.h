@@ -1,10 +1,13 @@
 #pragma once
-// What the test that the matrix names says of paired differences.
 
+#include <cstdint>
 #include <span>
+#include <string>
 
 #include "harness/verdict/results/results.h"
-#include "harness/verdict/stats/stats.h"
+#include "harness/verdict/stats/estimates.h"
+
+// What the test that the matrix names says of paired differences.
 
 namespace lockstep {
 
@@ -26,5 +29,13 @@ VerdictKind decide(std::span<const double> differences, const Primary& primary);
 
 /// One-sided p of the middle being above 0, by that test; 1 for one value.
 double p_above_zero(std::span<const double> values, OutcomeTest test);
+
+// Shares of trials with exact intervals.
+
+/// The `asked` of a rate from which nothing is required.
+inline constexpr double kNothingAsked = -1;
+
+/// Hits among trials with the exact two-sided interval of Clopper and Pearson (1934).
+DetectionRate detection_rate(std::string what, int64_t hits, int64_t of, double level = 0.95);
 
 }  // namespace lockstep

@@ -6,10 +6,9 @@
 #include <cmath>
 #include <vector>
 
-#include "harness/base/counted.h"
-#include "harness/base/word_list.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/layout_name.h"
-#include "harness/verdict/results/interval_words.h"
+#include "harness/verdict/results/interval.h"
 #include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/sequential.h"

@@ -9,12 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "harness/base/atomic_file.h"
 #include "harness/base/errors.h"
-#include "harness/base/json_text.h"
+#include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/layout_name.h"
-#include "harness/verdict/config/learning_rate.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/results/metric_names.h"
 

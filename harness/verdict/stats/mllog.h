@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "harness/base/files.h"
-#include "harness/verdict/evidence/same_question.h"
+#include "harness/verdict/evidence/arms.h"
 
 namespace lockstep {
 

@@ -1,15 +1,18 @@
 #pragma once
-// Does a cell learn the same as its reference? Paired over seeds, on metrics alone: blind to what was
-// configured.
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "harness/verdict/evidence/arms.h"
 #include "harness/verdict/evidence/run_evidence.h"
 #include "harness/verdict/results/results.h"
+
+// Does a cell learn the same as its reference? Paired over seeds, on metrics alone: blind to what was
+// configured.
 
 namespace lockstep {
 
@@ -81,5 +84,19 @@ std::string format_at_least(double value, double margin);
 std::string interval_in_words(const Interval& interval, double margin);
 /// "-0.347, 95 % interval -0.360 to -0.334, 10 paired seeds": the primary difference.
 std::string figures_in_words(const Outcome& outcome);
+
+// Do two cells learn the same? For any two cells, of one matrix or of two.
+
+struct OutcomeComparison {
+  std::string reference, cell;  ///< titles
+  VerdictKind verdict = VerdictKind::failed;
+  std::string sentence;
+  std::optional<Outcome> outcome;  ///< nothing if it failed
+  std::optional<Failure> failure;
+  std::vector<QuestionDifference> differences;
+};
+
+/// Paired by seed, by `primary`. A run that failed or a metric that is not finite makes it `failed`.
+OutcomeComparison compare_arms(const ArmPair& pair, const Primary& primary);
 
 }  // namespace lockstep

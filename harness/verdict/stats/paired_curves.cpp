@@ -7,11 +7,9 @@
 #include <cmath>
 #include <map>
 
-#include "harness/base/keyed_draws.h"
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/stats/estimates.h"
-#include "harness/verdict/stats/stats.h"
 
 namespace lockstep {
 namespace {

@@ -10,9 +10,9 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "harness/base/special_values.h"
-#include "harness/verdict/stats/sign_test.h"
-#include "harness/verdict/stats/stats.h"
+#include "harness/base/numbers.h"
+#include "harness/verdict/stats/estimates.h"
+#include "harness/verdict/stats/tests.h"
 
 namespace lockstep {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/verdict/stats/estimates.h"
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/sequential.h"
-#include "harness/verdict/stats/stats.h"
 
 namespace lockstep {
 namespace {

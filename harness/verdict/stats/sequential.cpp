@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

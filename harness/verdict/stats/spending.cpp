@@ -1,10 +1,11 @@
 #include "harness/verdict/stats/spending.h"
 
-#include <algorithm>
 #include <boost/math/distributions/beta.hpp>
 #include <boost/math/distributions/normal.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <boost/math/special_functions/beta.hpp>
+
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -12,14 +13,15 @@
 #include <tuple>
 
 #include "harness/verdict/plan/interim_analyses.h"
-#include "harness/verdict/stats/sign_test.h"
+#include "harness/verdict/stats/decision.h"
+#include "harness/verdict/stats/tests.h"
 
 namespace lockstep {
 namespace {
 
 /// Bounds of the cells of the recursion, as standard normal scores of upper tail probabilities: falling.
 constexpr double kHighest = 6.0, kLowest = -4.0, kWidth = 0.05;
-constexpr int kCells = 200;
+constexpr int kGridCells = 200;
 
 double upper_tail(double score) {
   return boost::math::cdf(boost::math::complement(boost::math::normal(), score));
@@ -62,7 +64,7 @@ class ShareTail {
 
 /// What is left of the chain after a look: probability mass of each cell, and where in u it lies.
 struct Mass {
-  std::vector<double> score = std::vector<double>(kCells), mass = std::vector<double>(kCells);
+  std::vector<double> score = std::vector<double>(kGridCells), mass = std::vector<double>(kGridCells);
 };
 
 double edge(int i) { return kHighest - kWidth * i; }
@@ -70,16 +72,16 @@ double edge(int i) { return kHighest - kWidth * i; }
 /// From P(u above edge i, nothing rejected before) to the level of this look, and what goes on from it.
 double cut(const std::vector<double>& above, double spend, Mass& left) {
   int first = 0;  // the edge from which on more than `spend` lies above
-  while (first <= kCells && above[static_cast<std::size_t>(first)] <= spend) ++first;
+  while (first <= kGridCells && above[static_cast<std::size_t>(first)] <= spend) ++first;
   double bound = edge(first);
-  if (first > 0 && first <= kCells) {
+  if (first > 0 && first <= kGridCells) {
     const double low = above[static_cast<std::size_t>(first) - 1],
                  high = above[static_cast<std::size_t>(first)];
     const double share =
         low > 0 ? std::log(spend / low) / std::log(high / low) : (spend - low) / (high - low);
     bound = edge(first - 1) - kWidth * share;
   }
-  for (int i = 0; i < kCells; ++i) {
+  for (int i = 0; i < kGridCells; ++i) {
     const auto cell = static_cast<std::size_t>(i);
     const bool is_cut = i + 1 == first;
     left.score[cell] = ((is_cut ? bound : edge(i)) + edge(i + 1)) / 2;
@@ -100,14 +102,14 @@ std::vector<double> advance(const Mass& from, int n, int m) {
     adds.push_back(std::sqrt((1 - old) * m / (n + m)));
   }
   std::vector<double> bounds;
-  for (int j = 0; j <= kCells; ++j) bounds.push_back(share_of(edge(j), n + m));
-  std::vector<double> above(kCells + 1, 0.0);
-  for (std::size_t i = 0; i < kCells; ++i) {
+  for (int j = 0; j <= kGridCells; ++j) bounds.push_back(share_of(edge(j), n + m));
+  std::vector<double> above(kGridCells + 1, 0.0);
+  for (std::size_t i = 0; i < kGridCells; ++i) {
     if (from.mass[i] <= 0) continue;
     const double u = share_of(from.score[i], n), weight = from.mass[i] / points;
     for (std::size_t q = 0; q < keeps.size(); ++q) {
       const double kept = keeps[q] * u, per = 1 / adds[q];
-      for (std::size_t j = 0; j <= kCells; ++j) above[j] += weight * tail((bounds[j] - kept) * per);
+      for (std::size_t j = 0; j <= kGridCells; ++j) above[j] += weight * tail((bounds[j] - kept) * per);
     }
   }
   return above;
@@ -153,7 +155,7 @@ std::vector<SpendingAnalysis> one_sided_analyses(const SeedsAuto& seeds, double 
   for (SpendingAnalysis look : planned_analyses(seeds, alpha)) {
     std::vector<double> above;
     if (looks.empty()) {
-      for (int j = 0; j <= kCells; ++j) above.push_back(upper_tail(edge(j)));
+      for (int j = 0; j <= kGridCells; ++j) above.push_back(upper_tail(edge(j)));
     } else {
       above = advance(left, looks.back().n, look.n - looks.back().n);
     }
@@ -179,6 +181,60 @@ std::vector<SpendingAnalysis> spending_analyses(const SeedsAuto& seeds, double a
       looks[i].nominal = std::min(looks[i].nominal, 2 * halves[i].nominal);
   }
   return looks;
+}
+
+namespace {
+
+/// "Arm `worse` is no worse than arm `better`", and how far its pairs speak against that.
+struct Hypothesis {
+  std::size_t worse = 0, better = 0;
+  int n = 0;
+  double p = 1;
+  bool rejected = false;
+};
+
+Hypothesis tested(const std::vector<const DifferenceBySeed*>& arms, std::size_t worse, std::size_t better,
+                  const BestOf& how) {
+  std::vector<double> lost;
+  for (const auto& [seed, value] : *arms[worse]) {
+    const auto other = arms[better]->find(seed);
+    if (other != arms[better]->end()) lost.push_back(how.sense * (other->second - value));
+  }
+  return {worse, better, static_cast<int>(lost.size()), p_above_zero(lost, how.primary.test)};
+}
+
+/// What p may be with so many pairs so that a test has this level over all its looks.
+double nominal_at(int n, double level, const BestOf& how) {
+  if (!how.looks.on) return level;
+  for (const SpendingAnalysis& look : spending_analyses(how.looks, level, how.primary.test)) {
+    if (look.n == n) return look.nominal;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::vector<bool> shown_worse(const std::vector<const DifferenceBySeed*>& arms, const BestOf& how) {
+  std::vector<Hypothesis> family;
+  for (std::size_t worse = 0; worse < arms.size(); ++worse) {
+    for (std::size_t better = 0; better < arms.size(); ++better) {
+      if (worse != better) family.push_back(tested(arms, worse, better, how));
+    }
+  }
+  std::vector<bool> shown(arms.size(), false);
+  // Holm's steps, several at once: what is rejected leaves a larger level for the rest.
+  for (std::size_t left = family.size(), before = left + 1; left > 0 && left < before;) {
+    before = left;
+    const double level = how.primary.alpha / static_cast<double>(left);
+    for (Hypothesis& hypothesis : family) {
+      // No look has a larger level than all of them together, so that most need not be asked for.
+      if (hypothesis.rejected || hypothesis.p > level) continue;
+      if (hypothesis.p > nominal_at(hypothesis.n, level, how)) continue;
+      hypothesis.rejected = shown[hypothesis.worse] = true;
+      --left;
+    }
+  }
+  return shown;
 }
 
 }  // namespace lockstep

@@ -1,9 +1,12 @@
 #pragma once
-// How much of alpha each look of a sequential comparison may use, so that looking often does not lie.
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "harness/verdict/plan/matrix.h"
+
+// How much of alpha each look of a sequential comparison may use, so that looking often does not lie.
 
 namespace lockstep {
 
@@ -29,5 +32,23 @@ struct SpendingAnalysis {
 /// and spends less than it may where one difference more or less spends too much. A look at which even all
 /// differences on one side would spend too much has a level below their tail.
 std::vector<SpendingAnalysis> spending_analyses(const SeedsAuto& seeds, double alpha, OutcomeTest test = OutcomeTest::t);
+
+// Of several arms that share one reference: which are shown to be worse than another one?
+
+/// Differences of an arm from the reference that all arms share, by seed.
+using DifferenceBySeed = std::map<int64_t, double>;
+
+struct BestOf {
+  int sense = 1;      ///< +1 if more of the metric is better, -1 if less is
+  Primary primary;    ///< its alpha and its test
+  SeedsAuto looks{};  ///< where on: pairs were added look by look, and each look has its nominal level
+};
+
+/// For each arm: is another one shown to be better? The chance that any arm is called worse that is as good as
+/// all others is at most alpha, whatever truly holds of the rest and however arms depend on each other: every
+/// ordered pair of arms has a one-sided paired test over the seeds that both have, and Holm's procedure (1979)
+/// goes over all of them. An arm that looks best is no reference that was fixed before: tests against it alone,
+/// adjusted for their own number, call one of four equal arms worse with a chance of 0.135 at alpha 0.05.
+std::vector<bool> shown_worse(const std::vector<const DifferenceBySeed*>& arms, const BestOf& how);
 
 }  // namespace lockstep

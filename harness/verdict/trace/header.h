@@ -1,15 +1,64 @@
 #pragma once
-// What a trace says of itself first, and its frame as JSON text.
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
-#include "harness/verdict/config/trace_level.h"
-#include "harness/verdict/trace/declared.h"
+#include "harness/verdict/config/names.h"
+
+// What a tracer of any trainer may say of the run that it traces: names, roles, hyperparameters, parallel groups. All
+// of it is optional; what is not declared is not known, and nothing is named from it.
 
 namespace lockstep {
+
+/// Parameters whose names begin with `prefix`, after the prefixes to strip.
+struct DeclaredParameters {
+  std::string prefix;
+  std::string role;                      ///< empty: none
+  double rate_factor = 1;                ///< times the step's learning rate
+  std::optional<double> weight_decay;    ///< instead of the optimizer's
+};
+
+/// The optimizer as PyTorch's of that name computes it.
+struct DeclaredOptimizer {
+  std::string name;  ///< sgd, adam, adamw; any other: updates are not recomputed
+  double momentum = 0, weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+};
+
+struct Declared {
+  std::vector<std::string> strip_prefixes;  ///< of names of parameters: "module."
+  std::vector<DeclaredParameters> parameters;
+  std::optional<DeclaredOptimizer> optimizer;
+  double clip_norm = 0;        ///< of the reduced gradient; 0: none
+  int64_t accumulation = 1;    ///< micro-steps of a step
+  int64_t global_batch = 0;    ///< rows of a step on all ranks; 0: not known
+  double base_rate = 0;        ///< before schedule and rules; 0: not known
+  std::string precision;       ///< float32, float64, bfloat16, float16: of what gradients are computed in
+  std::string gradient_reduction;  ///< mean, sum; empty: mean
+  /// Ranks by the name of the group that they talk in.
+  std::map<std::string, std::vector<int>, std::less<>> groups;
+  /// Groups of ranks whose local gradients are reduced together; empty: all ranks are one.
+  std::vector<std::vector<int>> replicas;
+  /// Random streams by name: "rank" (another state on each), "same" (one state on all), "sample" (keyed by sample).
+  std::map<std::string, std::string, std::less<>> streams;
+  double average_decay = 0;  ///< of averaged weights: average = d * average + (1 - d) * parameter; 0: not known
+};
+
+/// Of the entries whose prefix the name begins with that of the longest, or null.
+const DeclaredParameters* entry_of(const std::vector<DeclaredParameters>& all, std::string_view parameter);
+
+/// Nothing if `json` is not an object of this form; `why` then says what is wrong.
+std::optional<Declared> declared_from_json(const nlohmann::json& json, int world_size, std::string& why);
+nlohmann::json to_json(const Declared& declared);
+
+// What a trace says of itself first, and its frame as JSON text.
 
 struct TraceHeader {
   std::string config_hash;

@@ -11,14 +11,11 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/atomic_file.h"
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
-#include "harness/base/hex.h"
-#include "harness/base/json_number.h"
-#include "harness/base/json_text.h"
-#include "harness/base/read_file.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/files.h"
+#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

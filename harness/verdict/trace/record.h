@@ -1,13 +1,15 @@
 #pragma once
-// What a rank saw at a step: the records of a trace, as writer and reader share them.
 
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
+
+// What a rank saw at a step: the records of a trace, as writer and reader share them.
 
 namespace lockstep {
 
@@ -140,4 +142,30 @@ struct GradientNorms {
   uint64_t nonfinite = 0;                       ///< values that the sums leave out
 };
 
+// The values that a record kept, as numbers.
+
+/// The values of a tensor's record, whatever their type; nothing if it did not keep them all.
+std::optional<std::vector<double>> values_of(const Record& record);
+
+/// The distance of 1 from the next number of that type; of whole numbers 0.
+double epsilon_of(DType dtype);
+bool is_floating(DType dtype);
+
+/// Did both keep their values, and are these equal as numbers? Bits may differ then in signs of zeros alone.
+bool equal_as_numbers(const Record& a, const Record& b);
+
 }  // namespace lockstep
+
+// The two builds of tensor_stats, so that a test can hold them against each other.
+
+namespace lockstep::detail {
+
+/// tensor_stats with the instructions that every machine of this kind has.
+TensorStats tensor_stats_portable(const TensorView& tensor);
+
+/// tensor_stats with AVX2; falls back to the portable one where the processor lacks it.
+TensorStats tensor_stats_avx2(const TensorView& tensor);
+
+bool has_avx2();
+
+}  // namespace lockstep::detail

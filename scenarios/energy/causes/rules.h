@@ -1,10 +1,11 @@
 #pragma once
-// Causes that only the energy trainer has: of its negatives, its candidates and their gather, its
-// temperature, its encoders.
 
 #include <span>
 
-#include "harness/verdict/causes/trainer_rules.h"
+#include "harness/verdict/causes/rules.h"
+
+// Causes that only the energy trainer has: of its negatives, its candidates and their gather, its
+// temperature, its encoders.
 
 namespace lockstep::causes {
 

@@ -1,4 +1,4 @@
-#include "harness/base/atomic_file.h"
+#include "harness/base/files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

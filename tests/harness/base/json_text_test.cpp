@@ -1,6 +1,6 @@
 #include <nlohmann/json.hpp>
 
-#include "harness/base/json_text.h"
+#include "harness/base/json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "harness/base/errors.h"
-#include "harness/base/sealed_json.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "harness/base/most_frequent.h"
+#include "harness/base/numbers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "harness/base/normal.h"
+#include "harness/base/numbers.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>

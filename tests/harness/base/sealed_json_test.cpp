@@ -1,4 +1,4 @@
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 
 #include <gmock/gmock.h>
 

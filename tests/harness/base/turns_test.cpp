@@ -1,4 +1,4 @@
-#include "harness/base/turns.h"
+#include "harness/base/machine.h"
 
 #include <gtest/gtest.h>
 

@@ -12,12 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/base/counted.h"
-#include "harness/base/hex.h"
-#include "harness/base/json_number.h"
-#include "harness/base/median.h"
-#include "harness/base/shell_word.h"
-#include "harness/base/word_list.h"
+#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
 #include "tests/support/program.h"
 #include "tests/support/suite_config.h"
 

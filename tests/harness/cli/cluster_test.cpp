@@ -14,7 +14,7 @@
 #include <set>
 #include <sstream>
 
-#include "harness/base/clock.h"
+#include "harness/base/machine.h"
 #include "tests/support/program.h"
 
 namespace lockstep {

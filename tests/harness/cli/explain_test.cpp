@@ -10,13 +10,13 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
 #include "harness/lib/rewards/failure.h"
-#include "harness/run/stacks.h"
+#include "harness/run/process_state.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -11,10 +11,10 @@
 #include <fstream>
 #include <memory>
 
-#include "harness/base/clock.h"
-#include "harness/run/heartbeat.h"
-#include "harness/run/libraries.h"
+#include "harness/base/machine.h"
 #include "harness/run/launchers/external/rendezvous.h"
+#include "harness/run/libraries.h"
+#include "harness/run/watch.h"
 #include "tests/support/program.h"
 
 namespace lockstep {

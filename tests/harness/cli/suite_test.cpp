@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
 #include "tests/support/program.h"
 
 namespace lockstep {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "scenarios/classify/config.h"

@@ -10,7 +10,7 @@
 #include <set>
 #include <tuple>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/replay.h"
 #include "harness/verdict/config/metrics.h"
 #include "harness/verdict/config/trainer_spec.h"

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/cause.h"
+#include "harness/verdict/causes/rules.h"
 #include "tests/support/files.h"
 
 namespace lockstep {

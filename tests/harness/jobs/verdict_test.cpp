@@ -10,14 +10,14 @@
 #include <tuple>
 #include <utility>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/compare/forced/values.h"
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/trace/reader.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/trace/record.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"

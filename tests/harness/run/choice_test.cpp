@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "harness/base/errors.h"
-#include "harness/base/room.h"
+#include "harness/base/machine.h"
 #include "harness/run/job_queue.h"
-#include "harness/run/launchers/external/exit_file.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/slurm/agents.h"
 #include "harness/run/split.h"
 #include "harness/verdict/plan/launcher_choice.h"

@@ -8,11 +8,10 @@
 #include <thread>
 
 #include "harness/base/errors.h"
-#include "harness/run/heartbeat.h"
-#include "harness/run/launchers/command/leavings.h"
+#include "harness/run/launchers/command/launcher.h"
 #include "harness/run/probe.h"
 #include "harness/run/process_state.h"
-#include "harness/run/stacks.h"
+#include "harness/run/watch.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/run/hang_watch.h"
+#include "harness/run/watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 #include <functional>
 #include <map>
 
-#include "harness/base/clock.h"
-#include "harness/run/priority.h"
+#include "harness/base/machine.h"
+#include "harness/run/host.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
 // What a rank on another host tells lockstep, and what happens when their connection breaks.
 
-#include "harness/jobs/heartbeat_line.h"
+#include "harness/jobs/heartbeat.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <future>
 
-#include "harness/base/clock.h"
+#include "harness/base/machine.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/run/launchers/external/heartbeat_server.h"
+#include "harness/run/launchers/external/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <poll.h>
@@ -6,8 +6,7 @@
 #include <filesystem>
 #include <vector>
 
-#include "harness/base/clock.h"
-#include "harness/run/launchers/external/rendezvous.h"
+#include "harness/base/machine.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/run/heartbeat.h"
+#include "harness/run/watch.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
 
 #include <gtest/gtest.h>
 

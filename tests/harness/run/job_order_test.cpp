@@ -1,4 +1,4 @@
-#include "harness/run/job_order.h"
+#include "harness/run/job_queue.h"
 
 #include <gmock/gmock.h>
 

@@ -17,9 +17,9 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
-#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
+#include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
-#include "harness/run/stacks.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"

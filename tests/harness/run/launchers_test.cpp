@@ -11,12 +11,11 @@
 
 #include "harness/base/errors.h"
 #include "harness/run/launch.h"
-#include "harness/run/launchers/external/exit_file.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/slurm/agents.h"
+#include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
-#include "harness/run/stacks.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temporary_folder.h"

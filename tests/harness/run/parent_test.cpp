@@ -13,7 +13,6 @@
 #include <csignal>
 #include <poll.h>
 
-#include "harness/jobs/abort_listener.h"
 #include "harness/jobs/rank_program.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "tests/support/temporary_folder.h"

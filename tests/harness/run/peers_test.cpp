@@ -10,9 +10,9 @@
 #include <random>
 #include <sstream>
 
-#include "harness/base/clock.h"
-#include "harness/base/hex.h"
-#include "harness/run/launchers/external/heartbeat_server.h"
+#include "harness/base/hashing.h"
+#include "harness/base/machine.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/slurm/agents.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/whole.h"

@@ -7,8 +7,8 @@
 #include <future>
 #include <thread>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "tests/support/temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/config/canonical.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,4 @@
-#include "harness/run/stacks.h"
+#include "harness/run/process_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <array>
 #include <csignal>
 
-#include "harness/base/clock.h"
+#include "harness/base/machine.h"
 #include "harness/run/libraries.h"
 #include "tests/support/temporary_folder.h"
 

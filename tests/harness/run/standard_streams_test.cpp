@@ -1,4 +1,4 @@
-#include "harness/run/launchers/local/standard_streams.h"
+#include "harness/run/launchers/local/launcher.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -10,9 +10,8 @@
 #include <string>
 
 #include "harness/base/errors.h"
-#include "harness/lib/data/data_folder.h"
+#include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
-#include "scenarios/energy/pairs.h"
 
 namespace lockstep {
 namespace {

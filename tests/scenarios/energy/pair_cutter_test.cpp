@@ -1,11 +1,10 @@
-#include "scenarios/energy/pair_cutter.h"
+#include "scenarios/energy/dataset.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
 #include "scenarios/energy/config.h"
-#include "scenarios/energy/dataset.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 // One row's parts of the model have the bits of the model's own, forward and backward.
 
-#include "scenarios/energy/row_model.h"
+#include "scenarios/energy/model.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/trainers/core/row_backward.h"
+#include "harness/trainers/core/step.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "scenarios/energy/windows.h"
+#include "scenarios/energy/dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,6 @@
 
 #include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
-#include "scenarios/energy/pair_cutter.h"
-#include "scenarios/energy/pairs.h"
 
 namespace lockstep {
 namespace {

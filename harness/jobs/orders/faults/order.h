@@ -1,12 +1,43 @@
 #pragma once
-// What a suite asks of the small program: run.json's section `fault_case`.
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
-#include "harness/jobs/orders/faults/kinds.h"
+#include <span>
+#include <string>
+#include <string_view>
+
+// The labelled suite: every fault that is planted in a small program, what its control run does, and what has to be said of
+// it (docs/faults.md). The program stands in harness/jobs/faults/fault_program.cpp.
 
 namespace lockstep::faults {
+
+/// How a fault comes out.
+enum class Notice {
+  died,      ///< the process of the rank ended; the launcher names it
+  hung,      ///< the watch finds a rank that is stopped, asleep or blocked
+  slow,      ///< the watch finds a rank that computes for longer than it may
+  threw,     ///< the rank itself says what is wrong
+  check,     ///< the ranks' headers differ; every rank names who calls what
+  guard,     ///< a gradient is not finite; every rank names rank, tensor and element
+  audit,     ///< ranks compare rows or state; every rank names who has what
+  preflight_check, ///< ranks compare themselves before the first collective; every rank names who differs
+  compared,  ///< the run ends well, and differs from the control run's
+};
+std::string_view to_word(Notice notice);
+
+struct FaultKind {
+  std::string_view name, family;
+  std::string_view wrong;  ///< what the program does: "rank R sends SIGKILL to itself"
+  std::string_view control;   ///< what the correct program does in its place
+  Notice notice = Notice::died;
+  /// What must be said, with {rank}, {step}, {next} (the rank behind it) and {line} filled in.
+  std::string_view says;
+  bool checked = true;     ///< the program runs with the check of collectives
+};
+
+std::span<const FaultKind> fault_kinds();
+
+// What a suite asks of the small program: run.json's section `fault_case`.
 
 struct Order {
   std::string kind;       ///< of fault_kinds(); empty: no fault is planted

@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "harness/base/hashing.h"
-#include "harness/base/normal.h"
+#include "harness/base/numbers.h"
 #include "harness/jobs/orders/rewards/mutants.h"
 
 namespace lockstep::rewards {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "harness/base/hashing.h"
-#include "harness/base/normal.h"
+#include "harness/base/numbers.h"
 
 namespace lockstep::rewards {
 namespace {

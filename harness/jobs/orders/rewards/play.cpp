@@ -10,7 +10,7 @@
 #include <optional>
 #include <stdexcept>
 
-#include "harness/base/hex.h"
+#include "harness/base/hashing.h"
 #include "harness/lib/rewards/bytes.h"
 
 namespace lockstep::rewards {

@@ -1,4 +1,37 @@
 #pragma once
+
+#include <csignal>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/lib/checkpoint/group.h"
+
+// The signals by which a scheduler tells a run to end: SIGTERM, and SIGUSR1 where it warns some minutes before.
+
+namespace lockstep {
+
+/// Takes the signals of this process as long as it lives: they end nothing and are remembered. One of them that was
+/// held back comes when the handlers stand. At most one object in a process at a time.
+class PreemptionSignals {
+ public:
+  explicit PreemptionSignals(std::vector<int> signals = {SIGTERM, SIGUSR1});
+  ~PreemptionSignals();
+  PreemptionSignals(const PreemptionSignals&) = delete;
+  PreemptionSignals& operator=(const PreemptionSignals&) = delete;
+
+  /// The first that came; 0: none has.
+  int first() const;
+  /// How many came.
+  int64_t count() const;
+  /// When the first one came, in seconds of monotonic_s; 0: none has.
+  double first_at_s() const;
+
+ private:
+  std::vector<int> signals_;
+  std::vector<struct sigaction> before_;
+};
+
 // Ends a run in order when it is told to: all ranks after the same step, saved, with the exit code that the scheduler
 // waits for.
 //
@@ -13,13 +46,6 @@
 // A rank never stops because of its own signal alone: it tells it, and stops when all have heard. So it does not matter
 // which ranks get the signal, when, how often, or whether they are in a step, an evaluation, a save, or not yet in
 // their first step.
-
-#include <string>
-
-#include "harness/lib/checkpoint/group.h"
-#include "harness/lib/checkpoint/preemption/signals.h"
-
-namespace lockstep {
 
 struct PreemptionOptions {
   double grace_s = 30;  ///< from the first signal until the run must have ended

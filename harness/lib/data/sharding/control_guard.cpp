@@ -7,8 +7,8 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/hex.h"
-#include "harness/base/most_frequent.h"
+#include "harness/base/hashing.h"
+#include "harness/base/numbers.h"
 
 namespace lockstep::sharding {
 namespace {

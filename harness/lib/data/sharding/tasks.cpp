@@ -7,8 +7,8 @@
 #include <limits>
 #include <utility>
 
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/text.h"
 
 namespace lockstep::sharding {
 namespace {

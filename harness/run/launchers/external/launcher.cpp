@@ -10,10 +10,10 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/base/shell_word.h"
-#include "harness/run/launchers/external/exit_file.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/launchers/external/heartbeat_server.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/gathering.h"
 

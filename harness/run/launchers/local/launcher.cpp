@@ -14,10 +14,10 @@
 #include <csignal>
 #include <cstring>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
+#include "harness/run/host.h"
 #include "harness/run/libraries.h"
-#include "harness/run/priority.h"
 
 namespace lockstep {
 namespace {
@@ -151,6 +151,17 @@ void LocalLauncher::shut_down(double deadline_s) {
   }
   if (there) ::kill(pid_, SIGKILL);
   reap();
+}
+
+void open_standard_streams() {
+  ::signal(SIGXFSZ, SIG_IGN);
+  // In rising order: open() gives the lowest number that is free.
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) >= 0 || errno != EBADF) continue;
+    if (::open("/dev/null", descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY) != descriptor) {
+      ::_exit(7);  // without /dev/null there is nobody to tell
+    }
+  }
 }
 
 }  // namespace lockstep

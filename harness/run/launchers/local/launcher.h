@@ -1,5 +1,4 @@
 #pragma once
-// Ranks on this machine, forked by a rank parent that has loaded LibTorch: a child process at the other end of a socket.
 
 #include <sys/types.h>
 
@@ -9,6 +8,8 @@
 
 #include "harness/run/launchers/launcher.h"
 #include "harness/run/launchers/local/protocol.h"
+
+// Ranks on this machine, forked by a rank parent that has loaded LibTorch: a child process at the other end of a socket.
 
 namespace lockstep {
 
@@ -38,5 +39,12 @@ class LocalLauncher : public Launcher {
   std::unique_ptr<LineSocket> socket_;
   pid_t pid_ = -1;
 };
+
+// Standard input, output and error, and signals, as every process of ours may rely on them.
+
+/// Opens /dev/null for each of the descriptors 0, 1 and 2 that is closed: else the next file that is opened
+/// gets its number, and what is printed lands in that file. To be called before anything is opened. A file that grows beyond the limit of
+/// `ulimit -f` is an error of its write from here on, and ends no process.
+void open_standard_streams();
 
 }  // namespace lockstep

@@ -17,10 +17,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/base/hex.h"
-#include "harness/base/json_text.h"
+#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/machine.h"
 #include "harness/run/host.h"
 
 namespace lockstep {

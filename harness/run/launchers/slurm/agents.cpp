@@ -1,22 +1,26 @@
 #include "harness/run/launchers/slurm/agents.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <csignal>
+#include <cstdlib>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 
-#include "harness/base/clean_text.h"
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
-#include "harness/base/shell_word.h"
+#include "harness/base/json.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/external/launcher.h"
-#include "harness/run/launchers/external/object_file.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
@@ -391,6 +395,53 @@ int nodes_of_job(const std::map<std::string, std::string>& environment) {
     if (nodes > 0) return nodes;
   }
   return 1;
+}
+
+using nlohmann::json;
+
+namespace {
+
+constexpr int kMostSlots = 1 << 16;
+constexpr uint64_t kMostKeyBytes = 1 << 12;
+
+}  // namespace
+
+std::string to_line(const AgentHello& hello) {
+  json object = {{"key", hello.key}, {"node", hello.node}, {"build", hello.build}, {"isa", hello.isa}, {"pid", hello.pid}, {"slots", hello.slots}};
+  put_host(object, hello);
+  return object.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+AgentHello hello_from_line(const std::string& line) {
+  const json object = parse_json(line);
+  const JsonFields fields(object, "an agent's hello");
+  AgentHello hello;
+  hello.key = fields.at<std::string>("key");
+  hello.node = fields.value("node", "");
+  take_host(hello, fields);
+  hello.build = fields.value("build", "");
+  hello.isa = fields.value("isa", "");
+  hello.pid = fields.value("pid", 0);
+  hello.slots = std::clamp(fields.value("slots", 1), 1, kMostSlots);
+  return hello;
+}
+
+std::string key_in_file(const std::string& path) {
+  return read_fields(path, kMostKeyBytes, [](const JsonFields<>& object) { return object.value("key", ""); }).value_or("");
+}
+
+AgentHello introduce_agent(const std::string& key) {
+  AgentHello hello;
+  static_cast<HostIdentity&>(hello) = this_host();
+  hello.key = key;
+  hello.pid = ::getpid();
+  hello.build = hash_of_file("/proc/self/exe");
+  hello.isa = instruction_sets();
+  const char* node = std::getenv("SLURMD_NODENAME");
+  hello.node = node != nullptr ? node : hello.host;
+  const char* processors = std::getenv("SLURM_CPUS_ON_NODE");
+  hello.slots = processors != nullptr ? std::max(1, std::atoi(processors)) : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return hello;
 }
 
 }  // namespace lockstep

@@ -1,6 +1,4 @@
 #pragma once
-// One allocation, many runs: an agent on each node that has LibTorch loaded and forks ranks, commanded over TCP. So a
-// cell costs forks, and no step of the scheduler's.
 
 #include <sys/types.h>
 
@@ -10,11 +8,34 @@
 #include <string>
 #include <vector>
 
+#include "harness/run/host.h"
 #include "harness/run/launchers/gathering.h"
 #include "harness/run/launchers/local/protocol.h"
-#include "harness/run/launchers/slurm/hello.h"
+
+// What an agent says of itself when it has connected.
 
 namespace lockstep {
+
+struct AgentHello : HostIdentity {
+  std::string key;      ///< that only agents of this start know
+  std::string node;     ///< Slurm's name of the node, else the host's
+  std::string build, isa;
+  int pid = 0;
+  int slots = 1;        ///< processors that the job has there
+};
+
+/// One line, ended by a newline, and back. The latter throws ConfigError.
+std::string to_line(const AgentHello& hello);
+AgentHello hello_from_line(const std::string& line);
+
+/// The key in a file of AgentLauncher's; empty: there is none, or it cannot be read.
+std::string key_in_file(const std::string& path);
+
+/// Of this process, by its environment.
+AgentHello introduce_agent(const std::string& key);
+
+// One allocation, many runs: an agent on each node that has LibTorch loaded and forks ranks, commanded over TCP. So a
+// cell costs forks, and no step of the scheduler's.
 
 class AgentLauncher : public GatheringLauncher {
  public:

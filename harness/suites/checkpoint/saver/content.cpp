@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "harness/lib/checkpoint/sampler_position.h"
+#include "harness/lib/checkpoint/state.h"
 
 namespace lockstep::saver {
 namespace {

@@ -7,10 +7,9 @@
 #include <filesystem>
 #include <set>
 
-#include "harness/base/counted.h"
 #include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/suites/checkpoint/saver/kill.h"
-#include "harness/suites/checkpoint/saver/process_kill.h"
 #include "harness/suites/checkpoint/saver/search.h"
 
 namespace lockstep::saver {

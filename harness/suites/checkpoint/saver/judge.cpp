@@ -3,8 +3,205 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "harness/base/errors.h"
+#include "harness/base/hashing.h"
+#include "harness/lib/checkpoint/saver.h"
+#include "harness/lib/checkpoint/storage.h"
 
 namespace lockstep::saver {
+namespace {
+
+using checkpoint::LoadOutcome;
+using checkpoint::MemoryStorage;
+using checkpoint::SaveOptions;
+using checkpoint::SaveOutcome;
+using checkpoint::State;
+using checkpoint::Storage;
+
+constexpr int kLeftoversWriter = 7;
+constexpr std::size_t kSceneBlock_bytes = 96;
+
+/// What training would do to the tensors meanwhile.
+void write_over(State& state) {
+  for (auto& [name, section] : state.sections) {
+    for (checkpoint::Tensor& tensor : section.tensors) {
+      auto* bytes = static_cast<std::vector<std::byte>*>(const_cast<void*>(tensor.keeps.get()));
+      std::ranges::fill(*bytes, std::byte{0xee});
+    }
+  }
+}
+
+SaveOutcome save_as(checkpoint::Saver& saver, const Scene& scene, const checkpoint::SaveRequest& request,
+                    const State& state) {
+  if (!scene.async) return saver.save(request, state);
+  State mine = checkpoint::snapshot_of(state);
+  saver.save_async(request, mine);
+  write_over(mine);
+  return *saver.wait();
+}
+
+/// A save that ends at the first operation whose kind is this, on rank 0.
+void leave_unfinished(MemoryStorage& disk, const Scene& scene, int64_t step, int ranks, Contents& contents) {
+  SaveCase how;
+  how.scene = &scene;
+  how.content = {.step = step, .writer = kLeftoversWriter};
+  how.ranks = ranks;
+  how.writer = kLeftoversWriter;
+  MemoryStorage probe(disk);
+  const SaveEnd whole = save_scheduled(probe, how, contents);
+  // Before the gather at which all have installed it: under its final name, and no commit record.
+  int64_t at = 0;
+  int gathers = 0;
+  for (const checkpoint::OperationKind kind : whole.kinds[0]) {
+    if (kind == checkpoint::OperationKind::gather && ++gathers == 3) break;
+    ++at;
+  }
+  how.script = {.injected = scheduler::InjectedFault::end_all, .at = at};
+  save_scheduled(disk, how, contents);
+}
+
+}  // namespace
+
+std::span<const Scene> scenes() {
+  static const auto kScenes = std::to_array<Scene>({
+      {.name = "fresh", .words = "the first one", .no_root = true},
+      {.name = "over_older", .words = "over an older one", .before = {9, 10}},
+      {.name = "same_step", .words = "over the same step", .before = {11}},
+      {.name = "retention", .words = "with retention", .before = {8, 9, 10}, .keep_last = 1},
+      {.name = "best", .words = "the best one, with retention", .before = {8, 9, 10}, .keep_last = 2, .best = true},
+      {.name = "leftovers", .words = "after saves that ended", .before = {9, 10}, .leftovers = true},
+      {.name = "async", .words = "asynchronous", .before = {9, 10}, .keep_last = 2, .async = true},
+  });
+  return kScenes;
+}
+
+const Scene& scene_named(std::string_view name) {
+  const auto found = std::ranges::find(scenes(), name, &Scene::name);
+  LOCKSTEP_CHECK(found != scenes().end(), "a scene that is named stands in the table");
+  return *found;
+}
+
+SaveOptions options_of(const Scene& scene, int writer, const checkpoint::Planted& planted, std::string_view root) {
+  SaveOptions options;
+  options.root = root;
+  options.config_hash = kConfigHash;
+  options.keep_last = scene.keep_last;
+  options.deadline_s = kDeadline_s;
+  options.block_bytes = kSceneBlock_bytes;
+  options.process = writer + 1;
+  options.nonce = [writer] { return hex16(static_cast<uint64_t>(writer + 1)); };
+  options.planted = planted;
+  return options;
+}
+
+std::unique_ptr<MemoryStorage> disk_of(const Scene& scene, int ranks, Contents& contents) {
+  auto disk = std::make_unique<MemoryStorage>();
+  disk->put_folder(std::string(scene.no_root ? kParent : kRoot));
+  Scene older = scene;
+  older.async = older.best = false;
+  older.keep_last = 8;
+  int writer = 10;
+  for (const int64_t step : scene.before) {
+    SaveCase how;
+    Scene one = older;
+    one.best = scene.best && step == scene.before.front();
+    how.scene = &one;
+    how.content = content_of(step);
+    how.ranks = ranks;
+    how.writer = ++writer;
+    for (const SaveOutcome& outcome : save_scheduled(*disk, how, contents).told)
+      LOCKSTEP_CHECK(outcome, "an older checkpoint of a scene is saved: " + outcome.problem);
+  }
+  if (scene.leftovers) {
+    leave_unfinished(*disk, older, 12, ranks, contents);
+    leave_unfinished(*disk, older, 10, ranks, contents);
+  }
+  return disk;
+}
+
+SaveEnd save_scheduled(Storage& disk, const SaveCase& how, Contents& contents) {
+  const auto ranks = static_cast<std::size_t>(how.ranks);
+  std::vector<int> order = how.order;
+  for (int rank = 0; order.size() < ranks; ++rank) order.push_back(rank);
+  scheduler::Scheduler scheduler(how.ranks, order, how.scene->async ? scheduler::Engine::threads : scheduler::Engine::fibers);
+  scheduler::Meeting meeting(scheduler, 0, how.ranks);
+  scheduler::SharedRun play{.scheduler = scheduler, .preemptions = how.preemptions, .notes_wanted = how.notes, .bytes_wanted = how.bytes,
+                   .syncs_left_out = how.unsynced};
+  play.preempted.resize(how.preemptions.size());
+  std::vector<std::unique_ptr<scheduler::ScheduledGroup>> groups;
+  std::vector<std::unique_ptr<scheduler::ScheduledProcess>> processes;
+  for (int rank = 0; rank < how.ranks; ++rank) {
+    groups.push_back(std::make_unique<scheduler::ScheduledGroup>(meeting, rank));
+    const bool befallen = how.everyone || rank == how.victim;
+    processes.push_back(std::make_unique<scheduler::ScheduledProcess>(play, rank, groups.back().get(),
+                                                    befallen ? how.script : scheduler::Script{}));
+  }
+  if (how.script.injected == scheduler::InjectedFault::end_all) {
+    std::vector<scheduler::ScheduledProcess*> job;
+    for (const auto& process : processes) job.push_back(process.get());
+    processes[static_cast<std::size_t>(how.victim)]->ends_with(job);
+  }
+  SaveEnd end;
+  end.told.resize(ranks);
+  end.then.resize(ranks);
+  const checkpoint::SaveRequest request{how.content.step / 10, how.content.step, how.scene->best};
+  scheduler.run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    checkpoint::Seam seam(*processes[at]);
+    checkpoint::HookedStorage storage(disk, seam);
+    checkpoint::HookedGroup group(*groups[at], seam);
+    checkpoint::SaveOptions options = options_of(*how.scene, how.writer, how.planted, how.root);
+    options.block_bytes = how.block_bytes;
+    checkpoint::Saver saver(options, storage, group);
+    end.told[at] = save_as(saver, *how.scene, request, *contents.state(how.content, rank, how.ranks));
+    if (how.then) {
+      processes[at]->relent();
+      const Content next = then_content(*how.scene);
+      end.then[at] = saver.save({next.step / 10, next.step, false}, *contents.state(next, rank, how.ranks));
+    }
+    groups[at]->end();
+  });
+  for (const auto& process : processes) {
+    end.ended.push_back(process->ended());
+    end.kinds.push_back(process->kinds());
+    end.acted = end.acted || process->acted();
+  }
+  end.stalled = scheduler.stalled();
+  end.notes = std::move(play.notes);
+  return end;
+}
+
+std::vector<LoadOutcome> load_scheduled(Storage& disk, int ranks, const std::string& name, std::string_view root) {
+  std::vector<LoadOutcome> outcomes(static_cast<std::size_t>(ranks));
+  checkpoint::LoadOptions options;
+  options.root = root;
+  options.name = name;
+  options.config_hash = kConfigHash;
+  options.deadline_s = kDeadline_s;
+  if (ranks == 1) {
+    checkpoint::AloneGroup alone;
+    outcomes[0] = checkpoint::load(options, disk, alone);
+    return outcomes;
+  }
+  scheduler::Scheduler scheduler(ranks);
+  scheduler::Meeting meeting(scheduler, 0, ranks);
+  scheduler.run([&](int rank) {
+    scheduler::ScheduledGroup group(meeting, rank);
+    outcomes[static_cast<std::size_t>(rank)] = checkpoint::load(options, disk, group);
+    group.end();
+  });
+  return outcomes;
+}
+
+std::vector<std::string> rank_names(int ranks) {
+  std::vector<std::string> names;
+  for (int rank = 0; rank < ranks; ++rank) names.push_back(fmt::format("rank {}", rank));
+  return names;
+}
+
 namespace {
 
 using checkpoint::Loaded;

@@ -1,11 +1,12 @@
 #pragma once
-// One kill of one save, and what all that come after it find.
 
 #include <string>
 #include <vector>
 
+#include "harness/lib/checkpoint/storage.h"
 #include "harness/suites/checkpoint/saver/judge.h"
-#include "harness/suites/checkpoint/saver/scene.h"
+
+// One kill of one save, and what all that come after it find.
 
 namespace lockstep::saver {
 
@@ -48,5 +49,17 @@ Judgement judge_best(checkpoint::Storage& disk, const Scene& scene, const std::v
 /// Loads by the same ranks, by others and by `latest`; then the next save, and `best_model`. The first that is wrong, or what the first load found.
 Judgement judge_disk(checkpoint::Storage& disk, const Scene& scene, int ranks, const std::vector<KnownSave>& known,
                      bool none_may, Contents& contents, std::string_view root = kRoot);
+
+// Ranks that are processes on the machine's file system, one of which is killed: sockets close, locks go and pages stay as
+// the kernel does it.
+
+/// `folder` is this call's own: it is emptied, and gets the scene's disk. SIGKILL comes before the point's operation. What
+/// the ranks say at the end is judged as judge_save does.
+Judgement judge_process_kill(const std::string& folder, const checkpoint::MemoryStorage& before, const Scene& scene, int ranks,
+                             const KillPoint& point, Contents& contents);
+
+/// The same with SIGSTOP: the others must give up on it within the deadline, and it is killed then.
+Judgement judge_process_stop(const std::string& folder, const checkpoint::MemoryStorage& before, const Scene& scene, int ranks,
+                             const KillPoint& point, Contents& contents);
 
 }  // namespace lockstep::saver

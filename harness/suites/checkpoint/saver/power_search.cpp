@@ -7,9 +7,9 @@
 #include <map>
 #include <set>
 
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
+#include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/saver.h"
-#include "harness/lib/checkpoint/survey.h"
 #include "harness/suites/checkpoint/saver/kill.h"
 #include "harness/suites/checkpoint/saver/search.h"
 #include "harness/suites/power_loss/power_disk.h"

@@ -1,6 +1,8 @@
 #pragma once
-// What the suites of the saver library have in common: trials that carry what they run, and planted mistakes.
 
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -8,11 +10,30 @@
 #include <utility>
 #include <vector>
 
-#include "harness/lib/checkpoint/planted.h"
-#include "harness/suites/checkpoint/saver/saver_config.h"
+#include "harness/lib/checkpoint/saver.h"
+#include "harness/suites/engine/kinds.h"
 #include "harness/suites/engine/suite.h"
 
+// What `saver:` holds in a config.
+
 namespace lockstep::saver {
+
+/// What is done to saves.
+enum class SearchKind { kill, schedules, power, corruption, errors };
+WordList words_of(SearchKind kind);
+
+struct SaverConfig {
+  SearchKind search = SearchKind::kill;
+  std::vector<int64_t> world_sizes = {1, 2, 4, 8};
+  int64_t points = 0;
+  int64_t process_points = 0;
+  bool planted = true;
+};
+
+SaverConfig read_saver_config(const SuiteSource& source, Problems& problems);
+nlohmann::ordered_json saver_schema();
+
+// What the suites of the saver library have in common: trials that carry what they run, and planted mistakes.
 
 std::unique_ptr<Suite> make_kill_search(const SaverConfig& config);
 std::unique_ptr<Suite> make_schedule_search(const SaverConfig& config);

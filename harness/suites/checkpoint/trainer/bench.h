@@ -1,14 +1,19 @@
 #pragma once
-// Real runs of a trainer that are started, disturbed and started again, under the supervisor that `lockstep run` has.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "harness/suites/engine/rank_runs.h"
+#include "harness/suites/engine/suite.h"
 #include "harness/verdict/config/run_config.h"
 #include "harness/verdict/trace/rank_result.h"
+
+// Real runs of a trainer that are started, disturbed and started again, under the supervisor that `lockstep run` has.
 
 namespace lockstep::restarts {
 
@@ -69,5 +74,81 @@ class Bench {
 /// What an attempt's rank wrote at its end; its status is empty if it wrote nothing.
 RankResult result_of(const std::string& dir, int rank);
 std::string trace_of(const std::string& dir, int rank);
+
+// What is tried on real runs: each experiment makes the runs that it holds others against, and its trials.
+
+/// What all experiments are given.
+struct Subject {
+  RunConfig config;  ///< of the cell, with real ranks and without checkpoints
+  int64_t points = 0;
+  int64_t cycles = 200, signals = 200, resume_steps = 64;
+  int64_t seed = 0;
+  std::string mistake;  ///< planted in the saver that is killed, to see it found; empty: none
+};
+
+class Experiment {
+ public:
+  virtual ~Experiment() = default;
+  /// Runs, on a bench of its own, what trials are compared with. Throws ConfigError where a run without a failure fails, or
+  /// where two of them differ.
+  virtual std::vector<Trial> trials(Bench& bench) = 0;
+  virtual std::vector<CaseResult> run(const Trial& trial, Bench& bench) const = 0;
+  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
+};
+
+struct ExperimentKind {
+  std::string_view name;  ///< also the first word of its trials' names
+  std::string_view help;
+  std::unique_ptr<Experiment> (*make)(const Subject& subject);
+};
+/// All, in the order in which they are run.
+std::span<const ExperimentKind> experiment_kinds();
+
+std::unique_ptr<Experiment> make_kills(const Subject& subject);
+std::unique_ptr<Experiment> make_resumes(const Subject& subject);
+std::unique_ptr<Experiment> make_left_out(const Subject& subject);
+std::unique_ptr<Experiment> make_reshards(const Subject& subject);
+std::unique_ptr<Experiment> make_cycles(const Subject& subject);
+std::unique_ptr<Experiment> make_preemptions(const Subject& subject);
+
+/// Runs of one config: how the ranks share the cell's batch, and when they save.
+struct Shape {
+  int ranks = 2;
+  int64_t steps = 0, every = 0;
+  int keep = 3;
+  bool async = false, sharded = false;
+};
+/// Throws ConfigError if the batch cannot be shared so.
+RunConfig shaped(const RunConfig& config, const Shape& shape);
+
+/// An uninterrupted run that a second one equals byte for byte. Throws ConfigError if it fails, or if they differ.
+std::string reference(Bench& bench, const std::string& name, const RunConfig& config, const Planted& planted = {});
+
+inline CaseResult good(std::string outcome) { return {std::move(outcome), CaseVerdict::good, 1, ""}; }
+inline CaseResult fault(std::string outcome, std::string sentence) {
+  return {std::move(outcome), CaseVerdict::fault, 1, std::move(sentence)};
+}
+
+// Holds what a run left against what it should have left.
+
+/// The checkpoints in a run's folder, as a load would find them.
+struct Kept {
+  std::vector<int64_t> whole;  ///< steps, newest first
+  int64_t damaged = 0;         ///< committed, and not what was committed
+  int64_t newest() const { return whole.empty() ? 0 : whole.front(); }
+};
+Kept kept_in(const std::string& run_dir);
+
+/// Of a run that has ended: what is wrong with `best_model`, which must name a whole checkpoint whose evaluation is not
+/// worse than that of any step that is both evaluated and saved: "best_model: step 12 expected, found 8". Empty: nothing.
+std::string best_model_problem(const std::string& run_dir, const RunConfig& config);
+
+/// Where the two runs part: results, curves, metrics, last parameters and traces of all ranks, byte for byte. Empty: they
+/// do not. "rank 1: step 12: parameters, w: …"
+std::string first_difference(const std::string& expected_dir, const std::string& found_dir, int ranks);
+/// The same of their traces alone, up to that step.
+std::string trace_difference_before(const std::string& expected_dir, const std::string& found_dir, int ranks, int64_t step);
+/// The same of runs of other numbers of ranks: last parameters, and rank 0's curves and metrics.
+std::string training_difference(const std::string& expected_dir, const std::string& found_dir);
 
 }  // namespace lockstep::restarts

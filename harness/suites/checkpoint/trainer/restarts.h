@@ -1,11 +1,36 @@
 #pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/suites/checkpoint/trainer/bench.h"
+#include "harness/suites/engine/kinds.h"
+#include "harness/verdict/config/field.h"
+
 // The suite `trainer`: real runs of this project's own trainers, with real ranks, that are killed, told to stop and
 // started again.
-
-#include "harness/suites/engine/kinds.h"
 
 namespace lockstep {
 
 const SuiteKind& trainer_suite();
 
 }  // namespace lockstep
+
+// The section `trainer` of a config.
+
+namespace lockstep::restarts {
+
+struct RestartsConfig {
+  std::string matrix, cell;
+  std::vector<std::string> set;    ///< key=value, as --set of the matrix
+  std::vector<std::string> tries;  ///< names of experiment_kinds()
+  double deadline_s = 60;
+  Subject subject;
+};
+
+/// Reads the section and the cell that it names. Reports every problem.
+RestartsConfig read_restarts_config(const SuiteSource& source, Problems& problems);
+
+nlohmann::ordered_json restarts_schema();
+
+}  // namespace lockstep::restarts

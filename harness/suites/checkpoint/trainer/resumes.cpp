@@ -1,19 +1,338 @@
-// A run goes on from each of its steps, once and twice in a row.
-
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <map>
 
 #include "harness/base/errors.h"
-#include "harness/lib/checkpoint/survey.h"
-#include "harness/suites/checkpoint/trainer/experiment.h"
-#include "harness/suites/checkpoint/trainer/judge.h"
+#include "harness/base/hashing.h"
+#include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/state.h"
+#include "harness/suites/checkpoint/trainer/bench.h"
 #include "harness/verdict/config/trainer_spec.h"
 
+// A kind of state that a save leaves out, or that a load does not put back: the run must say which. And what becomes of a
+// run in which nobody looks: which kinds its further bits stand on.
+
 namespace lockstep::restarts {
+namespace {
+
+constexpr int64_t kLeftOutSteps = 80, kLeftOutEvery = 2, kLeftOutFurther = 6;
+/// What a load holds against the config and puts nowhere: between two steps it is always the same.
+constexpr std::array<std::string_view, 3> kDerived{checkpoint::kind::accumulation, checkpoint::kind::sampler_permutation,
+                                                   checkpoint::kind::cached_controls};
+
+class LeftOut : public Experiment {
+ public:
+  explicit LeftOut(const Subject& subject) : subject_(subject) {}
+
+  std::vector<Trial> trials(Bench& bench) override {
+    // Long enough to be in the second epoch, where the sampler's epoch counts.
+    config_ = shaped(subject_.config, {2, kLeftOutSteps, kLeftOutEvery, 3, false, false});
+    whole_ = reference(bench, "left_out-whole", config_);
+    before_ = bench.empty("left_out");
+    saved_after(before_, {}, bench, 0);
+    std::vector<Trial> trials;
+    for (const auto& [kind, entry] : newest_in(before_).kinds) {
+      add("not saved", kind, trials);
+      const bool same_anyway = std::ranges::find(kDerived, kind) != kDerived.end() ||
+                               (kind == checkpoint::kind::best_metric && entry.values.value("step", -1) < 0);
+      if (!same_anyway) {
+        add("not put back", kind, trials);
+        add("not put back, nobody looks", kind, trials);
+      }
+      ++kinds_;
+    }
+    return trials;
+  }
+
+  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
+    const auto& [how, kind] = planned_.at(trial.name);
+    std::string dir;
+    Planted planted;
+    if (how == "not saved") {
+      planted.not_saved = kind;
+      dir = bench.empty("run");
+      saved_after(dir, planted, bench, kLeftOutEvery);
+      planted = {};
+    } else {
+      dir = bench.copy(before_, "run");
+      planted.not_restored = kind;
+    }
+    if (how == "not put back, nobody looks") return {unnoticed(kind, planted, dir, bench)};
+    const int64_t newest = kept_in(dir).newest();
+    const Ended ended = bench.attempt(dir, config_, planted, [newest](const Going& going) {
+      if (going.most_steps() > newest) going.signal_all(SIGKILL);  // it has taken the state, and trains
+    });
+    const std::string words = checkpoint::words_of(kind), said = result_of(dir, 0).error;
+    if (said.find(words + ":") != std::string::npos) return {good("refused, named")};
+    if (said.empty())
+      return {fault("silent", fmt::format("{} was {}, and the run went on ({})", words, how, ended.in_words()))};
+    return {fault("another name", fmt::format("{} was {}; the run says: {}", words, how, said))};
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
+    return {{"kinds of state that the trainer saves", std::to_string(kinds_)}};
+  }
+
+ private:
+  struct Planned {
+    std::string how, kind;
+  };
+
+  CaseResult unnoticed(const std::string& kind, Planted planted, const std::string& dir, Bench& bench) const {
+    planted.unchecked = true;
+    const int64_t until = kept_in(dir).newest() + kLeftOutFurther;
+    const Ended ended = bench.attempt(dir, config_, planted, [until](const Going& going) {
+      if (going.fewest_steps() > until) going.signal_all(SIGKILL);
+    });
+    if (const std::string said = result_of(dir, 0).error; !said.empty())
+      return {"undecided", CaseVerdict::undecided, 1,
+              fmt::format("{}: {} ({})", checkpoint::words_of(kind), said, ended.in_words())};
+    const std::string difference = trace_difference_before(whole_, dir, 2, until);
+    return good(difference.empty() ? std::string("same bits") : "other bits");
+  }
+
+  void add(const std::string& how, const std::string& kind, std::vector<Trial>& trials) {
+    const char* const word = how == "not saved" ? "not_saved" : how == "not put back" ? "not_put_back" : "unnoticed";
+    std::string name = fmt::format("left_out:{}:{}", word, kind);
+    trials.push_back({name, how, checkpoint::words_of(kind), 0.5});
+    planned_[name] = {how, kind};
+  }
+
+  checkpoint::Manifest newest_in(const std::string& dir) const {
+    checkpoint::Survey found = checkpoint::survey(checkpoint::posix_storage(), dir + "/checkpoints", true);
+    for (checkpoint::Entry& entry : found.entries) {
+      if (entry.standing == checkpoint::Standing::whole) return entry.manifest;
+    }
+    throw ConfigError("a run of the trainer leaves no checkpoint: " + result_of(dir, 0).error);
+  }
+
+  /// Ends the run when a checkpoint stands; with `steps` 0 when one of the second epoch does.
+  void saved_after(const std::string& dir, const Planted& planted, Bench& bench, int64_t steps) const {
+    bench.attempt(dir, config_, planted, [&](const Going& going) {
+      const int64_t reached = going.fewest_steps();
+      if (reached <= kLeftOutEvery || (steps > 0 && reached <= steps)) return;
+      if (steps == 0 && reached < config_.steps - 1 && newest_in(dir).epoch == 0) return;
+      going.signal_all(SIGKILL);
+    });
+  }
+
+  const Subject& subject_;
+  RunConfig config_;
+  std::string whole_, before_;
+  std::map<std::string, Planned> planned_;
+  int64_t kinds_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_left_out(const Subject& subject) { return std::make_unique<LeftOut>(subject); }
+
+// SIGTERM or SIGUSR1 at random moments: an agreed step, a save within the grace, the exit code, and then the run goes on.
+namespace {
+
+constexpr int64_t kPreemptionSteps = 24, kPreemptionEvery = 3;
+constexpr int kPreemptionRanks = 2;
+
+struct Signal {
+  bool async = false;
+  int number = SIGTERM;
+  int rank = -1;       ///< -1: all, as a launcher passes it on
+  double moment = 0;   ///< share of the time from when all ranks have begun to their end, in [0, 1)
+};
+
+class Preemptions : public Experiment {
+ public:
+  explicit Preemptions(const Subject& subject) : subject_(subject) {}
+
+  std::vector<Trial> trials(Bench& bench) override {
+    for (const bool async : {false, true}) {
+      Made& made = made_[async];
+      made.config = shaped(subject_.config, {kPreemptionRanks, kPreemptionSteps, kPreemptionEvery, 3, async, false});
+      if (subject_.config.eval_every == 0) made.config.eval_every = kPreemptionEvery;
+      made.whole = reference(bench, async ? "preempt-async" : "preempt", made.config);
+      // How long it takes from when all ranks have begun.
+      double began_s = 0;
+      const Ended timed = bench.attempt(bench.empty("timed"), made.config, {}, [&](const Going& going) {
+        if (began_s == 0 && going.all_began()) began_s = going.since_started_s;
+      });
+      made.seconds = timed.seconds - began_s;
+    }
+    std::vector<Trial> trials;
+    for (int64_t number = 0; number < subject_.signals; ++number) {
+      const auto draw = [&](uint64_t what) {
+        return keyed(static_cast<uint64_t>(subject_.seed), static_cast<uint64_t>(number), what);
+      };
+      Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<int>(draw(2) % (kPreemptionRanks + 1)) - 1,
+                    static_cast<double>(draw(3) % 10000) / 10000};
+      const std::string name = fmt::format("preempt:{}", number);
+      trials.push_back({name, signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
+                        fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank",
+                                    signal.async ? ", asynchronous saves" : ""),
+                        1});
+      planned_[name] = signal;
+    }
+    return trials;
+  }
+
+  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
+    Signal signal = planned_.at(trial.name);
+    const Made& made = made_.at(signal.async);
+    std::string dir, who;
+    Ended ended;
+    // One that comes when the run has finished tells nothing: the next one comes earlier.
+    for (int tries = 0; tries < 4; ++tries, signal.moment /= 2) {
+      dir = bench.empty("run");
+      ended = send(signal, made, dir, bench, who);
+      if (!ended.finished()) break;
+    }
+    if (ended.hung) return {fault("hang", who + ": " + ended.in_words())};
+    if (ended.finished())
+      return {{"it had finished", CaseVerdict::undecided, 1, who + ": four runs had finished before the signal"}};
+    if (std::string problem = not_in_order(ended, dir, signal, made); !problem.empty())
+      return {fault("not in order", who + ": " + problem)};
+    bench.attempt(dir, made.config);
+    if (const std::string problem = best_model_problem(dir, made.config); !problem.empty())
+      return {fault("not the best", who + ": " + problem)};
+    const std::string difference = first_difference(made.whole, dir, kPreemptionRanks);
+    if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
+    return {good("saved within the grace, end equal")};
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
+    return {{"signals", fmt::format("{}, half of them to a run that saves asynchronously", planned_.size())}};
+  }
+
+ private:
+  struct Made {
+    RunConfig config;
+    std::string whole;
+    double seconds = 0;
+  };
+
+  static Ended send(const Signal& signal, const Made& made, const std::string& dir, Bench& bench, std::string& who) {
+    double due_s = -1;
+    bool sent = false;
+    int64_t at_step = 0;
+    Ended ended = bench.attempt(dir, made.config, {}, [&](const Going& going) {
+      if (sent || !going.all_began()) return;
+      if (due_s < 0) due_s = going.since_started_s + signal.moment * made.seconds;
+      if (going.since_started_s < due_s) return;
+      sent = true;
+      at_step = going.most_steps();
+      if (signal.rank < 0) going.signal_all(signal.number);
+      else ::kill(going.processes[static_cast<std::size_t>(signal.rank)], signal.number);
+    });
+    who = fmt::format("signal {} to {} after step {}", signal.number,
+                      signal.rank < 0 ? "all ranks" : fmt::format("rank {}", signal.rank), at_step);
+    return ended;
+  }
+
+  /// Every rank with the signal's exit code, after the same step, and that step saved within the grace.
+  static std::string not_in_order(const Ended& ended, const std::string& dir, const Signal& signal, const Made& made) {
+    for (const RankEnd& exit : ended.exits) {
+      if (exit.code != 128 + signal.number)
+        return fmt::format("status {} of every rank expected, found {}: {}", 128 + signal.number, ended.in_words(),
+                           result_of(dir, exit.rank).error);
+    }
+    const int64_t newest = kept_in(dir).newest();
+    for (int rank = 0; rank < kPreemptionRanks; ++rank) {
+      const RankResult result = result_of(dir, rank);
+      if (result.steps_done != newest) {
+        return fmt::format("rank {} stopped after step {}, the newest checkpoint is of step {}", rank, result.steps_done,
+                           newest);
+      }
+      if (result.checkpoints.stop_seconds > made.config.checkpoint.grace_s)
+        return fmt::format("rank {} took {:.3g} s, the grace is {:g} s", rank, result.checkpoints.stop_seconds,
+                           made.config.checkpoint.grace_s);
+    }
+    return "";
+  }
+
+  const Subject& subject_;
+  std::map<bool, Made> made_;
+  std::map<std::string, Signal> planned_;
+};
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_preemptions(const Subject& subject) { return std::make_unique<Preemptions>(subject); }
+
+// A run goes on with another number of ranks. Under exact arithmetic it has the bits of the one that did not change.
+namespace {
+
+constexpr std::array kWorlds{1, 2, 3, 4, 5, 8};
+constexpr int kBatch = 120;  ///< rows that each of them shares equally
+constexpr int64_t kReshardSteps = 4, kReshardEvery = 2;
+
+class Reshards : public Experiment {
+ public:
+  explicit Reshards(const Subject& subject) : subject_(subject) {}
+
+  std::vector<Trial> trials(Bench& bench) override {
+    whole_ = reference(bench, "reshards", config_of(1));
+    std::vector<Trial> trials;
+    for (const int from : kWorlds) {
+      const std::string dir = bench.empty(fmt::format("reshard-{}", from));
+      bench.attempt(dir, config_of(from), {}, [](const Going& going) {
+        if (going.fewest_steps() > kReshardEvery) going.signal_all(SIGKILL);
+      });
+      if (kept_in(dir).newest() != kReshardEvery)
+        throw ConfigError(fmt::format("{} ranks left no checkpoint of step {}: {}", from, kReshardEvery, result_of(dir, 0).error));
+      before_[from] = dir;
+      for (const int to : kWorlds) {
+        const std::string name = fmt::format("reshard:{}_to_{}", from, to);
+        trials.push_back({name, "reshard", fmt::format("from {} ranks", from), 1});
+        planned_[name] = {from, to};
+      }
+    }
+    return trials;
+  }
+
+  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
+    const auto [from, to] = planned_.at(trial.name);
+    const std::string dir = bench.copy(before_.at(from), "run");
+    if (from != to) {
+      for (int rank = 0; rank < from; ++rank) std::filesystem::remove(trace_of(dir, rank));
+    }
+    const Ended ended = bench.attempt(dir, config_of(to));
+    const std::string what = fmt::format("saved by {} ranks, gone on with {}", from, to);
+    const int64_t resumed = result_of(dir, 0).checkpoints.resumed_at;
+    if (resumed != kReshardEvery) {
+      return {fault("resume fails", fmt::format("{}: at step {} expected, found step {} ({}): {}", what, kReshardEvery, resumed,
+                                                ended.in_words(), result_of(dir, 0).error))};
+    }
+    const std::string difference = training_difference(whole_, dir);
+    if (!difference.empty()) return {fault("other bits", what + ": " + difference)};
+    return {good("bit-equal")};
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
+    return {{"pairs of world sizes", fmt::format("{} of {{{}}}²", planned_.size(), fmt::join(kWorlds, ", "))}};
+  }
+
+ private:
+  RunConfig config_of(int ranks) const {
+    RunConfig base = subject_.config;
+    base.arithmetic = Arithmetic::exact;
+    base.layout = {1, kBatch};
+    return shaped(base, {ranks, kReshardSteps, kReshardEvery, 3, false, true});
+  }
+
+  const Subject& subject_;
+  std::string whole_;
+  std::map<int, std::string> before_;
+  std::map<std::string, std::pair<int, int>> planned_;
+};
+
+}  // namespace
+
+std::unique_ptr<Experiment> make_reshards(const Subject& subject) { return std::make_unique<Reshards>(subject); }
+
+// A run goes on from each of its steps, once and twice in a row.
 namespace {
 
 namespace fs = std::filesystem;

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/verdict/config/transport.h"
+#include "harness/verdict/config/names.h"
 
 namespace lockstep {
 

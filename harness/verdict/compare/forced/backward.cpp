@@ -5,15 +5,14 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/hex.h"
-#include "harness/verdict/compare/forced/flipped_bit.h"
-#include "harness/verdict/compare/forced/reduction.h"
+#include "harness/base/hashing.h"
+#include "harness/verdict/compare/forced/gradients.h"
 #include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/forced/update.h"
 #include "harness/verdict/compare/rounding_bound.h"
-#include "harness/verdict/compare/step_records.h"
+#include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/evidence/replicas.h"
 
@@ -521,7 +520,6 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::ve
   }
   return std::nullopt;
 }
-
 
 /// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
 std::optional<Difference> still_shard(const ForcedContext& context) {

@@ -8,13 +8,13 @@
 #include <fmt/format.h>
 
 #include "harness/verdict/compare/averages.h"
+#include "harness/verdict/compare/bits.h"
 #include "harness/verdict/compare/forced/free.h"
-#include "harness/verdict/compare/forced/reduction.h"
+#include "harness/verdict/compare/forced/gradients.h"
 #include "harness/verdict/compare/forced/step.h"
 #include "harness/verdict/compare/forced/update.h"
-#include "harness/verdict/compare/holders.h"
-#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/compare/resumed.h"
+#include "harness/verdict/compare/step_pairs.h"
 
 namespace lockstep {
 
@@ -63,7 +63,6 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
   told.sentence = fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: rank 0's {} {} from its own gradient.",
                               told.step, told.phase, ranks_text(wrong), told.where, fits ? "follows" : "does not follow");
 }
-
 
 /// A replay takes the mean of gradients that the run itself adds up, each rank's being of its share of the loss.
 void add_up(ForcedValues& cell) {

@@ -7,13 +7,13 @@
 
 #include "harness/base/errors.h"
 #include "harness/verdict/compare/bits.h"
-#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/exact.h"
 #include "harness/verdict/compare/forced/equal_step.h"
 #include "harness/verdict/compare/forced/free.h"
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/compare/rounding_bound.h"
-#include "harness/verdict/compare/step_records.h"
-#include "harness/verdict/config/learning_keys.h"
+#include "harness/verdict/compare/step_pairs.h"
+#include "harness/verdict/config/canonical.h"
 
 namespace lockstep {
 namespace {

@@ -5,15 +5,14 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/base/counted.h"
-#include "harness/base/hex.h"
-#include "harness/base/special_values.h"
+#include "harness/base/hashing.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
 #include "harness/verdict/compare/averages.h"
-#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/exact.h"
 #include "harness/verdict/compare/step_pairs.h"
-#include "harness/verdict/compare/step_records.h"
 #include "harness/verdict/evidence/replicas.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 
@@ -64,7 +63,8 @@ void read_on(CauseInputs& inputs, StepPairs& pairs) {
   }
 }
 
-Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size) {
+/// Replica drift as a difference.
+static Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size) {
   Difference found;
   found.phase = drift.phase;
   found.relative = std::numeric_limits<double>::infinity();
@@ -168,7 +168,6 @@ std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepO
   return difference_at(a.step, Phase::optimizer_state, kAllRanks, "updates", DivergenceKind::value, exact_number(*expected), exact_number(*actual),
                        static_cast<int>(b.ranks.size()));
 }
-
 
 bool comes_of_gradients(Phase phase) {
   return phase == Phase::reduced_gradients || phase == Phase::applied_gradients || phase == Phase::gradient_norm;

@@ -53,9 +53,6 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
 /// rank is told where one rank alone holds them.
 std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b);
 
-/// Replica drift as a difference.
-Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size);
-
 /// Replaces `first` by `other` if that lies earlier in the step.
 void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other);
 

@@ -1,5 +1,4 @@
 #pragma once
-// Gradients of one forced step against their band, tensor by tensor and in parameter groups.
 
 #include <string>
 #include <vector>
@@ -7,6 +6,8 @@
 #include "harness/verdict/compare/forced/values.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/results/results.h"
+
+// Gradients of one forced step against their band, tensor by tensor and in parameter groups.
 
 namespace lockstep {
 
@@ -47,5 +48,23 @@ struct GradientPair {
 GradientJudgement judge_gradients(const ForcedValues& reference, const GradientPair& gradients,
                                   const std::vector<ForcedValues>& repeats, const BandConfig& config,
                                   const TwinBounds* twins = nullptr);
+
+// What the reduction made of the local gradients, judged without a reference; and which bucket held a tensor.
+
+/// One reduced gradient against the mean (or sum) of the local ones.
+struct ReductionUse {
+  std::string name;
+  double used = 0;  ///< largest difference of an element over what the rounding of V terms explains
+};
+
+/// What rounding may change in element i of a mean (or sum) of V terms: (V + 4) * epsilon * mean (sum) of |terms|.
+std::vector<double> reduction_allowance(const ForcedValues& values, const NamedTensor& tensor);
+
+/// Every tensor that has a finite mean; empty if local gradients were not kept.
+std::vector<ReductionUse> judge_reduction(const ForcedValues& cell);
+
+/// "bucket 2", the bucket that held the tensor: its fingerprint is the sum of its tensors' fingerprints.
+/// Empty if the ledger does not tell.
+std::string bucket_of(const StepRecords& rank0, const std::string& tensor);
 
 }  // namespace lockstep

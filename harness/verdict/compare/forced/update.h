@@ -1,12 +1,13 @@
 #pragma once
-// The optimizer's update of one step, recomputed in double from what the traces hold.
 
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "harness/verdict/compare/forced/values.h"
-#include "harness/verdict/evidence/training_facts.h"
+#include "harness/verdict/evidence/run_evidence.h"
+
+// The optimizer's update of one step, recomputed in double from what the traces hold.
 
 namespace lockstep {
 

@@ -11,11 +11,11 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/same_bits.h"
+#include "harness/base/numbers.h"
+#include "harness/verdict/compare/exact.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/compare/exact_phases.h"
 #include "harness/verdict/evidence/replicas.h"
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {

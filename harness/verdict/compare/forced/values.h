@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "harness/verdict/config/run_config.h"
-#include "harness/verdict/evidence/align.h"
-#include "harness/verdict/evidence/training_facts.h"
+#include "harness/verdict/evidence/parts.h"
+#include "harness/verdict/evidence/run_evidence.h"
 
 namespace lockstep {
 

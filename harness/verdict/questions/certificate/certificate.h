@@ -1,13 +1,14 @@
 #pragma once
-// Certificates: is a loss's gradient that of its plain reference in one process, to the last digits of
-// float64?
 
 #include <string>
 #include <vector>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/results/results.h"
+
+// Certificates: is a loss's gradient that of its plain reference in one process, to the last digits of
+// float64?
 
 namespace lockstep {
 

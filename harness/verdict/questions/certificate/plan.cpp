@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include "harness/base/counted.h"
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/base/text.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/question.h"
 
 namespace lockstep::questions::certificate {

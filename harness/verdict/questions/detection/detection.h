@@ -1,11 +1,12 @@
 #pragma once
-// Scores a detection matrix: what was planted against what the judge said.
 
 #include <string>
 #include <vector>
 
-#include "harness/verdict/plan/planted.h"
+#include "harness/verdict/plan/cells.h"
 #include "harness/verdict/results/results.h"
+
+// Scores a detection matrix: what was planted against what the judge said.
 
 namespace lockstep {
 

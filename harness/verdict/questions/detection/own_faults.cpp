@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "harness/verdict/config/ranges.h"
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {

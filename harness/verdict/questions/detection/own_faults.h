@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/config/field_schema.h"
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/config/field.h"
+#include "harness/verdict/plan/matrix.h"
 
 namespace lockstep {
 

@@ -6,9 +6,9 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/counted.h"
+#include "harness/base/text.h"
+#include "harness/verdict/config/field.h"
 #include "harness/verdict/config/mutants.h"
-#include "harness/verdict/config/ranges.h"
 #include "harness/verdict/config/seeds.h"
 #include "harness/verdict/plan/planned_run.h"
 #include "harness/verdict/plan/question.h"

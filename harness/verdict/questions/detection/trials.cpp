@@ -7,10 +7,10 @@
 #include <array>
 #include <set>
 
-#include "harness/base/nearest.h"
+#include "harness/base/text.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/planted.h"
+#include "harness/verdict/plan/cells.h"
 
 namespace lockstep {
 namespace {

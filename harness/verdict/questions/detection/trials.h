@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/plan/matrix_source.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/questions/detection/own_faults.h"
 #include "harness/verdict/results/results.h"
 

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
-#include "harness/base/sealed_json.h"
-#include "harness/run/stacks.h"
+#include "harness/base/json.h"
+#include "harness/run/process_state.h"
 #include "tests/support/files.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "harness/cli/session/console.h"
+#include "harness/cli/session/progress.h"
 
 #include <gtest/gtest.h>
 

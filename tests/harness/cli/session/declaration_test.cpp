@@ -1,6 +1,6 @@
 // What is declared of a judgement is remembered with the runs: when each was first planned, and not later.
 
-#include "harness/cli/session/declaration.h"
+#include "harness/cli/session/prepare.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "harness/base/errors.h"
-#include "harness/cli/session/interim_analyses.h"
+#include "harness/cli/session/judged.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "tests/support/fake_files.h"

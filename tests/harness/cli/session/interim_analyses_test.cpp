@@ -1,4 +1,4 @@
-#include "harness/cli/session/interim_analyses.h"
+#include "harness/cli/session/judged.h"
 
 #include <gmock/gmock.h>
 

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "harness/base/errors.h"
-#include "harness/verdict/plan/matrix_folder.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/trace/writer.h"
 #include "reports/format.h"

@@ -1,8 +1,6 @@
-#include "harness/cli/session/progress_table.h"
+#include "harness/cli/session/progress.h"
 
 #include <gmock/gmock.h>
-
-#include "harness/cli/session/time_left.h"
 
 namespace lockstep {
 namespace {

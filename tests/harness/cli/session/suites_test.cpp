@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/suite_config.h"
 

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/run/identity.h"
+#include "harness/run/libraries.h"
 #include "harness/suites/rewards/emulated.h"
 #include "harness/suites/rewards/judge.h"
 #include "harness/suites/rewards/real.h"

@@ -6,7 +6,7 @@
 
 #include <cerrno>
 
-#include "harness/base/clock.h"
+#include "harness/base/machine.h"
 #include "tests/support/checkpoint_ranks.h"
 
 namespace lockstep::checkpoint {

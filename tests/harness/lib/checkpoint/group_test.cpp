@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <csignal>
 
-#include "harness/base/clock.h"
+#include "harness/base/machine.h"
 #include "tests/support/checkpoint_ranks.h"
 
 namespace lockstep::checkpoint {

@@ -6,9 +6,9 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/hex.h"
-#include "harness/lib/checkpoint/canonical.h"
+#include "harness/base/hashing.h"
 #include "harness/lib/checkpoint/manifest.h"
+#include "harness/lib/checkpoint/state.h"
 #include "tests/support/checkpoint_ranks.h"
 
 namespace lockstep::checkpoint {

@@ -1,7 +1,7 @@
 // The classic mistakes of savers, planted: each does the harm that the order of operations is there to
 // prevent.
 
-#include "harness/lib/checkpoint/planted.h"
+#include "harness/lib/checkpoint/saver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "harness/lib/checkpoint/retention.h"
+#include "harness/lib/checkpoint/saver.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

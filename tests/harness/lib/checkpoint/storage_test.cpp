@@ -6,9 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "harness/lib/checkpoint/file_steps.h"
+#include "harness/lib/checkpoint/manifest.h"
 #include "harness/lib/checkpoint/names.h"
-#include "harness/lib/checkpoint/safetensors.h"
 #include "harness/lib/checkpoint/shard.h"
 #include "tests/support/checkpoint_ranks.h"
 #include "tests/support/temp_folder.h"

@@ -1,4 +1,4 @@
-#include "harness/lib/checkpoint/groups/thread_group.h"
+#include "harness/lib/checkpoint/group.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

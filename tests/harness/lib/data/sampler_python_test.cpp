@@ -9,7 +9,6 @@
 
 #include "harness/base/errors.h"
 #include "harness/base/hashing.h"
-#include "harness/base/hex.h"
 #include "harness/lib/data/sampler.h"
 #include "tests/support/temp_folder.h"
 

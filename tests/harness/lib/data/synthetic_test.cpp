@@ -10,7 +10,6 @@
 #include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
-#include "scenarios/energy/windows.h"
 
 namespace lockstep {
 namespace {

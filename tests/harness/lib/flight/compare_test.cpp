@@ -1,4 +1,4 @@
-#include "harness/lib/flight/compare.h"
+#include "harness/lib/flight/judge.h"
 
 #include <gtest/gtest.h>
 

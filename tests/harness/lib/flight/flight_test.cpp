@@ -8,7 +8,6 @@
 
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
-#include "harness/lib/flight/pickle.h"
 #include "harness/lib/flight/ring.h"
 #include "tests/support/temporary_folder.h"
 

@@ -9,8 +9,7 @@
 #include <random>
 #include <set>
 
-#include "harness/lib/flight/pickle.h"
-#include "harness/lib/flight/words.h"
+#include "harness/lib/flight/dump.h"
 #include "tests/support/temporary_folder.h"
 
 namespace lockstep::flight {

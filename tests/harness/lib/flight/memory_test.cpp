@@ -1,4 +1,4 @@
-#include "harness/lib/flight/memory.h"
+#include "harness/lib/flight/ring.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "harness/lib/checkpoint/groups/thread_group.h"
+#include "harness/lib/checkpoint/group.h"
 #include "harness/lib/rewards/bytes.h"
 
 namespace lockstep::rewards {

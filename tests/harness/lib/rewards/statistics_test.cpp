@@ -1,4 +1,4 @@
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/lib/rewards/statistics.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,6 @@
 
 namespace lockstep::rewards {
 namespace {
-
 
 std::vector<double> draws(uint64_t key, std::size_t count, double mean, double spread) {
   std::vector<double> values;

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/base/clock.h"
 #include "harness/base/errors.h"
-#include "harness/jobs/orders/faults/kinds.h"
+#include "harness/base/machine.h"
+#include "harness/jobs/orders/faults/order.h"
 #include "harness/suites/engine/run_trials.h"
 #include "harness/suites/faults/judge.h"
 #include "tests/support/temp_folder.h"

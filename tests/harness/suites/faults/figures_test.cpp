@@ -1,6 +1,6 @@
 // What the report tells of faults: who noticed, when, in which words, and what was not noticed.
 
-#include "harness/suites/faults/figures.h"
+#include "harness/suites/faults/judge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,9 +9,9 @@
 #include <set>
 
 #include "harness/base/errors.h"
-#include "harness/base/read_file.h"
+#include "harness/base/files.h"
+#include "harness/suites/foreign_saver/failures.h"
 #include "harness/suites/foreign_saver/program.h"
-#include "harness/suites/foreign_saver/program_config.h"
 #include "tests/harness/suites/foreign_saver/support.h"
 #include "tests/support/suite_run.h"
 #include "tests/support/temp_folder.h"

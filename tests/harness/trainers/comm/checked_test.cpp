@@ -11,7 +11,6 @@
 
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gloo_options.h"
-#include "harness/trainers/comm/preflight_check.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

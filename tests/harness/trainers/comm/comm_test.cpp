@@ -12,10 +12,9 @@
 #include <stdexcept>
 #include <thread>
 
+#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gloo.h"
-#include "harness/trainers/comm/ring_order.h"
-#include "harness/trainers/comm/solo.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

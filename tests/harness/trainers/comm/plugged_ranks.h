@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gpu_plugin.h"
-#include "harness/trainers/comm/ring_order.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::support {

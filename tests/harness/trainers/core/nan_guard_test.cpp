@@ -1,6 +1,6 @@
 // A number that is not finite is named alike on all ranks, and nobody takes an update from it.
 
-#include "harness/trainers/core/nan_guard.h"
+#include "harness/trainers/core/step.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -10,9 +10,8 @@
 #include <limits>
 #include <thread>
 
+#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
-#include "harness/trainers/comm/solo.h"
-#include "harness/trainers/core/step.h"
 #include "harness/trainers/core/update.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/trainers/core/perturb.h"
+#include "harness/trainers/core/update.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/seeds.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/trainers/core/step_meter.h"
+#include "harness/trainers/core/step.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 // Gradients of a row are those of PyTorch's own backward pass, bit for bit.
 
-#include "harness/trainers/core/row_backward.h"
+#include "harness/trainers/core/step.h"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>

@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "harness/verdict/trace/reader.h"
 #include "tests/support/temp_folder.h"
 

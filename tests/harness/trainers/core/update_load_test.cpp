@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "harness/trainers/comm/solo.h"
+#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/core/update.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/cause.h"
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
+#include "harness/verdict/causes/rules.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "tests/support/planted_causes.h"
 #include "tests/support/temp_folder.h"

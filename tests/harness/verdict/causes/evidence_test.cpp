@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "tests/support/planted_causes.h"
 #include "tests/support/temp_folder.h"

@@ -9,8 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/cause.h"
-#include "harness/verdict/causes/trainer_rules.h"
+#include "harness/verdict/causes/rules.h"
 #include "harness/verdict/compare/forced/forced.h"
 #include "harness/verdict/config/trainer_spec.h"
 #include "scenarios/energy/config.h"

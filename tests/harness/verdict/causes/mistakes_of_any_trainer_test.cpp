@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"
 

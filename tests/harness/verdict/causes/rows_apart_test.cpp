@@ -9,8 +9,8 @@
 
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/cause.h"
-#include "harness/verdict/evidence/rows_apart.h"
+#include "harness/verdict/causes/rules.h"
+#include "harness/verdict/evidence/replays.h"
 
 namespace lockstep {
 namespace {

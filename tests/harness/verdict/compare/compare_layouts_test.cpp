@@ -6,7 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/questions/judge.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/temp_folder.h"

@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/fake_run.h"

@@ -1,4 +1,4 @@
-#include "harness/verdict/compare/exact_phases.h"
+#include "harness/verdict/compare/exact.h"
 
 #include <cstring>
 #include <string>

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <functional>
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"
 

@@ -4,8 +4,6 @@
 
 #include <limits>
 
-#include "harness/verdict/compare/forced/reduction.h"
-
 namespace lockstep {
 namespace {
 

@@ -1,7 +1,7 @@
 // The forced comparison: a measured band, gradient signatures, and the earliest point of free and forced runs
 // together.
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/forced/forced.h"
 
 #include <algorithm>

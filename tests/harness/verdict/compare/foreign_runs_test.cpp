@@ -11,9 +11,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/hex.h"
-#include "harness/base/read_file.h"
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/base/files.h"
+#include "harness/base/hashing.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"

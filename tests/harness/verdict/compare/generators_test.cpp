@@ -1,4 +1,4 @@
-#include "harness/verdict/compare/generators.h"
+#include "harness/verdict/compare/step_pairs.h"
 
 #include <string>
 #include <vector>

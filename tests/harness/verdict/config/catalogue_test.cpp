@@ -6,7 +6,7 @@
 #include <set>
 
 #include "harness/base/errors.h"
-#include "harness/base/nearest.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "harness/verdict/config/config_difference.h"
+#include "harness/verdict/config/canonical.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

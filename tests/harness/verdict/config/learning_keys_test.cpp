@@ -1,9 +1,8 @@
-#include "harness/verdict/config/learning_keys.h"
+#include "harness/verdict/config/canonical.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/trainer_spec.h"
 
 namespace lockstep {

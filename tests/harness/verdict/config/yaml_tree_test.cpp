@@ -10,7 +10,7 @@
 #include "harness/verdict/config/field.h"
 
 #include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/matrix_fields.h"
+#include "harness/verdict/plan/matrix.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "harness/verdict/evidence/align.h"
+#include "harness/verdict/evidence/parts.h"
 
 #include <memory>
 #include <optional>

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "harness/verdict/evidence/drift.h"
+#include "harness/verdict/evidence/noise.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"

@@ -1,4 +1,4 @@
-#include "harness/verdict/evidence/ledger_audit.h"
+#include "harness/verdict/evidence/ledger.h"
 
 #include <gtest/gtest.h>
 

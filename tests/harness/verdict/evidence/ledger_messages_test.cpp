@@ -1,4 +1,4 @@
-#include "harness/verdict/evidence/ledger_messages.h"
+#include "harness/verdict/evidence/ledger.h"
 
 #include <algorithm>
 #include <string>

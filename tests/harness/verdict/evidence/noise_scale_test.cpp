@@ -1,4 +1,4 @@
-#include "harness/verdict/evidence/noise_scale.h"
+#include "harness/verdict/evidence/noise.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

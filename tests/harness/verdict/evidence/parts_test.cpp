@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/trace/record_values.h"
+#include "harness/verdict/trace/record.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,6 @@
 // A cell's planned runs where two cells are one run with two references.
 
-#include "harness/verdict/evidence/planned_arms.h"
+#include "harness/verdict/evidence/arms.h"
 #include "harness/verdict/plan/read_matrix.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/evidence/run_evidence.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,6 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
 
 class Evidence : public testing::Test {
  protected:

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "harness/verdict/plan/timing.h"
+#include "harness/verdict/plan/planned_run.h"
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/results/document.h"
 #include "tests/support/json_schema.h"

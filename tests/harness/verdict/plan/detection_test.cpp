@@ -8,8 +8,8 @@
 #include <set>
 
 #include "harness/verdict/config/canonical.h"
+#include "harness/verdict/plan/cells.h"
 #include "harness/verdict/plan/plan.h"
-#include "harness/verdict/plan/planted.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
 
 namespace lockstep {

@@ -1,7 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/plan/fault_checks.h"
+#include "harness/verdict/plan/checks.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
 

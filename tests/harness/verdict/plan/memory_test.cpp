@@ -1,4 +1,4 @@
-#include "harness/verdict/plan/memory.h"
+#include "harness/verdict/plan/planned_run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

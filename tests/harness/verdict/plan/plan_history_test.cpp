@@ -6,10 +6,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/config/canonical.h"
-#include "harness/verdict/plan/earlier_runs.h"
-#include "harness/verdict/plan/matrix_folder.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/plan.h"
 #include "harness/verdict/plan/plan_history.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"

@@ -1,4 +1,4 @@
-#include "harness/verdict/plan/timing.h"
+#include "harness/verdict/plan/planned_run.h"
 
 #include <gmock/gmock.h>
 
@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/config/canonical.h"
-#include "harness/verdict/plan/earlier_runs.h"
 #include "harness/verdict/plan/plan.h"
+#include "harness/verdict/plan/plan_history.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "harness/verdict/plan/training_checks.h"
+#include "harness/verdict/plan/checks.h"
 
 #include <gtest/gtest.h>
 

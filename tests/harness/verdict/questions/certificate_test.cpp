@@ -1,6 +1,6 @@
 // Certificates: exact to the last digits of float64, with and without a planted error, and what a step costs.
 
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/questions/certificate/certificate.h"
 
 #include <gmock/gmock.h>

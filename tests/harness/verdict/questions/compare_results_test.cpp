@@ -1,4 +1,4 @@
-#include "harness/verdict/questions/mechanism/compare_results.h"
+#include "harness/verdict/questions/mechanism/judge.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 #include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/questions/detection/detection.h"
 #include "harness/verdict/results/document.h"
-#include "harness/verdict/stats/rate.h"
+#include "harness/verdict/stats/decision.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/verdict/plan/planted.h"
+#include "harness/verdict/plan/cells.h"
 #include "harness/verdict/questions/judge.h"
-#include "harness/verdict/questions/summary.h"
+#include "harness/verdict/questions/sentences.h"
 #include "tests/support/json_schema.h"
 
 namespace lockstep {

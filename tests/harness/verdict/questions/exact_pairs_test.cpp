@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/plan/exact_pairs.h"
+#include "harness/verdict/plan/plan.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

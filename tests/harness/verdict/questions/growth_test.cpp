@@ -1,4 +1,4 @@
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/questions/growth.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
 
 /// Cells of 8x3 under several rules against 1x3, with outcomes as a test plants them.
 class Rules {

@@ -10,7 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/results/document.h"

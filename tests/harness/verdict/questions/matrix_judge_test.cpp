@@ -1,4 +1,4 @@
-#include "harness/verdict/causes/mechanism.h"
+#include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/questions/matrix_judge.h"
 
 #include <gmock/gmock.h>

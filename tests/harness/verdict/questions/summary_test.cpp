@@ -1,10 +1,9 @@
-#include "harness/verdict/questions/summary.h"
+#include "harness/verdict/questions/sentences.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "harness/verdict/questions/judge.h"
-#include "harness/verdict/questions/sentences.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

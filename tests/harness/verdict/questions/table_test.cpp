@@ -10,8 +10,8 @@
 #include <set>
 #include <string>
 
-#include "harness/base/read_file.h"
-#include "harness/verdict/plan/matrix_fields.h"
+#include "harness/base/files.h"
+#include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/question.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/questions/question_judge.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "scenarios/energy/config.h"
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 // written as it was read.
 
 #include "harness/verdict/results/document.h"
-#include "harness/verdict/results/results_description.h"
+#include "harness/verdict/results/results_codec.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include <set>
 #include <sstream>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "tests/support/json_schema.h"
 
 namespace lockstep::results_format {

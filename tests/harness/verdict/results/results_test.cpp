@@ -8,7 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "harness/verdict/results/document.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"

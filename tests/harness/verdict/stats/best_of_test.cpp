@@ -1,6 +1,6 @@
 // Which of several arms is shown to be worse, by simulated families: the promise is about the whole family.
 
-#include "harness/verdict/stats/best_of.h"
+#include "harness/verdict/stats/spending.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "harness/verdict/stats/decision.h"
-#include "harness/verdict/stats/stats.h"
+#include "harness/verdict/stats/estimates.h"
 #include "tests/support/normal_draws.h"
 #include "tests/support/proportion.h"
 

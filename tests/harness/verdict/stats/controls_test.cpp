@@ -5,11 +5,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "harness/verdict/questions/summary.h"
+#include "harness/verdict/questions/sentences.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/stats/decision.h"
+#include "harness/verdict/stats/estimates.h"
 #include "harness/verdict/stats/power.h"
-#include "harness/verdict/stats/stats.h"
 #include "tests/support/normal_draws.h"
 #include "tests/support/proportion.h"
 #include "tests/support/synthetic_matrix.h"

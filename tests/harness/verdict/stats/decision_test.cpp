@@ -1,6 +1,6 @@
 // The sign test beside t: what it decides, its power and its looks, on differences of any shape.
 
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/stats/decision.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/power.h"
 #include "harness/verdict/stats/sequential.h"
-#include "harness/verdict/stats/sign_test.h"
+#include "harness/verdict/stats/tests.h"
 #include "tests/support/normal_draws.h"
 #include "tests/support/proportion.h"
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <random>
 
-#include "harness/verdict/stats/stats.h"
 #include "tests/support/proportion.h"
 
 namespace lockstep {

@@ -7,8 +7,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/sealed_json.h"
-#include "harness/base/special_values.h"
+#include "harness/base/json.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/results/document.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/synthetic_matrix.h"
@@ -21,7 +21,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-
 
 /// One cell that differs from 0 by a little and four that do not, at a margin that hides nothing.
 SyntheticMatrix family(int others) {

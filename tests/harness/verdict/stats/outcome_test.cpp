@@ -1,4 +1,4 @@
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/stats/outcome.h"
 
 #include <gmock/gmock.h>
@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "harness/verdict/results/metric_names.h"
+#include "harness/verdict/stats/estimates.h"
 #include "harness/verdict/stats/power.h"
-#include "harness/verdict/stats/stats.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -19,7 +19,6 @@ using support::scatter;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-
 
 /// Two arms whose differences are planted, metric by metric.
 class Outcomes : public testing::Test {

@@ -1,4 +1,4 @@
-#include "harness/base/special_values.h"
+#include "harness/base/numbers.h"
 #include "harness/verdict/stats/paired_curves.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,6 @@ using support::Proportion;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
 
 /// Runs of two arms, whose curves a test plants.
 class Curves : public testing::Test {

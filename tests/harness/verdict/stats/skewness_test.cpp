@@ -1,4 +1,4 @@
-#include "harness/verdict/stats/skewness.h"
+#include "harness/verdict/stats/tests.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "harness/verdict/config/stream_keys.h"
+#include "harness/verdict/config/seeds.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
-#include "harness/base/special_values.h"
-#include "harness/verdict/stats/stats.h"
+#include "harness/base/numbers.h"
+#include "harness/verdict/stats/estimates.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,6 @@
 
 namespace lockstep {
 namespace {
-
 
 TEST(SummarizeDifferences, GivesMeanAndUnbiasedSpread) {
   const PairedSummary s = summarize_differences(std::vector{1.0, 2.0, 3.0, 4.0, 5.0});

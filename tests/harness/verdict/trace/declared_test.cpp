@@ -1,11 +1,9 @@
-#include "harness/verdict/trace/declared.h"
+#include "harness/verdict/trace/header.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
-
-#include "harness/verdict/trace/header.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
-#include "harness/base/sealed_json.h"
+#include "harness/base/json.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/files.h"
 #include "tests/support/temp_folder.h"

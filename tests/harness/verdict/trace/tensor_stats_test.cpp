@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "harness/verdict/trace/record.h"
-#include "harness/verdict/trace/tensor_stats.h"
 
 namespace lockstep {
 namespace {

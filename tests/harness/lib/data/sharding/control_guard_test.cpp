@@ -14,8 +14,7 @@
 #include <functional>
 #include <thread>
 
-#include "harness/lib/checkpoint/groups/thread_group.h"
-#include "harness/lib/checkpoint/socket_group.h"
+#include "harness/lib/checkpoint/group.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::sharding {

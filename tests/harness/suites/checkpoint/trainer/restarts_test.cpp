@@ -11,10 +11,8 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/errors.h"
-#include "harness/run/identity.h"
-#include "harness/suites/checkpoint/trainer/experiment.h"
-#include "harness/suites/checkpoint/trainer/judge.h"
-#include "harness/suites/checkpoint/trainer/restarts_config.h"
+#include "harness/run/libraries.h"
+#include "harness/suites/checkpoint/trainer/bench.h"
 #include "tests/support/suite_run.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole.h"

@@ -1,6 +1,6 @@
 // Families of schedules, played by processes that are made up.
 
-#include "harness/suites/engine/scheduler/schedule.h"
+#include "harness/suites/engine/scheduler/scheduler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,9 +8,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/lib/checkpoint/hooked_storage.h"
-#include "harness/suites/engine/scheduler/process.h"
-#include "harness/suites/engine/scheduler/scheduled_group.h"
+#include "harness/lib/checkpoint/storage.h"
 
 namespace lockstep::scheduler {
 namespace {
