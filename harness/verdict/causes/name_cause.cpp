@@ -80,7 +80,7 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
 
 namespace {
 
-constexpr std::pair<Phase, std::span<const Rule> (*)()> kRules[] = {
+constexpr std::pair<Phase, std::span<const Rule> (*)()> kRulesByPhase[] = {
     {Phase::samples, sample_rules},
     {Phase::random, random_rules},
     {Phase::control, control_rules},
@@ -100,8 +100,8 @@ constexpr std::pair<Phase, std::span<const Rule> (*)()> kRules[] = {
 };
 
 std::span<const Rule> rules_for(Phase phase) {
-  const auto found = std::ranges::find(kRules, phase, [](const auto& each) { return each.first; });
-  return found == std::end(kRules) ? std::span<const Rule>{} : found->second();
+  const auto found = std::ranges::find(kRulesByPhase, phase, [](const auto& each) { return each.first; });
+  return found == std::end(kRulesByPhase) ? std::span<const Rule>{} : found->second();
 }
 
 /// "local gradients: head 8 (the world size) times the reference's, residual 6.5e-08": of the first of both that
