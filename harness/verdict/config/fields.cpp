@@ -150,7 +150,7 @@ const RunField kCoreFields[] = {
         "there are no checkpoints"),
     RUN(forced.from, kAny, "", "run whose snapshots are loaded instead of training", Words::any, kPlanner),
     RUN(forced.steps, kStep, "steps", "steps at which gradients are computed", Words::any, kPlanner),
-    RUN(forced.repeat, Range{0, 0}, "", "always 0: it stands in the hash of every run", Words::any, kPlanner),
+    RUN(forced.repeat, from(0), "", "0: it stands in the hash of every run", Words::any, kPlanner),
     RUN(forced.twin, kAny, "", "computes in float64 at the snapshots of a run in another precision", Words::any, kPlanner),
     RUN(forced.chosen_by, kAny, "", "run in float64 whose scores decide which candidates a row takes", Words::any, kPlanner),
     RUN(forced.kept_step, kAny, "", "trace of a kept step whose snapshots are loaded instead of training", Words::any,
