@@ -559,11 +559,13 @@ std::unique_ptr<const Declared> RunReader::declared_of_all() const {
 }
 
 void RunReader::name_like(const std::string& reference_dir) {
-  wholes_ = shapes_in(RunReader(reference_dir));
-  const ShapesByName own = shapes_in(RunReader(dir_));
-  prefix_ = prefix_between(own, wholes_);
+  RunReader reference(reference_dir);
+  const bool is_same_layout = reference.world_size() == world_size();
+  const ShapesByName theirs = shapes_in(std::move(reference)), own = shapes_in(RunReader(dir_));
+  prefix_ = prefix_between(own, theirs);
   puts_prefix_ = !prefix_.empty();
-  if (prefix_.empty()) prefix_ = prefix_between(wholes_, own);
+  if (prefix_.empty()) prefix_ = prefix_between(theirs, own);
+  if (!is_same_layout) wholes_ = theirs;
 }
 
 std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {

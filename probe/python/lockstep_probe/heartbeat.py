@@ -80,7 +80,7 @@ def _process():
     """This process's number, its PID namespace (its inode, xor the first 64 bits of the boot's number) and when it started; 0: unknown."""
     boot, space = ownership.read("/proc/sys/kernel/random/boot_id"), ownership.namespace()
     known = int(boot.replace("-", "")[:16], 16) ^ int(space[len("pid:[") : -1]) if boot and space else 0
-    return os.getpid(), known, ownership.started(os.getpid())
+    return os.getpid(), known, ownership.started("self")  # whose number /proc may know otherwise
 
 
 def _write(path, text):

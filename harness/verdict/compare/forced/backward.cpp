@@ -199,8 +199,9 @@ bool works_by_hand(const ForcedEvidence& evidence) {
 
 bool agree_as_taken(const ForcedEvidence& evidence) {
   constexpr double kRoundings = 1000;
-  const ForcedValues& reference = evidence.reference;
-  return same_values(evidence.cell.applied, reference.applied, kRoundings * std::max(reference.working_epsilon, reference.epsilon));
+  const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
+  const double tolerance = kRoundings * std::max(reference.working_epsilon, reference.epsilon);
+  return cell.applied.size() == reference.applied.size() && same_values(cell.applied, reference.applied, tolerance);
 }
 
 namespace {
