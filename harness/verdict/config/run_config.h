@@ -85,7 +85,7 @@ struct MutantConfig {
 struct ForcedConfig {
   std::string from;            ///< id of the run whose snapshots are loaded; empty: of none
   std::vector<int64_t> steps;  ///< steps at which gradients are computed
-  int repeat = 0;              ///< 0 in all plans: it stands in the hash of every run
+  int repeat = 0;              ///< always 0: it stands in the hash of every run
   std::string kept_step;  ///< file of a kept step's trace whose snapshots are loaded; empty: of none
   /// Computes in float64 what the run itself computes in its `precision`: what is left of a difference is meaning.
   bool twin = false;
