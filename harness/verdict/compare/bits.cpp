@@ -397,6 +397,14 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
 }
 
 bool takes_alike(const StepOfRun& a, const StepOfRun& b) {
+  // What clipping leaves of two gradients is the same whatever the factor between them.
+  const auto takes_all = [](const StepOfRun& step) {
+    return std::ranges::all_of(records_of(step.ranks[0], Phase::applied_gradients), [&](const Record* each) {
+      const Record* reduced = find_record(step.ranks[0], Phase::reduced_gradients, each->name);
+      return reduced && reduced->stats.hash == each->stats.hash;
+    });
+  };
+  if (!takes_all(a) && !takes_all(b)) return false;
   bool any = false;
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
     const RecordList of_a = of_phase(a.ranks[rank], Phase::applied_gradients);
