@@ -108,7 +108,7 @@ void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<
     std::optional<Difference> found = judge(context);
     // Local gradients that were not what was reduced say nothing of their reduction, either.
     const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
-    // What all optimizers take is the reference's, however it came about: a loss that is scaled, gradients that are unscaled by hand.
+    // What all optimizers take is the reference's, however it came about, such as from a loss that is scaled by hand.
     const bool on_the_way = taken && found && (found->phase == Phase::reduced_gradients || found->phase == Phase::applied_gradients);
     const bool joined = on_the_way || (joins && found && !found->divergence.where.starts_with("buffer/"));
     const bool of_one_rank = joined || (found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction)));
