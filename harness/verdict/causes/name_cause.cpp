@@ -684,7 +684,7 @@ Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& opt
   return forced;
 }
 
-/// Is it a class of PyTorch's, as the probe names it? What another one computes its name does not tell.
+/// A class of PyTorch's? Other names do not tell what they compute.
 bool is_known_optimizer(const std::string& name) {
   constexpr const char* kNames[] = {"sgd",    "adam",   "adamw",    "adagrad",   "adadelta", "adamax", "asgd",
                                     "nadam",  "radam",  "rmsprop",  "rprop",     "adafactor", "muon",  "lbfgs"};

@@ -225,7 +225,7 @@ std::optional<RankDifference> first_of_rank(const StepOfRun& of_a, const StepOfR
     }
     const auto name = [](const Record* each) -> const std::string& { return each->name; };
     const bool of_owners = compared.of_any_trainer && (phase == Phase::optimizer_state || phase == Phase::snapshot);
-    if (of_owners && !std::ranges::equal(list_a, list_b, {}, name, name)) {  // each lists its own first
+    if (of_owners && !std::ranges::equal(list_a, list_b, {}, name, name)) {  // owners first
       for (RecordList* list : {&list_a, &list_b}) std::ranges::stable_sort(*list, {}, name);
     }
     if (auto found = first_in_lists(list_a, list_b, static_cast<int>(rank))) return found;
@@ -397,7 +397,6 @@ std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& 
 }
 
 bool takes_alike(const StepOfRun& a, const StepOfRun& b) {
-  // What clipping leaves of two gradients is the same whatever the factor between them.
   const auto takes_all = [](const StepOfRun& step) {
     return std::ranges::all_of(records_of(step.ranks[0], Phase::applied_gradients), [&](const Record* each) {
       const Record* reduced = find_record(step.ranks[0], Phase::reduced_gradients, each->name);

@@ -158,7 +158,7 @@ class BoundedStep {
     double most = 1;
     if (records_of(b_.ranks[0], phase).empty()) return std::nullopt;
     for (const Record* record : records_of(a_.ranks[0], phase)) {
-      const Record* other = nullptr;  // of the first rank that has it: stages of a pipeline hold parameters of their own
+      const Record* other = nullptr;  // of a rank that has it: stages of a pipeline differ
       for (const StepRecords& rank : b_.ranks) other = other ? other : find_record(rank, phase, record->name);
       if (!other) {
         return difference_at(a_.step, phase, 0, record->name, DivergenceKind::missing, "a gradient",
@@ -344,6 +344,7 @@ class FreeLayouts {
     const bool joins = whole && !trainer_ && joins_updates(a, pointer_to(pairs_.before_a()), b, pointer_to(pairs_.before_b()));
     if (whole && reduced_by_sum_ && !joins) {
       std::optional<CauseInputs> shown = judge_own_step(values_at(a, b, own_), rules_, *reduced_by_sum_, of_local_);
+      if (shown && !takes_reduced_ && shown->difference.phase == Phase::applied_gradients) shown.reset();
       if (shown && (!found || earlier(shown->difference, *found))) return shown;
       if (shown && shown->difference.phase == found->phase) {
         // Replicas have parted in the very values that are wrong: which rank is told, and from what.
@@ -412,6 +413,9 @@ class FreeLayouts {
     judged(a.step, step.at.band_used);
     reduced_by_sum_ = step.reduced_by_sum;
     of_local_ = of_local_ && !step.local_passed();
+    for (const Difference& each : step.passed) {
+      takes_reduced_ &= each.phase != Phase::reduced_gradients && each.phase != Phase::applied_gradients;
+    }
     if (!passed_ && !step.passed.empty()) passed_ = step.passed.front();
     return std::move(step.first);
   }
@@ -618,6 +622,7 @@ class FreeLayouts {
   bool assumed_ = false;
   std::optional<bool> reduced_by_sum_;  ///< of run B; nothing: no step has shown it
   bool of_local_ = true;                ///< are the recorded local gradients what is reduced?
+  bool takes_reduced_ = true;           ///< are reduced ones taken?
   std::optional<Difference> passed_;    ///< the first, see JudgedStep
 };
 

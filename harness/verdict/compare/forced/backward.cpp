@@ -202,7 +202,7 @@ bool agree_as_taken(const ForcedEvidence& evidence) {
   const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
   const double tolerance = kRoundings * std::max(reference.working_epsilon, reference.epsilon);
   if (cell.applied.size() != reference.applied.size() || !same_values(cell.applied, reference.applied, tolerance)) return false;
-  // What clipping leaves of two gradients is the same whatever the factor between them.
+  // Clipping hides a factor.
   const auto takes_all = [&](const ForcedValues& values) { return same_values(values.applied, values.gradients, tolerance); };
   return works_by_hand(evidence) || takes_all(reference) || takes_all(cell);
 }
@@ -421,7 +421,7 @@ bool is_cut_off(const ForcedValues& values) {
   });
 }
 
-/// Did the cell clip to the reference's limit, as a trainer does by hand whose tracer is not shown it?
+/// Did the cell clip to the reference's limit, by hand?
 bool clips_as_the_reference(double limit, const ForcedValues& cell) {
   constexpr double kAlike = 1e-4;
   const double size = reduced_norm(cell), factor = whole_norm(cell.applied) / size;
