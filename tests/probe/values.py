@@ -151,8 +151,8 @@ device.is_open = True
 laters = [device.hash(t, first, recorder._with_statistics(t.dtype)) for t, first in given[1:]]
 device.is_open = False
 first = device.hash(given[0][0], -1, recorder._with_statistics(torch.float32))
+bytes(first)
 number = device.number(torch.tensor(0.3))
-device.fetch()
 again = device.hash(given[3][0], 3, recorder._alone)
 for (tensor, at), later in zip(given, [first, *laters]):
     want, got = native.tensor_record(tensor, native.extents(tensor.shape), at), bytes(later)

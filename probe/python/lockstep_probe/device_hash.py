@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from lockstep_probe.hashing import DTYPES, Later
-from lockstep_probe.portable_hash import WORD, masks_and_keys, mix
+from lockstep_probe.portable_hash import WORD, masks_and_keys, shape_key
 
 # A tensor in the table: address, words of a row, chunks of a row, first chunk, key, position of the first row.
 FIELDS = 6
@@ -159,9 +159,7 @@ class Batch:
             self._streams.add(torch.cuda.current_stream(self.device))
 
     def fetch(self, sent):
-        """Asks for all, without waiting. `sent`: puts numbers on the device."""
-        if self._there is not None:
-            return
+        """Once: asks for all, without waiting. `sent`: puts numbers on the device."""
         now = torch.cuda.current_stream(self.device) if self._streams else None
         for stream in self._streams - {now}:
             now.wait_stream(stream)
@@ -188,8 +186,9 @@ class Batch:
         if isinstance(self._there, torch.Tensor):
             if self._event is not None:
                 self._event.synchronize()
-            self._there = self._there.tolist()
-        return self._there[: len(self._numbers)], self._there[len(self._numbers) :]
+            whole, count = self._there.tolist(), len(self._numbers)
+            self._there = whole[:count], whole[count:]
+        return self._there
 
 
 class Device:
@@ -208,9 +207,7 @@ class Device:
         form = (dtype, tensor.shape, by_rows)
         known = self._keys_of.get(form)
         if known is None:
-            key = mix(dtype + 0x7472616365)
-            for extent in tensor.shape[1:] if by_rows else tensor.shape:
-                key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
+            key = shape_key(dtype, tensor.shape[1:] if by_rows else tensor.shape)
             rows = tensor.shape[0] if by_rows else 1
             words = tensor.numel() // rows * max(tensor.element_size() // 4, 1)
             signed = key - (1 << 64) if key >> 63 else key
@@ -224,7 +221,7 @@ class Device:
 
     def number(self, tensor):
         """A Later of a scalar's value as a float."""
-        later = Later(lambda: _float(self._all(later)[0][later.at]))
+        later = Later(lambda: struct.unpack("<d", struct.pack("<q", self._all(later)[0][later.at]))[0])
         later.batch, later.at = self.batch, self.batch.add(tensor)
         return later
 
@@ -258,15 +255,14 @@ class Device:
         return found
 
     def _all(self, later):
-        if later.batch is None:
-            self.launch()
-        later.batch.fetch(self._sent)
+        if later.batch is None or later.batch is self.batch:
+            self.fetch()  # what follows is another's
         return later.batch.all()
 
     def _five(self, later):
         hashed, squares, low, high, others = self._all(later)[1][5 * later.at : 5 * later.at + 5]
-        low, high = _float(low), _float(high)
-        return hashed & WORD, math.sqrt(_float(squares)), *((low, high) if low <= high else (0.0, 0.0)), others
+        squares, low, high = struct.unpack("<3d", struct.pack("<3q", squares, low, high))
+        return hashed & WORD, math.sqrt(squares), *((low, high) if low <= high else (0.0, 0.0)), others
 
     def fetch(self):
         """Asks for all that is not there yet, without waiting. Returns the batch that comes."""
@@ -274,7 +270,3 @@ class Device:
         batch, self.batch = self.batch, Batch(self.device, max(self.batch.chunks, 4096))
         batch.fetch(self._sent)
         return batch
-
-
-def _float(bits):
-    return struct.unpack("<d", struct.pack("<q", bits))[0]

@@ -143,14 +143,20 @@ def _row_hash(words, row_key):
     return total & WORD
 
 
+def shape_key(dtype, shape):
+    """`shape`: without the first extent, if rows have positions."""
+    key = mix(dtype + 0x7472616365)
+    for extent in shape:
+        key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
+    return key
+
+
 def tensor_hash(tensor, dtype, positions=None):
     """H(tensor) of docs/trace.md. `dtype`: its number; `positions`: of the rows in the whole, or None."""
     shape = list(tensor.shape)
     if shape and shape[0] == 0:
         return 0
-    key = mix(dtype + 0x7472616365)
-    for extent in shape[1:] if positions is not None else shape:
-        key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
+    key = shape_key(dtype, shape[1:] if positions is not None else shape)
     size = tensor.element_size()
     flat = tensor.reshape(-1)
     kind, mask = {1: (torch.uint8, 0xFF), 2: (torch.int16, 0xFFFF), 4: (torch.int32, 0xFFFFFFFF), 8: (torch.int32, 0xFFFFFFFF)}[size]

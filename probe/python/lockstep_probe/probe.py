@@ -319,7 +319,6 @@ class Probe:
             said, initial, self._initial = description.declared(self, step), self._initial, None
             self.replicas = said.get("replicas")
             self.writer.header(description.header(self, said))
-            self.recorder.fetch()
             self.writer.step(step.number - 1, initial)
 
     # Hooks; those of gradients and optimizers are their parts'.
