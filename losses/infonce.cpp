@@ -252,9 +252,6 @@ InfoNceReference infonce_reference(const std::vector<double>& energy, const std:
 
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
 at::Tensor leaf(const at::Tensor& tensor, bool wanted) {
   at::Tensor copy = tensor.detach();
   return wanted ? copy.requires_grad_(true) : copy;

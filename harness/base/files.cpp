@@ -125,8 +125,6 @@ Files& real_files() {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Fills the open temporary file, closes it and gives it its name. Returns what failed and why, or nothing.
 std::string put_in_place(int file, const std::string& temporary, const std::string& path,
                          const std::string& content, Files& files) {

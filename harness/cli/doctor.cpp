@@ -295,8 +295,6 @@ std::vector<Check> machine_checks(const std::string& out) {
 // Doctor's last check: two real ranks, from the same launcher that runs matrices.
 namespace {
 
-using State = Check::State;
-
 constexpr const char* kName = "all-reduce";
 
 class ScratchFolder {

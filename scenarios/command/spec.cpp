@@ -180,8 +180,6 @@ static CommandSources sources_of(const CommandConfig& command) {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view kArguments = "args.", kVariables = "env.", kRanks = "ranks", kOut = "out";
 
 constexpr MetricSpec kMetrics[] = {

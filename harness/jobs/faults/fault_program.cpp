@@ -43,6 +43,8 @@
 namespace lockstep::faults {
 namespace {
 
+void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
+
 constexpr int64_t kRows = 4;
 const std::vector<std::string> kNames{"w1", "b", "w2"};
 const std::vector<std::vector<int64_t>> kShapes{{4, 3}, {3}, {3, 2}};
@@ -104,10 +106,10 @@ void Program::one_step() {
   if (order_.straggle_share > 0 || order_.jitter_s > 0) {
     const uint64_t key = keyed(uint64_t{7}, static_cast<uint64_t>(step_), static_cast<uint64_t>(rank_));
     const bool late = unit_interval(mix64(key)) < order_.straggle_share / order_.world;
-    sleep(late ? order_.threshold_s / 2 : order_.jitter_s * unit_interval(mix64(key + 1)));
+    sleep_s(late ? order_.threshold_s / 2 : order_.jitter_s * unit_interval(mix64(key + 1)));
   }
-  if (wrong("loader_stalled")) sleep(kForEver_s);
-  if (control("loader_stalled") && rank_ == order_.rank) sleep(order_.threshold_s / 2);
+  if (wrong("loader_stalled")) sleep_s(kForEver_s);
+  if (control("loader_stalled") && rank_ == order_.rank) sleep_s(order_.threshold_s / 2);
   load_rows();
   around_.heartbeat(step_, "forward");
   end_process();
@@ -208,8 +210,6 @@ void Program::wait_busily(double seconds) const {
   while (had_s() < until_s) {
   }
 }
-
-void Program::sleep(double seconds) const { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
 void Program::make_gradients() {
   const int root = control("wrong_root") || wrong("wrong_root") ? 1 % order_.world : 0;
@@ -355,11 +355,11 @@ void Program::write_file(bool cut) {
 
 void Program::save() {
   around_.heartbeat(step_, "save");
-  if (wrong("slow_disk")) sleep(4 * order_.disk_threshold_s());
-  if (control("slow_disk") && rank_ == order_.rank) sleep(order_.disk_threshold_s() / 2);
+  if (wrong("slow_disk")) sleep_s(4 * order_.disk_threshold_s());
+  if (control("slow_disk") && rank_ == order_.rank) sleep_s(order_.disk_threshold_s() / 2);
   // Without a barrier nobody knows that the writer is late.
   const bool removed = order_.wrong && order_.kind == "barrier_removed" && step_ == order_.step;
-  if (removed && wrong("barrier_removed")) sleep(order_.threshold_s / 2);
+  if (removed && wrong("barrier_removed")) sleep_s(order_.threshold_s / 2);
   write_file(wrong("file_cut"));
   if (!removed) comm_.barrier("saved");
   audit_files(removed);
@@ -383,8 +383,8 @@ void Program::audit_files(bool of_culprit) {
 
 void Program::evaluate() {
   around_.heartbeat(step_, "evaluate");
-  if (wrong("slow_evaluation")) sleep(4 * order_.threshold_s);
-  if (control("slow_evaluation") && rank_ == order_.rank) sleep(order_.threshold_s / 2);
+  if (wrong("slow_evaluation")) sleep_s(4 * order_.threshold_s);
+  if (control("slow_evaluation") && rank_ == order_.rank) sleep_s(order_.threshold_s / 2);
 }
 
 /// All ranks stop after the same step, because one was told to.
@@ -399,7 +399,7 @@ void Program::tear_down() {
   around_.heartbeat(order_.steps, "teardown");
   if (order_.kind != "blocked_in_teardown" || rank_ != order_.rank) return;
   around_.acts();
-  sleep(order_.wrong ? kForEver_s : order_.disk_threshold_s() / 2);
+  sleep_s(order_.wrong ? kForEver_s : order_.disk_threshold_s() / 2);
 }
 
 void Program::record(const std::string& name, const at::Tensor& tensor) {
@@ -523,12 +523,10 @@ class FaultRank {
     write_rank_result(rank_result_path(task_.run_dir, rank_), result);
   }
 
-  static void sleep(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
   /// Kinds whose fault lies before the first connection between ranks.
   void meet_strangely() {
-    if (wrong("rank_missing")) sleep(kNever_s);
-    if (control("rank_missing") && rank_ == order_.rank) sleep(order_.threshold_s / 2);
+    if (wrong("rank_missing")) faults::sleep_s(kNever_s);
+    if (control("rank_missing") && rank_ == order_.rank) faults::sleep_s(order_.threshold_s / 2);
     if (order_.kind == "blocked_in_store") wait_for_key();
     if (order_.kind == "port_in_use" && rank_ == order_.rank) serve_a_store();
     if (order_.kind == "half_open" || order_.kind == "store_dead") ask_a_store();

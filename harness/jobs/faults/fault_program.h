@@ -49,7 +49,6 @@ class Program {
   void end_process();
   void be_silent();
   void wait_busily(double seconds) const;
-  void sleep(double seconds) const;
   void make_gradients();
   void sum_gradients();
   void sum(std::size_t index);

@@ -305,8 +305,6 @@ std::map<std::string, KindEntry> assemble(const State& state, const std::vector<
 
 namespace {
 
-using Json = nlohmann::json;
-
 /// A reader that finds files gone looks again this often: a save may have taken the older ones away
 /// meanwhile.
 constexpr int kMostRounds = 3;

@@ -287,8 +287,6 @@ SeriesSet synthetic_series(const DataConfig& config, int part) {
   return set;
 }
 
-namespace fs = std::filesystem;
-
 std::string find_data_folder(const std::string& folder) {
   std::error_code error;
   fs::path place = fs::absolute(folder, error);

@@ -362,8 +362,6 @@ bool holds_records(const std::string& folder) {
 
 namespace {
 
-using nlohmann::json;
-
 void put_int(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
 }

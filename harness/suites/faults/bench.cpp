@@ -123,8 +123,6 @@ std::vector<std::string> left_behind(const Before& before, int group, const std:
 
 namespace {
 
-namespace fs = std::filesystem;
-
 /// Before the first step LibTorch's threads, Gloo's connections and the preflight check take their time; the kind that hangs there
 /// has a threshold of its own.
 double load_s(const Order& order) {

@@ -115,8 +115,6 @@ void Bench::resume(Observed& observed) {
   if (run.exit_status == 0 && !run.hung) observed.result = end_result_of(resumed_ + "/result");
 }
 
-namespace fs = std::filesystem;
-
 namespace {
 
 std::vector<std::pair<std::string, std::string>> lines_of(const std::string& text) {

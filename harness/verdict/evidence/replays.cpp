@@ -109,8 +109,6 @@ std::optional<ForcedBeside> forced_runs_beside(const std::string& reference_dir,
 
 namespace {
 
-namespace fs = std::filesystem;
-
 /// XXH3 of a whole file.
 std::string digest_of(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

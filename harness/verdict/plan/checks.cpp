@@ -537,8 +537,6 @@ std::string idle_fault_words(const MutantConfig& mutant, const std::string& key,
 
 namespace {
 
-using Found = std::vector<std::pair<std::string, std::string>>;
-
 void check_rule(const RunConfig& config, Found& found) {
   if (config.lr_rule != LrRule::adam_sqrt) return;
   if (config.optimizer == OptimizerKind::sgd) {

@@ -209,8 +209,6 @@ void apply_history(std::vector<PlannedRun>& runs, const std::string& out_dir, co
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::size_t kHashDigits = 8;
 constexpr std::size_t kBlockBytes = 64 * 1024;  ///< of a file: damage is known to lie in one of them
 constexpr std::size_t kMostCandidates = 8;

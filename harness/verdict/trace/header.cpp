@@ -92,8 +92,6 @@ std::optional<TraceHeader> header_from_json(std::string_view text, std::string& 
 
 namespace {
 
-using Json = nlohmann::json;
-
 /// What is wrong with a declaration; caught where it is read.
 class Wrong : public std::runtime_error {
  public:

@@ -391,8 +391,6 @@ void CommandLauncher::shut_down(double deadline_s) {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::array<std::string_view, 5> kStepNames = {"step", "global_step", "iteration", "iter", "epoch"};
 
 constexpr const char* kNothing =

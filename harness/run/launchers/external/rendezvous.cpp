@@ -359,8 +359,6 @@ std::string unreachable_text(const Met& met, const Arrival& mine, double deadlin
 
 namespace {
 
-using nlohmann::json;
-
 constexpr uint64_t kMostExitBytes = 1 << 16;
 
 }  // namespace
@@ -392,8 +390,6 @@ StopWish read_stop(const std::string& run_dir) {
   return wish.value_or(StopWish{});
 }
 
-using nlohmann::json;
-
 std::optional<json> read_object(const std::string& path, uint64_t most_bytes) {
   const FileText file = read_file(path, most_bytes);
   if (!file) return std::nullopt;
@@ -407,8 +403,6 @@ void write_object(const std::string& path, const json& object, OpenFor purpose) 
 }
 
 namespace {
-
-using nlohmann::json;
 
 /// Ranks that save ask seconds apart whether others get on.
 constexpr double kShareEvery_s = 0.1;

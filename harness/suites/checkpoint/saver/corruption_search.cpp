@@ -223,9 +223,6 @@ Judgement CorruptFixture::judge(checkpoint::Storage& disk, Look look) const {
 // Fields that are not what was written, in files whose seals fit; and folders and files that are no checkpoint.
 namespace {
 
-using checkpoint::Loaded;
-using checkpoint::LoadOutcome;
-using checkpoint::MemoryStorage;
 using Json = nlohmann::json;
 
 /// Another value of the same type.
@@ -452,9 +449,6 @@ static std::vector<Damage> bad_inputs(const CorruptFixture& corrupt_fixture) {
 
 // Corruption: every bit, every length, exchanged and stale blocks and files, forged fields, bad input; and clean loads.
 namespace {
-
-using checkpoint::LoadOutcome;
-using checkpoint::MemoryStorage;
 
 /// Of each of two moments: the newest checkpoint's files and the pointers have some 65,000 bytes.
 constexpr int64_t kCorruptFixtureFloats = 7700;

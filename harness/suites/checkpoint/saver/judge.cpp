@@ -205,7 +205,6 @@ std::vector<std::string> rank_names(int ranks) {
 namespace {
 
 using checkpoint::Loaded;
-using checkpoint::LoadOutcome;
 using checkpoint::Saved;
 
 std::string expected_of(const std::vector<KnownSave>& known) {

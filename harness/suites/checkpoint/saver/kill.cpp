@@ -198,8 +198,6 @@ Aftermath judge_save(const checkpoint::MemoryStorage& before, const SaveCase& ho
 // Kills: every operation, barrier and collective of a save, on every rank.
 namespace {
 
-using checkpoint::OperationKind;
-
 /// One scene with one number of ranks.
 struct Sweep {
   const Scene* scene = nullptr;
@@ -446,7 +444,6 @@ namespace {
 namespace fs = std::filesystem;
 using checkpoint::Intervention;
 using checkpoint::Operation;
-using checkpoint::Saved;
 using checkpoint::State;
 
 /// Of a group one of whose ranks stops.
