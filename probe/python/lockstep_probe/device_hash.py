@@ -136,7 +136,7 @@ class Batch:
 
     def __init__(self, device, room):
         self.device, self._room, self._sums, self._ends, self._numbers = device, room, [], [], []
-        self.chunks, self._streams, self._there, self._event = 0, set(), None, None
+        self.chunks, self._streams, self._there, self._event = 0, {}, None, None
 
     def take(self, ends):
         """Room for tensors whose chunks end there. Returns it, and the number of the first among all tensors."""
@@ -156,12 +156,14 @@ class Batch:
 
     def _note_stream(self):
         if self.device.type == "cuda":
-            self._streams.add(torch.cuda.current_stream(self.device))
+            number = triton.runtime.driver.active.get_current_stream(self.device.index)
+            if number not in self._streams:  # a Stream costs 50 microseconds to make and to hash
+                self._streams[number] = torch.cuda.current_stream(self.device)
 
     def fetch(self, sent):
         """Once: asks for all, without waiting. `sent`: puts numbers on the device."""
         now = torch.cuda.current_stream(self.device) if self._streams else None
-        for stream in self._streams - {now}:
+        for stream in set(self._streams.values()) - {now}:
             now.wait_stream(stream)
             for tensor in self._sums + self._numbers:
                 tensor.record_stream(now)
@@ -235,7 +237,8 @@ class Device:
         for _, (address, rows, words, chunks, key, first), _, _ in queue:
             table += [address, words, chunks, ends[-1], key, first]
             ends.append(ends[-1] + rows * chunks)
-        with torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext():
+        elsewhere = self.device.type == "cuda" and torch.cuda.current_device() != self.device.index
+        with torch.cuda.device(self.device) if elsewhere else contextlib.nullcontext():
             sums, number = self.batch.take(ends[1:])
             _chunks[(ends[-1],)](self._sent(tuple(table)), len(queue), self._masks, self._keys, sums,
                                  DTYPE=dtype, SEARCH=len(queue).bit_length(), FIELDS=FIELDS)  # fmt: skip
