@@ -1,12 +1,16 @@
 # What `cmake --install` and ci/package take along. Programs find the rest by their own place, so a prefix can be moved.
 #
 #   bin/lockstep, bin/lockstep-rank   the programs, byte for byte those of the build folder
-#   share/lockstep/configs            the configs that `lockstep run NAME` finds, and savers/ with templates for savers
+#   share/lockstep/configs            the configs that `lockstep run NAME` finds, their schema, and savers/ with templates for savers
 #   share/lockstep/data               BasicMotions, if ci/bootstrap has fetched it; not in the package
 #   include/lockstep_probe.h          the tracer for LibTorch trainers
 #   lib/lockstep/libtorch             a link to LibTorch's libraries; in the package postinst makes it
 install(TARGETS lockstep DESTINATION bin COMPONENT programs)
 install(DIRECTORY configs/ DESTINATION share/lockstep/configs COMPONENT programs PATTERN __pycache__ EXCLUDE)
+install(CODE [[
+  execute_process(COMMAND "$<TARGET_FILE:lockstep>" schema COMMAND_ERROR_IS_FATAL ANY
+    OUTPUT_FILE "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}/share/lockstep/configs/matrix.schema.json")
+]] COMPONENT programs)
 install(FILES probe/cpp/lockstep_probe.h DESTINATION include COMPONENT programs)
 install(FILES README.md CHANGELOG.md DESTINATION share/doc/lockstep COMPONENT programs)
 install(FILES LICENSE DESTINATION share/doc/lockstep RENAME copyright COMPONENT programs)

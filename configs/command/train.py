@@ -39,7 +39,7 @@ def main():
     rows = TensorDataset(*data(960, given.seed))
     sampler = DistributedSampler(rows, ranks, rank, shuffle=True, seed=given.seed, drop_last=True)
     loader = DataLoader(rows, batch_size=given.batch, sampler=sampler, drop_last=True)
-    mistake = os.environ.get("MISTAKE", "")  # planted by configs/command.yaml and configs/command_mistakes.yaml
+    mistake = os.environ.get("MISTAKE", "")  # planted by configs/command.yaml
     step, epoch = 0, 0
     while step < given.steps:
         sampler.set_epoch(epoch)

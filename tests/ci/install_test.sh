@@ -29,6 +29,7 @@ lockstep=$prefix/bin/lockstep
 
 ends 0 "lockstep 0." "$lockstep" --version
 ends 0 "$prefix/share/lockstep/configs/smoke.yaml" "$lockstep" list configs
+grep -q '"anyOf"' "$prefix/share/lockstep/configs/matrix.schema.json" || complain "no schema is installed"
 for name in smoke smoke.yaml configs/smoke.yaml; do
   ends 0 "9 runs: 9 to run" "$lockstep" plan "$name"
 done

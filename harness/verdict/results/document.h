@@ -12,7 +12,7 @@ std::string results_to_json(const Results& results);
 /// Throws std::runtime_error on malformed text or a schema version that this build does not know.
 Results results_from_json(const std::string& text, const std::string& file_name);
 
-/// JSON Schema (draft-07) of what results_to_json writes; also in reports/results.schema.json.
+/// JSON Schema (draft-07) of what results_to_json writes; `lockstep schema results` prints it.
 std::string results_schema();
 
 }  // namespace lockstep

@@ -385,7 +385,7 @@ Codec<T> object(const Object<T>& (*description)()) {
 //      may be left out but for a double, which is exact() if anybody compares it, number() if it may be NaN
 //      or infinite, finite() otherwise. `added` lets documents that were written before the key be read;
 //      without it kResultsSchemaVersion must rise.
-//   3. `ci/golden --update` rewrites reports/results.schema.json; read the diff.
+//   3. `lockstep schema results` prints the new schema.
 // A test counts the members of every struct, so that none is forgotten here.
 
 using Row = std::pair<std::string, std::string>;

@@ -299,7 +299,7 @@ class KillSearch final : public Suite {
   std::vector<std::string> notes(const Measurements&) const override {
     return {
         "\"In place\": the rank stops at that operation, its files and lock are released, and the other ranks learn of it at "
-        "once. The pages of a killed process stay with the system; checkpoint_power searches what a power loss takes."};
+        "once. The pages of a killed process stay with the system; `power` searches what a power loss takes."};
   }
 
  private:
