@@ -70,7 +70,7 @@ double least_seconds(const std::vector<std::string>& folders) {
 }
 
 void compare_equal_runs(benchmark::State& state) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const int64_t steps = state.range(0);
   const std::string a = folder / "a", b = folder / "b";
   write_run(a, steps);

@@ -14,7 +14,7 @@ TraceHeader header_of(int rank, TraceLevel level) { return {"0", rank, 8, "energ
 
 /// Argument 0: the trace level; argument 1: the rank.
 void write_step(benchmark::State& state) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   support::StepWriter writer(
       folder / "t", header_of(static_cast<int>(state.range(1)), static_cast<TraceLevel>(state.range(0))));
   int64_t step = 0;
@@ -24,7 +24,7 @@ void write_step(benchmark::State& state) {
 BENCHMARK(write_step)->ArgsProduct({{0, 1, 2, 3}, {0, 1}})->ArgNames({"level", "rank"});
 
 void read_steps(benchmark::State& state) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   {
     support::StepWriter writer(folder / "t", header_of(0, TraceLevel::hash));
     for (int64_t step = 0; step < 600; ++step) writer.write(step);

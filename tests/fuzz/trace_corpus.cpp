@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
 
 namespace {
 
@@ -37,7 +37,7 @@ std::string trace_of(const std::string& path, TraceLevel level, int rank, int64_
   TraceWriter writer(path, {"0123456789abcdef", rank, 3, "energy", level, "emulated"});
   for (int64_t step = 0; step < steps; ++step) write_step(writer, step);
   writer.finish();
-  return support::read_file(path);
+  return read_text(path);
 }
 
 }  // namespace
@@ -50,8 +50,8 @@ int main(int argc, char** argv) {
   trace_of(folder + "stats.trace", TraceLevel::stats, 1, 2);
   trace_of(folder + "full.trace", TraceLevel::full, 2, 2);
   const std::string whole = trace_of(folder + "hash.trace", TraceLevel::hash, 1, 3);
-  support::write_file(folder + "cut.trace", whole.substr(0, whole.size() - 40));
+  write_text(folder + "cut.trace", whole.substr(0, whole.size() - 40));
   std::string damaged = whole;
   damaged[whole.size() / 2] = static_cast<char>(damaged[whole.size() / 2] ^ 1);
-  support::write_file(folder + "damaged.trace", damaged);
+  write_text(folder + "damaged.trace", damaged);
 }

@@ -17,7 +17,7 @@
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
 
 namespace {
 
@@ -117,7 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
 
   Choices choices(data, size);
   write_by_choice(work_file(), choices);
-  const std::string whole = support::read_file(work_file());
+  const std::string whole = read_text(work_file());
   if (!readable(whole, trace) || !trace.finished) std::abort();
 
   // A step frame of the fuzzer's own, where the end mark was.

@@ -92,7 +92,7 @@ class ClassifyRuns : public testing::Test {
     return codes;
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   RunConfig reference_, cell_;
 };
 

@@ -416,7 +416,7 @@ std::string write_series(const std::string& path, const std::vector<std::string>
 }
 
 TEST(Crops, OfFilesTheClassesAreTheirOwn) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   ClassifyConfig own = small_model();
   own.data = {3, 8, 2, 0};
   RunConfig config = config_of({1, 4}, own);

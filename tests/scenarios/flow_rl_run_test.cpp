@@ -80,7 +80,7 @@ class FlowRlRuns : public testing::Test {
     return compare_forced(inputs);
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   RunConfig reference_, cell_;
 };
 

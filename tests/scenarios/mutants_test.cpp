@@ -26,7 +26,7 @@
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/mutants/witness.h"
 #include "tests/support/mini_run.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -279,7 +279,7 @@ class Mutants : public testing::Test {
     return config;
   }
 
-  TemporaryFolder root_;
+  TempFolder root_;
   std::map<std::string, std::map<int64_t, WholeStep>> clean_;
 };
 

@@ -25,7 +25,7 @@
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "tests/soak/variants.h"
-#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/mini_run.h"
 
 namespace lockstep {
@@ -127,8 +127,8 @@ void run_forked(const std::string& root, const std::string& id, const RunConfig&
 std::string first_difference(const std::string& expected, const std::string& found, int world_size) {
   for (int rank = 0; rank < world_size; ++rank) {
     const std::string trace = "/rank-" + std::to_string(rank) + ".trace";
-    const std::string bytes = support::read_file(expected + trace);
-    if (bytes.empty() || bytes != support::read_file(found + trace)) return trace.substr(1);
+    const std::string bytes = read_text(expected + trace);
+    if (bytes.empty() || bytes != read_text(found + trace)) return trace.substr(1);
     const std::string name = "/rank-" + std::to_string(rank) + ".result.json";
     const RankResult a = read_rank_result(expected + name), b = read_rank_result(found + name);
     if (a.parameters_hash != b.parameters_hash || a.metrics != b.metrics) return name.substr(1);

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 
@@ -92,7 +92,7 @@ class Program {
     return n > 0;
   }
 
-  const TemporaryFolder output_;
+  const TempFolder output_;
   pid_t pid_ = -1;
   int err_ = -1;
   ProgramEnd end_;

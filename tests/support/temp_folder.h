@@ -1,12 +1,14 @@
 #pragma once
-// A folder of its own for one test, gone afterwards.
+// A folder of one test's own, gone when the test ends; and whole files as strings.
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
-namespace lockstep::support {
+namespace lockstep {
 
 class TempFolder {
  public:
@@ -29,4 +31,11 @@ class TempFolder {
   std::string path_;
 };
 
-}  // namespace lockstep::support
+inline std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline void write_text(const std::string& path, const std::string& content) { std::ofstream(path, std::ios::binary | std::ios::trunc) << content; }
+
+}  // namespace lockstep

@@ -15,14 +15,12 @@
 
 #include "harness/base/errors.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
 using support::FakeFiles;
-using support::TempFolder;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
 using testing::EndsWith;
@@ -61,7 +59,7 @@ TEST(WriteFileAtomically, ReplacesTheWholeFileAndLeavesNothingElse) {
   TempFolder folder;
   write_file_atomically(folder / "f", "first, long");
   write_file_atomically(folder / "f", "second");
-  EXPECT_EQ(support::read_file(folder / "f"), "second");
+  EXPECT_EQ(read_text(folder / "f"), "second");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("f"));
 }
 
@@ -69,13 +67,13 @@ TEST(WriteFileAtomically, LeavesTheOldFileWholeWhicheverOperationFails) {
   for (const int error : {ENOSPC, EIO}) {
     for (std::size_t at = 0; at <= kRename; ++at) {
       TempFolder folder;
-      support::write_file(folder / "f", "first");
+      write_text(folder / "f", "first");
       FakeFiles files;
       files.fail(at, error);
       const std::string problem = problem_of(folder / "f", "second", files);
       EXPECT_THAT(problem, StartsWith((folder / "f") + ": cannot ")) << kAtomicWrite[at];
       EXPECT_THAT(problem, EndsWith(std::string(": ") + std::strerror(error))) << kAtomicWrite[at];
-      EXPECT_EQ(support::read_file(folder / "f"), "first") << kAtomicWrite[at];
+      EXPECT_EQ(read_text(folder / "f"), "first") << kAtomicWrite[at];
       EXPECT_THAT(names_in(folder.path()), ElementsAre("f")) << kAtomicWrite[at];
     }
   }
@@ -89,7 +87,7 @@ TEST(WriteFileAtomically, NamesTheFolderThatCannotBeSynced) {
     files.fail(at, EIO);
     EXPECT_EQ(problem_of(folder / "f", "second", files),
               folder.path() + "/: " + doing + ": Input/output error");
-    EXPECT_EQ(support::read_file(folder / "f"), "second");
+    EXPECT_EQ(read_text(folder / "f"), "second");
     EXPECT_THAT(names_in(folder.path()), ElementsAre("f"));
   }
 }
@@ -104,7 +102,7 @@ TEST(WriteFileAtomically, TakesAFileSystemThatSyncsNoFolders) {
 
 TEST(WriteFileAtomically, SaysWhichTemporaryFileStays) {
   TempFolder folder;
-  support::write_file(folder / "f", "first");
+  write_text(folder / "f", "first");
   FakeFiles files;
   files.fail(1, ENOSPC);
   files.fail(3, EIO);
@@ -112,7 +110,7 @@ TEST(WriteFileAtomically, SaysWhichTemporaryFileStays) {
   EXPECT_THAT(files.operations, ElementsAre("create f.tmp", "write 6 f.tmp", "close f.tmp", "remove f.tmp"));
   EXPECT_THAT(problem, StartsWith((folder / "f") + ": cannot write: No space left on device; "));
   EXPECT_THAT(problem, EndsWith(".tmp stays, it cannot be removed: Input/output error"));
-  EXPECT_EQ(support::read_file(folder / "f"), "first");
+  EXPECT_EQ(read_text(folder / "f"), "first");
   std::set<std::string> names = names_in(folder.path());
   EXPECT_EQ(names.erase("f"), 1u);
   ASSERT_EQ(names.size(), 1u);
@@ -128,7 +126,7 @@ TEST(WriteFileAtomically, GoesOnWhereASignalInterruptedIt) {
     std::vector<std::string> expected = kAtomicWrite;
     expected.insert(expected.begin() + static_cast<std::ptrdiff_t>(at), 3, kAtomicWrite[at]);
     EXPECT_EQ(files.operations, expected);
-    EXPECT_EQ(support::read_file(folder / "f"), "second") << kAtomicWrite[at];
+    EXPECT_EQ(read_text(folder / "f"), "second") << kAtomicWrite[at];
   }
 }
 
@@ -149,18 +147,18 @@ TEST(WriteFileAtomically, GoesOnBehindAShortWrite) {
   files.operations.resize(5);
   EXPECT_THAT(files.operations, ElementsAre("create f.tmp", "write 4 f.tmp", "write 4 f.tmp", "write 4 f.tmp",
                                             "write 2 f.tmp"));
-  EXPECT_EQ(support::read_file(folder / "f"), "0123456789");
+  EXPECT_EQ(read_text(folder / "f"), "0123456789");
 }
 
 TEST(WriteFileAtomically, LeavesTheOldFileWholeWhenTheDiskFillsAfterSomeBytes) {
   TempFolder folder;
-  support::write_file(folder / "f", "first");
+  write_text(folder / "f", "first");
   FakeFiles files;
   files.most_bytes = 4;
   files.fail(2, ENOSPC);
   EXPECT_EQ(problem_of(folder / "f", "0123456789", files),
             (folder / "f") + ": cannot write: No space left on device");
-  EXPECT_EQ(support::read_file(folder / "f"), "first");
+  EXPECT_EQ(read_text(folder / "f"), "first");
   EXPECT_THAT(names_in(folder.path()), ElementsAre("f"));
 }
 
@@ -174,7 +172,7 @@ TEST(WriteFileAtomically, GivesUpOnAFileThatTakesNoByte) {
 TEST(WriteFileAtomically, NamesThePathThatCannotBe) {
   TempFolder folder;
   std::filesystem::create_directory(folder / "taken");
-  support::write_file(folder / "taken/x", "");
+  write_text(folder / "taken/x", "");
   EXPECT_EQ(problem_of(folder / "none/f", "x", real_files()),
             (folder / "none/f") + ": cannot create: No such file or directory");
   // A folder that is not empty.
@@ -198,8 +196,8 @@ TEST(LeftTemporaries, OfAGoneProcessAreRemoved) {
   TempFolder folder;
   const std::string pid = std::to_string(gone());
   for (const char* name : {"results.json", "done"})
-    support::write_file(folder / (std::string(name) + "." + pid + ".3.tmp"), "half a fi");
-  support::write_file(temporary_name(folder / "done"), "by an earlier process of our own number");
+    write_text(folder / (std::string(name) + "." + pid + ".3.tmp"), "half a fi");
+  write_text(temporary_name(folder / "done"), "by an earlier process of our own number");
   FakeFiles files;
   EXPECT_EQ(remove_left_temporaries(folder.path(), is_ours, files), 3);
   EXPECT_THAT(files.operations,
@@ -222,7 +220,7 @@ TEST(LeftTemporaries, OfOthersStay) {
                                      ".1.2.tmp",
                                      "..tmp",
                                      ".tmp"};
-  for (const std::string& name : others) support::write_file(folder / name, "");
+  for (const std::string& name : others) write_text(folder / name, "");
   std::filesystem::create_directory(folder / ("done." + gone_pid + ".0.tmp"));
   EXPECT_EQ(remove_left_temporaries(folder.path(), is_ours), 0);
   EXPECT_EQ(names_in(folder.path()).size(), others.size() + 1);
@@ -232,7 +230,7 @@ TEST(LeftTemporaries, OfOthersStay) {
 TEST(LeftTemporaries, ThatCannotBeRemovedAreNotCounted) {
   TempFolder folder;
   const std::string left = folder / ("done." + std::to_string(gone()) + ".0.tmp");
-  support::write_file(left, "");
+  write_text(left, "");
   FakeFiles files;
   files.fail(0, EACCES);
   EXPECT_EQ(remove_left_temporaries(folder.path(), is_ours, files), 0);

@@ -4,13 +4,11 @@
 
 #include <filesystem>
 
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
-using support::TempFolder;
 
 std::error_code write_as(OpenFor purpose, const std::string& path, const std::string& content) {
   int file = -1;
@@ -25,11 +23,11 @@ TEST(RealFiles, OpenForWhatTheyAreAsked) {
   TempFolder folder;
   EXPECT_FALSE(write_as(OpenFor::creating, folder / "f", "one"));
   EXPECT_EQ(write_as(OpenFor::creating, folder / "f", "two"), std::errc::file_exists);
-  EXPECT_EQ(support::read_file(folder / "f"), "one");
+  EXPECT_EQ(read_text(folder / "f"), "one");
   EXPECT_FALSE(write_as(OpenFor::appending, folder / "f", ", two"));
-  EXPECT_EQ(support::read_file(folder / "f"), "one, two");
+  EXPECT_EQ(read_text(folder / "f"), "one, two");
   EXPECT_FALSE(write_as(OpenFor::replacing, folder / "f", "3"));
-  EXPECT_EQ(support::read_file(folder / "f"), "3");
+  EXPECT_EQ(read_text(folder / "f"), "3");
   EXPECT_EQ(write_as(OpenFor::syncing, folder / "f", ""), std::errc::not_a_directory);
 }
 
@@ -40,7 +38,7 @@ TEST(RealFiles, SayWhatTheSystemSays) {
   EXPECT_EQ(real_files().close(-1), std::errc::bad_file_descriptor);
   EXPECT_EQ(real_files().sync(-1), std::errc::bad_file_descriptor);
   EXPECT_EQ(real_files().write(-1, "x"), std::errc::bad_file_descriptor);
-  support::write_file(folder / "f", "");
+  write_text(folder / "f", "");
   EXPECT_EQ(real_files().make_folders(folder / "f/g"), std::errc::not_a_directory);
 }
 
@@ -48,7 +46,7 @@ TEST(RealFiles, MakeAndRemoveWholeFolders) {
   TempFolder folder;
   EXPECT_FALSE(real_files().make_folders(folder / "a/b"));
   EXPECT_FALSE(real_files().make_folders(folder / "a/b"));
-  support::write_file(folder / "a/b/f", "");
+  write_text(folder / "a/b/f", "");
   EXPECT_FALSE(real_files().remove_all(folder / "a"));
   EXPECT_FALSE(std::filesystem::exists(folder / "a"));
   EXPECT_FALSE(real_files().remove_all(folder / "a"));

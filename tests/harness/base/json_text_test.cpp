@@ -11,7 +11,7 @@
 #include "harness/base/errors.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/config/run_config.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +65,7 @@ TEST(JsonText, SaysWhereItIsNoJson) {
 }
 
 TEST(JsonText, NamesTheFileThatCannotBeRead) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::string problem;
   write_text(folder / "deep.json", nested(100000, "{\"a\":", "}"));
   EXPECT_FALSE(read_sealed(folder / "deep.json", problem));

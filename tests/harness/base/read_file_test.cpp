@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "harness/base/errors.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -22,14 +22,14 @@ using testing::HasSubstr;
 // A test that waited for its deadline would be slow: these are short, and one test alone waits for one.
 constexpr Patience kShort{0.2, 0.3};
 
-std::string fifo_in(const TemporaryFolder& folder) {
+std::string fifo_in(const TempFolder& folder) {
   const std::string path = folder / "fifo";
   EXPECT_EQ(::mkfifo(path.c_str(), 0600), 0);
   return path;
 }
 
 TEST(ReadFile, GivesTheBytesOfARegularFile) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string bytes("a\0b\r\n", 5);
   write_text(folder / "f", bytes);
   const FileText file = read_file(folder / "f");
@@ -42,7 +42,7 @@ TEST(ReadFile, ReadsAFileOfTheKernelWhoseSizeIsSaidToBeNothing) {
 }
 
 TEST(ReadFile, SaysWhetherAFileIsMissingOrCannotBeRead) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const FileText missing = read_file(folder / "none");
   EXPECT_TRUE(missing.missing);
   EXPECT_EQ(missing.problem, "cannot be read: No such file or directory");
@@ -54,7 +54,7 @@ TEST(ReadFile, SaysWhetherAFileIsMissingOrCannotBeRead) {
 }
 
 TEST(ReadFile, RefusesWhatWouldBeWaitedForAndNamesIt) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_EQ(read_file(fifo_in(folder)).problem, "is a FIFO, not a file");
   EXPECT_EQ(read_file("/dev/zero").problem, "is a device, not a file");
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
@@ -67,7 +67,7 @@ TEST(ReadFile, RefusesWhatWouldBeWaitedForAndNamesIt) {
 }
 
 TEST(ReadFile, RefusesMoreThanItsLimitWithoutReadingIt) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "f", "12345");
   EXPECT_EQ(read_file(folder / "f", 4).problem, "has more than 4 bytes");
   EXPECT_TRUE(read_file(folder / "f", 5));
@@ -77,7 +77,7 @@ TEST(ReadFile, RefusesMoreThanItsLimitWithoutReadingIt) {
 }
 
 TEST(ReadFileOrPipe, ReadsAPipeToItsEnd) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string fifo = fifo_in(folder);
   std::thread writer([&fifo] {
     const int descriptor = ::open(fifo.c_str(), O_WRONLY);
@@ -105,7 +105,7 @@ TEST(ReadFileOrPipe, ReadsAPipeWhoseWriterHasGone) {
 }
 
 TEST(ReadFileOrPipe, DoesNotWaitForEverForAWriter) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const FileText file = read_file_or_pipe(fifo_in(folder), 100, kShort);
   EXPECT_EQ(file.problem, "gave no byte within 0.2 s: does anything write to it?");
 }
@@ -115,7 +115,7 @@ TEST(ReadFileOrPipe, EndsAtItsLimitWhateverComes) {
 }
 
 TEST(ReadConfigText, NamesThePathOfWhatIsTooLarge) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "m.yaml", std::string(kMostConfigBytes + 1, '#'));
   try {
     read_config_text(folder / "m.yaml");

@@ -5,7 +5,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -90,7 +90,7 @@ TEST(SealedJson, SurvivesNestingWithoutEnd) {
 }
 
 TEST(SealedJson, IsReadFromAFile) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::string problem;
   EXPECT_FALSE(read_sealed(folder / "none", problem));
   EXPECT_THAT(problem, HasSubstr("cannot be read: "));

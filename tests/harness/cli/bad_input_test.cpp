@@ -47,7 +47,7 @@ class BadInput : public testing::Test {
   void expect_usage_error(const std::vector<std::string>& words, const testing::Matcher<std::string>& says) {
     lockstep::expect_usage_error(run(words), says);
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   const std::string lockstep_ = LOCKSTEP_BINARY_DIR "/bin/lockstep ";
   const std::vector<std::pair<std::string, std::string>> environment_ = {
       {"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"},

@@ -92,7 +92,7 @@ class CheckpointsProgram : public testing::Test {
     EXPECT_EQ(result.at("checkpoints").at("stop_signal"), signal);
     EXPECT_THAT(std::string(result.at("error")), HasSubstr("saved as step " + result.at("steps_done").dump()));
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(CheckpointsProgram, SavesAndStopsWhenTheWholeJobIsTold) {

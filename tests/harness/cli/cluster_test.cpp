@@ -190,7 +190,7 @@ class Cluster : public testing::Test {
     return names;
   }
 
-  const TemporaryFolder folder_, cluster_;
+  const TempFolder folder_, cluster_;
   std::string host_;  ///< LOCKSTEP_HOST; empty: all nodes are known to be one host
   std::string first_in_path_;
   bool started_ = false;
@@ -286,7 +286,7 @@ INSTANTIATE_TEST_SUITE_P(ArrayOrJob, ClusterRefuses, testing::Values("array-1.sh
                          [](const auto& each) { return each.param == "job.sh" ? "Job" : "Array"; });
 
 TEST_P(ClusterRefuses, AndTheArraysBeforeItAreCancelled) {
-  const TemporaryFolder programs;
+  const TempFolder programs;
   std::ofstream(programs / "sbatch") << "#!/bin/sh\ncase \"$*\" in *" << GetParam() << ") echo sbatch: error: no such partition; exit 1 ;; esac\n"
                                      << "exec /usr/bin/sbatch \"$@\"\n";
   fs::permissions(programs / "sbatch", fs::perms::owner_all);

@@ -37,7 +37,7 @@ class CommandTrainer : public testing::TestWithParam<const char*> {
   }
   nlohmann::json results() const { return nlohmann::json::parse(read_text(folder_ / "out/c/results.json")); }
   std::string sentence() const { return results()["summary"]["sentence"].get<std::string>(); }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommandTrainer, testing::Values("", kOwnRanks),

@@ -15,7 +15,7 @@
 #include "scenarios/energy/config.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/out_fixture.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -69,7 +69,7 @@ class CompareOutcome : public testing::Test {
     }
     return "";
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(CompareOutcome, FindsTwoFoldersEquivalent) {

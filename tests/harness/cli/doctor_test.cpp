@@ -7,7 +7,7 @@
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -71,20 +71,20 @@ void write_traces(const std::string& folder, float last, bool with_gradients = t
 }
 
 TEST(RanksOfTheAllReduce, AgreeWhereTheyHoldTheSameNumbers) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_traces(folder.path(), 3.0F);
   EXPECT_EQ(disagreement_of_ranks(folder.path()), "");
 }
 
 TEST(RanksOfTheAllReduce, DisagreeAtTheFirstOtherBit) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_traces(folder.path(), 3.0000002F);
   EXPECT_EQ(disagreement_of_ranks(folder.path()),
             "step 1, reduced gradients, w: ranks 0 and 1 have different values");
 }
 
 TEST(RanksOfTheAllReduce, HaveFailedIfTheyReducedNothing) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_traces(folder.path(), 3.0F, false);
   EXPECT_EQ(disagreement_of_ranks(folder.path()), "the ranks reduced no value");
 }

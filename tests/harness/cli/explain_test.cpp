@@ -17,7 +17,7 @@
 #include "harness/lib/flight/ring.h"
 #include "harness/lib/rewards/failure.h"
 #include "harness/run/process_state.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -110,7 +110,7 @@ TEST(Explain, ACodeThatTracesAndRewardsShareHasBothPages) {
 }
 
 TEST(ExplainFolder, SaysWhereARankThatHungWas) {
-  const TemporaryFolder run;
+  const TempFolder run;
   leave_records(run.path(), true);
   write_stacks(run.path(), 1, {"TID 7:\n#0 0x1 pause\n#1 0x2 read_rows\n", {"pause", "read_rows"}});
   for (const std::string& folder : {run.path(), run.path() + "/", run / "flight"}) {
@@ -121,13 +121,13 @@ TEST(ExplainFolder, SaysWhereARankThatHungWas) {
 }
 
 TEST(ExplainFolder, SaysWhyThereIsNoStack) {
-  const TemporaryFolder run;
+  const TempFolder run;
   write_stacks(run.path(), 2, {"no stack: none of eu-stack, gdb and py-spy is installed\n", {}});
   EXPECT_THAT(explained(run.path()).text, AllOf(HasSubstr("rank 2: no stack: none of eu-stack"), Not(HasSubstr("collectives on record"))));
 }
 
 TEST(ExplainFolder, FindsNothingInARunThatWent) {
-  const TemporaryFolder run;
+  const TempFolder run;
   leave_records(run.path(), false);
   const Said said = explained(run.path());
   EXPECT_EQ(said.status, 0);
@@ -135,7 +135,7 @@ TEST(ExplainFolder, FindsNothingInARunThatWent) {
 }
 
 TEST(ExplainFolder, JudgesTheRestAndNamesTheRecordThatItCannotRead) {
-  const TemporaryFolder run;
+  const TempFolder run;
   leave_records(run.path(), false);
   std::ofstream(run / "flight/rank_2") << "\x80\x02}(";
   const Said said = explained(run.path());
@@ -147,7 +147,7 @@ TEST(ExplainFolder, JudgesTheRestAndNamesTheRecordThatItCannotRead) {
 }
 
 TEST(ExplainFolder, IsUndecidedWithoutARanksRecord) {
-  const TemporaryFolder run;
+  const TempFolder run;
   leave_records(run.path(), false);
   std::filesystem::remove(run / "flight/rank_0");
   const Said said = explained(run.path());
@@ -158,7 +158,7 @@ TEST(ExplainFolder, IsUndecidedWithoutARanksRecord) {
 TEST(Explain, RefusesAWordThatCanBeNoFolder) { EXPECT_THROW(explained(std::string(5000, 'x')), ConfigError); }
 
 TEST(ExplainFolder, RefusesOneThatHoldsNeither) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_THROW(explained(folder.path()), ConfigError);
 }
 

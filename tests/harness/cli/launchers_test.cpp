@@ -110,7 +110,7 @@ class Launchers : public testing::Test {
       expect_same_traces(name + "-local", name + "-other");
     }
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 bool lacks(const std::string& program) {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +29,7 @@ TEST(List, NamesTheTrainerOfWhatFitsOneAlone) {
 }
 
 TEST(List, TakesTheQuestionFromAConfigsFirstLine) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "b.yaml", "# Does it?\nname: b\n");
   write_text(folder / "a.yaml", "name: a\n");
   write_text(folder / "schema.json", "{}");
@@ -51,7 +51,7 @@ class ConfigPath : public testing::Test {
   }
   ~ConfigPath() override { std::filesystem::current_path(before_); }
   const std::filesystem::path before_ = std::filesystem::current_path();
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(ConfigPath, IsTheFileThatWasNamed) {

@@ -57,7 +57,7 @@ class LockstepProgram : public testing::Test {
     write_text(folder_ / "tiny.yaml", text.replace(at, from.size(), to));
   }
   bool exists(const std::string& name) const { return std::filesystem::exists(folder_ / name); }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(LockstepProgram, RefusesUnknownKeysWithTheirPlace) {

@@ -13,7 +13,7 @@
 #include "harness/verdict/stats/mllog.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/out_fixture.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -51,7 +51,7 @@ class ReportMllog : public testing::Test {
     EXPECT_EQ(report_command(o, Console{text, err}), 0);
     return text.str();
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 // Seeds of an earlier call would count as runs of this one.

@@ -36,7 +36,7 @@ class Smoke : public testing::Test {
     ADD_FAILURE() << "no run " << prefix << " in " << out;
     return {};
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(Smoke, RealRanksComputeWhatOneProcessComputes) {

@@ -31,7 +31,7 @@ class SuiteProgram : public testing::Test {
     words.insert(words.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
     return Program(words, folder_.path(), {{"LOCKSTEP_RANK", LOCKSTEP_BINARY_DIR "/bin/fake_rank"}}).end();
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(SuiteProgram, EndsWith0WhereNothingIsFound) {

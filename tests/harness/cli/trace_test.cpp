@@ -30,7 +30,7 @@ class TraceCommand : public testing::Test {
   ProgramEnd train(std::vector<std::string> options = {}, const std::string& fault = "") {
     return trace(std::move(options), {LOCKSTEP_BINARY_DIR "/bin/fake_trainer", "--ranks", "3"}, fault);
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(TraceCommand, SaysWhatWasRecordedAndWhatToDoNext) {

@@ -55,7 +55,7 @@ class Carried : public testing::Test {
   }
   bool anything_started(const std::string& out) { return std::filesystem::exists(folder_ / out + "/runs"); }
 
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(Carried, ByNcclTheyAreCertifiedByBitsWhereTheseAgree) {

@@ -130,7 +130,7 @@ auto kill_after(int64_t steps) {
 class GoesOn : public testing::TestWithParam<std::pair<const char*, std::function<void(RunConfig&)>>> {};
 
 TEST_P(GoesOn, FromItsNewestCheckpointBitForBit) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config();
   GetParam().second(config);
   const int ranks = config.layout.world_size;
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.first; });
 
 TEST(CheckpointedRun, HasTheBitsOfOneThatSavesNothing) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config(), plain = config;
   plain.checkpoint = {};
   const RankResult saved = result_of(attempt(folder.path() + "/saved", config).dir);
@@ -175,7 +175,7 @@ TEST(CheckpointedRun, HasTheBitsOfOneThatSavesNothing) {
 }
 
 TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config();
   config.checkpoint.every = 2;
   config.checkpoint.keep = 2;
@@ -191,7 +191,7 @@ TEST(CheckpointedRun, KeepsTheNewestAndTheBest) {
 }
 
 TEST(CheckpointedRun, ComparesEvaluationsWithTheBestThatWasSaved) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config();
   config.checkpoint.every = 4;
   config.checkpoint.keep = 2;
@@ -207,7 +207,7 @@ TEST(CheckpointedRun, ComparesEvaluationsWithTheBestThatWasSaved) {
 }
 
 TEST(CheckpointedRun, TellsWhichSavesFailedAndFailsWhereTheyAreRequired) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const bool required : {false, true}) {
     RunConfig config = saving_config();
     config.checkpoint.required = required;
@@ -232,7 +232,7 @@ TEST(CheckpointedRun, TellsWhichSavesFailedAndFailsWhereTheyAreRequired) {
 }
 
 TEST(CheckpointedRun, FinishesTheLastSaveOfARunThatHasNothingLeftToTrain) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunConfig config = saving_config();
   const std::string dir = attempt(folder.path() + "/run", config).dir;
   ASSERT_EQ(steps_kept(dir).at(0), 9);
@@ -247,7 +247,7 @@ TEST(CheckpointedRun, FinishesTheLastSaveOfARunThatHasNothingLeftToTrain) {
 }
 
 TEST(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunConfig config = saving_config();
   const std::string whole = attempt(folder.path() + "/whole", config).dir;
   // Rank 0 does some 40 operations before it commits the first save.
@@ -261,7 +261,7 @@ TEST(CheckpointedRun, SurvivesTheEndOfARankWithinASave) {
 }
 
 TEST(CheckpointedRun, NamesAKindThatWasNotSavedOrNotPutBack) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunConfig config = saving_config();
   const std::string lacking = folder.path() + "/lacking", kept = folder.path() + "/kept";
   attempt(lacking, config, {{"not_saved", "moments"}}, kill_after(4));
@@ -303,7 +303,7 @@ void move_cursor(const std::string& from, const std::string& to, const RunConfig
 }
 
 TEST(CheckpointedRun, NoticesACursorThatDoesNotCountPlaces) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config();
   config.layout = {1, 6};
   const std::string whole = attempt(folder.path() + "/whole", config).dir, run = folder.path() + "/run-";
@@ -320,7 +320,7 @@ TEST(CheckpointedRun, NoticesACursorThatDoesNotCountPlaces) {
 }
 
 TEST(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunConfig config = saving_config();
   const std::string dir = attempt(folder.path() + "/run", config, {}, kill_after(4)).dir;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(dir + "/checkpoints")) {
@@ -331,7 +331,7 @@ TEST(CheckpointedRun, RefusesToBeginAnewWhereItsCheckpointsAreDamaged) {
 }
 
 TEST(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config();
   config.data.series = 24;
   config.arithmetic = Arithmetic::exact;
@@ -349,7 +349,7 @@ TEST(CheckpointedRun, GoesOnWithAnotherNumberOfRanksInExactArithmetic) {
 }
 
 TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = saving_config(Backend::emulated);
   config.data.series = 24;
   const auto mean_loss = [](const std::string& dir, int world_size, std::size_t steps) {
@@ -384,7 +384,7 @@ TEST(CheckpointedRun, KeepsTheCurvesOfAllRanksWhereTheirNumberChanges) {
 }
 
 TEST(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const Backend backend : {Backend::gloo, Backend::emulated}) {
     RunConfig config = saving_config(backend);
     config.steps = 14;

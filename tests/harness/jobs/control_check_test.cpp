@@ -45,7 +45,7 @@ RunConfig rl_config() {
 }
 
 TEST(ControlGuard, IsSilentAndChangesNoBitWhereRanksAgree) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const bool rl : {false, true}) {
     RunConfig config = rl ? rl_config() : guarded_config();
     const std::string id = rl ? "rl" : "energy";
@@ -67,7 +67,7 @@ struct Disagreement {
 class Disagreements : public testing::TestWithParam<Disagreement> {};
 
 TEST_P(Disagreements, AreNamedOnEveryRank) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = guarded_config();
   config.backend = GetParam().backend;
   config.schedule = Schedule::cosine;

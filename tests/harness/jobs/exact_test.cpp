@@ -87,7 +87,7 @@ RunConfig of_classify(RunConfig config) {
 class ExactObjective : public testing::TestWithParam<Objective> {};
 
 TEST_P(ExactObjective, TrainsTheSameBitsUnderEveryLayout) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   GetParam().change(config);
   const std::string reference = mini_run(folder.path(), "reference", config);
@@ -151,7 +151,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& objective) { return objective.param.name; });
 
 TEST(ExactArithmetic, TrainsHundredsOfStepsWithoutADifferentBit) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   config.steps = support::whole_or(60, 200);
   const std::string hash = result_of(mini_run(folder.path(), "reference", config)).parameters_hash;
@@ -163,7 +163,7 @@ TEST(ExactArithmetic, TrainsHundredsOfStepsWithoutADifferentBit) {
 }
 
 TEST(ExactArithmetic, TakesMicroStepsAsTheirRowsTurns) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   config.accumulation = 3;
   const std::string reference = mini_run(folder.path(), "reference", config);
@@ -183,7 +183,7 @@ TEST(ExactArithmetic, TakesMicroStepsAsTheirRowsTurns) {
 }
 
 TEST(ExactArithmetic, IsTheNativeGradientButForRounding) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   config.steps = 1;
   RunConfig native = config;
@@ -197,7 +197,7 @@ TEST(ExactArithmetic, IsTheNativeGradientButForRounding) {
 }
 
 TEST(ExactArithmetic, GoesOnUnderFewerRanksAsIfNothingHadHappened) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   config.steps = 300;
   config.schedule = Schedule::cosine;
@@ -230,7 +230,7 @@ struct Fault {
 class ExactFault : public testing::TestWithParam<Fault> {};
 
 TEST_P(ExactFault, IsFoundInAFreeRunAtTheVeryStep) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   GetParam().change(config);
   RunConfig cell = config;
@@ -273,7 +273,7 @@ TEST(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
                             Named{"loss_over_world", "loss-over-world"}, Named{"flip_bit", "bit-flip"},
                             Named{"candidates_detached", "candidates-detached"}, Named{"optimizer_state_lost", "optimizer-state-lost"},
                             Named{"clip_missing", "clip-missing"}, Named{"gradient_sum", "gradient-sum-not-mean"}}) {
-    const support::TempFolder folder;
+    const TempFolder folder;
     RunConfig config = exact_config();
     config.trace = TraceLevel::full;
     config.clip_norm = 0.01;
@@ -291,7 +291,7 @@ TEST(ExactArithmetic, NamesACauseFromTheValuesOfAFreeRun) {
 }
 
 TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = exact_config();
   config.steps = support::whole_or(120, 320);
   const int64_t planted = config.steps - 3;
@@ -307,7 +307,7 @@ TEST(ExactArithmetic, FindsOneFlippedBitOfOneRankHundredsOfStepsIn) {
 }
 
 TEST(ExactArithmetic, NamesTheRowThatIsNoNumberBeforeAnythingIsSummed) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig cell = exact_config();
   cell.layout = {3, 8};
   cell.mutant.name = "nan_gradient";

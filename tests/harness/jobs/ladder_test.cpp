@@ -51,7 +51,7 @@ RunConfig config_of(const Rung& rung) {
 }
 
 TEST_P(Ladder, EmulatedRanksEqualRealOnes) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = config_of(GetParam());
   const std::string emulated = mini_run(folder.path(), "emulated", config);
   config.backend = Backend::gloo;
@@ -143,7 +143,7 @@ std::string first_other_gradient(const std::string& run, const std::string& like
 }
 
 TEST(Oracle, OneProcessComputesWhatRanksOfAnyPartitioningMean) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const char* loss : {"infonce", "symmetric"}) {
     RunConfig config = mini_config();
     config.layout = {3, 8};
@@ -186,7 +186,7 @@ TEST(Oracle, OneProcessComputesWhatRanksOfAnyPartitioningMean) {
 }
 
 TEST(Oracle, BlocksGoToRanksWhole) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   config.layout = {4, 6};
   config.precision = Precision::float64;
@@ -209,7 +209,7 @@ TEST(Oracle, BlocksGoToRanksWhole) {
 }
 
 TEST(Forced, AKeptStepStandsForTheRunThatItCameFrom) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   config.snapshot_steps = {2};
   const std::string free = mini_run(folder.path(), "free", config);
@@ -236,7 +236,7 @@ TEST(Forced, AKeptStepStandsForTheRunThatItCameFrom) {
 }
 
 TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   std::map<std::string, Series> expected;
   std::map<std::string, double> metrics;
@@ -259,7 +259,7 @@ TEST(Ladder, TraceLevelsDoNotChangeTheRun) {
 }
 
 TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   config.steps = 20;  // past the end of an epoch
   config.accumulation = 2;
@@ -276,7 +276,7 @@ TEST(Ladder, RowsMadeReadyAheadOrCutAnewDoNotChangeTheRun) {
 }
 
 TEST(Ladder, RanksSayWhatTheyCommunicated) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   config.backend = Backend::gloo;
   config.trace = TraceLevel::off;
@@ -297,7 +297,7 @@ TEST(Ladder, RanksSayWhatTheyCommunicated) {
 }
 
 TEST(Measurements, AreThoseOfThePlannersTable) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const auto names_of = [](const auto& map) {
     std::set<std::string> names;
     for (const auto& [name, value] : map) names.insert(name);
@@ -340,7 +340,7 @@ TEST(Measurements, AreThoseOfThePlannersTable) {
 }
 
 TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   const std::string clean = mini_run(folder.path(), "clean", config);
   EXPECT_EQ(compare_runs({clean, mini_run(folder.path(), "again", config), {}, {}}).verdict,
@@ -361,7 +361,7 @@ TEST(Ladder, AFlippedBitIsFoundWhereItWasFlipped) {
 
 TEST(Ladder, AThrowingRankEndsEveryRankWithItsReason) {
   for (const Backend kind : {Backend::emulated, Backend::gloo}) {
-    const support::TempFolder folder;
+    const TempFolder folder;
     RunConfig config = mini_config();
     config.backend = kind;
     config.timeout_s = 5;

@@ -39,7 +39,7 @@ struct Kept {
 class Checkpointing : public testing::TestWithParam<Kept> {};
 
 TEST_P(Checkpointing, ComputesTheSameBitsAndKeepsLess) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = several_buckets({3, 4}, Negatives::global);
   GetParam().change(config);
   const std::string kept = mini_run(folder.path(), "kept", config);
@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const testing::TestParamInfo<Kept>& info) { return std::string(info.param.name); });
 
 TEST(ActivationBytes, AreExactAndCheckpointingKeepsATenthOrLess) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = several_buckets({1, 24}, Negatives::global);
   config.steps = 2;
   const double kept = result_of(mini_run(folder.path(), "kept", config)).activation_bytes;
@@ -88,7 +88,7 @@ TEST(ActivationBytes, AreExactAndCheckpointingKeepsATenthOrLess) {
 }
 
 TEST(ResidentBytes, AreSaidAtTheFirstTenthAndAtTheEnd) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string run = mini_run(folder.path(), "run", mini_config());
   EXPECT_GT(result_of(run).resident_first_bytes, 1e7);
   EXPECT_GT(result_of(run).resident_last_bytes, 1e7);
@@ -97,7 +97,7 @@ TEST(ResidentBytes, AreSaidAtTheFirstTenthAndAtTheEnd) {
 }
 
 TEST(Bfloat16, EmulatedRanksEqualRealOnesAndRepeat) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const Negatives negatives : {Negatives::global, Negatives::mixed}) {
     RunConfig config = several_buckets({3, 4}, negatives);
     config.precision = Precision::bfloat16;
@@ -113,7 +113,7 @@ TEST(Bfloat16, EmulatedRanksEqualRealOnesAndRepeat) {
 }
 
 TEST(Bfloat16, RoundsMoreThanFloat32AndIsTheSameModel) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const char* loss : {"infonce", "symmetric", "sigmoid", "hard"}) {
     RunConfig config = several_buckets({3, 4}, Negatives::global);
     energy(config).loss = loss;
@@ -171,7 +171,7 @@ std::vector<int64_t> samples_of(const std::string& run, int64_t step) {
 }
 
 TEST(Perturbation, ChangesWhatItSaysAndNoMore) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = several_buckets({3, 4}, Negatives::global);
   const std::string plain = mini_run(folder.path(), "plain", config);
   const double loss = result_of(plain).curves.at("loss").values.front();
@@ -207,7 +207,7 @@ TEST(Perturbation, ChangesWhatItSaysAndNoMore) {
 }
 
 TEST(AdamSqrt, RealRanksEqualEmulatedOnesAndTheRuleActs) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = several_buckets({3, 4}, Negatives::global);
   config.lr_rule = LrRule::sqrt;
   const std::string other = mini_run(folder.path(), "sqrt", config);
@@ -220,7 +220,7 @@ TEST(AdamSqrt, RealRanksEqualEmulatedOnesAndTheRuleActs) {
 }
 
 TEST(Checkpointing, MutantsOfThePiecesActAndEnd) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   for (const std::string name :
        {"context_detached", "candidates_detached", "dropout_not_replayed", "dropout_off",
         "head_counted_twice", "gather_without_gradient", "temperature_detached"}) {

@@ -65,7 +65,7 @@ RunConfig called() {
 }
 
 TEST(PreflightCheckOfTrainers, IsSilentWhereRanksAreAlike) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunConfig config = called();
   for (const RankResult& result : results_of(folder.path(), {{0, config}, {1, config}, {2, config}})) {
     EXPECT_EQ(result.status, "finished") << result.error;
@@ -85,7 +85,7 @@ TEST(PreflightCheckOfTrainers, NamesAnotherConfigAnotherWorldAndARankThatComesTw
   for (const Case& each : {Case{{{0, config}, {1, rate}, {2, config}}, "preflight check: rank 1 has config"},
                            Case{{{0, config}, {1, config}, {2, world}}, "preflight check: rank 2 has world size 4 where most have 3"},
                            Case{{{0, config}, {1, config}, {1, config}}, "preflight check: rank 1 joined twice"}}) {
-    const support::TempFolder folder;
+    const TempFolder folder;
     for (const RankResult& result : results_of(folder.path(), each.all)) {
       EXPECT_EQ(result.status, "failed");
       EXPECT_THAT(result.error, HasSubstr(each.words));
@@ -94,7 +94,7 @@ TEST(PreflightCheckOfTrainers, NamesAnotherConfigAnotherWorldAndARankThatComesTw
 }
 
 TEST(PreflightCheckOfTrainers, NamesARankThatNeverComes) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = called();
   config.timeout_s = 1;
   for (const RankResult& result : results_of(folder.path(), {{0, config}, {2, config}}))

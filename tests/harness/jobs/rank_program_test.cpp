@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "harness/verdict/causes/rules.h"
-#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
 TEST(RankProgram, HoldsNoSentenceOfACause) {
-  const std::string ranks = support::read_file(LOCKSTEP_BINARY_DIR "/bin/lockstep-rank");
-  const std::string judges = support::read_file(LOCKSTEP_BINARY_DIR "/bin/lockstep");
+  const std::string ranks = read_text(LOCKSTEP_BINARY_DIR "/bin/lockstep-rank");
+  const std::string judges = read_text(LOCKSTEP_BINARY_DIR "/bin/lockstep");
   ASSERT_FALSE(ranks.empty());
   for (const CausePage& page : cause_pages()) {
     EXPECT_NE(judges.find(page.what), std::string::npos) << page.code;

@@ -56,7 +56,7 @@ class ShardedUpdate : public testing::Test {
     return read_rank_result(run + "/rank-" + std::to_string(rank) + ".result.json");
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(ShardedUpdate, GivesTheParametersOfTheWholeOneBitForBit) {

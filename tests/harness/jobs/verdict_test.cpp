@@ -91,7 +91,7 @@ class Verdicts : public testing::Test {
     return largest;
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   std::string forced_reference_, reference_twin_;
   bool twin_chooses_ = true;
 

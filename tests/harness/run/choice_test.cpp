@@ -9,7 +9,7 @@
 #include "harness/run/launchers/slurm/agents.h"
 #include "harness/run/split.h"
 #include "harness/verdict/plan/launcher_choice.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -84,7 +84,7 @@ TEST(JobQueue, RunsAJobAgainThatWasLost) {
 }
 
 TEST(ExitFile, SaysHowARankEnded) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_FALSE(read_exit(folder.path(), 3));
   write_exit(folder.path(), {"s", 3, 0, 9, true, false, 12.5, "a"});
   const auto exit = read_exit(folder.path(), 3);

@@ -12,7 +12,7 @@
 #include "harness/run/probe.h"
 #include "harness/run/process_state.h"
 #include "harness/run/watch.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::Pair;
 
 TEST(Probe, IsLookedForBesideTheProgramOrWhereTheUserSays) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::filesystem::create_directories(folder / "usr/lib/python3.11");
   EXPECT_THAT(probe_places(folder / "usr/bin/lockstep", ""),
               ElementsAre(folder / "usr/share/lockstep/probe", folder / "usr/lib/python3.11/site-packages", folder / "usr/lib/python3.11/dist-packages",
@@ -32,7 +32,7 @@ TEST(Probe, IsLookedForBesideTheProgramOrWhereTheUserSays) {
 }
 
 TEST(Probe, ReportsMayLackWhatTheyDoNotKnow) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_FALSE(read_probe_report(folder.path(), 0).there);
   write_text(folder / "rank-0.probe.json", R"({"tier": "lines", "samples": true, "metrics": ["accuracy", 3], "seconds": "x"})");
   const ProbeReport report = read_probe_report(folder.path(), 0);
@@ -45,7 +45,7 @@ TEST(Probe, ReportsMayLackWhatTheyDoNotKnow) {
 }
 
 TEST(Probe, SaysWhatEndedARunAndWhatWasNotRecorded) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_EQ(read_run_account(folder.path()).ended + read_run_account(folder.path()).unrecorded, "");
   const std::string lost = R"("ended": {"after": 5, "error": "RuntimeError: Gloo", "of_others": true, "at": 1})";
   const std::string entry = R"_({"what": "a second optimizer (SGD)", "steps": 5, "done": true})_";
@@ -78,7 +78,7 @@ int python(const std::string& script) {
 }
 
 TEST(PythonHeartbeat, IsReadAsThatOfARankOfOurs) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 3);
   ASSERT_EQ(python("b = heartbeat.open('" + folder / "heartbeat" + "', 1, 3); b.step(17, 'all_reduce grad'); b.show(0.25)"), 0);
   EXPECT_EQ(seen.step(1), 17);
@@ -94,7 +94,7 @@ TEST(PythonHeartbeat, IsReadAsThatOfARankOfOurs) {
 }
 
 TEST(PythonHeartbeat, GoesOnWhereItsFileIsCutShortOrItsDescriptorBecomesAnotherFile) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 2);
   const std::string open = "import os; b = heartbeat.open('" + folder / "heartbeat" + "', 1, 2); ";
   ASSERT_EQ(python(open + "os.truncate('" + folder / "heartbeat" + "', 0); b.step(18, 'forward')"), 0);
@@ -117,7 +117,7 @@ TEST(ProcessId, OfAnotherNamespaceHostOrTimeIsNoProcessHere) {
 
 TEST(ProcessId, InANamespaceBelowIsThatOfItsNumberHere) {
   if (std::system("unshare --pid --fork true 2> /dev/null") != 0) GTEST_SKIP() << "this user may make no PID namespace";
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 1);
   std::FILE* inside = ::popen(("unshare --pid --fork " + python_command("heartbeat.open('" + folder / "heartbeat" + "', 0, 1); sys.stdin.read()")).c_str(), "w");
   while (seen.changes(0) == 0 || seen.changes(0) % 2 != 0) std::this_thread::yield();
@@ -130,7 +130,7 @@ TEST(ProcessId, InANamespaceBelowIsThatOfItsNumberHere) {
 }
 
 TEST(PythonHeartbeat, SaysWhatNobodyCaughtAndNeverFailsItself) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile seen = HeartbeatFile::create(folder / "heartbeat", 1);
   EXPECT_EQ(python("heartbeat.open('" + folder / "heartbeat" + "', 0, 1); raise ValueError('no such file')") , 1);
   EXPECT_EQ(thrown_error({folder.path(), "", 0, 1, ""}), "ValueError: no such file");
@@ -145,7 +145,7 @@ TEST(PythonStacks, AreReadOfTheFirstThread) {
 }
 
 TEST(MetricsInLog, AreReadFromTables) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "m.csv", "epoch,step,loss,\"acc, top\"\n0,1,2.5,\n0,2,nan,0.25\n1,4,1.5,0.5\n");
   const auto found = metrics_in_log(folder / "m.csv");
   EXPECT_THAT(found.at("acc, top").steps, ElementsAre(2, 4));
@@ -154,7 +154,7 @@ TEST(MetricsInLog, AreReadFromTables) {
 }
 
 TEST(MetricsInLog, AreReadFromLinesOfJson) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "m.jsonl", "{\"step\": 1, \"val\": 2, \"name\": \"x\"}\n\n{\"note\": 1}\n{\"step\": 5, \"val\": 2.5}\n{\"step\": 5, \"val\": 3}\n");
   const auto found = metrics_in_log(folder / "m.jsonl");
   EXPECT_THAT(found.at("val").steps, ElementsAre(1, 5));
@@ -163,7 +163,7 @@ TEST(MetricsInLog, AreReadFromLinesOfJson) {
 }
 
 TEST(MetricsInLog, AreReadFromEventsOfTensorBoard) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string hex =
       "1800000000000000000000000900000000000000001a0d627261696e2e4576656e743a320000000019000000000000000000000009000000000000000010052a0c0a0a0a03766161"
       "150000003f00000000";
@@ -179,7 +179,7 @@ TEST(MetricsInLog, AreReadFromEventsOfTensorBoard) {
 }
 
 TEST(MetricsInLog, SayWhatIsWrongWithThem) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto problem = [&](const std::string& name) -> std::string {
     try {
       metrics_in_log(folder / name);
@@ -198,7 +198,7 @@ TEST(MetricsInLog, SayWhatIsWrongWithThem) {
 }
 
 TEST(ExitCodes, AreReadOfEachRankThatTorchrunNames) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "log",
              "[1]:\n  time      : x\n  rank      : 2 (local_rank: 2)\n  exitcode  : -15 (pid: 17) (SIGTERM)\nRoot Cause (first observed failure):\n[0]:\n"
              "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 16)\n");

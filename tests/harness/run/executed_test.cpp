@@ -10,7 +10,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -49,7 +49,7 @@ class ExecutedRanks : public testing::TestWithParam<ProcessStart> {
     std::istringstream lines(read_text(folder_ / "runs/a/pids"));
     for (pid_t pid; lines >> pid;) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << pid;
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Starts, ExecutedRanks,
@@ -95,7 +95,7 @@ TEST_P(ExecutedRanks, SayWhatEscapesThem) {
 
 TEST(ExecutedRanksAlone, AreProgramsOfTheirOwn) {
   // A fork shows its parent's arguments, a program its own.
-  const TemporaryFolder folder;
+  const TempFolder folder;
   for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
     Plan plan;
     const std::string id = start == ProcessStart::forked ? "forked" : "executed";

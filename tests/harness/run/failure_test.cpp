@@ -9,7 +9,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ class NameFailure : public testing::Test {
   void all_finish() {
     for (int rank = 0; rank < 3; ++rank) result(rank, "finished");
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   HeartbeatFile heartbeat_ = HeartbeatFile::create(folder_ / "beat", 3);
   RunEnds ends_;
 };
@@ -257,7 +257,7 @@ class SmallDisk : public testing::Test {
   ~SmallDisk() override {
     if (there_) ::umount2(folder_.path().c_str(), MNT_DETACH);
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   bool there_ = false;
 };
 

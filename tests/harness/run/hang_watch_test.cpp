@@ -14,7 +14,7 @@
 
 #include "harness/base/machine.h"
 #include "harness/run/host.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -63,7 +63,7 @@ class HangWatchTest : public testing::Test {
   Pretended& process(int rank) { return processes_[101 + rank]; }
 
   const Thresholds limits_{1, 1, 1, 1, 1};
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   HeartbeatFile heartbeat_ = HeartbeatFile::create(folder_ / "beat", 3);
   std::map<int, Pretended> processes_;
   HangWatch watch_{3, limits_, 0, [this](int pid) { return std::make_unique<PretendedView>(processes_[pid]); }};

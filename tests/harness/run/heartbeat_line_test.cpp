@@ -10,7 +10,7 @@
 #include <future>
 
 #include "harness/base/machine.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +34,7 @@ class Line : public testing::Test {
     }
     return std::nullopt;
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / kHeartbeatFile, 3);
   const RankStart what_{"a", folder_.path(), 3, 3};
   HeartbeatServer server_;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/base/machine.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +48,7 @@ class HeartbeatServerTest : public testing::Test {
     return false;
   }
 
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / kHeartbeatFile, 3);
   const RankStart what_{"a", folder_.path(), 3, 3};
   HeartbeatServer server_;

@@ -7,13 +7,13 @@
 #include <thread>
 
 #include "harness/base/errors.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
 TEST(HeartbeatFile, ShowsToObserversWhatEachRankReports) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile launcher = HeartbeatFile::create(folder / "beat", 3);
   HeartbeatFile ranks = HeartbeatFile::open(folder / "beat", 3);
   EXPECT_EQ(launcher.step(1), -1);
@@ -34,14 +34,14 @@ TEST(HeartbeatFile, ShowsToObserversWhatEachRankReports) {
 }
 
 TEST(HeartbeatFile, CutsLongOperations) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   HeartbeatFile heartbeat = HeartbeatFile::create(folder / "beat", 1);
   heartbeat.report(0, 0, std::string(200, 'x').c_str());
   EXPECT_EQ(heartbeat.operation(0), std::string(47, 'x'));
 }
 
 TEST(HeartbeatFile, GivesWholeOperationsWhileARankWritesThem) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile launcher = HeartbeatFile::create(folder / "beat", 1);
   const std::string a(40, 'a'), b(40, 'b');
   std::atomic<bool> go{true};
@@ -61,7 +61,7 @@ TEST(HeartbeatFile, GivesWholeOperationsWhileARankWritesThem) {
 }
 
 TEST(HeartbeatFile, TakesWhatARankHasReportedElsewhere) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   HeartbeatFile there = HeartbeatFile::create(folder / "there", 2), here = HeartbeatFile::create(folder / "here", 2);
   here.take(1, there.note(1));
   EXPECT_EQ(here.changes(1), 0U) << "one that has reported nothing has reported nothing";
@@ -80,7 +80,7 @@ TEST(HeartbeatFile, TakesWhatARankHasReportedElsewhere) {
 }
 
 TEST(HeartbeatFile, ThatIsCutShortEndsNobodyAndIsMendedByTheNextReport) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile launcher = HeartbeatFile::create(folder / "beat", 2);
   HeartbeatFile ranks = HeartbeatFile::open(folder / "beat", 2);
   ranks.announce(1, {17, 5, 3});
@@ -99,7 +99,7 @@ TEST(HeartbeatFile, ThatIsCutShortEndsNobodyAndIsMendedByTheNextReport) {
 }
 
 TEST(HeartbeatFile, RefusesAFileOfAnotherWorldSize) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const HeartbeatFile launcher = HeartbeatFile::create(folder / "beat", 2);
   EXPECT_THROW(HeartbeatFile::open(folder / "beat", 3), MachineError);
   EXPECT_THROW(HeartbeatFile::open(folder / "none", 2), MachineError);

@@ -4,13 +4,13 @@
 
 #include <filesystem>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
 TEST(Identity, ChangesWithTheRankProgram) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "rank", std::string(1000000, 'a'));
   const BuildIdentity one = current_identity(folder / "rank", "d");
   EXPECT_EQ(one.build.size(), 16U);
@@ -21,7 +21,7 @@ TEST(Identity, ChangesWithTheRankProgram) {
 }
 
 TEST(Identity, ReadsTheVersionBesideTheRankProgram) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_EQ(libtorch_version(folder / "rank"), "");
   write_text(folder / "rank.version", "2.13.0\n");
   EXPECT_EQ(libtorch_version(folder / "rank"), "2.13.0");
@@ -32,7 +32,7 @@ TEST(Identity, ReadsTheVersionBesideTheRankProgram) {
 }
 
 TEST(Identity, ReadsTheVersionOfAnInstalledRankProgramInItsPrefix) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::filesystem::create_directories(folder / "share/lockstep");
   write_text(folder / "share/lockstep/rank.version", "2.13.0\ncommit 0123456789ab\n");
   EXPECT_EQ(libtorch_version(folder / "bin/rank"), "2.13.0");

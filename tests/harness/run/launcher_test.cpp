@@ -22,7 +22,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -85,7 +85,7 @@ class Launcher : public testing::Test {
     }
   }
 
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   Plan plan_;
   LaunchOptions options_;
   BuildIdentity identity_{"b", "t", "i", "d"};

@@ -18,7 +18,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/verdict/config/canonical.h"
 #include "harness/verdict/trace/rank_result.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -77,7 +77,7 @@ class ExternalLaunchers : public testing::Test {
     for (pid_t pid; lines >> pid;) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " is still there";
   }
 
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   Plan plan_;
   LaunchOptions options_;
   BuildIdentity identity_{"b", "t", "i", "d"};
@@ -407,7 +407,7 @@ std::vector<std::string> agents_on_hosts(const std::vector<std::string>& hosts) 
 
 TEST_F(ExternalLaunchers, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
   for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     options_.out_dir = folder.path();
     plan_.runs = {a_run("a", 4, Backend::gloo)};
     plan_.runs[0].config.process_start = start;

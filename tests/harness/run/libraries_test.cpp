@@ -7,7 +7,7 @@
 
 #include "harness/base/errors.h"
 #include "harness/run/launchers/local/launcher.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -74,7 +74,7 @@ TEST_F(Libraries, OfLibTorchAreKnownByTheirFolder) {
 }
 
 TEST(LibtorchFlavour, IsThatOfTheBuild) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::filesystem::create_directories(folder / "lib");
   EXPECT_EQ(libtorch_flavour(folder / "lib"), "CPU build");
   write_text(folder / "version.py", "from typing import Optional\n__all__ = ['__version__']\n__version__ = '2.13.0+cpu'\ndebug = False\n");

@@ -15,7 +15,7 @@
 
 #include "harness/jobs/rank_program.h"
 #include "harness/run/launchers/local/protocol.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -85,7 +85,7 @@ class ServedRanks {
 };
 
 TEST(RankParent, GivesEachRankItsTaskAndReportsItsStatus) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([&](const RankTask& task) {
     std::printf("%s %.1f\n", task.run_dir == folder.path() ? "right folder" : "wrong folder",
                 task.command_started);
@@ -106,7 +106,7 @@ TEST(RankParent, GivesEachRankItsTaskAndReportsItsStatus) {
 }
 
 TEST(RankParent, MakesReadyWhatItsRanksShareBeforeItForksThem) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   auto made = std::make_shared<std::string>();
   ServedRanks ranks([made](const RankTask& task) { return *made == task.run_dir ? 0 : 1; },
                     [made](const std::string& dir) {
@@ -121,7 +121,7 @@ TEST(RankParent, MakesReadyWhatItsRanksShareBeforeItForksThem) {
 }
 
 TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([](const RankTask&) -> int {
     release_stop_signals();
     for (;;) ::pause();
@@ -143,7 +143,7 @@ TEST(RankParent, KillsTheRanksOfOneRunAndNoOthers) {
 }
 
 TEST(RankParent, OutlivesASignalToTheWholeJobAndTellsIt) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([](const RankTask&) -> int {
     for (;;) ::pause();
   });
@@ -159,7 +159,7 @@ TEST(RankParent, OutlivesASignalToTheWholeJobAndTellsIt) {
 }
 
 TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const int inherited = ::fcntl(STDOUT_FILENO, F_DUPFD, 20);  // above the rank's side channel
   ServedRanks ranks([&](const RankTask&) {
     sigset_t blocked;
@@ -186,7 +186,7 @@ TEST(RankParent, GivesRanksFreshSignalsAndNoDescriptors) {
 }
 
 TEST(RankParent, RunsNoDestructorOfItsOwnInARank) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   struct Loud {
     std::string path;
     ~Loud() { write_text(path, "destroyed"); }
@@ -229,7 +229,7 @@ std::string word_of_the_parent(int channel) {
 }
 
 TEST(RankParent, TellsTheOthersOfADeathAndNobodyOfAGoodEnd) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([&](const RankTask& task) {
     if (task.rank == 0) return 0;
     if (task.rank == 1) ::raise(SIGKILL);
@@ -244,7 +244,7 @@ TEST(RankParent, TellsTheOthersOfADeathAndNobodyOfAGoodEnd) {
 }
 
 TEST(RankParent, PassesOnWhatItIsTold) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([&](const RankTask& task) {
     write_text(folder / ("told-" + std::to_string(task.rank)), word_of_the_parent(task.notices));
     return 130;
@@ -259,7 +259,7 @@ TEST(RankParent, PassesOnWhatItIsTold) {
 }
 
 TEST(AbortListener, EndsARankThatWaitsForEver) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([&](const RankTask& task) {
     AbortListener abort_listener(task.notices, 0.01, [&](const std::string& why) { write_text(folder / "why", why); });
     if (task.rank == 1) return 3;
@@ -274,7 +274,7 @@ TEST(AbortListener, EndsARankThatWaitsForEver) {
 }
 
 TEST(AbortListener, LeavesTheWordToARankThatEndsByItself) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ServedRanks ranks([&](const RankTask& task) {
     AbortListener abort_listener(task.notices, 60, [&](const std::string&) { write_text(folder / "why", "left"); });
     if (task.rank == 1) return 3;

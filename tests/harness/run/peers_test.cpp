@@ -14,7 +14,7 @@
 #include "harness/base/machine.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/slurm/agents.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/whole.h"
 
 namespace lockstep {
@@ -177,7 +177,7 @@ TEST(LineSocket, EndsWithLinesThatDoNotEndAndPeersThatTakeNothing) {
 class DeskUnderNonsense : public testing::TestWithParam<unsigned> {};
 
 TEST_P(DeskUnderNonsense, GoesOnAndHearsItsRank) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   HeartbeatFile::create(folder / kHeartbeatFile, 3);
   HeartbeatServer server;
   server.expect({"a", folder.path(), 3, 3});
@@ -240,7 +240,7 @@ class Agents {
   AgentLauncher& launcher() { return launcher_; }
 
  private:
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   AgentLauncher launcher_;
   std::string place_, file_;
   pid_t starter_ = 0;

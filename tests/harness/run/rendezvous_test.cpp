@@ -10,7 +10,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/machine.h"
 #include "harness/run/launchers/local/protocol.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -60,7 +60,7 @@ TEST(ListeningSocket, TakesTheFirstFreePortOfTheRange) {
 }
 
 TEST(Meeting, GivesAllRanksTheSameStart) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto met = meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)});
   for (const Met& each : met) {
     EXPECT_EQ(each.start, met[0].start);
@@ -71,7 +71,7 @@ TEST(Meeting, GivesAllRanksTheSameStart) {
 }
 
 TEST(Meeting, TakesNothingThatAnEarlierStartHasLeft) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto first = meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)});
   const auto second = meet_all(folder.path(), {rank(0, 3), rank(1, 3), rank(2, 3)});
   EXPECT_NE(first[0].start, second[0].start);
@@ -79,7 +79,7 @@ TEST(Meeting, TakesNothingThatAnEarlierStartHasLeft) {
 }
 
 TEST(Meeting, IsAtRankZerosOwnAddressWhereHostsDiffer) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::vector<Arrival> ranks = {rank(0, 2), rank(1, 2)};
   ranks[0].address = "10.0.0.1";
   ranks[0].host = "a";
@@ -102,7 +102,7 @@ TEST(Meeting, IsAtRankZerosOwnAddressWhereHostsDiffer) {
 }
 
 TEST(Meeting, ListensForThisHostAloneWhereAllRanksAreThereAndNotAtAllWhereTheyMeetByAFile) {
-  const TemporaryFolder folder, other;
+  const TempFolder folder, other;
   const Met met = meet_all(folder.path(), {rank(0, 2), rank(1, 2)}, "tcp")[0];
   std::string problem;
   const int there = connected_within("127.0.0.1", met.port, 5, problem);
@@ -114,7 +114,7 @@ TEST(Meeting, ListensForThisHostAloneWhereAllRanksAreThereAndNotAtAllWhereTheyMe
 }
 
 TEST(Meeting, TakesAFileWithAFieldOfAnotherTypeForNone) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   for (const char* text : {R"({"nonce": 5})", R"({"nonce": "n", "pid": "x"})", R"({"nonce": "n", "rank": 4294967296})", R"({"nonce": "n", "host": []})"}) {
     write_text(start_file(folder.path(), 1), text);
     EXPECT_EQ(read_arrival(folder.path(), 1).nonce, "") << text;
@@ -124,7 +124,7 @@ TEST(Meeting, TakesAFileWithAFieldOfAnotherTypeForNone) {
 }
 
 TEST(Meeting, TellsContainersOfOneNameFromOneHost) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::vector<Arrival> ranks = {rank(0, 2), rank(1, 2)};
   ranks[0].address = "10.0.0.1";
   ranks[1].machine += " of another container";
@@ -132,14 +132,14 @@ TEST(Meeting, TellsContainersOfOneNameFromOneHost) {
     EXPECT_FALSE(each.one_host);
     EXPECT_TRUE(each.tcp);
   }
-  const TemporaryFolder other;
+  const TempFolder other;
   std::vector<Arrival> renamed = {rank(0, 2), rank(1, 2)};
   renamed[1].host = "its other name";
   EXPECT_TRUE(meet_all(other.path(), renamed)[1].one_host);
 }
 
 TEST(Meeting, EndsForAllWhenARankLeaves) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(0, 3), "", 60); });
   auto second = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 60); });
   const Met left = meet(folder.path(), rank(2, 3), "", 60, [](const Met& answer) { return "cannot reach " + answer.ranks.front().rank_environment; });
@@ -152,16 +152,16 @@ TEST(Meeting, EndsForAllWhenARankLeaves) {
 }
 
 TEST(Meeting, NamesTheRanksThatDoNotCome) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_THAT([&] { meet(folder.path(), rank(0, 3), "", 0.05); },
               ThrowsMessage<RendezvousError>(AllOf(HasSubstr("ranks of 3 did not come in time: ranks 1, 2."), HasSubstr(folder.path()))));
-  const TemporaryFolder other;
+  const TempFolder other;
   EXPECT_THAT([&] { meet(other.path(), rank(2, 3), "", 0.05); },
               ThrowsMessage<RendezvousError>(HasSubstr("rank 0 did not come in time")));
 }
 
 TEST(Meeting, NamesTwoProcessesOfOneRank) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 20); });
   while (read_arrival(folder.path(), 1).nonce.empty()) std::this_thread::yield();
   Arrival twin = rank(1, 3);
@@ -172,7 +172,7 @@ TEST(Meeting, NamesTwoProcessesOfOneRank) {
 }
 
 TEST(Meeting, TellsRankZeroOfARankThatCameTwice) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   auto zero = std::async(std::launch::async, [&] { return meet(folder.path(), rank(0, 3), "", 60); });
   while (read_arrival(folder.path(), 0).nonce.empty()) std::this_thread::yield();
   auto first = std::async(std::launch::async, [&] { return meet(folder.path(), rank(1, 3), "", 60); });
@@ -181,7 +181,7 @@ TEST(Meeting, TellsRankZeroOfARankThatCameTwice) {
   EXPECT_THAT([&] { zero.get(); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 1: process ")));
   EXPECT_THROW(first.get(), RendezvousError);
   EXPECT_THROW(second.get(), RendezvousError);
-  const TemporaryFolder other;
+  const TempFolder other;
   auto one = std::async(std::launch::async, [&] { return meet(other.path(), rank(0, 3), "", 60); });
   while (read_arrival(other.path(), 0).nonce.empty()) std::this_thread::yield();
   EXPECT_THAT([&] { meet(other.path(), rank(0, 3), "", 60); }, ThrowsMessage<RendezvousError>(HasSubstr("two processes are rank 0: process ")));
@@ -189,7 +189,7 @@ TEST(Meeting, TellsRankZeroOfARankThatCameTwice) {
 }
 
 TEST(Meeting, LeavesOutARankOfAnotherAttempt) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Arrival left_behind = rank(1, 2);
   left_behind.attempt = "first";
   EXPECT_THROW(meet(folder.path(), left_behind, "", 0.01), RendezvousError);
@@ -201,7 +201,7 @@ TEST(Meeting, LeavesOutARankOfAnotherAttempt) {
 }
 
 TEST(Meeting, WaitsNoLongerThanItIsToldForARankThatDoesNotAnswer) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_THROW(meet(folder.path(), rank(1, 2), "", 0.01), RendezvousError);  // it came, and is gone
   const double begun = monotonic_s();
   EXPECT_THAT([&] { meet(folder.path(), rank(0, 2), "", 0.01); }, ThrowsMessage<RendezvousError>(HasSubstr("did not answer in time: rank 1.")));
@@ -209,7 +209,7 @@ TEST(Meeting, WaitsNoLongerThanItIsToldForARankThatDoesNotAnswer) {
 }
 
 TEST(Meeting, EndsForAProcessThatShallLeave) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_THAT([&] { meet(folder.path(), rank(1, 2), "", 60, nullptr, [] { throw std::runtime_error("left behind"); }); },
               ThrowsMessage<std::runtime_error>("left behind"));
 }

@@ -10,7 +10,7 @@
 #include "harness/base/json.h"
 #include "harness/verdict/config/canonical.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -27,7 +27,7 @@ PlannedRun a_run() {
 }
 
 TEST(RunFolder, StatesTheConfigAndWhereItRan) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   ASSERT_EQ(::setenv("OMP_SCHEDULE", "static", 1), 0);
   prepare_run_folder(folder / "runs/a", a_run(), {"b", "2.13.0", "avx2", "d"});
   ::unsetenv("OMP_SCHEDULE");
@@ -47,7 +47,7 @@ TEST(RunFolder, StatesTheConfigAndWhereItRan) {
 }
 
 TEST(RunFolder, RemovesWhatAnEarlierAttemptLeft) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   prepare_run_folder(folder / "runs/a", a_run(), {});
   write_text(folder / "runs/a/rank-7.trace", "old");
   prepare_run_folder(folder / "runs/a", a_run(), {});
@@ -56,7 +56,7 @@ TEST(RunFolder, RemovesWhatAnEarlierAttemptLeft) {
 }
 
 TEST(RunFolder, KeepsCheckpointsTracesAndLogsOfARunThatGoesOn) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string dir = folder / "runs/a";
   PlannedRun run = a_run();
   run.config.checkpoint.every = 10;
@@ -75,7 +75,7 @@ TEST(RunFolder, KeepsCheckpointsTracesAndLogsOfARunThatGoesOn) {
 }
 
 TEST(RunFolder, IsMadeAnewWhereTheRunIsAnotherOneOrHasNoCheckpoints) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string dir = folder / "runs/a";
   PlannedRun run = a_run();
   run.config.checkpoint.every = 10;
@@ -100,7 +100,7 @@ TEST(RunFolder, IsMadeAnewWhereTheRunIsAnotherOneOrHasNoCheckpoints) {
 }
 
 TEST(RunFolder, SaysWhichFolderCannotBeMade) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "runs", "a file");
   try {
     prepare_run_folder(folder / "runs/a", a_run(), {});
@@ -111,7 +111,7 @@ TEST(RunFolder, SaysWhichFolderCannotBeMade) {
 }
 
 TEST(RunFolder, IsEmptiedBeforeItsRunIsDescribed) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   support::FakeFiles files;
   prepare_run_folder(folder / "runs/a", a_run(), {}, "", files);
   files.operations.resize(9);
@@ -121,7 +121,7 @@ TEST(RunFolder, IsEmptiedBeforeItsRunIsDescribed) {
 }
 
 TEST(RunFolder, SaysWhatCannotBeRemovedMadeOrWritten) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string dir = folder / "runs/a";
   std::filesystem::create_directories(dir);  // its folder is made anew each time
   const std::pair<std::size_t, std::string> wanted[] = {
@@ -144,7 +144,7 @@ TEST(RunFolder, SaysWhatCannotBeRemovedMadeOrWritten) {
 
 // A run that is not marked is run again; a mark that says less than there is would be worse.
 TEST(RunFolder, IsNotFinishedByAMarkThatCouldNotBeWritten) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   support::FakeFiles files;
   files.fail(1, ENOSPC);
   EXPECT_THROW(write_done(folder.path(), a_run(), {}, 1.5, files), MachineError);
@@ -152,7 +152,7 @@ TEST(RunFolder, IsNotFinishedByAMarkThatCouldNotBeWritten) {
 }
 
 TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "rank-0.trace", std::string(70000, '0'));
   write_text(folder / "rank-0.log", "not judged");
   write_done(folder.path(), a_run(), {"b", "t", "i", "d"}, 1.5);
@@ -171,7 +171,7 @@ TEST(RunFolder, KeepsTheHashesThatDecideReuse) {
 }
 
 TEST(RunFolder, SealsTheDescriptionOfTheRun) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   prepare_run_folder(folder / "runs/a", a_run(), {}, "da7a");
   std::string problem;
   const auto run = read_sealed(folder / "runs/a/run.json", problem);
@@ -195,7 +195,7 @@ TEST(PlannedData, IsWhatRanksMustHaveRead) {
 }
 
 TEST(LastLines, GivesTheEndAndNoControlCharacters) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "log", "one\ntwo \x1b[31mred\nthree without an end");
   EXPECT_THAT(last_lines(folder / "log", 2), ElementsAre("two red", "three without an end"));
   EXPECT_THAT(last_lines(folder / "none", 2), ElementsAre());

@@ -11,7 +11,7 @@
 
 #include "harness/base/machine.h"
 #include "harness/run/libraries.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -65,7 +65,7 @@ TEST(StackTaker, EndsAtItsLimit) {
 }
 
 TEST(Stacks, AreKeptWithALineInWords) {
-  const TemporaryFolder run;
+  const TempFolder run;
   EXPECT_TRUE(kept_stacks(run.path()).empty());
   write_stacks(run.path(), 11, {"TID 7:\n#0 0x1 pause\n", {"pause"}});
   write_stacks(run.path(), 2, {"no stack: gdb found no frame\nmore\n", {}});

@@ -13,7 +13,6 @@
 #include "harness/base/errors.h"
 #include "harness/run/run_folder.h"
 #include "harness/verdict/trace/rank_result.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -86,7 +85,7 @@ struct Supervised : testing::Test {
     for (int rank = 0; rank < 3; ++rank) finished(rank);
   }
 
-  support::TempFolder folder;
+  TempFolder folder;
   Launcher* launcher = nullptr;
   Scripted* scripted = nullptr;
   std::vector<std::string> others, told;
@@ -108,7 +107,7 @@ TEST_F(Supervised, EndsWhenAllRanksHaveInTheOrderInWhichTheyDid) {
 }
 
 TEST_F(Supervised, KeepsItsFailureWhereTheFlightRecordIsDamaged) {
-  support::write_file(folder.path() + "/flight-0.ring", "");
+  write_text(folder.path() + "/flight-0.ring", "");
   all_finished();
   script({{started()}, {exit_of(2), exit_of(0), exit_of(1)}});
   EXPECT_THAT(flight_record(run(within(60))), ElementsAre(testing::HasSubstr("cannot be read or written: ")));

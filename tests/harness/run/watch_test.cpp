@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -20,7 +20,7 @@ class RunWatchTest : public testing::Test {
     report(rank, step, operation, at);
   }
   const Thresholds limits_{10, 1, 5, 3, 2};
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   HeartbeatFile heartbeat_ = HeartbeatFile::create(folder_ / "beat", 3);
   RunWatch watch_{3, 100};
 };

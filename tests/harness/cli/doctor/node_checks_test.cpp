@@ -174,7 +174,7 @@ TEST(NodeFactsSeen, CountPairsOfGpusByTheirLink) {
 }
 
 TEST(NodeFactsSeen, HoldOfAFolderThatCanBeWritten) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const NodeFacts node = see_node(folder.path(), "/nowhere/lockstep-rank", false);
   EXPECT_EQ(node.shared.problem, "");
   EXPECT_TRUE(node.shared.lock_holds);

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.label); });
 
 TEST(Nodes, MeetInTheFolderTheyShare) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   constexpr int kWorld = 3;
   std::vector<std::vector<NodeReport>> of(kWorld);
   {

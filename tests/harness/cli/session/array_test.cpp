@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "harness/base/errors.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +46,7 @@ TEST(Array, SharesRunsOutWhereThereAreMoreThanTasks) {
 }
 
 TEST(Array, TellsATaskItsRuns) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_parts(folder.path(), array_parts(a_plan(), 1));
   EXPECT_THAT(read_part(folder.path(), "0.0"), ElementsAre("first", "second"));
   EXPECT_THAT(read_part(folder.path(), "2.0"), ElementsAre("late"));

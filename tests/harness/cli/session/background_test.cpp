@@ -15,8 +15,7 @@
 #include "harness/base/errors.h"
 #include "harness/base/json.h"
 #include "harness/run/process_state.h"
-#include "tests/support/files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +37,7 @@ std::string problem_of(const std::string& folder) {
 void reap(const Session& session) { ::waitpid(session.process, nullptr, 0); }
 
 TEST(Session, ComesBackAsItWasWritten) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Session session{"lockstep run a.yaml", "vm", 17, "", {}, 24, {}};
   write_session(folder.path(), session);
   Session back = read_session(folder.path());
@@ -53,7 +52,7 @@ TEST(Session, ComesBackAsItWasWritten) {
 }
 
 TEST(Session, IsRefusedWhereThereIsNone) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_THAT(problem_of(folder.path()), HasSubstr("nothing has run or been judged there"));
   EXPECT_THAT(problem_of(folder / "none"), HasSubstr("is not a folder"));
   std::ofstream(session_file(folder.path())) << "[1, 2]\n";
@@ -61,7 +60,7 @@ TEST(Session, IsRefusedWhereThereIsNone) {
 }
 
 TEST(Session, OfWhichAFieldIsOfAnotherTypeOrDamagedIsRefusedByName) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   for (const char* text : {R"({"command":5})", R"({"process":"x"})", R"({"arrays":{}})", R"({"arrays":[1]})", R"({"of_trials":1})", R"({"exit_code":null})", R"({"host":[]})", R"({"runs":1e9})"}) {
     std::ofstream(session_file(folder.path())) << text;
     EXPECT_THAT(problem_of(folder.path()), testing::AllOf(HasSubstr("session.json: '"), HasSubstr("cannot stand there"))) << text;
@@ -69,7 +68,7 @@ TEST(Session, OfWhichAFieldIsOfAnotherTypeOrDamagedIsRefusedByName) {
   std::ofstream(session_file(folder.path())) << R"({"command":"a","exit_code":3})";
   EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "an earlier lockstep's has no checksum";
   write_session(folder.path(), {"lockstep run a.yaml", "vm", 17, "", {}, 24, 1});
-  std::string text = support::read_file(session_file(folder.path()));
+  std::string text = read_text(session_file(folder.path()));
   text.replace(text.find("\"exit_code\": 1"), 14, "\"exit_code\": 0");
   std::ofstream(session_file(folder.path())) << text;
   EXPECT_THAT(problem_of(folder.path()), HasSubstr("session.json is damaged"));
@@ -77,7 +76,7 @@ TEST(Session, OfWhichAFieldIsOfAnotherTypeOrDamagedIsRefusedByName) {
 }
 
 TEST(Session, OfRunsThatNobodyNotedIsWhatTheirResultsSay) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto write = [&](nlohmann::json results) {
     seal(results);
     std::ofstream(folder / "results.json") << results;
@@ -92,7 +91,7 @@ TEST(Session, OfRunsThatNobodyNotedIsWhatTheirResultsSay) {
 }
 
 TEST(Session, OfTheForegroundIsNotedWhileItRunsAndWhenItEnds) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Session session{"lockstep run a.yaml", "", 0, "", {}, 3, {}};
   EXPECT_EQ(in_foreground(folder.path(), session, [&] {
     EXPECT_THAT(session_text(folder.path()), HasSubstr("in the foreground; 0 of 3 runs have finished"));
@@ -106,7 +105,7 @@ TEST(Session, OfTheForegroundIsNotedWhileItRunsAndWhenItEnds) {
 }
 
 TEST(Session, OfADetachedProcessStaysItsOwn) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [&] {
     return in_foreground(folder.path(), {"another", "", 0, "", {}, 7, {}}, [] { return 5; });
   });
@@ -116,7 +115,7 @@ TEST(Session, OfADetachedProcessStaysItsOwn) {
 }
 
 TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
     std::printf("said by %d\n", static_cast<int>(::getsid(0) == ::getpid()));
     std::fprintf(stderr, "warned\n");
@@ -126,14 +125,14 @@ TEST(Detach, RunsTheWorkElsewhereAndNotesItsOutputAndItsStatus) {
   EXPECT_EQ(read_session(folder.path()).process, session.process) << "it is noted before detach returns";
   EXPECT_EQ(wait_for(folder.path(), never), 5);
   reap(session);
-  EXPECT_EQ(support::read_file(folder / "run.out"), "said by 1\n");
-  EXPECT_EQ(support::read_file(folder / "run.err"), "warned\n");
+  EXPECT_EQ(read_text(folder / "run.out"), "said by 1\n");
+  EXPECT_EQ(read_text(folder / "run.err"), "warned\n");
   EXPECT_THAT(session_text(folder.path()), HasSubstr("ended: process"));
   EXPECT_THAT(session_text(folder.path()), HasSubstr("0 of 3 runs have finished; exit status 5\n  lockstep run a.yaml"));
 }
 
 TEST(Detach, IsLostWhereItsProcessDiesWithoutAStatus) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
     ::raise(SIGKILL);
     return 0;
@@ -155,7 +154,7 @@ TEST(Session, OfAnotherNamespaceIsJudgedByNoProcessOfThisNumber) {
 }
 
 TEST(Detach, IsRunningAsLongAsItsProcessIs) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Session session = detach(folder.path(), {"lockstep run a.yaml", "", 0, "", {}, 3, {}}, [] {
     for (;;) ::pause();
     return 0;
@@ -171,12 +170,12 @@ TEST(Detach, IsRunningAsLongAsItsProcessIs) {
 }
 
 TEST(Session, OfAnotherMachineIsTakenForRunning) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   EXPECT_EQ(state_of(folder.path(), {"x", "another-machine", 1, "", {}, 1, {}}), "running");
 }
 
 TEST(Status, SaysWhereTheStacksOfRanksThatHungAre) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_session(folder.path(), {"lockstep run a.yaml", "another-machine", 17, "", {}, 24, {}});
   std::filesystem::create_directories(folder / "runs/a");
   EXPECT_THAT(session_text(folder.path()), testing::Not(HasSubstr("hung")));
@@ -188,14 +187,14 @@ TEST(Status, SaysWhereTheStacksOfRanksThatHungAre) {
 }
 
 TEST(JobScript, NotesTheStatusOfWhatItRan) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::ofstream(folder / "job.sh") << job_script("(echo said; exit 3)", folder.path(), "a", {"--time=5"});
-  const std::string script = support::read_file(folder / "job.sh");
+  const std::string script = read_text(folder / "job.sh");
   EXPECT_THAT(script, HasSubstr("#SBATCH --job-name=lockstep-a\n"));
   EXPECT_THAT(script, HasSubstr("#SBATCH --time=5\n"));
   const int status = std::system(("bash " + (folder / "job.sh") + " 2>/dev/null").c_str());
   EXPECT_EQ(WEXITSTATUS(status), 3);
-  EXPECT_EQ(support::read_file(folder / "run.out"), "said\n");
+  EXPECT_EQ(read_text(folder / "run.out"), "said\n");
   Session session{"x", "vm", 0, "17", {}, 1, {}};
   write_session(folder.path(), session);
   EXPECT_EQ(read_session(folder.path()).exit_code, 3) << "noted by the script alone";
@@ -211,7 +210,7 @@ TEST(JobScript, WritesPathsAndOptionsAsSlurmReadsThem) {
 }
 
 TEST(Session, ThatCouldNotGoOnSaysWhy) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_session(folder.path(), {"x", "vm", 0, "17", {}, 1, 7});
   std::ofstream(folder / "job.log") << "started\nlockstep: the disk is full\n";
   EXPECT_EQ(last_words(folder.path()), "started\nlockstep: the disk is full\n");
@@ -226,19 +225,19 @@ class FakeSlurm {
     ::setenv("PATH", (folder_.path() + ":" + before_).c_str(), 1);
   }
   ~FakeSlurm() { ::setenv("PATH", before_.c_str(), 1); }
-  std::string asked() const { return support::read_file(asked_); }
+  std::string asked() const { return read_text(asked_); }
 
  private:
   void put(const std::string& name, const std::string& line) const {
     std::ofstream(folder_ / name) << "#!/bin/sh\n" << line << "\n";
     std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
   }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
   const std::string asked_ = folder_ / "asked", before_ = std::getenv("PATH");
 };
 
 TEST(Jobs, ComeAfterOneThatSlurmMayForget) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const FakeSlurm slurm("exit 0");
   EXPECT_EQ(submit_script(folder / "a.sh", "#!/bin/sh\n"), "17");
   EXPECT_EQ(submit_script(folder / "b.sh", "#!/bin/sh\n", "17"), "17");

@@ -12,7 +12,7 @@
 #include "harness/run/run_folder.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -47,7 +47,7 @@ class Declared : public testing::Test {
     return declaration_of(plan(set, seeds), folder_.path());
   }
   std::string path() const { return folder_ / "declared.json"; }
-  const TemporaryFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(Declared, BeforeTheRunsIsKnownFromTheRecord) {

@@ -11,7 +11,7 @@
 #include "harness/verdict/plan/interim_analyses.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -101,7 +101,7 @@ class InterimAnalyses : public testing::Test {
     return counts;
   }
 
-  TemporaryFolder folder_;
+  TempFolder folder_;
   std::map<std::string, int> decided_at_{
       {"8x3", 2}, {"8x3 lr_scale=0.125", 4}, {"4x6", 6}, {"4x6 lr_scale=0.125", 2}};
   std::string fails_;

@@ -15,7 +15,7 @@
 #include "harness/verdict/trace/writer.h"
 #include "reports/format.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -36,7 +36,7 @@ void write_deep(const std::string& path, const std::string& text) {
 }
 
 TEST(OutFolder, IsOneProcesssAtATime) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::optional<OutFolder> first(std::in_place, folder / "o", named("a"));
   EXPECT_THROW(OutFolder(folder / "o", named("a")), ConfigError);
   first.reset();
@@ -44,7 +44,7 @@ TEST(OutFolder, IsOneProcesssAtATime) {
 }
 
 TEST(OutFolder, IsSharedByTheTasksOfAnArrayAlone) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::optional<OutFolder> first(std::in_place, folder / "o", named("a"), real_files(), OutFolder::Hold::shared);
   EXPECT_NO_THROW(OutFolder(folder / "o", named("a"), real_files(), OutFolder::Hold::shared));
   EXPECT_THROW(OutFolder(folder / "o", named("a")), ConfigError);
@@ -54,7 +54,7 @@ TEST(OutFolder, IsSharedByTheTasksOfAnArrayAlone) {
 }
 
 TEST(OutFolder, ThatMayNotBeWrittenToIsToldWithWhatMendsIt) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   for (const int error : {EACCES, EPERM, EROFS}) {
     support::FakeFiles files;
     files.fail(0, error);
@@ -67,14 +67,14 @@ TEST(OutFolder, ThatMayNotBeWrittenToIsToldWithWhatMendsIt) {
 }
 
 TEST(OutFolder, SaysWhoseItIs) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   { const OutFolder out(folder / "o", named("a")); }
   EXPECT_NO_THROW(check_out_dir(named("a"), folder / "o"));
   EXPECT_THROW(check_out_dir(named("b"), folder / "o"), ConfigError);
 }
 
 TEST(OutFolder, RemovesThePlansRunsAndNoOthers) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::filesystem::create_directories(folder / "o/runs/mine");
   std::filesystem::create_directories(folder / "o/runs/other");
   const OutFolder out(folder / "o", named("a"));
@@ -88,7 +88,7 @@ TEST(OutFolder, RemovesThePlansRunsAndNoOthers) {
 }
 
 TEST(OutFolder, WritesEveryReport) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const OutFolder out(folder / "o", named("a"));
   Results results;
   results.name = "a";
@@ -100,7 +100,7 @@ TEST(OutFolder, WritesEveryReport) {
 }
 
 TEST(OutFolder, WritesTheResultsThoughAReportCannotBe) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const OutFolder out(folder / "o", named("a"));
   write_deep(folder / "o/report.html/in the way", "");
   Results results;
@@ -114,7 +114,7 @@ TEST(OutFolder, WritesTheResultsThoughAReportCannotBe) {
 }
 
 TEST(OutFolder, WritesTheResultsBeforeAnyDrawing) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Results results;
   results.name = "a";
   std::vector<std::string> made;
@@ -128,7 +128,7 @@ TEST(OutFolder, WritesTheResultsBeforeAnyDrawing) {
 
 // One damaged snapshot is no reason to lose what everything else said.
 TEST(OutFolder, KeepsTheOtherStepsIfOneCannotBeKept) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Plan plan;
   plan.matrix = named("a");
   Results results;
@@ -159,7 +159,7 @@ TEST(OutFolder, KeepsTheOtherStepsIfOneCannotBeKept) {
 }
 
 TEST(OutFolder, RemovesWhatAKilledProcessWasWriting) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const pid_t gone = ::fork();
   if (gone == 0) ::_exit(0);
   ::waitpid(gone, nullptr, 0);
@@ -181,7 +181,7 @@ TEST(OutFolder, RemovesWhatAKilledProcessWasWriting) {
 }
 
 TEST(OutFolder, SaysWhichRunCannotBeRemoved) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   support::FakeFiles files;
   const OutFolder out(folder / "o", named("a"), files);
   Plan plan;
@@ -197,7 +197,7 @@ TEST(OutFolder, SaysWhichRunCannotBeRemoved) {
 }
 
 TEST(OutFolder, KeepsTheReportsThatADiskStillTook) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   support::FakeFiles files;
   const OutFolder out(folder / "o", named("a"), files);
   Results results;
@@ -212,13 +212,13 @@ TEST(OutFolder, KeepsTheReportsThatADiskStillTook) {
 }
 
 TEST(OutFolder, SaysWhereItCannotBeMade) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "file", "");
   EXPECT_THROW(OutFolder(folder / "file/o", named("a")), MachineError);
 }
 
 TEST(StepSummary, IsAppended) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_text(folder / "summary", "before\n");
   Results results;
   results.name = "mine";

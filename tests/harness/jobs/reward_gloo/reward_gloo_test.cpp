@@ -28,7 +28,7 @@ class RealRewards : public testing::Test {
     return by_rank;
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   const int stop_ = 0;
   RealRanks ranks_{rank_program_path(), folder_.path() + "/work", &stop_};
   CaseRules rules_{.seed = 1, .world = 3, .deadline_s = 1, .score_deadline_s = 0.2};

@@ -14,7 +14,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 using namespace support;
-using lockstep::support::TempFolder;
 
 /// Two processes save step 11; `killed` dies before its operation `at`. Returns how the survivor's save
 /// ended, and whether the other one was killed.

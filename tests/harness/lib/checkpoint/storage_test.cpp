@@ -16,7 +16,6 @@ namespace lockstep::checkpoint {
 namespace {
 
 using namespace support;
-using lockstep::support::TempFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
 

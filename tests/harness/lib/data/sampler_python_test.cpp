@@ -69,7 +69,7 @@ std::vector<std::vector<int64_t>> shards_of(Drawn drawn) {
 TEST(PyTorchsSampler, GivesEveryRankTheSameRows) {
   if (*kPython == '\0')
     GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string path = folder.path() + "/cases";
   {
     std::ofstream file(path);

@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "harness/lib/flight/dump.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep::flight {
 namespace {
@@ -97,7 +97,7 @@ TEST(CompareFlights, SaysWhoHasARecordOnOneSideAlone) {
 TEST(CompareFlights, ReadsPytorchsOwnRecords) {
   const std::string python = LOCKSTEP_PYTHON;
   if (python.empty()) GTEST_SKIP() << "no Python with the torch package of this LibTorch";
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const std::string command = python + " -B " LOCKSTEP_PYTORCH_FLIGHT " " + folder.path() + " good wrong_size missing 2>/dev/null";
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
   const auto good = read_records(folder / "good");

@@ -9,7 +9,7 @@
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/lib/flight/ring.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep::flight {
 namespace {
@@ -48,7 +48,7 @@ Records three_ranks(const std::vector<std::vector<Entry>>& last) {
 }
 
 TEST(Ring, GivesBackTheLastEntriesOfARankThatStillWrites) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Ring ring(folder / "flight-1.ring", 1, 3);
   for (uint64_t i = 0; i < kEntries + 5; ++i) {
     const uint64_t id = ring.enter(call("all_gather", "rows", {2}, i + 1));
@@ -67,7 +67,7 @@ TEST(Ring, GivesBackTheLastEntriesOfARankThatStillWrites) {
 }
 
 TEST(Ring, KeepsEveryOperationsWholeName) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   Ring ring(folder / "flight-0.ring", 0, 3);
   for (const char* op : {"all_reduce", "all_gather", "broadcast", "barrier", "reduce_gradients"}) {
     ring.enter(call(op, "", {1}, 1));
@@ -153,7 +153,7 @@ std::pair<std::string, int> output_of(const std::string& command) {
 TEST(FlightRecords, AreOpenedByPytorchsAnalyser) {
   const std::string python = LOCKSTEP_PYTHON;
   if (python.empty()) GTEST_SKIP() << "no Python with the torch package of this LibTorch";
-  const TemporaryFolder folder;
+  const TempFolder folder;
   std::filesystem::create_directories(folder / "flight");
   const Entry third = call("all_reduce", "gradients of b", {3}, 3);
   Entry pass = call("reduce_gradients", "", {94344}, 1), barrier = call("barrier", "saved", {}, 3);

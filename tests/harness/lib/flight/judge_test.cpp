@@ -10,7 +10,7 @@
 #include <set>
 
 #include "harness/lib/flight/dump.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep::flight {
 namespace {
@@ -331,7 +331,7 @@ TEST(FlightRecords, RefuseByNameWhatTheyDoNotUnderstandAndJudgeTheRest) {
       {"pg_config is not a dictionary", [](json& dump) { dump["pg_config"] = 3; }},
   };
   for (const auto& [why, damage] : damages) {
-    const TemporaryFolder folder;
+    const TempFolder folder;
     for (int rank = 0; rank < 4; ++rank) {
       json dump = program.dump(rank);
       if (rank == 2) damage(dump);

@@ -11,7 +11,6 @@
 #include <stdexcept>
 
 #include "harness/base/errors.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -185,7 +184,7 @@ TEST(Combined, IsItsPartsOneAfterTheOther) {
 
 /// The measurements of both calls are in the tables of the second one.
 TEST(RunTrials, GoesOnWhereAnInterruptedCallWas) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string path = folder / kTrialJournal;
   TrialOptions options;
   MadeUp stopped, going_on, whole;
@@ -209,13 +208,13 @@ TEST(RunTrials, GoesOnWhereAnInterruptedCallWas) {
 }
 
 TEST(TrialJournal, BelievesNoDamagedLineAndNoneBehindIt) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string path = folder / kTrialJournal;
   {
     TrialJournal journal(path, "key");
     for (const char* name : {"t1", "t2", "t3"}) journal.append({name, {{"torn", CaseVerdict::fault, 1, "who did what", {}}}});
   }
-  const std::string whole = support::read_file(path);
+  const std::string whole = read_text(path);
   EXPECT_NE(TrialJournal(path, "key").find("t3"), nullptr);
   const std::size_t second = whole.find("t2");
   const std::size_t first = whole.rfind('\n', second) + 1, end = whole.find('\n', second);
@@ -223,7 +222,7 @@ TEST(TrialJournal, BelievesNoDamagedLineAndNoneBehindIt) {
   for (std::size_t at = first; at < end; ++at) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
-    support::write_file(path, damaged);
+    write_text(path, damaged);
     const TrialJournal journal(path, "key");
     ASSERT_NE(journal.find("t1"), nullptr) << at;
     ASSERT_EQ(journal.find("t2"), nullptr) << at;
@@ -232,7 +231,7 @@ TEST(TrialJournal, BelievesNoDamagedLineAndNoneBehindIt) {
 }
 
 TEST(TrialJournal, IsBegunAnewWhereItIsOfOtherSettingsOrCameToItsEnd) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string path = folder / kTrialJournal;
   TrialRecord record{"t1", {{"torn", CaseVerdict::fault, 2, "who did what", {{"rank 0", "write", "killed"}}}}};
   record.measured.at_least("ulp", 0.1);
@@ -258,7 +257,7 @@ TEST(TrialJournal, IsBegunAnewWhereItIsOfOtherSettingsOrCameToItsEnd) {
 
 /// A process that is killed while it writes leaves half a line.
 TEST(TrialJournal, LeavesOutALineThatIsCutShort) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string path = folder / kTrialJournal;
   {
     TrialJournal journal(path, "key");
@@ -320,7 +319,7 @@ TEST(RunTrials, SaysWhichTrialRunsWhileNoneEnds) {
 }
 
 TEST(RunTrials, StopWhereTheJournalWasRemoved) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   TrialJournal journal(folder.path() + "/trials.jsonl", "key");
   journal.append({"t0"});
   std::filesystem::remove(folder.path() + "/trials.jsonl");

@@ -26,7 +26,7 @@ SuiteConfig read(const std::string& more) {
 }
 
 SuiteResult run_config(const std::string& more, const std::string& only, bool silent = true) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const SuiteConfig config = read(more);
   const int stop = 0;
   const SuiteRun run{folder.path(), 1, &stop, [](const std::string&) {}};

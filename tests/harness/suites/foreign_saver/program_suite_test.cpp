@@ -255,7 +255,7 @@ TEST(ProgramSuite, TriesASaverOfPyTorchByTheServerOfThePackage) {
                       "'\n  setup: setup {out}\n  save: save {out}\n  resume: resume {out} {resume}\n  failures: [kill]\n  power_loss: 12\n");
   };
   EXPECT_EQ(tried(folder + "/torch_save.py").faults, 0);
-  const support::TempFolder own;
+  const TempFolder own;
   const std::string in_place = own.path() + "/in_place.py";
   std::string text = read_file(folder + "/torch_save.py").text;
   const std::size_t at = text.find("    temporary ="), end = text.find("def load(");
@@ -264,7 +264,7 @@ TEST(ProgramSuite, TriesASaverOfPyTorchByTheServerOfThePackage) {
 }
 
 TEST(ProgramSuite, IsAnotherOneWhenAScriptThatItNamesChanges) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string script = folder.path() + "/saver.sh";
   const auto identity = [&] { return support::read_tried(program_suite(), config_of("sh " + script + " {out}")).suite->identity(); };
   std::ofstream(script) << "one";

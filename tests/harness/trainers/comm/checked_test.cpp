@@ -89,7 +89,7 @@ TEST(CheckedComm, IsSilentOnUnevenRowsRootsThatChangeAndSubGroupsInAnyOrder) {
 }
 
 std::vector<std::string> called(const std::function<void(int rank, GlooOptions& options, Identity& identity)>& change, double wait_s = 10) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   return errors_of([&](int rank) {
     GlooOptions options{folder.path() + "/store", rank, kRanks, "127.0.0.1", 10};
     Identity identity{{{"threads", "1"}, {"config", "a"}}, nullptr};

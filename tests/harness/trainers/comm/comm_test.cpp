@@ -69,7 +69,7 @@ int gloo_rank(const std::string& store, int rank, int world, const std::vector<s
 
 TEST(GlooComm, AddsAsItsRingDoesAndMovesIntegersWhole) {
   for (const int world : {2, 3, 5, 8}) {
-    const support::TempFolder folder;
+    const TempFolder folder;
     std::vector<pid_t> children;
     for (int rank = 0; rank < world; ++rank) {
       const pid_t child = fork();
@@ -125,7 +125,7 @@ int odd_rank(const std::string& store, int rank, int which) {
 
 TEST(GatherRows, NamesTheRankThatDiffersOnEveryRealRankWithinASecond) {
   for (const int which : {0, 1, 2}) {
-    const support::TempFolder folder;
+    const TempFolder folder;
     std::vector<pid_t> children;
     for (int rank = 0; rank < 3; ++rank) {
       const pid_t child = fork();

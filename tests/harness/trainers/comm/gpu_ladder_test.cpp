@@ -48,7 +48,7 @@ TEST(GpuLadder, OneRankAGpuAddsWithinTheBandOnNccl) {
 
 TEST(GpuLadder, IsWalkedByTheConfigOfOneGpu) {
   if (const std::string why = why_not(1); !why.empty()) GTEST_SKIP() << why;
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const ProgramEnd end = Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", LOCKSTEP_SOURCE_DIR "/configs/nccl.yaml", "--out", folder / "out"},
                                  folder.path(), {})
                              .end();

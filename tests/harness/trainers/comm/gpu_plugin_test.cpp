@@ -14,7 +14,7 @@ using testing::Each;
 using testing::HasSubstr;
 
 std::string problem_with(const std::string& plugin, int local_rank = 0) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   try {
     (void)make_gpu_comm(Transport::nccl, {folder / "store", 0, 1, "127.0.0.1", 5}, local_rank, plugin);
   } catch (const std::runtime_error& error) {
@@ -39,7 +39,7 @@ TEST(GpuPlugin, IsRefusedIfItIsOfAnotherBuild) {
 }
 
 TEST(GpuPlugin, IsNoFileThatTheLoaderCannotLoad) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const std::string path = folder / "text.so";
   std::FILE* file = std::fopen(path.c_str(), "w");
   std::fputs("text", file);

@@ -114,7 +114,7 @@ class DistributedDataParallel : public testing::TestWithParam<Bridge> {};
 TEST_P(DistributedDataParallel, GivesTheBitsOfEmulatedRanksOverTwentySteps) {
   NEEDS_PYTHON();
   const Bridge& bridge = GetParam();
-  const support::TempFolder folder;
+  const TempFolder folder;
   RunConfig config = mini_config();
   config.layout = {bridge.world_size, 2};
   config.steps = 20;

@@ -95,7 +95,7 @@ class Steps : public testing::Test {
     return options;
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   double gradient_ = 0;
 };
 

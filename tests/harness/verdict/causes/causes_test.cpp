@@ -35,7 +35,7 @@ class Causes : public ::testing::Test {
     if (to_reference) to_reference(reference);
     return judge_forced(support::toy_runs(folder_ / name, reference, config, faults));
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(Causes, EveryPlantedFaultIsCaughtAtItsPlaceAndNamed) {

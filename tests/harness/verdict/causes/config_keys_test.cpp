@@ -32,7 +32,7 @@ class ConfigKeys : public ::testing::Test {
     inputs.declared = std::move(declared);
     return judge_forced(inputs);
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
   int number_ = 0;
 };
 

@@ -44,7 +44,7 @@ class EvidenceSubsets : public ::testing::TestWithParam<std::size_t> {
     RunConfig config = support::toy_config();
     if (planted.config) planted.config(config);
     const RunConfig reference = support::alone(config);
-    const support::TempFolder folder;
+    const TempFolder folder;
     ForcedInputs inputs;
     const auto write = [&](const char* name, const RunConfig& of, bool forced, const support::ToyFaults& faults) {
       support::toy_run(folder / name, of, forced, faults, "energy", evidence);

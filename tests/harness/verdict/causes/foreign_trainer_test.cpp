@@ -55,7 +55,7 @@ class ForeignTrainer : public ::testing::Test {
     return result;
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   int runs_ = 0;
 };
 

@@ -248,7 +248,7 @@ class MistakesOfAnyTrainer : public ::testing::Test {
     EXPECT_NE(found.verdict, VerdictKind::divergent) << found.sentence << "\n" << (found.cause ? found.cause->evidence : "");
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
   int pairs_ = 0;
 };
 

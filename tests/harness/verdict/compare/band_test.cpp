@@ -54,7 +54,7 @@ class Band : public testing::Test {
     support::write_fake_run(folder_ / "real", real);
     return hold_to_band({folder_ / "real", folder_ / "forced", nullptr, kSteps});
   }
-  const support::TempFolder folder_;
+  const TempFolder folder_;
 };
 
 TEST_F(Band, HoldsSumsThatAreAddedInAnotherOrder) {

@@ -38,7 +38,7 @@ class CompareLayouts : public ::testing::TestWithParam<int> {
     support::write_fake_run(folder_ / "b", cell);
     return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CompareLayouts, ::testing::Values(3, 8));

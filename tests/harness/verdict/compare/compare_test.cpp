@@ -12,7 +12,6 @@
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/fake_run.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -48,7 +47,7 @@ class CompareSameLayout : public ::testing::TestWithParam<int> {
     return compare(clean(), faulty);
   }
   int last_rank() const { return GetParam() - 1; }
-  support::TempFolder folder_;
+  TempFolder folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CompareSameLayout, ::testing::Values(3, 8));
@@ -248,8 +247,8 @@ TEST_P(CompareSameLayout, ACopyCutShortIsComparedUpToThere) {
   support::write_fake_run(folder_ / "a", clean());
   std::filesystem::copy(folder_ / "a", folder_ / "b");
   const std::string path = folder_ / "b/rank-1.trace";
-  const std::string bytes = support::read_file(path);
-  support::write_file(path, bytes.substr(0, bytes.size() * 6 / 10));
+  const std::string bytes = read_text(path);
+  write_text(path, bytes.substr(0, bytes.size() * 6 / 10));
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive);
   EXPECT_EQ(compare_runs({folder_ / "a", folder_ / "b", {}, {}, nullptr, nullptr, {}, 10}).verdict, VerdictKind::identical);
@@ -422,7 +421,7 @@ TEST_P(CompareForeign, TurnedSignsOfARankCountWhereWhatAllReduceDiffers) {
 }
 
 TEST(CompareRuns, RefusesFoldersThatAreNoRun) {
-  support::TempFolder folder;
+  TempFolder folder;
   FakeRun run;
   run.steps = support::steps_up_to(2);
   support::write_fake_run(folder / "a", run);
@@ -435,7 +434,7 @@ TEST(CompareRuns, RefusesFoldersThatAreNoRun) {
 }
 
 TEST(CompareRuns, APrefixThatLacksAStepCertifiesNoFurtherOne) {
-  support::TempFolder folder;
+  TempFolder folder;
   FakeRun emulated, real;
   emulated.steps = support::steps_up_to(8);
   emulated.steps.insert(emulated.steps.begin(), -1);
@@ -451,7 +450,7 @@ TEST(CompareRuns, APrefixThatLacksAStepCertifiesNoFurtherOne) {
 }
 
 TEST(CompareRuns, AnObservationThatOnlyOneRunMadeIsNoDifference) {
-  support::TempFolder folder;
+  TempFolder folder;
   for (bool observed : {false, true}) {
     const std::string dir = folder / (observed ? "b" : "a");
     std::filesystem::create_directories(dir);
@@ -468,7 +467,7 @@ TEST(CompareRuns, AnObservationThatOnlyOneRunMadeIsNoDifference) {
 }
 
 TEST(CompareRuns, CandidatesThatOneTraceLevelKeepsAreNoDifferenceAndEnergiesAre) {
-  support::TempFolder folder;
+  TempFolder folder;
   const std::vector<int64_t> ids{3, 1, 2}, shape{3}, energies_shape{1, 3};
   for (const std::string name : {"a", "b", "c"}) {
     const bool more = name != "a";

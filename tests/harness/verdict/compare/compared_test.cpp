@@ -80,7 +80,7 @@ class ComparedSentences : public ::testing::Test {
     // What is said to be undecided is not said to agree.
     return result.sentence.substr(0, result.sentence.find(" parameters are not the same bit for bit"));
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
 };
 
 TEST_F(ComparedSentences, OfTwoLayoutsNameWhatBothRecorded) {

@@ -108,7 +108,7 @@ class ExactRuns : public testing::Test {
     return compare_runs({write_run("a", 1), write_run("b", 3, fault), {}, {}, &reference, &cell});
   }
 
-  support::TempFolder folder_;
+  TempFolder folder_;
 };
 
 /// The fault in the row at place 4 of step 2, which rank 1 of 3 has.

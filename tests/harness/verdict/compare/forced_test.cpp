@@ -96,7 +96,7 @@ class JudgeForced : public ::testing::TestWithParam<int> {
     }
     throw std::out_of_range(name);
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
   std::string trainer_ = "energy";
   ForcedInputs inputs_;
 };

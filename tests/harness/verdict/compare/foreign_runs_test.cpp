@@ -87,7 +87,7 @@ class ForeignRuns : public ::testing::Test {
     write_run(folder + "/b", b);
     return compare_runs({folder + "/a", folder + "/b", {}, {}});
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
   int pairs_ = 0;
 };
 

@@ -6,7 +6,7 @@
 #include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +32,7 @@ void write_trace(const std::string& path, bool with_state) {
 }
 
 TEST(KeepStep, CopiesStateRowsAndStreamsOfThatStepAlone) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_trace(folder / "from.trace", true);
   ASSERT_TRUE(keep_step(folder / "from.trace", 2, folder / "to.trace"));
   const Trace kept = read_trace(folder / "to.trace");
@@ -47,14 +47,14 @@ TEST(KeepStep, CopiesStateRowsAndStreamsOfThatStepAlone) {
 }
 
 TEST(KeepStep, SaysThatNoStateWasKept) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   write_trace(folder / "from.trace", false);
   EXPECT_FALSE(keep_step(folder / "from.trace", 2, folder / "to.trace"));
   EXPECT_FALSE(keep_step(folder / "from.trace", 9, folder / "to.trace"));
 }
 
 TEST(ReplayConfig, IsReadBackAsTheSameCellAndReference) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const Matrix matrix = parse_matrix(
       "# Which?\nname: some\nseeds: 3\nsteps: 40\ndata: {source: synthetic}\nreference: {layout: 1x24}\n"
       "axes: {layout: [8x3]}\nmutant: {name: grad_scale, factor: 3.7, step: 2}\n",

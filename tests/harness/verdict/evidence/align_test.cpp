@@ -42,7 +42,7 @@ void write(const std::string& folder, const std::vector<std::string>& names, con
 }
 
 TEST(RunReader, TakesPrefixesOffOnceWhateverMemoryAStepHas) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   auto declared = std::make_shared<Declared>();
   declared->strip_prefixes = {"a."};
   write(folder.path(), {"a.a.w", "b"}, declared);
@@ -52,7 +52,7 @@ TEST(RunReader, TakesPrefixesOffOnceWhateverMemoryAStepHas) {
 }
 
 TEST(RunReader, TakesWrappersOffAtEachStep) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   write(folder.path(), {"module.w", "module.b"}, nullptr);
   const std::vector<std::string> names = names_in(folder.path());
   ASSERT_EQ(names.size(), 10u);

@@ -52,7 +52,7 @@ RunEvidence curves(double loss, double accuracy) {
 }
 
 TEST(DriftOf, IsTheDistanceInSharesOfTheLengthAndTheDifferencesOfCurves) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunEvidence a = curves(2.0, 0.5), b = curves(2.25, 0.5), c = curves(2.0, 0.25);
   const std::string reference = write_run(folder / "a", {3, 4}, {3, 4});
   const std::vector<DriftPair> pairs{{&a, &b, reference, write_run(folder / "bb", {3, 4}, {3, 4.5})},
@@ -78,7 +78,7 @@ TEST(DriftOf, IsTheDistanceInSharesOfTheLengthAndTheDifferencesOfCurves) {
 }
 
 TEST(DriftOf, ParametersThatRoundingAloneMovesStandApart) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunEvidence a = curves(2.0, 0.5);
   const std::string bias = "energy_head.energy.bias";
   const std::vector<DriftPair> pairs{{&a, &a, write_run(folder / "a", {3, 4}, {3, 4}, bias),
@@ -92,7 +92,7 @@ TEST(DriftOf, ParametersThatRoundingAloneMovesStandApart) {
 }
 
 TEST(DriftOf, AnotherModelHasNoDistanceAndADamagedTraceIsNamed) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RunEvidence none;
   const std::string reference = write_run(folder / "a", {3, 4}, {3, 4});
   const std::string other = write_run(folder / "b", {3, 4, 5}, {3, 4, 5});

@@ -17,7 +17,6 @@
 namespace lockstep {
 namespace {
 
-using support::TempFolder;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;

@@ -170,7 +170,7 @@ TEST_F(Evidence, TheFirstValueInTheTracesThatIsNotFiniteIsThePlace) {
     if (it.step == 2 && it.rank == 2) it.local_gradients[1].second[3] = std::numeric_limits<float>::quiet_NaN();
     if (it.step >= 2) it.reduced_gradients[1].second[3] = std::numeric_limits<float>::quiet_NaN();
   };
-  support::TempFolder folder;
+  TempFolder folder;
   support::write_fake_run(folder / "run", traced);
   const auto read = [this](const std::string& file) {
     return results_.at(path(std::stoi(file.substr(file.rfind("rank-") + 5))));

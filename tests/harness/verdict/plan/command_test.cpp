@@ -8,7 +8,7 @@
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/plan/plan.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -129,7 +129,7 @@ TEST(CommandMatrix, IsTheSameWhereverItsFilesAre) {
 }
 
 TEST(CommandSources, AreThoseBesideTheScriptWhateverElseIsThere) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   for (const char* name : {"code/train.py", "code/model/net.py", "code/notes.txt", "code/.git/config.py", "code/env/pyvenv.cfg", "code/env/lib.py", "data.bin", "other.py"}) {
     std::filesystem::create_directories(std::filesystem::path(folder / name).parent_path());
     write_text(folder / name, "1");

@@ -12,7 +12,7 @@
 #include "harness/verdict/plan/plan.h"
 #include "harness/verdict/plan/plan_history.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
-#include "tests/support/temporary_folder.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -63,7 +63,7 @@ TEST(Timing, PlansNothingThatWasNotAskedFor) {
 }
 
 TEST(Timing, IsNeverReused) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const BuildIdentity identity{"b", "t", "i", "d"};
   Plan plan = make_plan(parse(kTimed), folder.path(), identity);
   for (const PlannedRun& run : plan.runs) {

@@ -90,7 +90,7 @@ class Certified : public ::testing::Test {
     write_run(inputs_.forced_cell, 3, steps_, [&](int64_t step, int, Step& it) { change(step, it); });
     return judge_certificate(inputs_);
   }
-  support::TempFolder folder_;
+  TempFolder folder_;
   ForcedInputs inputs_;
   std::vector<int64_t> steps_{0, 60};
 };
@@ -167,7 +167,7 @@ TEST_F(Certified, AMissingStepIsATraceError) {
 }
 
 TEST(Costs, AreThoseOfTheBusiestRankWithoutTheReduction) {
-  support::TempFolder folder;
+  TempFolder folder;
   const std::string dir = folder / "run";
   write_run(dir, 3, {0, 60}, [](int64_t, int rank, Step& it) {
     it.energies = rank == 2 ? 96 : 48;
@@ -190,7 +190,7 @@ TEST(Costs, AreThoseOfTheBusiestRankWithoutTheReduction) {
 }
 
 TEST(Costs, SayWhereNoRankCountsItsEnergies) {
-  support::TempFolder folder;
+  TempFolder folder;
   const std::string dir = folder / "run";
   write_run(dir, 1, {0}, [](int64_t, int, Step&) {});
   EXPECT_TRUE(std::isnan(read_costs(dir).energies));

@@ -20,7 +20,7 @@ FakeRun run_of(int64_t steps, int world_size = 8) {
 }
 
 TEST(Certify, CountsTheStepsThatAgree) {
-  support::TempFolder folder;
+  TempFolder folder;
   support::write_fake_run(folder / "emulated", run_of(60));
   support::write_fake_run(folder / "real", run_of(50));
   const Certification result = certify(folder / "emulated", folder / "real", 50);
@@ -31,14 +31,14 @@ TEST(Certify, CountsTheStepsThatAgree) {
 }
 
 TEST(Certify, CountsNoMoreThanAsked) {
-  support::TempFolder folder;
+  TempFolder folder;
   support::write_fake_run(folder / "emulated", run_of(60));
   support::write_fake_run(folder / "real", run_of(50));
   EXPECT_EQ(certify(folder / "emulated", folder / "real", 20).steps, 20);
 }
 
 TEST(Certify, StopsAtTheFirstDifferingBit) {
-  support::TempFolder folder;
+  TempFolder folder;
   support::write_fake_run(folder / "emulated", run_of(60));
   FakeRun real = run_of(50);
   real.fault = [](support::FakeStep& it) {
@@ -53,7 +53,7 @@ TEST(Certify, StopsAtTheFirstDifferingBit) {
 }
 
 TEST(Certify, RefusesAnotherLayout) {
-  support::TempFolder folder;
+  TempFolder folder;
   support::write_fake_run(folder / "emulated", run_of(5));
   support::write_fake_run(folder / "real", run_of(5, 3));
   EXPECT_THROW(certify(folder / "emulated", folder / "real", 5), TraceError);

@@ -17,7 +17,7 @@
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/writer.h"
 #include "scenarios/energy/config.h"
-#include "tests/support/files.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -173,10 +173,10 @@ TEST_F(JudgeMatrix, ARealRankWithOneOtherBitTakesTheCertificateAway) {
 TEST_F(JudgeMatrix, OneChangedDigitOfAResultIsDamageAndNoFinding) {
   const PlannedRun& run = run_of(judge().cells[0].scenario, RunRole::cell, 1);
   const std::string path = dir_of(run) + "/rank-0.result.json";
-  std::string text = support::read_file(path);
+  std::string text = read_text(path);
   const std::size_t at = text.find("\"bits\": \"") + 14;
   text[at] = text[at] == '0' ? '1' : '0';
-  support::write_file(path, text);
+  write_text(path, text);
   const Results results = judge();
   ASSERT_TRUE(results.cells[0].failure);
   EXPECT_EQ(results.cells[0].failure->kind, FailureKind::unreadable);
@@ -190,7 +190,7 @@ TEST_F(JudgeMatrix, AResultOfAnotherRunIsRefusedByName) {
   const std::string name = judge().cells[0].scenario;
   const PlannedRun &run = run_of(name, RunRole::cell, 1), &other = run_of(name, RunRole::cell, 2);
   const std::string file = "/rank-0.result.json";
-  support::write_file(dir_of(run) + file, support::read_file(dir_of(other) + file));
+  write_text(dir_of(run) + file, read_text(dir_of(other) + file));
   const Results results = judge();
   ASSERT_TRUE(results.cells[0].failure);
   EXPECT_THAT(results.cells[0].failure->message,

@@ -13,14 +13,12 @@
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
 using ::testing::HasSubstr;
-using support::TempFolder;
 
 const std::vector<float> kValues{1.5F, -2, 0.25F, 8, 0, 3}, kGradient{1, 2, 3, 4, 5, 6};
 const std::vector<int64_t> kShape{2, 3};
@@ -130,7 +128,7 @@ TEST(Placements, AndDotProductsAreCopiedByteForByte) {
     first.finish();
     for (const StepRecords& step : read_trace(folder / "first").steps) second.copy(step);
     second.finish();
-    EXPECT_EQ(support::read_file(folder / "second"), support::read_file(folder / "first"));
+    EXPECT_EQ(read_text(folder / "second"), read_text(folder / "first"));
   }
 }
 

@@ -14,13 +14,11 @@
 #include "harness/base/errors.h"
 #include "harness/base/json.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
-using support::TempFolder;
 using ::testing::HasSubstr;
 
 RankResult sample_result() {
@@ -81,7 +79,7 @@ TEST(RankResult, TellsOfCheckpointsOnlyWhereThereAreAny) {
   TempFolder folder;
   RankResult result = sample_result();
   write_rank_result(folder / "r.json", result);
-  EXPECT_EQ(support::read_file(folder / "r.json").find("checkpoints"), std::string::npos);
+  EXPECT_EQ(read_text(folder / "r.json").find("checkpoints"), std::string::npos);
   EXPECT_FALSE(read_rank_result(folder / "r.json").checkpoints.any());
   result.checkpoints = {{10, 20}, 0.5, {"epoch_0_step_30 was not saved"}, 10, "epoch_0_step_10", {"latest is behind"}, 15, 0.25};
   write_rank_result(folder / "r.json", result);
@@ -99,7 +97,7 @@ TEST(RankResult, TellsOfCheckpointsOnlyWhereThereAreAny) {
 TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
   TempFolder folder;
   write_rank_result(folder / "r.json", sample_result());
-  const std::string text = support::read_file(folder / "r.json");
+  const std::string text = read_text(folder / "r.json");
   EXPECT_EQ(text.find("null"), std::string::npos);
   EXPECT_THAT(text, HasSubstr("\"nan\""));
   EXPECT_THAT(text, HasSubstr("\"bits\": \"3fd3333333333334\""));
@@ -108,24 +106,24 @@ TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
 TEST(RankResult, RefusesMissingMalformedAndUnknown) {
   TempFolder folder;
   EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot be read: No such file"));
-  support::write_file(folder / "r", "{\"schema_version\": 1, \"rank\": ");
+  write_text(folder / "r", "{\"schema_version\": 1, \"rank\": ");
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("not JSON, or cut short"));
-  support::write_file(folder / "r", "{\"schema_version\": 7}");
+  write_text(folder / "r", "{\"schema_version\": 7}");
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
-  support::write_file(folder / "r", "{\"schema_version\": 1}");
+  write_text(folder / "r", "{\"schema_version\": 1}");
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 1; this build reads version 2"));
   write_rank_result(folder / "r", sample_result());
-  const std::string text = support::read_file(folder / "r");
+  const std::string text = read_text(folder / "r");
   nlohmann::json json = nlohmann::json::parse(text);
   json["metrics"]["accuracy_24"]["bits"] = "3fd333333333333x";
   seal(json);
-  support::write_file(folder / "r", json.dump());
+  write_text(folder / "r", json.dump());
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
 }
 
 TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
   TempFolder folder;
-  support::write_file(folder / "r", std::string(100000, '[') + std::string(100000, ']'));
+  write_text(folder / "r", std::string(100000, '[') + std::string(100000, ']'));
   EXPECT_THAT(error_of(folder / "r"), HasSubstr(folder / "r: nested deeper than 100 levels"));
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   EXPECT_THAT(error_of(folder / "fifo"), HasSubstr(folder / "fifo: is a FIFO, not a file"));
@@ -134,19 +132,19 @@ TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
 TEST(RankResult, RefusesEveryChangedDigitByName) {
   TempFolder folder;
   write_rank_result(folder / "r", sample_result());
-  const std::string text = support::read_file(folder / "r");
+  const std::string text = read_text(folder / "r");
   for (const std::string digits : {"3fd3333333333334", "17", "1.25", "1e-300", "c0ffee", "finished"}) {
     const std::size_t at = text.find(digits);
     if (at == std::string::npos) continue;
     std::string damaged = text;
     damaged[at] = digits[0] == '3' ? '2' : '9';
-    support::write_file(folder / "r", damaged);
+    write_text(folder / "r", damaged);
     EXPECT_THAT(error_of(folder / "r"), HasSubstr((folder / "r") + " is damaged: its checksum is "))
         << digits;
   }
   nlohmann::json json = nlohmann::json::parse(text);
   json.erase("checksum");
-  support::write_file(folder / "r", json.dump());
+  write_text(folder / "r", json.dump());
   EXPECT_THAT(error_of(folder / "r"), HasSubstr("has no checksum"));
 }
 

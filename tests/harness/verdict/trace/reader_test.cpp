@@ -11,13 +11,11 @@
 #include "harness/verdict/trace/format.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
-using support::TempFolder;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -38,7 +36,7 @@ std::string small_trace(int64_t steps) {
     writer.end_step();
   }
   writer.finish();
-  return support::read_file(folder / "t");
+  return read_text(folder / "t");
 }
 
 Trace parse(const std::string& bytes) {
@@ -158,21 +156,21 @@ TEST(TraceReader, MakesTheSameRecordsInUsedMemory) {
 }
 
 TEST(TraceProblem, IsNoneOfAWholeTraceOfItsRunAlone) {
-  support::TempFolder folder;
+  TempFolder folder;
   const std::string whole = small_trace(3), path = folder / "rank-0.trace";
   const Trace trace = parse(whole);
   const std::string hash = trace.header.config_hash;
   const int rank = trace.header.rank;
-  support::write_file(path, whole);
+  write_text(path, whole);
   EXPECT_EQ(trace_problem(path, hash, rank), "");
   EXPECT_THAT(trace_problem(path, "another", rank), HasSubstr("with the config hash " + hash + ", where"));
   EXPECT_THAT(trace_problem(path, hash, rank + 1), HasSubstr("is of rank"));
-  support::write_file(path, whole.substr(0, whole.size() - 3));
+  write_text(path, whole.substr(0, whole.size() - 3));
   EXPECT_THAT(trace_problem(path, hash, rank), HasSubstr(path + ": "));
   for (std::size_t i = 0; i < whole.size(); ++i) {
     std::string damaged = whole;
     damaged[i] = static_cast<char>(damaged[i] ^ 0x04);
-    support::write_file(path, damaged);
+    write_text(path, damaged);
     EXPECT_NE(trace_problem(path, hash, rank), "") << "byte " << i;
   }
 }
@@ -295,7 +293,7 @@ std::string gradient_trace(int rank, TraceLevel level) {
     writer.end_step();
   }
   writer.finish();
-  return support::read_file(folder / "t");
+  return read_text(folder / "t");
 }
 
 TEST(TraceReader, TakesLengthsOfGradientsWithoutRecords) {
@@ -333,7 +331,7 @@ TEST(TraceReader, TakesLengthsFromADamagedTraceNoMoreThanRecords) {
 
 TEST(TraceReader, ReadsStepByStep) {
   TempFolder folder;
-  support::write_file(folder / "t", small_trace(2));
+  write_text(folder / "t", small_trace(2));
   TraceReader reader(folder / "t");
   EXPECT_EQ(reader.header().world_size, 5);
   EXPECT_EQ(reader.next()->step, 0);

@@ -16,7 +16,6 @@
 #include "harness/base/errors.h"
 #include "harness/verdict/trace/reader.h"
 #include "tests/support/fake_files.h"
-#include "tests/support/files.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/trace_step.h"
 
@@ -24,7 +23,6 @@ namespace lockstep {
 namespace {
 
 using support::FakeFiles;
-using support::TempFolder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -63,7 +61,7 @@ TEST(TraceWriter, CopiesWhatAReaderGivesByteForByte) {
       TraceWriter second(folder / "second", header_of(rank, 3, level));
       for (const StepRecords& step : read_trace(folder / "first").steps) second.copy(step);
       second.finish();
-      EXPECT_EQ(support::read_file(folder / "second"), support::read_file(folder / "first"));
+      EXPECT_EQ(read_text(folder / "second"), read_text(folder / "first"));
     }
   }
 }
@@ -79,7 +77,7 @@ TEST(TraceWriter, WritesNothingWhileItPauses) {
   write_steps(plain);
   paused.finish();
   plain.finish();
-  EXPECT_EQ(support::read_file(folder / "paused"), support::read_file(folder / "plain"));
+  EXPECT_EQ(read_text(folder / "paused"), read_text(folder / "plain"));
 }
 
 TEST(TraceWriter, GivesBackEveryKindOfRecord) {
@@ -273,7 +271,7 @@ TEST(TraceWriter, GoesOnBehindShortAndInterruptedWrites) {
   TraceWriter whole(folder / "whole", header_of(0, 1));
   write_step(whole, 0);
   whole.finish();
-  EXPECT_EQ(support::read_file(folder / "t"), support::read_file(folder / "whole"));
+  EXPECT_EQ(read_text(folder / "t"), read_text(folder / "whole"));
 }
 
 TEST(TraceWriter, AddsNothingToATraceThatCouldNotBeWritten) {

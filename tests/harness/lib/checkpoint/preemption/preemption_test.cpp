@@ -17,7 +17,6 @@ namespace {
 
 using namespace checkpoint;
 using namespace checkpoint::support;
-using lockstep::support::TempFolder;
 
 const std::vector<int> kSignals{SIGTERM, SIGUSR1};
 

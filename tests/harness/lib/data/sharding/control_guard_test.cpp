@@ -140,7 +140,7 @@ TEST(ControlGuard, SeesTheLastBit) {
 /// What ranks that are processes are told at last, each of values that `change` makes at each step.
 std::vector<std::string> told_in_processes(
     int ranks, int64_t steps, const std::function<void(int rank, int64_t step, Ranks&)>& change) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const auto path = [&](int rank) { return folder.path() + "/" + std::to_string(rank); };
   std::vector<std::unique_ptr<checkpoint::SocketGroup>> groups = checkpoint::make_socket_groups(ranks);
   std::vector<pid_t> children;

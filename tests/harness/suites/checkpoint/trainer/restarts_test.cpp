@@ -104,7 +104,7 @@ TEST(Shaped, SaysThatABatchCannotBeShared) {
 
 /// Two equal runs of the trainer, and what is noticed when one of them is changed.
 TEST(Judge, NamesTheRankAndTheStepAtWhichTwoRunsPart) {
-  const support::TempFolder folder;
+  const TempFolder folder;
   const RestartsConfig config = [] {
     SuiteSource source;
     Problems problems("tried.yaml");
