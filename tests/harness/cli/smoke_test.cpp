@@ -1,12 +1,15 @@
-// The whole tool with real ranks: the smoke matrix as CI runs it, clean and with faults planted.
-
 #include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <poll.h>
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include <map>
+#include <memory>
 
 #include "tests/support/program.h"
+
+// The whole tool with real ranks: the smoke matrix as CI runs it, clean and with faults planted.
 
 namespace lockstep {
 namespace {
@@ -254,6 +257,305 @@ TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
   EXPECT_THAT(shorter.out, HasSubstr("rank-3.trace"));
   EXPECT_EQ(lockstep({"compare", a, cut, "--steps", "5"}).code, 0);
   EXPECT_THAT(shorter.out, HasSubstr("after step"));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Runs with checkpoints under the whole tool, told to end by signals, and `lockstep checkpoints`.
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::Not;
+
+constexpr const char* kSaving = R"(name: saving
+trainer: energy
+data: {source: synthetic, series: 24, series_steps: 40}
+model: {width: 8, hidden: 16}
+seeds: 0
+question: mechanism
+ranks: real
+certify_steps: 0
+forced_steps: []
+eval_every: 0
+checkpoint: {every: 20, keep: 3}
+reference: {layout: 3x8}
+axes: {layout: [3x8], clip_norm: [1]}
+)";
+
+/// Processes that this one has started, and theirs.
+std::vector<pid_t> descendants_of(pid_t root) {
+  std::map<pid_t, pid_t> parents;
+  for (const auto& entry : fs::directory_iterator("/proc")) {
+    const pid_t process = static_cast<pid_t>(std::atol(entry.path().filename().c_str()));
+    std::ifstream stat(entry.path() / "stat");
+    std::string text;
+    if (process <= 0 || !std::getline(stat, text)) continue;
+    parents[process] = static_cast<pid_t>(std::atol(text.c_str() + text.rfind(')') + 4));
+  }
+  std::vector<pid_t> found;
+  for (const auto& [process, parent] : parents) {
+    for (pid_t at = process; at > 1; at = parents.contains(at) ? parents.at(at) : 0) {
+      if (at != root) continue;
+      found.push_back(process);
+      break;
+    }
+  }
+  return found;
+}
+
+class CheckpointsProgram : public testing::Test {
+ protected:
+  CheckpointsProgram() { write_text(folder_ / "saving.yaml", kSaving); }
+  std::vector<std::string> words(std::vector<std::string> more) {
+    more.insert(more.begin(), LOCKSTEP_BINARY_DIR "/bin/lockstep");
+    return more;
+  }
+  ProgramEnd lockstep(std::vector<std::string> more) { return Program(words(std::move(more)), folder_.path(), {}).end(); }
+  /// A run of very many steps, which has saved once.
+  std::unique_ptr<Program> saving() {
+    auto program = std::make_unique<Program>(words({"run", "saving.yaml", "--out", "out", "--jobs", "1", "--set", "steps=20000"}), folder_.path(),
+                                             std::vector<std::pair<std::string, std::string>>{});
+    for (int waited = 0; waited < 60'000 && !has_saved(); waited += 5) ::poll(nullptr, 0, 5);
+    EXPECT_TRUE(has_saved());
+    return program;
+  }
+  bool has_saved() {
+    std::error_code none;
+    for (fs::recursive_directory_iterator at(folder_ / "out/runs", none), end; !none && at != end; at.increment(none)) {
+      if (at->path().filename() == "commit.json") return true;
+    }
+    return false;
+  }
+  /// The rank that its own heartbeat, its log and its parent know as rank 0.
+  nlohmann::json result_of_run() {
+    for (const auto& entry : fs::directory_iterator(folder_ / "out/runs")) {
+      if (fs::exists(entry.path() / "rank-0.result.json")) return nlohmann::json::parse(read_text((entry.path() / "rank-0.result.json").string()));
+    }
+    return {};
+  }
+  void expect_saved_and_stopped(const ProgramEnd& end, int code, int signal) {
+    EXPECT_EQ(end.code, code) << end.err;
+    EXPECT_THAT(end.err, AllOf(HasSubstr("stopped   "), Not(HasSubstr("rank parent"))));
+    const nlohmann::json result = result_of_run();
+    EXPECT_EQ(result.at("status"), "interrupted");
+    EXPECT_EQ(result.at("checkpoints").at("stop_signal"), signal);
+    EXPECT_THAT(std::string(result.at("error")), HasSubstr("saved as step " + result.at("steps_done").dump()));
+  }
+  const TempFolder folder_;
+};
+
+TEST_F(CheckpointsProgram, SavesAndStopsWhenTheWholeJobIsTold) {
+  const auto program = saving();
+  for (const pid_t process : descendants_of(program->process())) ::kill(process, SIGTERM);
+  expect_saved_and_stopped(program->end(), 130, SIGTERM);
+}
+
+TEST_F(CheckpointsProgram, AFurtherSignalCutsNoSaveShort) {
+  const auto program = saving();
+  for (const int signal : {SIGUSR1, SIGTERM, SIGTERM}) {
+    for (const pid_t process : descendants_of(program->process())) ::kill(process, signal);
+    ::poll(nullptr, 0, 2);
+  }
+  const ProgramEnd end = program->end();
+  EXPECT_EQ(end.code, 138) << "it was warned first: " << end.err;
+  EXPECT_THAT(std::string(result_of_run().at("error")), HasSubstr("saved as step "));
+}
+
+TEST_F(CheckpointsProgram, TheExitCodeIsThatOfTheSignalWhoeverWasTold) {
+  const auto program = saving();
+  const std::vector<pid_t> processes = descendants_of(program->process());
+  ::kill(processes.back(), SIGUSR1);  // the last rank
+  expect_saved_and_stopped(program->end(), 138, SIGUSR1);
+}
+
+TEST_F(CheckpointsProgram, ListsAndVerifiesThem) {
+  ASSERT_EQ(lockstep({"run", "saving.yaml", "--out", "out", "--set", "steps=60"}).code, 0);
+  const ProgramEnd whole = lockstep({"checkpoints", "out"});
+  EXPECT_EQ(whole.code, 0) << whole.out << whole.err;
+  EXPECT_THAT(whole.out, AllOf(HasSubstr("3 checkpoints count"), HasSubstr("whole, newest, best"), HasSubstr("3 ranks")));
+  std::string damaged;
+  for (const auto& entry : fs::recursive_directory_iterator(folder_ / "out/runs")) {
+    if (entry.path().extension() == ".safetensors" && entry.path().string().find("_step_60/") != std::string::npos) damaged = entry.path().string();
+  }
+  ASSERT_FALSE(damaged.empty());
+  std::string bytes = read_text(damaged);
+  bytes.back() = static_cast<char>(bytes.back() ^ 1);
+  write_text(damaged, bytes);
+  const ProgramEnd found = lockstep({"checkpoints", "out", "--json"});
+  EXPECT_EQ(found.code, 1);
+  int whole_ones = 0;
+  for (const nlohmann::json& root : nlohmann::json::parse(found.out)) {
+    const nlohmann::json newest = root.at("checkpoints").at(0);
+    if (!damaged.starts_with((folder_.path() / fs::path(root.at("folder").get<std::string>())).string())) {
+      whole_ones += newest.at("state") == "whole" ? 1 : 0;
+      continue;
+    }
+    EXPECT_EQ(newest.at("state"), "damaged");
+    EXPECT_THAT(newest.at("problem").get<std::string>(), HasSubstr(fs::path(damaged).filename().string() + ": hash"));
+  }
+  EXPECT_EQ(whole_ones, 1);
+  EXPECT_EQ(lockstep({"checkpoints", "saving.yaml"}).code, 2);
+  EXPECT_EQ(lockstep({"checkpoints", "."}).code, 6);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Collectives of real ranks over what a config asks for, with the host in the place of GPUs: who certifies them, and by what.
+
+namespace lockstep {
+namespace {
+
+using Variables = std::vector<std::pair<std::string, std::string>>;
+
+const char* const kCarried = R"(name: carried
+data: {source: synthetic}
+steps: 6
+seeds: 0
+question: mechanism
+certify_steps: 5
+eval_every: 0
+backend: nccl
+reference: {same_as: cell, gradient_as_bucket_view: true}
+axes: {layout: [3x4]}
+)";
+
+class Carried : public testing::Test {
+ protected:
+  Carried() { write_text(folder_ / "carried.yaml", kCarried); }
+
+  /// With eight GPUs that are the host.
+  static Variables host(Variables more = {}) {
+    more.insert(more.begin(), {{"LOCKSTEP_GPU_PLUGIN", HOST_PLUGIN}, {"LOCKSTEP_HOST_PLUGIN_GPUS", "8"}});
+    return more;
+  }
+  ProgramEnd run(const std::string& out, const Variables& variables, const std::vector<std::string>& set = {}) {
+    std::vector<std::string> words{LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", folder_ / "carried.yaml", "--out", folder_ / out};
+    for (const std::string& each : set) words.insert(words.end(), {"--set", each});
+    return Program(words, folder_.path(), variables).end();
+  }
+  nlohmann::json cell(const std::string& out) {
+    return nlohmann::json::parse(read_text(folder_ / out + "/results.json")).at("verdicts").at(0);
+  }
+  nlohmann::json certification(const std::string& out) { return cell(out).at("certification"); }
+  std::string prefix_of(const std::string& out) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ / out + "/runs")) {
+      if (const std::string name = entry.path().filename(); name.starts_with("3x4-s0-certify-") && !name.starts_with("3x4-s0-certify-forced"))
+        return entry.path();
+    }
+    ADD_FAILURE() << "no prefix in " << out;
+    return {};
+  }
+  bool anything_started(const std::string& out) { return std::filesystem::exists(folder_ / out + "/runs"); }
+
+  const TempFolder folder_;
+};
+
+TEST_F(Carried, ByNcclTheyAreCertifiedByBitsWhereTheseAgree) {
+  const ProgramEnd end = run("bits", host(), {"watch.comm_check=true"});
+  EXPECT_EQ(end.code, 0) << end.out << end.err;
+  EXPECT_THAT(end.out, HasSubstr("certified bit for bit on 3 real NCCL ranks: 5 steps of each cell"));
+  const nlohmann::json c = certification("bits");
+  EXPECT_EQ(c.at("backend"), "nccl");
+  EXPECT_EQ(c.at("certify"), "bits");
+  EXPECT_EQ(c.at("steps"), 5);
+  const auto said = nlohmann::json::parse(read_text(prefix_of("bits") + "/rank-0.result.json"));
+  EXPECT_EQ(said.at("carrier").at("name"), "nccl");
+  EXPECT_EQ(said.at("carrier").at("certified_by"), "band") << "so NCCL may be held to one";
+  EXPECT_THAT(read_text(folder_ / "bits/junit.xml"), HasSubstr(R"(name="certified_by" value="bits on nccl")"));
+  const ProgramEnd executed = run("executed", host(), {"process_start=executed", "backend=gloo_cuda"});
+  EXPECT_EQ(executed.code, 0) << executed.out << executed.err;
+  EXPECT_THAT(executed.out, HasSubstr("certified bit for bit on 3 real Gloo (GPU) ranks"));
+}
+
+TEST_F(Carried, InAnotherOrderTheyLieWithinTheBandOfNcclAndOfNobodyElse) {
+  const Variables reversed = host({{"LOCKSTEP_HOST_PLUGIN_ADDS", "reversed"}});
+  const ProgramEnd band = run("band", reversed);
+  EXPECT_EQ(band.code, 0) << band.out << band.err;
+  EXPECT_THAT(band.out, HasSubstr("within tolerance on 3 real NCCL ranks: 5 steps of each cell"));
+  EXPECT_THAT(band.out, HasSubstr("NCCL does not specify its summation order"));
+  const nlohmann::json c = certification("band");
+  EXPECT_EQ(c.at("certify"), "band");
+  EXPECT_EQ(c.at("steps"), 5);
+  EXPECT_TRUE(c.at("divergence").is_null());
+  EXPECT_THAT(read_text(folder_ / "band/report.html"), HasSubstr("≈ within tolerance"));
+  EXPECT_THAT(read_text(folder_ / "band/summary.md"), HasSubstr("within tolerance on 3 real NCCL ranks"));
+
+  Variables pinned = reversed;
+  pinned.insert(pinned.end(), {{"NCCL_ALGO", "Ring"}, {"NCCL_PROTO", "Simple"}});
+  const ProgramEnd bits = run("pinned", pinned);
+  EXPECT_EQ(bits.code, 1) << bits.out << bits.err;
+  const ProgramEnd gloo = run("gloo", reversed, {"backend=gloo_cuda"});
+  EXPECT_EQ(gloo.code, 1) << gloo.out << gloo.err;
+  for (const char* out : {"pinned", "gloo"}) {
+    EXPECT_EQ(certification(out).at("certify"), "bits") << out;
+    EXPECT_EQ(certification(out).at("divergence").at("kind"), "bits") << out;
+    EXPECT_EQ(cell(out).at("verdict"), "divergent") << out;
+  }
+}
+
+TEST_F(Carried, WithoutARanksPartTheyLieOutsideTheBand) {
+  const ProgramEnd end = run("drops", host({{"LOCKSTEP_HOST_PLUGIN_ADDS", "drops"}}));
+  EXPECT_EQ(end.code, 1) << end.out << end.err;
+  const nlohmann::json c = certification("drops");
+  EXPECT_EQ(c.at("certify"), "band");
+  EXPECT_EQ(c.at("steps"), 0);
+  const nlohmann::json& first = c.at("divergence");
+  EXPECT_EQ(first.at("step"), 0);
+  EXPECT_EQ(first.at("phase"), "reduced gradients");
+  EXPECT_EQ(first.at("rank"), 1);
+  EXPECT_THAT(std::string(first.at("sentence")), HasSubstr("rank 1's is missing"));
+  EXPECT_EQ(cell("drops").at("verdict"), "divergent");
+}
+
+TEST_F(Carried, AreRefusedBeforeAnythingStartsWhereTheyCannotBe) {
+  const auto refused = [&](const std::string& out, const Variables& variables, const std::string& says, const std::vector<std::string>& set = {}) {
+    expect_usage_error(run(out, variables, set), HasSubstr(says));
+    EXPECT_FALSE(anything_started(out)) << out;
+  };
+  refused("missing", {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}},
+          "backend nccl: collectives on GPUs need the plugin /nowhere/lockstep-gpu.so, which is not there: build it with");
+  refused("elsewhere", {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}}, "which is not there: build it with",
+          {"launcher=external:sh {rank_program} run {run}"});
+  refused("other", {{"LOCKSTEP_GPU_PLUGIN", OTHER_PLUGIN}}, "is lockstep-gpu 0, LibTorch 1.0.0, and this program wants lockstep-gpu 2");
+  refused("few", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), "3 ranks of this one see 2 GPUs");
+  refused("none", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "0"}}), "backend gloo_cuda: CUDA sees no GPU here", {"backend=gloo_cuda"});
+  refused("emulated", host(), "carried.yaml:8:1: backend nccl has no effect", {"ranks=emulated"});
+  const ProgramEnd shared = run("shared", host({{"LOCKSTEP_HOST_PLUGIN_GPUS", "2"}}), {"backend=gloo_cuda"});
+  EXPECT_EQ(shared.code, 0) << shared.out << shared.err;
+  // What has run already needs no GPU.
+  const ProgramEnd again = run("shared", {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}}, {"backend=gloo_cuda"});
+  EXPECT_EQ(again.code, 0) << again.out << again.err;
+}
+
+TEST_F(Carried, SayThemselvesWhatIsMissingWhereSomebodyElseStartsThem) {
+  const ProgramEnd prepared =
+      Program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "plan", folder_ / "carried.yaml", "--prepare", "--out", folder_ / "out"}, folder_.path(), {}).end();
+  ASSERT_EQ(prepared.code, 0) << prepared.err;
+  const std::string run = prefix_of("out");
+  const auto start = [&](const Variables& variables) {
+    std::vector<std::unique_ptr<Program>> ranks;
+    for (const char* rank : {"0", "1", "2"}) {
+      ranks.push_back(std::make_unique<Program>(
+          std::vector<std::string>{LOCKSTEP_BINARY_DIR "/bin/lockstep-rank", "run", run, "--rank", rank, "--world", "3"}, folder_.path(), variables));
+    }
+    std::vector<int> codes;
+    for (const auto& rank : ranks) codes.push_back(rank->end().code);
+    return codes;
+  };
+  EXPECT_THAT(start({{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}}), testing::Each(testing::Ne(0)));
+  EXPECT_THAT(read_text(run + "/rank-2.result.json"), HasSubstr("which is not there"));
+  EXPECT_THAT(start(host()), testing::Each(0)) << read_text(run + "/rank-0.log");
+}
+
+TEST_F(Carried, HaveAConfigThatSaysWhatItNeeds) {
+  Program program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", LOCKSTEP_SOURCE_DIR "/configs/nccl.yaml", "--out", folder_ / "nccl"}, folder_.path(),
+                  {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}});
+  expect_usage_error(program.end(), HasSubstr("cmake --preset gpu"));
 }
 
 }  // namespace

@@ -1,5 +1,3 @@
-#include "harness/cli/session/out_folder.h"
-
 #include <gmock/gmock.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,10 +5,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <map>
 #include <optional>
 
 #include "harness/base/errors.h"
+#include "harness/cli/session/judged.h"
+#include "harness/cli/session/out_folder.h"
+#include "harness/cli/session/prepare.h"
+#include "harness/run/run_folder.h"
+#include "harness/verdict/plan/interim_analyses.h"
 #include "harness/verdict/plan/matrix.h"
+#include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/trace/writer.h"
 #include "reports/format.h"
@@ -232,6 +237,416 @@ TEST(StepSummary, IsAppended) {
   EXPECT_EQ(append_step_summary(folder / "summary", results, files),
             (folder / "summary") + ": the step summary cannot be written: No space left on device");
   EXPECT_THAT(files.operations, testing::ElementsAre("append summary", HasSubstr("write "), "close summary"));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// What is declared of a judgement is remembered with the runs: when each was first planned, and not later.
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr const char* kMatrix =
+    "name: x\nsteps: 20\nquestion: outcome\nseeds: 0..4\ncertify_steps: 0\nforced_steps: []\n"
+    "primary: {metric: accuracy_24, margin: 0.03, alpha: 0.05}\n"
+    "reference: {layout: 1x24}\naxes: {layout: [8x3], lr_scale: [1, 0.125]}\npower_controls: [{lr_scale: 0.125}]\n";
+
+class Declared : public testing::Test {
+ protected:
+  Plan plan(const std::vector<std::string>& set = {}, const std::string& seeds = "") {
+    return make_plan(parse_matrix(kMatrix, "x.yaml", {set, "", seeds, ""}), folder_.path(), {"b", "l", "i", "d"});
+  }
+  /// As `lockstep run` does: notes, then runs.
+  void run(const std::vector<std::string>& set = {}, const std::string& seeds = "") {
+    const Plan planned = plan(set, seeds);
+    note_declared(planned, folder_.path());
+    finish(planned);
+  }
+  void finish(const Plan& planned) {
+    for (const PlannedRun& run : planned.runs)
+      std::filesystem::create_directories(run_folder(folder_.path(), run.id));
+  }
+  Declaration found(const std::vector<std::string>& set = {}, const std::string& seeds = "") {
+    return declaration_of(plan(set, seeds), folder_.path());
+  }
+  std::string path() const { return folder_ / "declared.json"; }
+  const TempFolder folder_;
+};
+
+TEST_F(Declared, BeforeTheRunsIsKnownFromTheRecord) {
+  run();
+  run();  // and stays so however often the runs are used again
+  const Declaration d = found();
+  EXPECT_EQ(d.runs, 15);
+  EXPECT_EQ(d.before, 15);
+  EXPECT_EQ(d.changed, 0);
+  EXPECT_THAT(d.changes, IsEmpty());
+}
+
+// All runs are used again, and the verdict may turn: the sentence must not stand under both.
+TEST_F(Declared, AMarginThatIsChangedAfterTheRunsIsNoticed) {
+  run();
+  run({"primary.margin=0.3"});
+  const Declaration d = found({"primary.margin=0.3"});
+  EXPECT_EQ(d.before, 0);
+  EXPECT_EQ(d.changed, 15);
+  ASSERT_EQ(d.changes.size(), 1U);
+  EXPECT_EQ(d.changes[0].what, "margin");
+  EXPECT_EQ(d.changes[0].was, "0.03");
+  EXPECT_EQ(d.changes[0].is, "0.3");
+  EXPECT_EQ(d.changes[0].runs, 15);
+  EXPECT_EQ(found().before, 15) << "what was declared first";
+}
+
+TEST_F(Declared, EachThingThatDefinesTheJudgementCounts) {
+  run();
+  const auto what = [this](const std::vector<std::string>& set) {
+    std::vector<std::string> names;
+    for (const DeclaredChange& change : found(set).changes) names.push_back(change.what);
+    return names;
+  };
+  EXPECT_THAT(what({"primary.metric=accuracy_256"}), ElementsAre("metric"));
+  EXPECT_THAT(what({"primary.alpha=0.1"}), ElementsAre("alpha"));
+  EXPECT_THAT(what({"primary.target=0.4"}), ElementsAre("target"));
+  EXPECT_THAT(what({"seeds=auto"}), ElementsAre("test"));
+  EXPECT_THAT(what({"primary.test=sign"}), ElementsAre("test"));
+  EXPECT_THAT(what({"primary.margin=0.02", "primary.alpha=0.1"}), ElementsAre("margin", "alpha"));
+  Plan asked = plan();
+  asked.matrix.question = "mechanism";
+  ASSERT_EQ(declaration_of(asked, folder_.path()).changes.size(), 1U);
+  EXPECT_EQ(declaration_of(asked, folder_.path()).changes[0].what, "question");
+}
+
+TEST_F(Declared, RunsThatAreAddedLaterCountByThemselves) {
+  run({}, "0..2");
+  run({"primary.margin=0.02"}, "0..4");
+  const Declaration d = found({"primary.margin=0.02"}, "0..4");
+  EXPECT_EQ(d.runs, 15);
+  EXPECT_EQ(d.changed, 9);
+  EXPECT_EQ(d.before, 6);
+}
+
+TEST_F(Declared, OfRunsOfAnEarlierVersionIsNotKnown) {
+  finish(plan());
+  run();
+  run();
+  const Declaration d = found();
+  EXPECT_EQ(d.runs, 15);
+  EXPECT_EQ(d.before + d.changed, 0);
+}
+
+// Runs are done anew to the same bits: whoever saw them has seen them.
+TEST_F(Declared, IsRememberedWhereTheRunsAreRemovedAndDoneAnew) {
+  run();
+  note_undeclared(plan(), folder_.path());
+  std::filesystem::remove_all(folder_ / "runs");
+  run({"primary.margin=0.3"});
+  EXPECT_EQ(found({"primary.margin=0.3"}).changed, 15);
+  // Of an earlier version too, which left runs and no record.
+  std::filesystem::remove(path());
+  note_undeclared(plan(), folder_.path());
+  std::filesystem::remove_all(folder_ / "runs");
+  run();
+  EXPECT_EQ(found().before + found().changed, 0);
+}
+
+TEST_F(Declared, OfADamagedRecordIsNotKnownAndSaid) {
+  run();
+  std::string text = read_text(path());
+  text[text.find("0.03")] = '9';
+  for (const std::string& content : {text, std::string("{"), std::string("[]")}) {
+    write_text(path(), content);
+    EXPECT_EQ(found().before + found().changed, 0);
+  }
+  std::vector<std::string> said;
+  note_declared(plan(), folder_.path(), [&said](const std::string& line) { said.push_back(line); });
+  EXPECT_THAT(said, ElementsAre(AllOf(HasSubstr("declared.json: "), HasSubstr("for the runs here it is unknown when"))));
+  EXPECT_EQ(found().before + found().changed, 0) << "the runs lie there, and nobody knows since when";
+}
+
+TEST_F(Declared, IsWrittenOnceAndWhole) {
+  support::FakeFiles files;
+  note_declared(plan(), folder_.path(), nullptr, files);
+  EXPECT_THAT(files.operations, Contains("rename declared.json.tmp declared.json"));
+  const std::size_t once = files.operations.size();
+  note_declared(plan({"primary.margin=0.3"}), folder_.path(), nullptr, files);
+  EXPECT_EQ(files.operations.size(), once) << "a record is never replaced";
+}
+
+/// Launches nothing, and sees whether the record was there before.
+class DeclaredLaunch : public Declared {
+ protected:
+  LaunchReport launch(Files& files) {
+    Prepared prepared;
+    prepared.out_dir = folder_.path();
+    prepared.identity = {"b", "l", "i", "d"};
+    prepared.plan = plan();
+    InterimSteps steps;
+    steps.files = &files;
+    steps.launch = [this](const Prepared& launched) {
+      ++launches_;
+      noted_ = declaration_of(launched.plan, folder_.path()).before;
+      return LaunchReport{};
+    };
+    return launch_interim_analyses(prepared, steps);
+  }
+  int launches_ = 0, noted_ = 0;
+};
+
+TEST_F(DeclaredLaunch, StandsBeforeAnyRunStarts) {
+  support::FakeFiles files;
+  launch(files);
+  EXPECT_EQ(noted_, 15);
+}
+
+TEST_F(DeclaredLaunch, NothingRunsWhereItCannotBeWritten) {
+  // Each operation of the write by itself: whatever the disk refuses, no run may begin without its record.
+  support::FakeFiles whole;
+  launch(whole);
+  std::filesystem::remove(path());
+  launches_ = 0;
+  for (std::size_t i = 0; i < whole.operations.size(); ++i) {
+    support::FakeFiles files;
+    files.fail(i, ENOSPC);
+    try {
+      launch(files);
+    } catch (const MachineError& error) {
+      EXPECT_EQ(launches_, 0) << whole.operations[i];
+      EXPECT_THAT(error.what(), HasSubstr(folder_.path()));
+    }
+    // What a crash leaves is the old file or the new one.
+    const Declaration left = declaration_of(plan(), folder_.path());
+    EXPECT_TRUE(left.before == 0 || left.before == 15) << whole.operations[i];
+    std::filesystem::remove(path());
+    launches_ = 0;
+  }
+}
+
+constexpr const char* kInterimMatrix =
+    "name: x\nsteps: 20\nquestion: outcome\nseeds: auto\nseeds_auto: {first: 2, step: 2, most: 8, budget_s: "
+    "BUDGET}\n"
+    "certify_steps: 0\nforced_steps: []\nreference: {layout: 1x24}\n"
+    "axes: {layout: [8x3, 4x6], lr_scale: [1, 0.125]}\npower_controls: [{lr_scale: 0.125}]\n";
+
+/// Runs that take one second each, and cells that are decided at a number of seeds that the test plants.
+class InterimAnalyses : public testing::Test {
+ protected:
+  Prepared prepare(const std::string& budget = "0") {
+    std::string text = kInterimMatrix;
+    text.replace(text.find("BUDGET"), 6, budget);
+    Prepared prepared;
+    prepared.out_dir = folder_.path();
+    prepared.identity = {"b", "l", "i", "d"};
+    prepared.plan = make_plan(parse_matrix(text, "x.yaml", {}), prepared.out_dir, prepared.identity);
+    return prepared;
+  }
+
+  InterimSteps steps() {
+    InterimSteps steps;
+    steps.launch = [this](const Prepared& prepared) { return launch(prepared); };
+    steps.judge = [this](const Prepared& prepared, const LaunchReport& report) {
+      return judge(prepared, report);
+    };
+    steps.say = [this](const std::string& line) { said_.push_back(line); };
+    steps.clock = [this] { return now_; };
+    return steps;
+  }
+
+  LaunchReport launch(const Prepared& prepared) {
+    LaunchReport report;
+    launched_.push_back(0);
+    for (const PlannedRun& run : prepared.plan.runs) {
+      if (run.reused) continue;
+      if (interrupt_after_ == 0) {
+        report.interrupted = true;
+        return report;
+      }
+      --interrupt_after_;
+      now_ += 1;
+      ++launched_.back();
+      if (run.cell == fails_) {
+        report.failures.push_back({run.id, FailureKind::died, 0, 1, "", "", {}});
+        continue;
+      }
+      ++report.finished;
+      const std::string dir = run_folder(prepared.out_dir, run.id);
+      prepare_run_folder(dir, run, prepared.identity);
+      write_done(dir, run, prepared.identity, 1);
+    }
+    return report;
+  }
+
+  Results judge(const Prepared& prepared, const LaunchReport& report) {
+    Results results;
+    for (const Cell& cell : prepared.plan.matrix.cells) {
+      CellResult& result = results.cells.emplace_back();
+      result.scenario = cell.name;
+      const int n = static_cast<int>(seeds_of(prepared.plan.matrix, cell).size());
+      const auto planted = decided_at_.find(cell.name);
+      if (cell.name == fails_ && !report.failures.empty()) {
+        result.verdict = VerdictKind::failed;
+        continue;
+      }
+      Outcome& outcome = result.outcome.emplace();
+      outcome.n = n;
+      outcome.sequential.emplace();
+      result.verdict = planted != decided_at_.end() && n >= planted->second ? VerdictKind::equivalent
+                                                                            : VerdictKind::inconclusive;
+    }
+    return results;
+  }
+
+  static std::vector<std::size_t> seeds_by_cell(const Prepared& prepared) {
+    std::vector<std::size_t> counts;
+    for (const Cell& cell : prepared.plan.matrix.cells)
+      counts.push_back(seeds_of(prepared.plan.matrix, cell).size());
+    return counts;
+  }
+
+  TempFolder folder_;
+  std::map<std::string, int> decided_at_{
+      {"8x3", 2}, {"8x3 lr_scale=0.125", 4}, {"4x6", 6}, {"4x6 lr_scale=0.125", 2}};
+  std::string fails_;
+  int interrupt_after_ = 1 << 20;
+  double now_ = 0;
+  std::vector<int> launched_;  ///< runs of each launch
+  std::vector<std::string> said_;
+};
+
+TEST_F(InterimAnalyses, AddSeedsToTheUndecidedAlone) {
+  Prepared prepared = prepare();
+  const LaunchReport report = launch_interim_analyses(prepared, steps());
+  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
+  // Two seeds of four cells and their reference; then two of two cells and the reference; then of one.
+  EXPECT_THAT(launched_, ElementsAre(10, 6, 4));
+  EXPECT_EQ(report.finished, 20);
+  EXPECT_EQ(report.reused, 0) << "what this call ran is not reused";
+  ASSERT_EQ(said_.size(), 2u);
+  EXPECT_THAT(said_[0], HasSubstr("interim analysis 1 of 4: 2 cells undecided, which now get 4 seeds"));
+}
+
+TEST_F(InterimAnalyses, AnotherCallTakesTheSameLooksFromFinishedRuns) {
+  Prepared first = prepare();
+  launch_interim_analyses(first, steps());
+  launched_.clear();
+  Prepared again = prepare();
+  const LaunchReport report = launch_interim_analyses(again, steps());
+  EXPECT_EQ(seeds_by_cell(again), seeds_by_cell(first));
+  EXPECT_THAT(launched_, ElementsAre(0));
+  EXPECT_EQ(report.reused, 20);
+}
+
+TEST_F(InterimAnalyses, StopAtTheMostSeeds) {
+  decided_at_.clear();
+  Prepared prepared = prepare();
+  launch_interim_analyses(prepared, steps());
+  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(8, 8, 8, 8));
+  EXPECT_EQ(launched_.size(), 4u);
+}
+
+TEST_F(InterimAnalyses, StopAtTheBudgetAndEndThereAgain) {
+  Prepared prepared = prepare("12");
+  launch_interim_analyses(prepared, steps());
+  // The second look begins after 10 s, the third would after 16.
+  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 4, 2));
+  EXPECT_THAT(said_.back(), HasSubstr("the budget of 12 s is spent"));
+  Prepared again = prepare("12");
+  launch_interim_analyses(again, steps());
+  EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 4, 2));
+  Prepared more = prepare("60");
+  launch_interim_analyses(more, steps());
+  EXPECT_THAT(seeds_by_cell(more), ElementsAre(2, 4, 6, 2)) << "a larger budget goes on";
+}
+
+TEST_F(InterimAnalyses, GoOnAfterAnInterruptionWithinALook) {
+  interrupt_after_ = 13;
+  Prepared prepared = prepare("12");
+  EXPECT_TRUE(launch_interim_analyses(prepared, steps()).interrupted);
+  interrupt_after_ = 1 << 20;
+  now_ += 1000;  // what passes between two calls is nobody's
+  Prepared again = prepare("12");
+  launched_.clear();
+  EXPECT_FALSE(launch_interim_analyses(again, steps()).interrupted);
+  EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 4, 2));
+  EXPECT_THAT(launched_, ElementsAre(0, 3)) << "the second look had begun and is ended";
+}
+
+TEST_F(InterimAnalyses, DoNotTryAFailedRunAgain) {
+  fails_ = "8x3";
+  Prepared prepared = prepare();
+  const LaunchReport report = launch_interim_analyses(prepared, steps());
+  EXPECT_EQ(report.failures.size(), 2u);
+  EXPECT_THAT(launched_, ElementsAre(10, 6, 4));
+  EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
+}
+
+TEST_F(InterimAnalyses, StartAnewWhereTheyAreForgotten) {
+  Prepared prepared = prepare("12");
+  launch_interim_analyses(prepared, steps());
+  forget_interim_analyses(prepared.out_dir);
+  Prepared again = prepare("12");
+  launch_interim_analyses(again, steps());
+  EXPECT_THAT(seeds_by_cell(again), ElementsAre(2, 4, 6, 2)) << "nothing is spent on runs that are there";
+}
+
+// What they spent would count against looks that begin anew.
+TEST_F(InterimAnalyses, SayWhatKeepsThemFromBeingForgotten) {
+  forget_interim_analyses(folder_.path());
+  support::FakeFiles files;
+  files.fail(0, EACCES);
+  try {
+    forget_interim_analyses(folder_.path(), files);
+    FAIL() << "nothing was thrown";
+  } catch (const MachineError& error) {
+    EXPECT_EQ(error.what(), (folder_ / "looks.json") + ": cannot be removed: Permission denied");
+  }
+}
+
+TEST_F(InterimAnalyses, AreNotLaunchedWhereTheirHistoryCannotBeWritten) {
+  support::FakeFiles files;
+  files.fail(0, ENOSPC);
+  Prepared prepared = prepare();
+  InterimSteps through = steps();
+  through.files = &files;
+  EXPECT_THROW(launch_interim_analyses(prepared, through), MachineError);
+  EXPECT_THAT(launched_, IsEmpty());
+}
+
+TEST_F(InterimAnalyses, PassOverAFileThatCannotBeUnderstoodAndNameIt) {
+  const std::vector<std::string> wrongs{"",
+                                        "[]",
+                                        "{",
+                                        "{\"of\": 3}",
+                                        std::string(200000, '['),
+                                        R"({"begun": "two", "of": "x", "seconds": 1})",
+                                        R"({"begun": 99999999999, "of": "x", "seconds": 1})",
+                                        R"({"begun": 1, "of": "x", "seconds": -1})"};
+  for (const std::string& wrong : wrongs) {
+    write_text(folder_ / "looks.json", wrong);
+    Prepared prepared = prepare();
+    said_.clear();
+    EXPECT_NO_THROW(launch_interim_analyses(prepared, steps())) << wrong.substr(0, 60);
+    EXPECT_THAT(seeds_by_cell(prepared), ElementsAre(2, 4, 6, 2));
+    ASSERT_FALSE(said_.empty()) << wrong.substr(0, 60);
+    EXPECT_THAT(said_.front(), HasSubstr(folder_ / "looks.json: "));
+    EXPECT_THAT(said_.front(), HasSubstr("it is ignored, and the time budget starts now"));
+    EXPECT_THAT(read_text(folder_ / "looks.json"), HasSubstr("schema_version")) << "and written anew";
+  }
+}
+
+TEST_F(InterimAnalyses, AMatrixWithoutThemIsLaunchedOnce) {
+  Prepared prepared = prepare();
+  prepared.plan.matrix.seeds_auto.on = false;
+  launch_interim_analyses(prepared, steps());
+  EXPECT_EQ(launched_.size(), 1u);
+  EXPECT_THAT(said_, IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "looks.json"));
 }
 
 }  // namespace
