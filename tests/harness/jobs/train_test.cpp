@@ -1,14 +1,14 @@
-// Runs that save, end anywhere, and go on: through the real trainer, on Gloo, in threads, and alone.
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "harness/base/files.h"
 #include "harness/base/json.h"
@@ -17,10 +17,14 @@
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/run/watch.h"
 #include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "scenarios/energy/config.h"
+#include "scenarios/flow_rl/config.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
+
+// Runs that save, end anywhere, and go on: through the real trainer, on Gloo, in threads, and alone.
 
 namespace lockstep {
 namespace {
@@ -407,6 +411,176 @@ TEST(CheckpointedRun, StopsAfterAnAgreedStepWhenOneRankIsTold) {
       expect_same_end(whole, dir, 3);
     }
   }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Real and emulated ranks that compare what steers a step: silent while they agree, and each disagreement is named on every rank
+// before a collective hangs.
+
+namespace lockstep {
+namespace {
+
+RunConfig guarded_config() {
+  RunConfig config = mini_config();
+  config.control_guard = true;
+  return config;
+}
+
+RunConfig rl_config() {
+  RunConfig config(*find_trainer_spec("flow_rl"));
+  config.layout = {3, 8};
+  config.steps = 4;
+  config.eval_every = 0;
+  config.control_guard = true;
+  flow_rl(config).tasks = "reach press";
+  flow_rl(config).policy.hidden = 8;
+  flow_rl(config).policy.horizon = 12;
+  flow_rl(config).clone.episodes = 8;
+  flow_rl(config).episodes = 60;
+  flow_rl(config).clone.steps = 20;
+  flow_rl(config).eval_episodes = 2;
+  flow_rl(config).sync_policy_every = 2;
+  return config;
+}
+
+TEST(ControlGuard, IsSilentAndChangesNoBitWhereRanksAgree) {
+  const TempFolder folder;
+  for (const bool rl : {false, true}) {
+    RunConfig config = rl ? rl_config() : guarded_config();
+    const std::string id = rl ? "rl" : "energy";
+    const std::string guarded = mini_run(folder.path(), id + "-guarded", config);
+    config.control_guard = false;
+    const std::string plain = mini_run(folder.path(), id + "-plain", config);
+    EXPECT_EQ(result_of(guarded, 0).parameters_hash, result_of(plain, 0).parameters_hash);
+    EXPECT_NE(result_of(guarded, 0).parameters_hash, "");
+  }
+}
+
+struct Disagreement {
+  const char* mutant;
+  Backend backend;
+  int64_t named_at;  ///< it acts at step 2
+  const char* words;
+};
+
+class Disagreements : public testing::TestWithParam<Disagreement> {};
+
+TEST_P(Disagreements, AreNamedOnEveryRank) {
+  const TempFolder folder;
+  RunConfig config = guarded_config();
+  config.backend = GetParam().backend;
+  config.schedule = Schedule::cosine;
+  config.mutant.name = GetParam().mutant;
+  config.mutant.step = 2;
+  config.mutant.rank = 1;
+  if (config.mutant.name == "weight_flip") {
+    config.mutant.tensor = "energy_head.key.weight";
+    config.mutant.bit = 20;
+  }
+  mini_run_statuses(folder.path(), "run", config);
+  for (int rank = 0; rank < 3; ++rank) {
+    const RankResult result = result_of(folder.path() + "/run", rank);
+    EXPECT_THAT(result.error, testing::HasSubstr("step " + std::to_string(GetParam().named_at) + ": " + GetParam().words))
+        << "rank " << rank;
+    EXPECT_THAT(result.error, testing::HasSubstr("on rank 1")) << "rank " << rank;
+    EXPECT_EQ(result.steps_done, GetParam().named_at);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Planted, Disagreements,
+                         testing::Values(Disagreement{"rate_linear", Backend::emulated, 2, "learning_rate is"},
+                                         Disagreement{"schedule_shifted", Backend::gloo, 2, "learning_rate is"},
+                                         Disagreement{"weight_flip", Backend::gloo, 3, "parameters is"},
+                                         Disagreement{"parameter_not_updated", Backend::emulated, 3, "parameters is"}),
+                         [](const auto& info) { return std::string(info.param.mutant); });
+
+}  // namespace
+}  // namespace lockstep
+
+// Trainers on real ranks that compare themselves before they connect: who differs, comes twice or never comes is named on every
+// rank, and nothing is said of those that are alike.
+
+namespace lockstep {
+namespace {
+
+struct Started {
+  int rank;
+  RunConfig config;
+};
+
+/// Each in a process and a folder of its own; they meet in one store. What each says of its end.
+std::vector<RankResult> results_of(const std::string& root, const std::vector<Started>& all) {
+  std::vector<pid_t> children;
+  std::vector<std::string> folders;
+  for (const Started& one : all) {
+    folders.push_back(root + "/" + std::to_string(folders.size()));
+    std::filesystem::create_directories(folders.back());
+    nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(one.config))}};
+    seal(run);
+    write_file_atomically(folders.back() + "/run.json", run.dump());
+    HeartbeatFile::create(folders.back() + "/heartbeat", one.config.layout.world_size);
+    children.push_back(::fork());
+    if (children.back() != 0) continue;
+    ::alarm(60);
+    RankTask task;
+    task.run_dir = folders.back();
+    task.rank = one.rank;
+    task.store = "../store";
+    ::_exit(run_job(task));
+  }
+  std::vector<RankResult> results;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ::waitpid(children[i], nullptr, 0);
+    results.push_back(read_rank_result(folders[i] + "/rank-" + std::to_string(all[i].rank) + ".result.json"));
+  }
+  return results;
+}
+
+RunConfig called() {
+  RunConfig config = mini_config();
+  config.backend = Backend::gloo;
+  config.watch.comm_check = true;
+  config.timeout_s = 20;
+  return config;
+}
+
+TEST(PreflightCheckOfTrainers, IsSilentWhereRanksAreAlike) {
+  const TempFolder folder;
+  const RunConfig config = called();
+  for (const RankResult& result : results_of(folder.path(), {{0, config}, {1, config}, {2, config}})) {
+    EXPECT_EQ(result.status, "finished") << result.error;
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/store-roll"));
+}
+
+TEST(PreflightCheckOfTrainers, NamesAnotherConfigAnotherWorldAndARankThatComesTwice) {
+  const RunConfig config = called();
+  RunConfig rate = config, world = config;
+  rate.seed = 2;
+  world.layout = {4, 2};
+  struct Case {
+    std::vector<Started> all;
+    const char* words;
+  };
+  for (const Case& each : {Case{{{0, config}, {1, rate}, {2, config}}, "preflight check: rank 1 has config"},
+                           Case{{{0, config}, {1, config}, {2, world}}, "preflight check: rank 2 has world size 4 where most have 3"},
+                           Case{{{0, config}, {1, config}, {1, config}}, "preflight check: rank 1 joined twice"}}) {
+    const TempFolder folder;
+    for (const RankResult& result : results_of(folder.path(), each.all)) {
+      EXPECT_EQ(result.status, "failed");
+      EXPECT_THAT(result.error, HasSubstr(each.words));
+    }
+  }
+}
+
+TEST(PreflightCheckOfTrainers, NamesARankThatNeverComes) {
+  const TempFolder folder;
+  RunConfig config = called();
+  config.timeout_s = 1;
+  for (const RankResult& result : results_of(folder.path(), {{0, config}, {2, config}}))
+    EXPECT_THAT(result.error, HasSubstr("preflight check: rank 1 did not join within 1"));
 }
 
 }  // namespace
