@@ -1,18 +1,31 @@
-// What lockstep and the ranks of a command tell each other: where the probe is, heartbeats from Python, and what ranks leave.
-
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
+#include "harness/run/host.h"
+#include "harness/run/job_queue.h"
 #include "harness/run/launchers/command/launcher.h"
+#include "harness/run/launchers/external/rendezvous.h"
+#include "harness/run/launchers/local/launcher.h"
+#include "harness/run/launchers/slurm/agents.h"
+#include "harness/run/libraries.h"
 #include "harness/run/probe.h"
 #include "harness/run/process_state.h"
+#include "harness/run/split.h"
 #include "harness/run/watch.h"
+#include "harness/verdict/plan/launcher_choice.h"
 #include "tests/support/temp_folder.h"
+
+// What lockstep and the ranks of a command tell each other: where the probe is, heartbeats from Python, and what ranks leave.
 
 namespace lockstep {
 namespace {
@@ -204,6 +217,261 @@ TEST(ExitCodes, AreReadOfEachRankThatTorchrunNames) {
              "  rank      : 1 (local_rank: 1)\n  exitcode  : -9 (pid: 16)\n");
   EXPECT_THAT(exit_codes_in(folder / "log"), ElementsAre(Pair(1, -9), Pair(2, -15)));
   EXPECT_TRUE(exit_codes_in(folder / "none").empty());
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Who starts the ranks, for how many there is room, and a run that is queued once more.
+
+namespace lockstep {
+namespace {
+
+std::string problem_of(const std::string& text) {
+  std::string suggestion;
+  const std::string problem = launcher_problem(text, suggestion);
+  return suggestion.empty() ? problem : problem + " -> " + suggestion;
+}
+
+TEST(LauncherChoice, TakesEveryNameAndSuggestsTheNearest) {
+  for (const char* good : {"local", "slurm", "slurm -N4 --time=10", "torchrun", "openmpi", "mpich", "srun --partition=debug",
+                           "external:sh start.sh {ranks} {rank_program} run {run}"}) {
+    EXPECT_EQ(problem_of(good), "") << good;
+  }
+  EXPECT_THAT(problem_of("torchrum"), HasSubstr("-> torchrun"));
+  EXPECT_THAT(problem_of("mpirun"), HasSubstr("launcher 'mpirun' is unknown; known are local, slurm, torchrun, openmpi, mpich, srun, external:"));
+  EXPECT_THAT(problem_of("local 4"), HasSubstr("local takes no options"));
+  EXPECT_THAT(problem_of("external:mpirun {rank_program}"), HasSubstr("lacks {run}"));
+  EXPECT_THAT(problem_of("external:mpirun run {run}"), HasSubstr("lacks {rank_program}"));
+  EXPECT_THAT(problem_of("slurm '-N4"), HasSubstr("a quote is not closed"));
+}
+
+TEST(LauncherChoice, PutsTheUsersOptionsWhereTheyBelong) {
+  const LauncherChoice mpich = launcher_choice("mpich -bind-to core");
+  EXPECT_EQ(mpich.kind, LauncherChoice::Kind::external);
+  EXPECT_THAT(mpich.words, ElementsAre("mpirun.mpich", "-np", "{ranks}", "-bind-to", "core", "{rank_program}", "run", "{run}", "--prepared"));
+  const LauncherChoice own = launcher_choice("external:ssh 'a b' {rank_program} run {run}");
+  EXPECT_THAT(own.words, ElementsAre("ssh", "a b", "{rank_program}", "run", "{run}"));
+  EXPECT_THAT(launcher_choice("slurm -N4 --time=10").words, ElementsAre("-N4", "--time=10"));
+  EXPECT_EQ(launcher_choice("local").kind, LauncherChoice::Kind::local);
+}
+
+TEST(LauncherChoice, NamesWhatToInstallWhereALauncherIsMissing) {
+  LauncherChoice choice = launcher_choice("mpich");
+  choice.words.front() = "no-such-mpirun";
+  EXPECT_THAT([&] { launcher_maker(choice, "/bin/true", "/tmp"); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-mpirun; apt-get install mpich")));
+  EXPECT_EQ(launcher_maker(launcher_choice("local"), "/bin/true", "/tmp"), nullptr);
+}
+
+TEST(Room, IsTheJobsBeforeTheMachines) {
+  EXPECT_EQ(room_for_ranks({}, 6), 6);
+  EXPECT_EQ(room_for_ranks({{"SLURM_JOB_ID", "1"}, {"SLURM_NTASKS", "8"}}, 6), 8);
+  EXPECT_EQ(room_for_ranks({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_CPUS_PER_NODE", "2(x3),4"}}, 6), 10);
+  EXPECT_EQ(room_for_ranks({{"SLURM_NTASKS", "8"}}, 6), 6) << "in no job";
+  EXPECT_EQ(room_for_ranks({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_CPUS_PER_NODE", "what"}}, 6), 6);
+  EXPECT_EQ(room_for_ranks({{"LOCKSTEP_ROOM", "3"}, {"SLURM_JOB_ID", "1"}, {"SLURM_NTASKS", "8"}}, 6), 3);
+}
+
+TEST(Agents, AreAsManyAsTheJobHasNodes) {
+  EXPECT_EQ(nodes_of_job({}), 0);
+  EXPECT_EQ(nodes_of_job({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NUM_NODES", "4"}}), 4);
+  EXPECT_EQ(nodes_of_job({{"SLURM_JOB_ID", "1"}, {"SLURM_JOB_NUM_NODES", "4"}, {"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}}), 0)
+      << "a step's task is no batch script";
+}
+
+TEST(JobQueue, RunsAJobAgainThatWasLost) {
+  JobQueue queue({{"a", {}, 1, 2}, {"b", {"a"}, 1, 1}}, 2);
+  ASSERT_EQ(queue.next(), 0U);
+  EXPECT_EQ(queue.next(), std::nullopt);
+  queue.again(0);
+  EXPECT_FALSE(queue.done());
+  ASSERT_EQ(queue.next(), 0U) << "it waits once more, and what needs it still waits";
+  queue.finished(0);
+  ASSERT_EQ(queue.next(), 1U);
+  queue.finished(1);
+  EXPECT_TRUE(queue.done());
+}
+
+TEST(ExitFile, SaysHowARankEnded) {
+  const TempFolder folder;
+  EXPECT_FALSE(read_exit(folder.path(), 3));
+  write_exit(folder.path(), {"s", 3, 0, 9, true, false, 12.5, "a"});
+  const auto exit = read_exit(folder.path(), 3);
+  ASSERT_TRUE(exit);
+  EXPECT_EQ(exit->signal, 9);
+  EXPECT_TRUE(exit->told);
+  EXPECT_EQ(read_stop(folder.path()).number, 0);
+  write_stop(folder.path(), {2, 15});
+  EXPECT_EQ(read_stop(folder.path()).number, 2);
+  EXPECT_EQ(read_stop(folder.path()).signal, 15);
+}
+
+const HostIdentity kThis{"vm", "10.0.0.1", "boot pid:[1] net:[2]"};
+
+TEST(Host, IsOneByItsBootAndNamespacesWhateverItsName) {
+  EXPECT_TRUE(same_host(kThis, kThis));
+  EXPECT_TRUE(same_host(kThis, {"vm.example", "10.0.0.1", kThis.machine}));
+  EXPECT_TRUE(same_host(kThis, {"vm", "192.168.0.1", kThis.machine})) << "of two interfaces";
+}
+
+TEST(Host, IsAnotherWhereOnlyTheNameIsTheSame) {
+  EXPECT_FALSE(same_host(kThis, {"vm", "10.0.0.1", "other pid:[1] net:[2]"})) << "two hosts of one name";
+  EXPECT_FALSE(same_host(kThis, {"vm", "10.0.0.1", "boot pid:[7] net:[8]"})) << "two containers of one name";
+  EXPECT_FALSE(same_host(kThis, {"vm2", "10.0.0.2", kThis.machine})) << "two machines begun from one image of memory";
+}
+
+TEST(Host, IsToldByItsNameWhereTheKernelSaysNothing) {
+  EXPECT_TRUE(same_host({"vm", "10.0.0.1", ""}, {"vm", "10.0.0.2", ""}));
+  EXPECT_FALSE(same_host({"vm", "10.0.0.1", ""}, {"vm2", "10.0.0.1", ""}));
+  EXPECT_FALSE(same_host(kThis, {"vm", "10.0.0.1", ""}));
+}
+
+TEST(Host, IsSeveralBySaying) {
+  const HostIdentity here = this_host();
+  EXPECT_TRUE(same_host(here, this_host()));
+  ::setenv("LOCKSTEP_HOST", "b", 1);
+  const HostIdentity named = this_host();
+  ::unsetenv("LOCKSTEP_HOST");
+  EXPECT_EQ(named.host, "b");
+  EXPECT_FALSE(same_host(here, named));
+}
+
+/// This process's host as a container's process would see it, which the kernel gives namespaces of its own.
+TEST(Host, IsAnotherInAContainerOfTheSameName) {
+  const HostIdentity outside = this_host();
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) ::_exit(77);
+    const HostIdentity inside = this_host();
+    ::_exit(inside.host == outside.host && !same_host(inside, outside) && same_host(inside, this_host()) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "the kernel gives this user no namespaces (kernel.unprivileged_userns_clone)";
+  EXPECT_EQ(status, 0);
+}
+
+TEST(Identity, ChangesWithTheRankProgram) {
+  const TempFolder folder;
+  write_text(folder / "rank", std::string(1000000, 'a'));
+  const BuildIdentity one = current_identity(folder / "rank", "d");
+  EXPECT_EQ(one.build.size(), 16U);
+  EXPECT_EQ(one.build, current_identity(folder / "rank", "e").build);
+  write_text(folder / "rank", std::string(999999, 'a') + 'b');
+  EXPECT_NE(one.build, current_identity(folder / "rank", "d").build);
+  EXPECT_EQ(one.data, "d");
+}
+
+TEST(Identity, ReadsTheVersionBesideTheRankProgram) {
+  const TempFolder folder;
+  EXPECT_EQ(libtorch_version(folder / "rank"), "");
+  write_text(folder / "rank.version", "2.13.0\n");
+  EXPECT_EQ(libtorch_version(folder / "rank"), "2.13.0");
+  EXPECT_EQ(commit_of_rank_program(folder / "rank"), "unknown commit");
+  write_text(folder / "rank.version", "2.13.0\ncommit 0123456789ab+changes\n");
+  EXPECT_EQ(libtorch_version(folder / "rank"), "2.13.0");
+  EXPECT_EQ(commit_of_rank_program(folder / "rank"), "commit 0123456789ab+changes");
+}
+
+TEST(Identity, ReadsTheVersionOfAnInstalledRankProgramInItsPrefix) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "share/lockstep");
+  write_text(folder / "share/lockstep/rank.version", "2.13.0\ncommit 0123456789ab\n");
+  EXPECT_EQ(libtorch_version(folder / "bin/rank"), "2.13.0");
+  EXPECT_EQ(commit_of_rank_program(folder / "bin/rank"), "commit 0123456789ab");
+}
+
+TEST(Identity, WorksWithoutARankProgram) {
+  const BuildIdentity identity = current_identity("/nowhere/lockstep-rank", "d");
+  EXPECT_FALSE(identity.build.empty());
+  EXPECT_EQ(identity.libtorch, "");
+  EXPECT_FALSE(identity.isa.empty());
+}
+
+TEST(Identity, KnowsTheVariablesThatChooseInstructions) {
+  const std::string plain = instruction_sets();
+  ASSERT_EQ(::setenv("ATEN_CPU_CAPABILITY", "default", 1), 0);
+  EXPECT_EQ(instruction_sets(), plain + " ATEN_CPU_CAPABILITY=default");
+  ::unsetenv("ATEN_CPU_CAPABILITY");
+}
+
+TEST(RankProgramPath, IsBesideThisProgramUnlessNamed) {
+  ::unsetenv("LOCKSTEP_RANK");
+  EXPECT_EQ(rank_program_path(), std::string(LOCKSTEP_BINARY_DIR) + "/bin/lockstep-rank");
+  ASSERT_EQ(::setenv("LOCKSTEP_RANK", "/elsewhere/rank", 1), 0);
+  EXPECT_EQ(rank_program_path(), "/elsewhere/rank");
+  ::unsetenv("LOCKSTEP_RANK");
+}
+
+using testing::AllOf;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+constexpr const char* kWhole = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
+
+/// Its libtorch_planted.so lies where the loader does not look by itself.
+constexpr const char* kLacking = LOCKSTEP_BINARY_DIR "/bin/lacking_library";
+
+class Libraries : public testing::Test {
+ protected:
+  void name_libtorch(const std::string& folder) { ::setenv("LOCKSTEP_LIBTORCH", folder.c_str(), 1); }
+  Libraries() { ::unsetenv("LOCKSTEP_LIBTORCH"); }
+  ~Libraries() override { ::unsetenv("LOCKSTEP_LIBTORCH"); }
+};
+
+TEST_F(Libraries, OfAProgramThatStartsAreAllThere) {
+  EXPECT_THAT(missing_libraries(kWhole), IsEmpty());
+  EXPECT_EQ(library_problem(kWhole), "");
+  EXPECT_THAT(missing_libraries("/nowhere/lockstep-rank"), IsEmpty()) << "that is another check's matter";
+}
+
+TEST_F(Libraries, ThatTheLoaderDoesNotFindAreNamedWithWhatToDo) {
+  EXPECT_THAT(missing_libraries(kLacking), ElementsAre("libtorch_planted.so"));
+  EXPECT_THAT(library_problem(kLacking),
+              AllOf(StartsWith(std::string(kLacking) + ": LibTorch 2.13 not found (libtorch_planted.so)"),
+                    HasSubstr("pip install torch==2.13.0"), HasSubstr("set LOCKSTEP_LIBTORCH to the folder"),
+                    HasSubstr("ln -s FOLDER " LOCKSTEP_BINARY_DIR "/lib/lockstep/libtorch")));
+  try {
+    const LocalLauncher parent(kLacking);
+    FAIL() << "started";
+  } catch (const MachineError& error) {
+    EXPECT_EQ(error.what(), library_problem(kLacking));
+  }
+}
+
+TEST_F(Libraries, AreFoundInTheNamedFolder) {
+  name_libtorch(LOCKSTEP_BINARY_DIR "/planted");
+  EXPECT_EQ(library_problem(kLacking), "");
+  name_libtorch("/nowhere");
+  EXPECT_THAT(library_problem(kLacking), HasSubstr("LOCKSTEP_LIBTORCH=/nowhere does not hold it"));
+}
+
+TEST_F(Libraries, OfTheNamedFolderComeBeforeOthers) {
+  name_libtorch("/torch/lib");
+  ASSERT_EQ(::setenv("LD_LIBRARY_PATH", "/others", 1), 0);
+  EXPECT_THAT(rank_environment(), Contains("LD_LIBRARY_PATH=/torch/lib:/others"));
+  EXPECT_THAT(rank_environment(), testing::Not(Contains("LD_LIBRARY_PATH=/others")));
+  ::unsetenv("LD_LIBRARY_PATH");
+  EXPECT_THAT(rank_environment(), Contains("LD_LIBRARY_PATH=/torch/lib"));
+}
+
+TEST_F(Libraries, OfLibTorchAreKnownByTheirFolder) {
+  EXPECT_EQ(libtorch_folder(kWhole), "") << "it needs none";
+  EXPECT_EQ(libtorch_folder(kLacking), "");
+  name_libtorch(LOCKSTEP_BINARY_DIR "/planted");
+  EXPECT_EQ(libtorch_folder(kLacking), LOCKSTEP_BINARY_DIR "/planted");
+}
+
+TEST(LibtorchFlavour, IsThatOfTheBuild) {
+  const TempFolder folder;
+  std::filesystem::create_directories(folder / "lib");
+  EXPECT_EQ(libtorch_flavour(folder / "lib"), "CPU build");
+  write_text(folder / "version.py", "from typing import Optional\n__all__ = ['__version__']\n__version__ = '2.13.0+cpu'\ndebug = False\n");
+  EXPECT_EQ(libtorch_flavour(folder / "lib"), "CPU build 2.13.0+cpu");
+  write_text(folder / "build-version", "2.13.0+cu130\n");
+  write_text(folder / "lib/libtorch_cuda.so", "");
+  EXPECT_EQ(libtorch_flavour(folder / "lib"), "CUDA build 2.13.0+cu130");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-#include "harness/run/launch.h"
-
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -10,13 +9,17 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstdlib>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <sstream>
 
 #include "harness/base/errors.h"
+#include "harness/base/machine.h"
+#include "harness/jobs/heartbeat.h"
+#include "harness/run/launch.h"
 #include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
@@ -482,6 +485,202 @@ TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::close(ends[0]);
   ::close(ends[1]);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Ranks that are programs each, started anew, end as forked ones do.
+
+namespace lockstep {
+namespace {
+
+/// `script` says what the ranks do: tests/support/fake_rank.cpp.
+PlannedRun a_run(const std::string& id, int ranks, Backend kind, ProcessStart start,
+                 const std::string& script = "") {
+  PlannedRun run;
+  run.id = id;
+  run.cell = script;
+  run.config.layout = {ranks, 3};
+  run.config.backend = kind;
+  run.config.process_start = start;
+  run.config.steps = 5;
+  run.hash = config_hash(run.config);
+  return run;
+}
+
+class ExecutedRanks : public testing::TestWithParam<ProcessStart> {
+ protected:
+  LaunchReport launch_one(const PlannedRun& run) {
+    Plan plan;
+    plan.runs = {run};
+    LaunchOptions options;
+    options.rank_program = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
+    options.out_dir = folder_.path();
+    options.jobs = 4;
+    options.hang_grace_s = 0.1;
+    options.kill_grace_s = 0.3;
+    return launch(plan, options, {"b", "t", "i", "d"});
+  }
+  void expect_no_orphan() const {
+    std::istringstream lines(read_text(folder_ / "runs/a/pids"));
+    for (pid_t pid; lines >> pid;) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << pid;
+  }
+  const TempFolder folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Starts, ExecutedRanks,
+                         testing::Values(ProcessStart::forked, ProcessStart::executed));
+
+TEST_P(ExecutedRanks, Finish) {
+  const LaunchReport report = launch_one(a_run("a", 3, Backend::gloo, GetParam()));
+  EXPECT_EQ(report.finished, 1);
+  for (int rank = 0; rank < 3; ++rank) {
+    const RankResult result = read_rank_result(rank_result_path(folder_ / "runs/a", rank));
+    EXPECT_EQ(result.status, "finished");
+    EXPECT_EQ(result.rank, rank);
+    EXPECT_TRUE(std::filesystem::exists(rank_log_path(folder_ / "runs/a", rank)));
+  }
+  expect_no_orphan();
+}
+
+TEST_P(ExecutedRanks, AreOneProcessWhereTheyAreEmulated) {
+  EXPECT_EQ(launch_one(a_run("a", 3, Backend::emulated, GetParam())).finished, 1);
+  std::istringstream lines(read_text(folder_ / "runs/a/pids"));
+  int processes = 0;
+  for (pid_t pid; lines >> pid;) ++processes;
+  EXPECT_EQ(processes, 1);
+}
+
+TEST_P(ExecutedRanks, AreNamedWhenTheyDie) {
+  const LaunchReport report = launch_one(a_run("a", 3, Backend::gloo, GetParam(), "1:die all:wait"));
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].kind, FailureKind::died);
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_THAT(report.failures[0].message, HasSubstr("signal 9"));
+  EXPECT_THAT(report.failures[0].last_lines, Contains(HasSubstr("about to die")));
+  expect_no_orphan();
+}
+
+TEST_P(ExecutedRanks, SayWhatEscapesThem) {
+  const LaunchReport report = launch_one(a_run("a", 2, Backend::gloo, GetParam(), "1:escape all:wait"));
+  ASSERT_EQ(report.failures.size(), 1U);
+  EXPECT_EQ(report.failures[0].rank, 1);
+  EXPECT_THAT(report.failures[0].last_lines, Contains(HasSubstr("thrown past the rank's own net")));
+  expect_no_orphan();
+}
+
+TEST(ExecutedRanksAlone, AreProgramsOfTheirOwn) {
+  // A fork shows its parent's arguments, a program its own.
+  const TempFolder folder;
+  for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
+    Plan plan;
+    const std::string id = start == ProcessStart::forked ? "forked" : "executed";
+    plan.runs = {a_run(id, 2, Backend::gloo, start, "all:arguments")};
+    LaunchOptions options;
+    options.rank_program = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
+    options.out_dir = folder.path();
+    options.jobs = 2;
+    launch(plan, options, {"b", "t", "i", "d"});
+    const std::string log = read_text(rank_log_path(folder / ("runs/" + id), 1));
+    EXPECT_THAT(log, start == ProcessStart::forked ? HasSubstr("--socket 3") : HasSubstr("--rank 1"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// What a rank on another host tells lockstep, and what happens when their connection breaks.
+
+namespace lockstep {
+namespace {
+
+Arrival elsewhere() {
+  RankEnvironment rank_environment;
+  rank_environment.rank = 1;
+  rank_environment.world = 3;
+  Arrival mine = introduce(rank_environment);
+  mine.machine = "another";
+  return mine;
+}
+
+class Line : public testing::Test {
+ protected:
+  /// The first heartbeat that the server reads within some seconds.
+  std::optional<LauncherEvent> heard(HeartbeatLine& line) {
+    for (const double until = monotonic_s() + 10; monotonic_s() < until; ::poll(nullptr, 0, 2)) {
+      line.look();
+      for (LauncherEvent& event : server_.look(monotonic_s())) return std::move(event);
+    }
+    return std::nullopt;
+  }
+  const TempFolder folder_;
+  HeartbeatFile heartbeats_ = HeartbeatFile::create(folder_ / kHeartbeatFile, 3);
+  const RankStart what_{"a", folder_.path(), 3, 3};
+  HeartbeatServer server_;
+};
+
+TEST_F(Line, TellsWhatTheRankReportsAndHowItsProcessIs) {
+  server_.expect(what_);
+  server_.open_to_hosts();
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  EXPECT_EQ(line.tracer(), -1);
+  line.started(::getpid());
+  HeartbeatFile::open(folder_ / line.heartbeats(), 3).report(1, 4, "forward");
+  const auto told = heard(line);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->rank, 1);
+  EXPECT_EQ(told->heartbeat.step, 4);
+  EXPECT_EQ(told->heartbeat.operation, "forward");
+  EXPECT_EQ(told->heartbeat.process.state, 'R');
+  line.ended();
+  EXPECT_FALSE(std::filesystem::exists(folder_ / line.heartbeats()));
+}
+
+TEST_F(Line, ReachesLockstepThatListensForItsHostOnceItHasSeenARankThere) {
+  server_.expect(what_);
+  auto opened = std::async(std::launch::async, [this] {
+    while (!std::filesystem::exists(folder_ / heartbeats_of_rank(1))) ::poll(nullptr, 0, 1);
+    server_.open_to_hosts();
+  });
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  opened.get();
+  line.started(::getpid());
+  HeartbeatFile::open(folder_ / line.heartbeats(), 3).report(1, 4, "forward");
+  EXPECT_TRUE(heard(line));
+}
+
+TEST_F(Line, IsThereAgainAfterItBroke) {
+  server_.expect(what_);
+  server_.open_to_hosts();
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  line.started(::getpid());
+  HeartbeatFile reports = HeartbeatFile::open(folder_ / line.heartbeats(), 3);
+  reports.report(1, 4, "forward");
+  ASSERT_TRUE(heard(line));
+  server_.forget("a");  // hangs up
+  line.look();
+  server_.expect(what_);
+  reports.report(1, 5, "forward");
+  const auto told = heard(line);
+  ASSERT_TRUE(told);
+  EXPECT_EQ(told->heartbeat.step, 5);
+}
+
+TEST_F(Line, IsNotNeededOnTheHostOfWhoWatches) {
+  server_.expect(what_);
+  const HeartbeatLine line(folder_.path(), introduce(RankEnvironment{}), 1, 3);
+  EXPECT_EQ(line.heartbeats(), kHeartbeatFile);
+  EXPECT_EQ(line.tracer(), ::getpid());
+}
+
+TEST_F(Line, IsNotThereWhereNobodyWatches) {
+  HeartbeatLine line(folder_.path(), elsewhere(), 1, 3);
+  EXPECT_EQ(line.heartbeats(), kHeartbeatFile);
+  EXPECT_EQ(line.tracer(), -1);
+  line.started(::getpid());
+  line.look();
+  line.ended();
 }
 
 }  // namespace
