@@ -1,9 +1,13 @@
-// Every outcome of a save, from what was expected and what was found.
-
-#include "harness/suites/foreign_saver/judge.h"
-
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <set>
+
+#include "harness/suites/foreign_saver/failures.h"
+#include "harness/suites/foreign_saver/judge.h"
+
+// Every outcome of a save, from what was expected and what was found.
 
 namespace lockstep::program {
 namespace {
@@ -106,6 +110,100 @@ TEST(JudgeCheck, GoesByTheUsersStatus) {
 TEST(LastLine, IsTheLastThatSaysSomething) {
   EXPECT_EQ(last_line("a\nb\n\n  \n"), "b");
   EXPECT_EQ(last_line(""), "");
+}
+
+}  // namespace
+}  // namespace lockstep::program
+
+// Which failures are planned at which operations.
+
+namespace lockstep::program {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::Not;
+
+Operation operation(const std::string& process, int64_t index, OperationKind kind) {
+  Operation made;
+  made.process = process;
+  made.index = index;
+  made.kind = kind;
+  made.call = std::string(name_of(kind));
+  made.path = "state";
+  made.bytes = kind == OperationKind::write ? 100 : -1;
+  made.flags = kind == OperationKind::open ? O_CREAT | O_WRONLY : 0;
+  return made;
+}
+
+std::vector<Operation> save_by(const std::string& process) {
+  return {operation(process, 1, OperationKind::open), operation(process, 2, OperationKind::write),
+          operation(process, 3, OperationKind::sync), operation(process, 4, OperationKind::close),
+          operation(process, 5, OperationKind::remove)};
+}
+
+std::vector<std::string> names_of(const FailurePlan& plan) {
+  std::vector<std::string> names;
+  for (const PlannedFailure& planned : plan.failures) names.push_back(planned.trial.name);
+  return names;
+}
+
+TEST(WritersOf, AreInTheOrderOfTheirLineages) {
+  EXPECT_THAT(writers_of({operation("0.10", 1, OperationKind::open), operation("0.2", 1, OperationKind::open),
+                          operation("0", 1, OperationKind::open), operation("0.2.1", 1, OperationKind::open)}),
+              ElementsAre("0", "0.2", "0.2.1", "0.10"));
+}
+
+TEST(PlanFailures, BeginsWithTwoTrialsInWhichNothingFails) {
+  const FailurePlan plan = plan_failures(save_by("0"), {{"kill"}, 0, 0});
+  EXPECT_THAT(names_of(plan), ElementsAre("none@1", "none@2", "kill@0:1", "kill@0:2", "kill@0:3", "kill@0:4", "kill@0:5"));
+}
+
+TEST(PlanFailures, TriesAnErrorWhereItCanHappen) {
+  EXPECT_THAT(names_of(plan_failures(save_by("0"), {{"short_write"}, 0, 0})), ElementsAre("none@1", "none@2", "short_write@0:2"));
+  EXPECT_THAT(names_of(plan_failures(save_by("0"), {{"disk_full"}, 0, 0})),
+              ElementsAre("none@1", "none@2", "disk_full@0:1", "disk_full@0:2"));
+  EXPECT_THAT(names_of(plan_failures(save_by("0"), {{"ENOSPC"}, 0, 0})), Not(testing::Contains("ENOSPC@0:5")));
+}
+
+TEST(PlanFailures, FindsNoSpaceWhereAFileThatStandsIsOpenedAndNotWhereTheKernelRefusesItFirst) {
+  std::vector<Operation> operations = save_by("0");
+  operations[0].existed = true;
+  EXPECT_THAT(names_of(plan_failures(operations, {{"ENOSPC"}, 0, 0})), testing::Contains("ENOSPC@0:1"));
+  EXPECT_THAT(names_of(plan_failures(operations, {{"disk_full"}, 0, 0})), Not(testing::Contains("disk_full@0:1")));
+  operations[0].flags |= O_EXCL;
+  EXPECT_THAT(names_of(plan_failures(operations, {{"ENOSPC"}, 0, 0})), Not(testing::Contains("ENOSPC@0:1")));
+}
+
+TEST(PlanFailures, HoldsEachWriterForEachOther) {
+  std::vector<Operation> operations = save_by("0.1");
+  for (const Operation& each : save_by("0.2")) operations.push_back(each);
+  const FailurePlan plan = plan_failures(operations, {{"hold"}, 0, 0});
+  EXPECT_EQ(plan.failures.size(), 2U + 5 + 5);
+  EXPECT_EQ(plan.failures[2].trial.name, "hold@0:1-until-1");
+  EXPECT_EQ(plan.failures[2].intervention.until, "0.2");
+  EXPECT_EQ(plan.failures[2].trial.place, "writer 0, open");
+}
+
+TEST(PlanFailures, HoldsNoProcessForItsOwnChild) {
+  std::vector<Operation> operations = save_by("0");
+  for (const Operation& each : save_by("0.1")) operations.push_back(each);
+  EXPECT_THAT(names_of(plan_failures(operations, {{"hold"}, 0, 0})), ElementsAre("none@1", "none@2"));
+}
+
+TEST(PlanFailures, SpreadsASampleEvenlyAndSaysSo) {
+  std::vector<Operation> operations;
+  for (int i = 1; i <= 101; ++i) operations.push_back(operation("0", i, OperationKind::write));
+  const FailurePlan plan = plan_failures(operations, {{"kill"}, 5, 0});
+  EXPECT_THAT(names_of(plan), ElementsAre("none@1", "none@2", "kill@0:1", "kill@0:26", "kill@0:51", "kill@0:76", "kill@0:101"));
+  EXPECT_THAT(plan.coverage, ElementsAre(Coverage{"killed", 5, 101}));
+}
+
+TEST(PlanFailures, GivesEveryTrialAName) {
+  std::vector<Operation> operations = save_by("0.1");
+  for (const Operation& each : save_by("0.2")) operations.push_back(each);
+  const std::vector<std::string> names = names_of(plan_failures(operations, {}));
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
 }
 
 }  // namespace

@@ -1,14 +1,24 @@
-// What the tracer sees of programs, and what it does to them.
-
-#include "harness/suites/foreign_saver/tracer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+#include <set>
 
+#include "harness/base/errors.h"
+#include "harness/base/files.h"
+#include "harness/suites/foreign_saver/failures.h"
+#include "harness/suites/foreign_saver/program.h"
+#include "harness/suites/foreign_saver/tracer.h"
 #include "tests/harness/suites/foreign_saver/support.h"
+#include "tests/support/suite_run.h"
+#include "tests/support/temp_folder.h"
+
+// What the tracer sees of programs, and what it does to them.
 
 namespace lockstep::program {
 namespace {
@@ -25,6 +35,7 @@ class PtraceIsAllowed : public testing::Environment {
     if (const std::string problem = tracing_problem(); !problem.empty()) GTEST_SKIP() << problem;
   }
 };
+
 const testing::Environment* const kPtrace = testing::AddGlobalTestEnvironment(new PtraceIsAllowed);
 
 TEST(Tracer, SeesStreamsVectorsMappingsThreadsForksAndPrograms) {
@@ -191,6 +202,354 @@ TEST(Tracer, SaysThatAServerEndedEarly) {
   Tracer tracer(folder.log());
   EXPECT_THAT(tracer.start_server("echo no such thing >&2", 20), HasSubstr("ended before"));
   EXPECT_THAT(tracer.printed(), HasSubstr("no such thing"));
+}
+
+}  // namespace
+}  // namespace lockstep::program
+
+// The same operations in the same order as strace sees.
+
+namespace lockstep::program {
+namespace {
+
+const char* const kCalls =
+    "open,openat,creat,write,pwrite64,writev,pwritev,ftruncate,truncate,fsync,fdatasync,rename,renameat,renameat2,link,"
+    "symlink,unlink,unlinkat,mkdir,rmdir,msync";
+
+/// "write state" of each line of strace's that changes something below `out`.
+std::vector<std::string> by_strace(const std::string& command, const SavingFolder& folder) {
+  const std::string log = folder.root() + "/strace.log";
+  const std::string line = "strace -f -y -s 0 -o " + log + " -e trace=" + kCalls + " " + command;
+  EXPECT_EQ(std::system(line.c_str()), 0) << line;
+  std::ifstream stream(log);
+  std::vector<std::string> calls;
+  const std::regex shape(R"(^\d+ +(\w+)\((.*))");
+  for (std::string text; std::getline(stream, text);) {
+    std::smatch parts;
+    if (!std::regex_search(text, parts, shape)) continue;
+    const std::string call = parts[1], rest = parts[2];
+    const bool opens = call == "openat" || call == "open";
+    if (opens && rest.find("O_WRONLY") == std::string::npos && rest.find("O_RDWR") == std::string::npos &&
+        rest.find("O_CREAT") == std::string::npos)
+      continue;
+    const std::size_t at = rest.find(folder.out() + "/");
+    if (at == std::string::npos) continue;
+    const std::size_t begin = at + folder.out().size() + 1;
+    calls.push_back(call + " " + rest.substr(begin, rest.find_first_of("\">", begin) - begin));
+  }
+  return calls;
+}
+
+std::vector<std::string> by_tracer(const std::string& command, const SavingFolder& folder) {
+  std::vector<std::string> calls;
+  for (const Operation& operation : folder.run(command).operations) {
+    // strace shows no file behind an address, and closes of files that were only read too.
+    if (operation.call == "close" || operation.call == "mmap" || operation.call == "msync") continue;
+    calls.push_back(operation.call + " " + (operation.path.empty() ? operation.to : operation.path));
+  }
+  return calls;
+}
+
+class Strace : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (std::system("strace -V > /dev/null 2>&1") != 0) GTEST_SKIP() << "strace is not installed";
+    if (std::system("strace -o /dev/null true > /dev/null 2>&1") != 0) GTEST_SKIP() << "strace may not trace here";
+  }
+  static void expect_same(const std::string& command) {
+    const SavingFolder a, b;
+    const auto filled = [&](const SavingFolder& folder) {
+      return std::regex_replace(command, std::regex("OUT"), folder.out());
+    };
+    const std::vector<std::string> ours = by_tracer(filled(a), a), theirs = by_strace(filled(b), b);
+    EXPECT_EQ(ours, theirs);
+    EXPECT_GE(ours.size(), 3U);
+  }
+};
+
+TEST_F(Strace, AgreesOnAProgramThatWritesInEveryWay) { expect_same(kSaver + " every_way save OUT 2"); }
+
+TEST_F(Strace, AgreesOnAStaticProgram) { expect_same(kStaticSaver + " every_way save OUT 2"); }
+
+TEST_F(Strace, AgreesOnPythonsFiles) {
+  if (std::system("python3 -c pass > /dev/null 2>&1") != 0) GTEST_SKIP() << "python3 is not installed";
+  expect_same(
+      "python3 -B -c 'import os; f=open(\"OUT/a\",\"wb\"); f.write(b\"x\"*100000); f.flush(); os.fsync(f.fileno()); f.close(); "
+      "os.replace(\"OUT/a\",\"OUT/b\"); open(\"OUT/c\",\"w\").write(\"c\"); os.remove(\"OUT/c\")'");
+}
+
+}  // namespace
+}  // namespace lockstep::program
+
+// The suite of programs as a whole: a correct saver is silent, each classic mistake is found, and a finding's trial
+// finds it again.
+
+namespace lockstep::program {
+namespace {
+
+using testing::Not;
+
+std::string config_of(const std::string& save, const std::string& more = "") {
+  return "name: tried\nlaboratory: program\nprogram:\n  setup: " + kSaver + " well save {out} 1\n  save: '" + save +
+         "'\n  resume: " + kSaver + " well resume {out} {resume}\n  deadline_s: 20\n" + more +
+         (more.find("power_loss") == std::string::npos ? "  power_loss: 20\n" : "");
+}
+
+SuiteResult run_config(const std::string& text, const std::string& only = "") {
+  return support::run_tried(program_suite(), text, only);
+}
+
+std::set<std::string> faults_of(const SuiteResult& result, const std::string& failure) {
+  std::set<std::string> outcomes;
+  for (const SuiteCount& count : result.table) {
+    if (count.failure == failure && count.verdict == CaseVerdict::fault) outcomes.insert(count.outcome);
+  }
+  return outcomes;
+}
+
+/// The first finding of a failure, and that its trial alone finds the same again.
+void expect_replayed(const std::string& text, const SuiteResult& result, const std::string& failure) {
+  for (const SuiteFinding& finding : result.findings) {
+    if (finding.failure != failure) continue;
+    const SuiteResult again = run_config(text, finding.trial);
+    ASSERT_EQ(again.trials, 1);
+    EXPECT_EQ(again.faults, 1) << finding.trial;
+    EXPECT_EQ(again.table.front().outcome, finding.outcome);
+    return;
+  }
+  FAIL() << "nothing was found of " << failure;
+}
+
+TEST(ProgramSuite, IsSilentOnACorrectSaver) {
+  const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2", "  power_loss: 100\n"));
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
+  EXPECT_EQ(result.undecided, 0);
+  EXPECT_EQ(result.trials, 53 + 99) << "failures and disks";
+  EXPECT_THAT(result.facts, Contains(testing::Pair("power lost", "99 of 99 disks")));
+  EXPECT_THAT(result.facts, Contains(testing::Pair("killed", "9 of 9 operations")));
+}
+
+TEST(ProgramSuite, FindsAnOverwriteInPlace) {
+  const std::string text = config_of(kSaver + " in_place save {out} 2");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramSuite, FindsARenameBeforeTheDataIsWritten) {
+  const std::string text = config_of(kSaver + " renamed_early save {out} 2", "  failures: [kill]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), Contains("silent"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramSuite, FindsADeletionBeforeTheRename) {
+  const std::string text = config_of(kSaver + " after_delete save {out} 2", "  failures: [kill, EIO]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("no checkpoint"));
+  expect_replayed(text, result, "killed");
+}
+
+TEST(ProgramSuite, FindsErrorsThatNobodyLooksAt) {
+  const std::string text = config_of(kSaver + " unchecked save {out} 2", "  failures: [ENOSPC]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work", "silent"));
+  expect_replayed(text, result, "fails with ENOSPC");
+}
+
+TEST(ProgramSuite, FindsATemporaryNameThatTwoProcessesShare) {
+  const std::string save = kSaver + " fixed_name save {out} 2 ";
+  const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s",
+                                     "  failures: [hold]\n  writers: 2\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "held until another has run"), Contains("save failed"));
+  expect_replayed(text, result, "held until another has run");
+  for (const SuiteFinding& finding : result.findings) {
+    if (finding.failure == "held until another has run") {
+      EXPECT_THAT(finding.timeline, Contains(testing::Field(&TimelineStep::mark, "goes on")));
+    }
+  }
+}
+
+TEST(ProgramSuite, FindsTwoProcessesThatWriteOneNameInPlace) {
+  const std::string save = kSaver + " in_place save {out} 2 ";
+  const std::string text = config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "held until another has run"), Contains("mixed"));
+  expect_replayed(text, result, "held until another has run");
+}
+
+TEST(ProgramSuite, FindsWritersThatDisturbEachOtherByThemselves) {
+  // Two appends to one name: whole only if the second one begins when the first has ended. The resumption refuses the other order of lines.
+  const std::string save = "(echo a >> {out}/state; for i in 1 2 3; do sleep 0.05; done; echo b >> {out}/state) & "
+                           "(sleep 0.1; echo c >> {out}/state); wait";
+  const std::string text = "name: tried\nsuite: program\nprogram:\n  save: '" + save + "'\n  resume: 'case $(head -2 {out}/state | tail -1) in c) echo torn; exit 3;; esac; cp {out}/state {resume}'\n"
+                           "  failures: [EDQUOT]\n  points: 1\n  power_loss: 0\n";
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "none"), Contains("lost work"));
+  EXPECT_EQ(result.findings.front().trial, "none@0");
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("Nothing fails, and 2 writers save together"));
+}
+
+TEST(ProgramSuite, IsSilentWhereTwoProcessesSaveWell) {
+  const std::string save = kSaver + " well save {out} 2 ";
+  const SuiteResult result =
+      run_config(config_of(save + "0 & a=$!; " + save + "1; s=$?; wait $a && exit $s", "  failures: [hold]\n"));
+  EXPECT_EQ(result.faults, 0) << (result.findings.empty() ? "" : result.findings.front().sentence);
+  EXPECT_GT(result.trials, 10);
+}
+
+TEST(ProgramSuite, SaysWhatItCannotSee) {
+  EXPECT_THAT(run_config(config_of(kSaver + " well save {out} 2", "  failures: [kill]\n")).notes,
+              Contains(HasSubstr("power loss")));
+}
+
+void expect_config_error(const std::string& text, const std::string& says) {
+  try {
+    run_config(text);
+    FAIL() << "no error: " << text;
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(says));
+  }
+}
+
+TEST(ProgramSuite, RefusesAConfigWithThePlaceOfWhatIsWrong) {
+  expect_config_error("name: x\nlaboratory: program\nprogram: {resume: r}\n", "tried.yaml:2:1: program.save is missing");
+  expect_config_error(config_of("true"), "tried.yaml:5:3: program.save lacks the placeholder {out}");
+  expect_config_error(config_of("true {out}", "  failures: [kil]\n"), "did you mean kill?");
+  expect_config_error(config_of("true {out}", "  failure: [kill]\n"), "program.failure");
+}
+
+TEST(ProgramSuite, RefusesASaverThatFailsByItself) {
+  expect_config_error(config_of("false {out}"), "ended with status 1 without a failure");
+  expect_config_error(config_of("true {out}"), "wrote nothing below {out}");
+  expect_config_error(config_of(kSaver + " well save {out} 2", "  writers: 2\n"), "2 writers expected, 1 seen");
+}
+
+TEST(ProgramSuite, FindsASaveThatChangesByItself) {
+  const SuiteResult result = run_config(config_of("echo $$ > {out}/state"));
+  EXPECT_EQ(result.trials, 1);
+  EXPECT_THAT(faults_of(result, "none"), testing::ElementsAre("unsteady"));
+}
+
+TEST(ProgramSuite, CountsTheOperationsOfTheTrialsThatRan) {
+  const SuiteResult result = run_config(config_of(kSaver + " well save {out} 2"), "EIO@0:3");
+  EXPECT_THAT(result.facts, Contains(testing::Pair("fails with EIO", "1 of 9 operations")));
+  EXPECT_THAT(result.facts, Contains(testing::Pair("killed", "0 of 9 operations")));
+  EXPECT_THAT(result.facts, Contains(testing::Pair("power lost", "0 of 99 disks")));
+}
+
+TEST(ProgramSuite, FindsNoSpaceAtTheOpeningOfAFileThatStands) {
+  const SuiteResult result = run_config(config_of("echo two > {out}/state || true"), "ENOSPC@0:1");
+  EXPECT_THAT(faults_of(result, "fails with ENOSPC"), testing::ElementsAre("lost work"));
+}
+
+TEST(ProgramSuite, FindsWhatAKilledSaveLeavesInTheWayOfTheNext) {
+  const std::string save = "mkdir {out}/saving && echo two > {out}/saving/state && mv {out}/saving/state {out}/state && rmdir {out}/saving";
+  const std::string text = config_of(save, "  failures: [kill_all]\n  power_loss: 0\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "all killed"), testing::ElementsAre("save failed"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("Then the same save ran again"));
+  expect_replayed(text, result, "all killed");
+}
+
+std::set<std::string> lost_by_power(const SuiteResult& result) {
+  std::set<std::string> found;
+  for (const SuiteCount& count : result.table) {
+    if (count.failure.starts_with("power lost") && count.verdict != CaseVerdict::good) found.insert(count.outcome);
+  }
+  return found;
+}
+
+const SuiteFinding& power_finding(const SuiteResult& result) {
+  return *std::ranges::find_if(result.findings, [](const SuiteFinding& each) { return each.failure.starts_with("power lost"); });
+}
+
+TEST(ProgramSuite, FindsARenameBeforeTheDataIsSynced) {
+  const std::string text = config_of(kSaver + " unsynced save {out} 2", "  failures: [kill]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(lost_by_power(result), Contains("silent"));
+  const SuiteFinding& finding = power_finding(result);
+  EXPECT_THAT(finding.sentence, testing::AllOf(HasSubstr("ordered journal"), HasSubstr("nothing orders the two; an fsync of .state.")));
+  expect_replayed(text, result, finding.failure);
+}
+
+TEST(ProgramSuite, FindsAFolderThatIsNeverSynced) {
+  const std::string text = config_of(kSaver + " no_folder_sync save {out} 2", "  failures: [kill]\n");
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(lost_by_power(result), testing::ElementsAre("lost work"));
+  const SuiteFinding& finding = power_finding(result);
+  EXPECT_THAT(finding.sentence, HasSubstr("an fsync of the folder . before success is reported would"));
+  expect_replayed(text, result, finding.failure);
+}
+
+TEST(ProgramSuite, TakesASyncOfTheWholeFileSystemForOneOfEachFile) {
+  const std::string save = "echo two > {out}/new && sync -f {out}/.. && mv {out}/new {out}/state && sync -f {out}/..";
+  EXPECT_THAT(lost_by_power(run_config(config_of(save, "  failures: [kill_all]\n"))), testing::IsEmpty());
+}
+
+TEST(ProgramSuite, FollowsCopiesAndFilesWithoutAName) {
+  const SuiteResult result = run_config(config_of(kSaver + " new_calls save {out} 2", "  failures: [kill]\n"));
+  EXPECT_THAT(lost_by_power(result), testing::IsEmpty()) << result.findings.front().sentence;
+  EXPECT_EQ(result.faults, 0);
+  EXPECT_GT(result.trials, 15);
+}
+
+TEST(ProgramSuite, DoesNotJudgeAPowerLossWhereItDoesNotSeeWhatIsWritten) {
+  const SuiteResult result = run_config(config_of(kSaver + " mapped save {out} 2", "  failures: [kill]\n"));
+  EXPECT_THAT(lost_by_power(result), testing::ElementsAre("not judged"));
+  EXPECT_THAT(result.findings.front().sentence, HasSubstr("mapped shared for writing"));
+  const SuiteResult elsewhere = run_config(config_of("echo two > {out}/../new && mv {out}/../new {out}/state", "  failures: [kill]\n"));
+  EXPECT_THAT(lost_by_power(elsewhere), testing::ElementsAre("not judged"));
+}
+
+TEST(ProgramSuite, RunsTheSaveAgainWhereItWritesItsFoldersPath) {
+  // The pointer holds an absolute path: a disk that is put into another slot's folder would point to the wrong one.
+  const std::string save = kSaver + " well save {out} 2 && echo {out}/state > {out}/at.new && sync {out}/at.new && mv {out}/at.new {out}/at && sync {out}";
+  const std::string text = "name: tried\nlaboratory: program\nprogram:\n  setup: '" + kSaver + " well save {out} 1 && echo {out}/state > {out}/at'\n" +
+                           "  save: '" + save + "'\n  resume: 'cp $(cat {out}/at) {resume}'\n  failures: [kill]\n";
+  EXPECT_EQ(run_config(text).faults, 0);
+}
+
+TEST(ProgramSuite, TriesASaverOfPyTorchByTheServerOfThePackage) {
+  const std::string python = LOCKSTEP_PYTHON;
+  if (python.empty()) GTEST_SKIP() << "no Python that has this LibTorch's torch package: set LOCKSTEP_PYTHON";
+  const std::string folder = LOCKSTEP_SOURCE_DIR "/configs/savers";
+  const auto tried = [&](const std::string& saver) {
+    return run_config("name: tried\nsuite: program\nprogram:\n  server: '" + python + " -B " + folder + "/serve.py " + saver +
+                      "'\n  setup: setup {out}\n  save: save {out}\n  resume: resume {out} {resume}\n  failures: [kill]\n  power_loss: 12\n");
+  };
+  EXPECT_EQ(tried(folder + "/torch_save.py").faults, 0);
+  const TempFolder own;
+  const std::string in_place = own.path() + "/in_place.py";
+  std::string text = read_file(folder + "/torch_save.py").text;
+  const std::size_t at = text.find("    temporary ="), end = text.find("def load(");
+  std::ofstream(in_place) << text.replace(at, end - at, "    torch.save(state, path)\n\n\n");
+  EXPECT_THAT(faults_of(tried(in_place), "killed"), testing::ElementsAre("torn"));
+}
+
+TEST(ProgramSuite, IsAnotherOneWhenAScriptThatItNamesChanges) {
+  const TempFolder folder;
+  const std::string script = folder.path() + "/saver.sh";
+  const auto identity = [&] { return support::read_tried(program_suite(), config_of("sh " + script + " {out}")).suite->identity(); };
+  std::ofstream(script) << "one";
+  const std::string before = identity();
+  std::ofstream(script) << "two";
+  EXPECT_NE(identity(), before);
+}
+
+TEST(FilledIn, KnowsTheFolderOfTheConfig) {
+  EXPECT_EQ(filled_in("a {config}/b {out} {resume}", {"o", "r", "the folder"}, true), "a 'the folder'/b o r");
+  EXPECT_EQ(filled_in("a \"{config}/b\" '{out}'", {"{resume}", "r", "the folder"}, true), "a \"the folder/b\" '{resume}'");
+  EXPECT_EQ(filled_in("a {config}/b", {"o", "r", "the folder"}, false), "a the folder/b");
+}
+
+TEST(ProgramSuite, TakesTheUsersCheck) {
+  const std::string text = "name: tried\nlaboratory: program\nprogram:\n  save: 'echo one > {out}/a && echo two > {out}/b'\n"
+                           "  check: 'test -e {out}/b || ! test -e {out}/a'\n  failures: [kill]\n";
+  const SuiteResult result = run_config(text);
+  EXPECT_THAT(faults_of(result, "killed"), testing::ElementsAre("torn"));
 }
 
 }  // namespace

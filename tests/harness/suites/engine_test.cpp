@@ -1,23 +1,128 @@
-// Trials of a made-up suite: selected, spread over slots, counted.
-
-#include "harness/suites/engine/run_trials.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 
 #include "harness/base/errors.h"
+#include "harness/lib/checkpoint/storage.h"
+#include "harness/suites/engine/kinds.h"
+#include "harness/suites/engine/run_trials.h"
+#include "harness/suites/engine/scheduler/scheduler.h"
 #include "tests/support/temp_folder.h"
+
+// Reading of configs that name a suite.
 
 namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+struct Sizes {
+  int64_t shards = 2;
+  std::string path;
+};
+
+const std::array kFields{
+    Field<Sizes>{{"vault.shards", Range{1, 8}, "", "shards"}, [](Sizes& s) -> FieldRef { return ref_to(s.shards); }},
+    Field<Sizes>{{"vault.path", {}, "", "path"}, [](Sizes& s) -> FieldRef { return ref_to(s.path); }},
+};
+
+class Vault : public Suite {
+ public:
+  explicit Vault(Sizes sizes) : sizes(std::move(sizes)) {}
+  std::string subject() const override { return std::to_string(sizes.shards); }
+  std::vector<std::string> plan() const override { return {}; }
+  std::vector<Trial> trials(const SuiteRun&) override { return {}; }
+  Sizes sizes;
+};
+
+const SuiteKind kVault{"vault", "a vault",
+                            [](const SuiteSource& source, Problems& problems) -> std::unique_ptr<Suite> {
+                              Sizes sizes;
+                              read_fields<Sizes>(source, kFields, sizes, problems);
+                              return std::make_unique<Vault>(sizes);
+                            },
+                            [] { return nlohmann::ordered_json{{"type", "object"}}; }};
+
+SuiteConfig read(const std::string& text, const std::vector<std::string>& set = {}) {
+  const SuiteKind* const kinds[] = {&kVault};
+  return read_suite(text, "c.yaml", set, kinds);
+}
+
+std::string problem_of(const std::string& text, const std::vector<std::string>& set = {}) {
+  try {
+    read(text, set);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+const std::string kText = "# Does it hold?\nname: held\nlaboratory: vault\nvault:\n  shards: 3\n";
+
+TEST(SuiteConfigs, AreKnownByTheirKey) {
+  EXPECT_TRUE(names_a_suite(kText));
+  EXPECT_FALSE(names_a_suite("name: x\ntrainer: energy\n"));
+  EXPECT_FALSE(names_a_suite("# suite: vault\nname: x\n"));
+  EXPECT_FALSE(names_a_suite(""));
+}
+
+TEST(SuiteSchema, HasTheSectionOfEachOfSeveralKinds) {
+  SuiteKind cellar = kVault, attic = kVault;
+  cellar.name = "cellar";
+  attic.name = "attic";
+  const SuiteKind* const kinds[] = {&kVault, &cellar, &attic};
+  const nlohmann::ordered_json schema = suite_schema(kinds);
+  EXPECT_EQ(schema.at("properties").at("laboratory").at("enum"), (nlohmann::ordered_json{"vault", "cellar", "attic"}));
+  for (const char* name : {"vault", "cellar", "attic"})
+    EXPECT_EQ(schema.at("properties").at(name).at("description"), "a vault") << name;
+}
+
+TEST(SuiteConfigs, AreReadWithTheirSection) {
+  const SuiteConfig config = read(kText);
+  EXPECT_EQ(config.source.name, "held");
+  EXPECT_EQ(config.source.question_text, "Does it hold?");
+  EXPECT_EQ(config.suite->subject(), "3");
+}
+
+TEST(SuiteConfigs, TakeKeysOfTheCommandLine) {
+  EXPECT_EQ(read(kText, {"vault.shards=5"}).suite->subject(), "5");
+  EXPECT_THAT(problem_of(kText, {"vault.shards=50"}), HasSubstr("--set vault.shards=50"));
+}
+
+TEST(SuiteConfigs, SayWhatIsWrongAndWhere) {
+  EXPECT_THAT(problem_of("name: x\nlaboratory: valt\n"), HasSubstr("c.yaml:2:13: unknown suite 'valt'; known are vault; did you mean"));
+  EXPECT_THAT(problem_of("suite: vault\n"), HasSubstr("the key name is missing"));
+  EXPECT_THAT(problem_of("name: a/b\nlaboratory: vault\n"), HasSubstr("c.yaml:1:7"));
+  EXPECT_THAT(problem_of(kText + "  shard: 3\n"), HasSubstr("c.yaml:6:3"));
+  EXPECT_THAT(problem_of(kText + "steps: 5\n"), HasSubstr("c.yaml:6:1"));
+  EXPECT_THAT(problem_of("name: x\nlaboratory: vault\nvault: {shards: 9}\n"), HasSubstr("c.yaml:3:17"));
+}
+
+TEST(SuiteSchema, HasEveryKindAndItsSection) {
+  SuiteKind other = kVault, third = kVault;
+  other.name = "cellar";
+  third.name = "attic";
+  const SuiteKind* const kinds[] = {&kVault, &other, &third};
+  const nlohmann::ordered_json schema = suite_schema(kinds);
+  EXPECT_EQ(schema["properties"]["laboratory"]["enum"], nlohmann::ordered_json({"vault", "cellar", "attic"}));
+  for (const char* name : {"vault", "cellar", "attic"}) EXPECT_EQ(schema["properties"][name]["type"], "object") << name;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Trials of a made-up suite: selected, spread over slots, counted.
+
+namespace lockstep {
+namespace {
 
 /// 40 trials; every seventh is a fault, one is undecided, trial 5 holds a thousand cases.
 class MadeUp : public Suite {
@@ -328,3 +433,175 @@ TEST(RunTrials, StopWhereTheJournalWasRemoved) {
 
 }  // namespace
 }  // namespace lockstep
+
+// Families of schedules, played by processes that are made up.
+
+namespace lockstep::scheduler {
+namespace {
+
+using testing::ElementsAre;
+
+/// "abc ab soon": order, who stops and who goes on, how.
+std::string in_short(const Family& family) {
+  std::string text;
+  for (const int process : family.order) text += static_cast<char>('a' + process);
+  text += std::string(" ") + static_cast<char>('a' + family.stops) + static_cast<char>('a' + family.goes_on);
+  return text + (family.soon ? " soon" : "") + (family.doubles ? " doubles" : "");
+}
+
+TEST(Families, OfTwoStopTheFirstAndThenTheOther) {
+  const std::vector<Family> all = families_of(2);
+  ASSERT_EQ(all.size(), 2u);
+  EXPECT_EQ(in_short(all[0]), "ab ab doubles");
+  EXPECT_EQ(in_short(all[1]), "ba ba doubles");
+}
+
+TEST(Families, OfThreeAreThreeForEachOrder) {
+  const std::vector<Family> all = families_of(3);
+  ASSERT_EQ(all.size(), 18u);
+  EXPECT_EQ(in_short(all[0]), "abc ab");
+  EXPECT_EQ(in_short(all[1]), "abc ab soon");
+  EXPECT_EQ(in_short(all[2]), "abc bc");
+  EXPECT_EQ(in_short(all[17]), "cba ba");
+}
+
+/// What comes of processes of so many operations each.
+struct End {
+  std::vector<bool> preempted;
+};
+
+struct Played {
+  std::vector<std::string> seen;
+  bool there = false;
+};
+
+Played played(bool doubles, int64_t at, int64_t operations, std::size_t most = 100) {
+  Played done;
+  const auto play = [&](const Schedule& schedule) {
+    End end;
+    for (const Preemption& each : schedule.preemptions) end.preempted.push_back(each.at < operations);
+    return end;
+  };
+  done.there = play_family({{0, 1}, 0, 1, false, doubles}, at, play, [&](const Schedule& schedule, const End&, bool is_double) {
+    std::string text = is_double ? "double" : "single";
+    for (const Preemption& each : schedule.preemptions)
+      text += " " + std::to_string(each.process) + "@" + std::to_string(each.at) + ">" + std::to_string(each.to);
+    done.seen.push_back(text);
+    return done.seen.size() < most;
+  });
+  return done;
+}
+
+TEST(PlayFamily, PlaysTheSingleOneAndAllDoubleOnes) {
+  EXPECT_THAT(played(false, 1, 2).seen, ElementsAre("single 0@1>1"));
+  EXPECT_THAT(played(true, 1, 2).seen, ElementsAre("single 0@1>1", "double 0@1>1 1@0>0", "double 0@1>1 1@1>0"));
+  EXPECT_TRUE(played(true, 1, 2).there);
+}
+
+TEST(PlayFamily, EndsWhereThereIsNoSuchOperationAndWhereItIsTold) {
+  EXPECT_FALSE(played(true, 2, 2).there);
+  EXPECT_THAT(played(true, 2, 2).seen, ElementsAre());
+  EXPECT_THAT(played(true, 0, 9, 1).seen, ElementsAre("single 0@0>1"));
+  EXPECT_EQ(played(true, 0, 9, 3).seen.size(), 3u);
+}
+
+}  // namespace
+}  // namespace lockstep::scheduler
+
+// Processes that go on one at a time, and ranks among them that gather.
+
+namespace lockstep::scheduler {
+namespace {
+
+using checkpoint::Gathered;
+using testing::HasSubstr;
+
+class EachEngine : public testing::TestWithParam<Engine> {};
+
+TEST_P(EachEngine, GivesTheTurnAsItIsTold) {
+  Scheduler scheduler(3, {2, 0, 1}, GetParam());
+  std::string order;
+  scheduler.run([&](int process) {
+    order += static_cast<char>('a' + process);
+    if (process == 2) scheduler.give_way(2, 1, false);
+    order += static_cast<char>('A' + process);
+  });
+  EXPECT_EQ(order, "cbBaAC");
+}
+
+TEST_P(EachEngine, WaitsForWhatAnotherDoesAndTellsWhenNobodyCan) {
+  Scheduler scheduler(2, {0, 1}, GetParam());
+  bool set = false;
+  std::vector<bool> came(2);
+  scheduler.run([&](int process) {
+    if (process == 1) set = true;
+    came[static_cast<std::size_t>(process)] = process == 0 ? scheduler.wait(0, [&] { return set; }) : scheduler.wait(1, [] { return false; });
+  });
+  EXPECT_THAT(came, ElementsAre(true, false));
+  EXPECT_TRUE(scheduler.stalled());
+}
+
+TEST_P(EachEngine, HandsOnWhatAnProcessThrows) {
+  Scheduler scheduler(2, {0, 1}, GetParam());
+  EXPECT_THROW(scheduler.run([](int process) {
+    if (process == 1) throw std::runtime_error("no");
+  }),
+               std::runtime_error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Scheduler, EachEngine, testing::Values(Engine::fibers, Engine::threads));
+
+/// Ranks gather "first" and then "second"; `before(rank, group)` comes between. Their problems.
+template <class Between>
+std::vector<std::string> problems_of(int ranks, Between between) {
+  Scheduler scheduler(ranks);
+  Meeting meeting(scheduler, 0, ranks);
+  std::vector<std::string> problems(static_cast<std::size_t>(ranks));
+  scheduler.run([&](int rank) {
+    ScheduledGroup group(meeting, rank);
+    const Gathered first = group.all_gather("first", std::to_string(rank), 10);
+    EXPECT_TRUE(first);
+    EXPECT_EQ(first.texts.at(1), "1");
+    between(rank, group, scheduler);
+    problems[static_cast<std::size_t>(rank)] = group.all_gather("second", "", 10).problem;
+    group.end();
+  });
+  return problems;
+}
+
+TEST(ScheduledGroup, NoticesAnEndAtOnceAndTellsAllAlike) {
+  const auto problems = problems_of(3, [](int rank, ScheduledGroup& group, Scheduler&) {
+    if (rank == 1) group.end();
+  });
+  EXPECT_EQ(problems[0], "rank 1 ended (at 'second')");
+  EXPECT_EQ(problems[2], problems[0]);
+}
+
+TEST(ScheduledGroup, TellsSomeAndEndsWhereAKillFallsWithinAGather) {
+  const auto problems = problems_of(3, [](int rank, ScheduledGroup& group, Scheduler&) {
+    if (rank == 1) group.end_within(1);
+  });
+  // Rank 0 had its text; rank 2 had not, and told rank 0 too late for this gather.
+  EXPECT_EQ(problems[0], "");
+  EXPECT_EQ(problems[2], "rank 1 ended (at 'second')");
+}
+
+TEST(ScheduledGroup, GivesUpOnSilenceAndNotOnSlowness) {
+  const auto slow = problems_of(2, [](int rank, ScheduledGroup& group, Scheduler& scheduler) {
+    for (int i = 0; rank == 1 && i < 9; ++i) {
+      scheduler.advance(1, 9);
+      group.progress();
+    }
+  });
+  EXPECT_THAT(slow, ElementsAre("", ""));
+  const auto silent = problems_of(2, [](int rank, ScheduledGroup&, Scheduler& scheduler) {
+    // The other one begins to wait in the first second.
+    for (int i = 0; rank == 1 && i < 2; ++i) scheduler.advance(1, i == 0 ? 1 : 11);
+  });
+  EXPECT_EQ(silent[0], "rank 1 gave no sign of progress for 10 s (at 'second')");
+  // It had the other's text before that one left, and hears of it at the next gather.
+  EXPECT_EQ(silent[1], "");
+}
+
+}  // namespace
+}  // namespace lockstep::scheduler
