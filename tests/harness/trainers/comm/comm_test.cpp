@@ -1,7 +1,6 @@
-// The order in which emulated ranks add is Gloo's own: compared with real Gloo ranks.
-
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,13 +8,19 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <thread>
 
 #include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gloo.h"
+#include "harness/trainers/comm/gloo_options.h"
+#include "harness/trainers/comm/gpu/devices.h"
+#include "tests/harness/trainers/comm/plugged_ranks.h"
 #include "tests/support/temp_folder.h"
+
+// The order in which emulated ranks add is Gloo's own: compared with real Gloo ranks.
 
 namespace lockstep {
 namespace {
@@ -242,6 +247,195 @@ TEST(SoloComm, IsTheIdentity) {
   const GatheredRows rows = gather_rows(*comm, {at::arange(6, at::kFloat).reshape({3, 2})}, 0, "rows");
   EXPECT_EQ(rows.total_rows, 3);
   EXPECT_TRUE(at::equal(rows.columns[0], at::arange(6, at::kFloat).reshape({3, 2})));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Calls that do not fit are named on every rank before anything moves; what may differ raises no alarm.
+
+namespace lockstep {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+
+constexpr int kRanks = 3;
+
+using Body = std::function<void(int rank, Comm& comm)>;
+
+std::vector<std::string> errors_of(const std::function<void(int rank)>& body) {
+  std::vector<std::string> errors(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        body(rank);
+      } catch (const std::exception& error) {
+        errors[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return errors;
+}
+
+/// What each rank of a checked communicator throws.
+std::vector<std::string> checked(const Body& body, const std::function<int64_t(int rank)>& step = nullptr) {
+  EmulatedWorld world(kRanks, 10);
+  return errors_of([&](int rank) {
+    const auto comm = make_checked_comm(world.comm(rank), [&, rank] { return step ? step(rank) : 4; });
+    body(rank, *comm);
+  });
+}
+
+TEST(CheckedComm, NamesTheRankAndBothCallsOnEveryRank) {
+  const struct {
+    Body body;
+    std::string says;
+  } cases[] = {
+      {[](int rank, Comm& comm) { rank == 1 ? comm.barrier("x") : comm.all_reduce_sum(at::zeros({2}), "x"); },
+       "rank 1 calls barrier x (number 1, step 4); but ranks 0, 2 call all_reduce sum x of Float [2] (number 1, step 4)"},
+      {[](int rank, Comm& comm) { rank == 2 ? comm.all_reduce_max(at::zeros({2}), "x") : comm.all_reduce_sum(at::zeros({2}), "x"); },
+       "rank 2 calls all_reduce max x"},
+      {[](int rank, Comm& comm) { comm.all_reduce_sum(rank == 0 ? at::zeros({2, 3}) : at::zeros({3, 2}), "x"); },
+       "rank 0 calls all_reduce sum x of Float [2, 3]"},
+      {[](int rank, Comm& comm) { comm.all_gather(at::zeros({2}, rank == 1 ? at::kDouble : at::kFloat), "x"); },
+       "rank 1 calls all_gather x of Double [2]"},
+      {[](int rank, Comm& comm) { comm.broadcast(at::zeros({2}), rank == 1 ? 1 : 0, "x"); },
+       "rank 1 calls broadcast x of Float [2] from rank 1"},
+      {[](int rank, Comm& comm) {
+         if (rank != 2) comm.all_reduce_sum(at::zeros({2}), "first");
+         comm.all_reduce_sum(at::zeros({2}), "second");
+       },
+       "rank 2 calls all_reduce sum second"},
+  };
+  for (const auto& each : cases) EXPECT_THAT(checked(each.body), Each(HasSubstr(each.says)));
+  EXPECT_THAT(checked([](int, Comm& comm) { comm.barrier("x"); }, [](int rank) { return rank == 2 ? 5 : 4; }),
+              Each(HasSubstr("rank 2 calls barrier x (number 1, step 5)")));
+}
+
+TEST(CheckedComm, IsSilentOnUnevenRowsRootsThatChangeAndSubGroupsInAnyOrder) {
+  EmulatedWorld all(kRanks, 10), pair(2, 10);
+  const auto errors = errors_of([&](int rank) {
+    const auto comm = make_checked_comm(all.comm(rank), [] { return 0; });
+    const auto part = rank < 2 ? make_checked_comm(pair.comm(rank), [] { return 0; }) : nullptr;
+    for (int round = 0; round < 5; ++round) {
+      gather_rows(*comm, {at::zeros({rank, 3})}, round, "rows");
+      comm->broadcast(at::zeros({2}), round % kRanks, "target");
+      if (part != nullptr) part->all_reduce_sum(at::zeros({round + 1}), "pair");  // rank 2 is not in it
+      comm->barrier("end");
+    }
+  });
+  EXPECT_THAT(errors, Each(""));
+}
+
+std::vector<std::string> called(const std::function<void(int rank, GlooOptions& options, Identity& identity)>& change, double wait_s = 10) {
+  const TempFolder folder;
+  return errors_of([&](int rank) {
+    GlooOptions options{folder.path() + "/store", rank, kRanks, "127.0.0.1", 10};
+    Identity identity{{{"threads", "1"}, {"config", "a"}}, nullptr};
+    change(rank, options, identity);
+    if (options.rank >= 0) run_preflight_check(options, identity, {wait_s, 2});
+  });
+}
+
+TEST(PreflightCheck, IsSilentOnRanksThatAreAlike) {
+  EXPECT_THAT(called([](int, GlooOptions&, Identity&) {}), Each(""));
+}
+
+TEST(PreflightCheck, NamesWhoDiffersOnEveryRank) {
+  EXPECT_THAT(called([](int rank, GlooOptions&, Identity& identity) { identity.facts[1].second = rank == 1 ? "b" : "a"; }),
+              Each(HasSubstr("rank 1 has config b where most have a")));
+  EXPECT_THAT(called([](int rank, GlooOptions& options, Identity&) { options.world_size += rank == 2 ? 1 : 0; }),
+              Each(HasSubstr("rank 2 has world size 4 where most have 3")));
+  EXPECT_THAT(called([](int rank, GlooOptions& options, Identity&) { options.rank = rank == 0 ? 1 : rank; }),
+              Each(HasSubstr("rank 1 joined twice")));
+  const auto skewed = [](int rank, GlooOptions&, Identity& identity) {
+    if (rank == 1) identity.clock = [] { return 1.0; };
+  };
+  EXPECT_THAT(called(skewed), Each(HasSubstr("rank 1 has a clock")));
+}
+
+TEST(PreflightCheck, NamesWhoHasNotCome) {
+  const auto errors = called([](int rank, GlooOptions& options, Identity&) { options.rank = rank == 2 ? -1 : rank; }, 0.2);
+  EXPECT_THAT(errors[0], HasSubstr("rank 2 did not join"));
+  EXPECT_THAT(errors[1], HasSubstr("rank 2 did not join"));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// The plugin's loader and its staging, with the host in the place of a GPU.
+
+namespace lockstep {
+namespace {
+
+std::string problem_with(const std::string& plugin, int local_rank = 0) {
+  const TempFolder folder;
+  try {
+    (void)make_gpu_comm(Transport::nccl, {folder / "store", 0, 1, "127.0.0.1", 5}, local_rank, plugin);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// First: ranks are forked before this process computes.
+TEST(GpuPlugin, CarriesCollectivesOfRealRanks) {
+  for (const int world : {1, 3}) EXPECT_THAT(support::plugged_ranks(world, {Transport::gloo_cuda, HOST_PLUGIN}), Each(0)) << world;
+}
+
+TEST(GpuPlugin, IsMissedInWordsThatSayWhatToDo) {
+  const std::string problem = problem_with("/nowhere/lockstep-gpu.so");
+  EXPECT_THAT(problem, HasSubstr("need the plugin /nowhere/lockstep-gpu.so, which is not there"));
+  EXPECT_THAT(problem, HasSubstr("cmake --preset gpu"));
+}
+
+TEST(GpuPlugin, IsRefusedIfItIsOfAnotherBuild) {
+  EXPECT_THAT(problem_with(OTHER_PLUGIN), HasSubstr("is lockstep-gpu 0, LibTorch 1.0.0, and this program wants lockstep-gpu 2"));
+}
+
+TEST(GpuPlugin, IsNoFileThatTheLoaderCannotLoad) {
+  const TempFolder folder;
+  const std::string path = folder / "text.so";
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  std::fputs("text", file);
+  std::fclose(file);
+  EXPECT_THAT(problem_with(path), HasSubstr("cannot be loaded"));
+}
+
+TEST(GpuPlugin, SaysWhatItsOtherSideSays) {
+  EXPECT_EQ(problem_with(HOST_PLUGIN, 1), "NCCL wants a GPU for each rank of a host, and 2 ranks of this one see 1 GPU: take at most 1 a "
+                                          "host, or backend: gloo_cuda, whose ranks share GPUs");
+}
+
+TEST(GpuPlugin, IsAskedBeforeAnyRankStarts) {
+  EXPECT_EQ(gpu_problem(Transport::nccl, 1, HOST_PLUGIN), "");
+  EXPECT_EQ(gpu_problem(Transport::gloo_cuda, 8, HOST_PLUGIN), "") << "ranks share GPUs";
+  EXPECT_THAT(gpu_problem(Transport::nccl, 8, HOST_PLUGIN), HasSubstr("8 ranks of this one see 1 GPU"));
+  EXPECT_THAT(gpu_problem(Transport::nccl, 8, "/nowhere/lockstep-gpu.so"), HasSubstr("which is not there"));
+  EXPECT_THAT(gpu_problem(Transport::gloo_cuda, 8, OTHER_PLUGIN), HasSubstr("this program wants lockstep-gpu 2"));
+}
+
+TEST(Gpus, AreOneARankOnNcclAndSharedOverGloo) {
+  std::string problem;
+  const GpusSeen four{4, std::nullopt}, none{0, std::nullopt}, hidden{0, ""}, two{2, "0,3"};
+  for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(gpu_of_rank(Transport::nccl, rank, four, problem), rank);
+  EXPECT_EQ(gpu_of_rank(Transport::gloo_cuda, 6, four, problem), 2);
+  EXPECT_EQ(problem, "");
+  EXPECT_EQ(gpu_of_rank(Transport::nccl, 4, four, problem), -1);
+  EXPECT_THAT(gpus_problem(Transport::nccl, 3, two), HasSubstr("3 ranks of this one see 2 GPUs (CUDA_VISIBLE_DEVICES=0,3)"));
+  EXPECT_THAT(gpus_problem(Transport::gloo_cuda, 1, none), HasSubstr("is the NVIDIA driver loaded"));
+  EXPECT_THAT(gpus_problem(Transport::gloo_cuda, 1, hidden), HasSubstr("CUDA_VISIBLE_DEVICES= may hide them"));
+}
+
+TEST(GpuTransports, AreCertifiedByBitsWhereTheirOrderIsKnown) {
+  EXPECT_EQ(certified_by(Transport::gloo, "", ""), CertifiedBy::bits);
+  EXPECT_EQ(certified_by(Transport::gloo_cuda, "", ""), CertifiedBy::bits);
+  EXPECT_EQ(certified_by(Transport::nccl, "Ring", "Simple"), CertifiedBy::bits);
+  EXPECT_EQ(certified_by(Transport::nccl, "Ring", ""), CertifiedBy::band);
+  EXPECT_EQ(certified_by(Transport::nccl, "Tree", "Simple"), CertifiedBy::band);
 }
 
 }  // namespace

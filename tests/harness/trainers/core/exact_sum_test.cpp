@@ -1,7 +1,7 @@
-#include "harness/trainers/core/exact_sum.h"
-
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,13 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <stdexcept>
 #include <vector>
+
+#include "harness/trainers/core/exact_sum.h"
+#include "harness/trainers/core/step.h"
+#include "harness/trainers/core/update.h"
+#include "harness/verdict/config/seeds.h"
 
 namespace lockstep {
 namespace {
@@ -282,6 +288,188 @@ TEST(AllFinite, SeesOneValueThatIsNone) {
   values[17] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(all_finite(values));
   EXPECT_FALSE(all_finite(at::full({1}, -std::numeric_limits<double>::infinity(), at::kDouble)));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Gradients of a row are those of PyTorch's own backward pass, bit for bit.
+
+namespace lockstep {
+namespace {
+
+std::vector<at::Tensor> leaves() {
+  std::vector<at::Tensor> leaves{at::linspace(-0.7, 0.9, 24).view({4, 6}), at::linspace(0.3, -0.2, 4),
+                                 at::linspace(-1.1, 1.3, 12).view({3, 4}), at::full({}, 0.4), at::ones({5})};
+  for (at::Tensor& leaf : leaves) leaf.set_requires_grad(true);
+  return leaves;
+}
+
+at::Tensor shared_of(const std::vector<at::Tensor>& w) {
+  return at::tanh(at::linear(at::linspace(-1, 1, 42).view({7, 6}), w[0], w[1]));
+}
+
+/// Broadcast sums, a leaf that is used three times, branches of unequal depth, a part that other rows share. Leaf 4 has no part in it.
+at::Tensor loss_of(const std::vector<at::Tensor>& w, const at::Tensor& shared_74, double row) {
+  const at::Tensor own_14 = at::silu(at::linear(at::full({1, 6}, row), w[0], w[1])) + w[1];
+  const at::Tensor both_73 = at::linear(shared_74 * own_14, w[2]) * at::exp(w[3]);
+  return at::logsumexp(both_73.flatten(), {0}) - both_73.select(0, 2).sum() * w[3] + (w[2] * w[2]).sum();
+}
+
+std::vector<at::Tensor> by_engine(const std::vector<at::Tensor>& w, const at::Tensor& loss) {
+  loss.backward({}, /*retain_graph=*/true);
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor& leaf : w) {
+    gradients.push_back(leaf.grad().defined() ? leaf.grad().clone() : at::Tensor());
+    leaf.mutable_grad() = at::Tensor();
+  }
+  return gradients;
+}
+
+void expect_same(const std::vector<at::Tensor>& got, const std::vector<at::Tensor>& expected) {
+  ASSERT_EQ(got.size(), expected.size());
+  for (std::size_t p = 0; p < got.size(); ++p) {
+    ASSERT_EQ(got[p].defined(), expected[p].defined()) << p;
+    if (got[p].defined()) {
+      EXPECT_TRUE(at::equal(got[p], expected[p])) << p;
+    }
+  }
+}
+
+TEST(RowBackward, GivesTheEnginesBitsAndKeepsTheGraph) {
+  std::vector<at::Tensor> w = leaves();
+  RowBackward rows(w);
+  const at::Tensor shared_74 = shared_of(w);
+  for (const double row : {-0.4, 0.1, 0.75}) {
+    const at::Tensor loss = loss_of(w, shared_74, row);
+    const std::vector<at::Tensor> expected = by_engine(w, loss);
+    expect_same(rows.gradients(loss), expected);
+    expect_same(rows.gradients(loss), expected);
+    EXPECT_FALSE(expected[4].defined());
+    for (const at::Tensor& leaf : w) EXPECT_FALSE(leaf.grad().defined()) << "nothing is added to a leaf's own gradient";
+  }
+}
+
+TEST(RowBackward, OfALossThatDependsOnNothingIsNothing) {
+  RowBackward rows(leaves());
+  for (const at::Tensor& gradient : rows.gradients(at::ones({}))) EXPECT_FALSE(gradient.defined());
+}
+
+TEST(RowBackward, HearsHooks) {
+  std::vector<at::Tensor> w = leaves();
+  w[2].register_hook([](const at::Tensor& gradient) { return gradient * 3; });
+  RowBackward rows(w);
+  const at::Tensor shared_74 = shared_of(w);
+  shared_74.register_hook([](const at::Tensor& gradient) { return gradient * -2; });
+  const at::Tensor loss = loss_of(w, shared_74, 0.2);
+  expect_same(rows.gradients(loss), by_engine(w, loss));
+}
+
+struct Refuses : torch::autograd::Function<Refuses> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/, const at::Tensor& input) { return input * 1; }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*context*/,
+                                                 const torch::autograd::variable_list& /*gradients*/) {
+    throw std::runtime_error("this node refuses");
+  }
+};
+
+TEST(RowBackward, ThrowsWhatANodeThrowsAndCanBeUsedAgain) {
+  std::vector<at::Tensor> w = leaves();
+  RowBackward rows(w);
+  EXPECT_THROW(rows.gradients(Refuses::apply(w[3] * 2)), std::runtime_error);
+  const at::Tensor loss = loss_of(w, shared_of(w), 0.3);
+  expect_same(rows.gradients(loss), by_engine(w, loss));
+}
+
+RunConfig config_with(Perturbation perturb) {
+  RunConfig config;
+  config.layout = {3, 8};
+  config.seed = 4;
+  config.perturb = perturb;
+  return config;
+}
+
+/// Rows that name their step, rank and place.
+std::vector<int64_t> partitioned(int64_t step, int rank) {
+  std::vector<int64_t> rows;
+  for (int64_t row = 0; row < 8; ++row) {
+    rows.push_back(1000 * step + 100 * rank + row);
+  }
+  return rows;
+}
+
+std::vector<int64_t> sorted(std::vector<int64_t> rows) {
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+TEST(Perturbed, RowsOfEachMicroStepComeInAnotherOrderAndAreTheSame) {
+  RunConfig config = config_with(Perturbation::row_order);
+  config.accumulation = 2;
+  const RowsOf rows_of = perturbed(partitioned, config);
+  for (int64_t step = 0; step < 20; ++step) {
+    for (int rank = 0; rank < 3; ++rank) {
+      const std::vector<int64_t> rows = rows_of(step, rank), right = partitioned(step, rank);
+      EXPECT_NE(rows, right);
+      EXPECT_EQ(rows, rows_of(step, rank)) << "keyed, not drawn";
+      for (const auto& [begin, end] : {std::pair{0, 4}, {4, 8}}) {
+        EXPECT_EQ(sorted({rows.begin() + begin, rows.begin() + end}),
+                  std::vector<int64_t>(right.begin() + begin, right.begin() + end));
+      }
+    }
+  }
+  EXPECT_NE(rows_of(0, 0)[0] % 100, rows_of(1, 0)[0] % 100) << "each step has its own order";
+}
+
+TEST(Perturbed, EvenTwoRowsChangePlaces) {
+  RunConfig config = config_with(Perturbation::row_order);
+  const RowsOf rows_of = perturbed([](int64_t, int) { return std::vector<int64_t>{7, 3}; }, config);
+  for (int64_t step = 0; step < 20; ++step) {
+    EXPECT_EQ(rows_of(step, 0), (std::vector<int64_t>{3, 7}));
+  }
+}
+
+TEST(Perturbed, OtherPerturbationsLeaveTheRowsAlone) {
+  for (const Perturbation perturb : {Perturbation::none, Perturbation::random_draws, Perturbation::epsilon}) {
+    EXPECT_EQ(perturbed(partitioned, config_with(perturb))(3, 1), partitioned(3, 1));
+  }
+}
+
+TEST(StreamSeed, IsTheRunsOwnButForOtherDraws) {
+  for (const Perturbation perturb : {Perturbation::none, Perturbation::row_order, Perturbation::epsilon}) {
+    EXPECT_EQ(stream_seed(config_with(perturb)), 4);
+  }
+  const int64_t other = stream_seed(config_with(Perturbation::random_draws));
+  EXPECT_NE(other, 4);
+  RunConfig next = config_with(Perturbation::random_draws);
+  next.seed = 5;
+  EXPECT_NE(stream_seed(next), other);
+}
+
+TEST(MoveByOneUnit, EveryElementTakesOneOfItsNeighbours) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    ParameterList parameters, again, right;
+    for (ParameterList* list : {&parameters, &again, &right}) {
+      list->add("a", at::linspace(-2, 2, 101).to(type));
+      list->add("b", at::full({}, 0.5, at::TensorOptions(type)));
+    }
+    move_by_one_unit(parameters, 9);
+    move_by_one_unit(again, 9);
+    EXPECT_TRUE(at::equal(parameters.tensors[0], again.tensors[0])) << "equal on all ranks";
+    int up = 0;
+    for (std::size_t i = 0; i < 2; ++i) {
+      const at::Tensor from = right.tensors[i].detach(), to = parameters.tensors[i].detach();
+      const double infinity = std::numeric_limits<double>::infinity();
+      const at::Tensor above = at::nextafter(from, at::full_like(from, infinity));
+      const at::Tensor below = at::nextafter(from, at::full_like(from, -infinity));
+      EXPECT_TRUE((to == above).logical_or(to == below).all().item<bool>());
+      up += static_cast<int>((to == above).sum().item<int64_t>());
+    }
+    EXPECT_GT(up, 30);
+    EXPECT_LT(up, 72);
+    move_by_one_unit(right, 10);
+    EXPECT_FALSE(at::equal(parameters.tensors[0], right.tensors[0])) << "keyed by the seed";
+  }
 }
 
 }  // namespace
