@@ -1,20 +1,27 @@
-#include "harness/verdict/trace/writer.h"
-
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <random>
+#include <set>
 #include <vector>
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include "harness/base/errors.h"
+#include "harness/base/json.h"
+#include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
+#include "harness/verdict/trace/record.h"
+#include "harness/verdict/trace/writer.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/trace_step.h"
@@ -31,6 +38,7 @@ TraceHeader header_of(int rank, int world_size, TraceLevel level = TraceLevel::h
 }
 
 const std::vector<float> kValues = {1.5F, -2, 0.25F, 8, 0, 3};
+
 const std::vector<int64_t> kShape = {2, 3};
 
 TensorView view() { return {kValues.data(), DType::float32, kShape, {}}; }
@@ -396,6 +404,346 @@ TEST(TraceWriter, LeavesThePartsOfAStepThatThrew) {
   EXPECT_FALSE(trace.finished);
   ASSERT_TRUE(trace.partial);
   EXPECT_EQ(trace.partial->records.size(), 3u);
+}
+
+std::vector<float> random_floats(std::size_t count, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(generator);
+  return values;
+}
+
+TensorStats stats_of(const std::vector<float>& values) {
+  const std::vector<int64_t> shape = {static_cast<int64_t>(values.size())};
+  return tensor_stats({values.data(), DType::float32, shape, {}});
+}
+
+// The hash and the statistics again, in the plainest way and from the description alone.
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 33)) * 0xff51afd7ed558ccdULL;
+  x = (x ^ (x >> 33)) * 0xc4ceb9fe1a85ec53ULL;
+  return x ^ (x >> 33);
+}
+
+struct PlainKeys {
+  std::vector<uint64_t> mask, key;
+  PlainKeys() {
+    uint64_t state = 0x6c6f636b73746570ULL;
+    auto next = [&] {
+      uint64_t z = (state += 0x9e3779b97f4a7c15ULL);
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+      return z ^ (z >> 31);
+    };
+    for (int i = 0; i < 1024; ++i) {
+      mask.push_back(next() >> 32);
+      key.push_back(next() | 1);
+    }
+  }
+};
+
+TensorStats plain_stats(const std::vector<float>& values) {
+  static const PlainKeys keys;
+  TensorStats stats;
+  double lanes[16] = {};
+  bool any = false;
+  const uint64_t tensor_key = mix(mix(0 + 0x7472616365ULL) + values.size() + 0x9e3779b97f4a7c15ULL);
+  for (std::size_t start = 0; start < values.size(); start += 1024) {
+    uint64_t sum = 0;
+    for (std::size_t i = 0; i < 1024 && start + i < values.size(); ++i) {
+      const float value = values[start + i];
+      uint32_t bits = 0;
+      std::memcpy(&bits, &value, sizeof bits);
+      sum += (bits ^ keys.mask[i]) * keys.key[i];
+      if (!std::isfinite(value)) {
+        ++stats.nonfinite;
+        continue;
+      }
+      lanes[i % 16] += static_cast<double>(value) * value;
+      stats.min = any ? std::min<double>(stats.min, value) : value;
+      stats.max = any ? std::max<double>(stats.max, value) : value;
+      any = true;
+    }
+    stats.hash += mix(sum + mix(tensor_key) + start / 1024 * 0x9e3779b97f4a7c15ULL);
+  }
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+  }
+  stats.norm = std::sqrt(lanes[0]);
+  return stats;
+}
+
+TEST(TensorStats, AgreesWithThePlainDescriptionAtEveryLength) {
+  for (std::size_t count : {1, 2, 3, 7, 15, 16, 17, 31, 100, 1023, 1024, 1025, 2048, 5000}) {
+    const std::vector<float> values = random_floats(count, static_cast<unsigned>(count));
+    EXPECT_EQ(stats_of(values), plain_stats(values)) << count;
+  }
+}
+
+TEST(TensorStats, AgreesWithThePlainDescriptionWhereValuesAreNotFinite) {
+  std::vector<float> values = random_floats(3000, 3);
+  values[5] = std::numeric_limits<float>::infinity();
+  values[2047] = -std::numeric_limits<float>::infinity();
+  values[2999] = std::numeric_limits<float>::quiet_NaN();
+  values[3] = std::copysign(std::numeric_limits<float>::quiet_NaN(), -1.0F);
+  const TensorStats stats = stats_of(values);
+  EXPECT_EQ(stats, plain_stats(values));
+  EXPECT_EQ(stats.nonfinite, 4u);
+  EXPECT_TRUE(std::isfinite(stats.norm));
+}
+
+TEST(TensorStats, HasTheSameBitsOnEveryInstructionSet) {
+  if (!detail::has_avx2()) GTEST_SKIP() << "this processor has no AVX2";
+  std::vector<float> values = random_floats(20011, 4);
+  for (int round = 0; round < 2; ++round) {
+    for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::boolean, DType::float16,
+                        DType::int32}) {
+      const std::vector<int64_t> shape = {7, static_cast<int64_t>(20011 * 4 / 7 / size_of(dtype))};
+      const std::vector<int64_t> positions = {3, 11, 19, 2, 0, 40, 41};
+      for (bool by_rows : {false, true}) {
+        const TensorView view{values.data(), dtype, shape,
+                              by_rows ? std::span<const int64_t>(positions) : std::span<const int64_t>()};
+        const TensorStats portable = detail::tensor_stats_portable(view),
+                          avx2 = detail::tensor_stats_avx2(view);
+        EXPECT_EQ(portable.hash, avx2.hash);
+        EXPECT_EQ(portable.hash, tensor_hash(view));
+        EXPECT_EQ(std::memcmp(&portable.norm, &avx2.norm, sizeof(double)), 0) << name_of(dtype);
+        EXPECT_EQ(std::memcmp(&portable.min, &avx2.min, sizeof(double)), 0);
+        EXPECT_EQ(std::memcmp(&portable.max, &avx2.max, sizeof(double)), 0);
+        EXPECT_EQ(portable.nonfinite, avx2.nonfinite);
+      }
+    }
+    values[77] = std::numeric_limits<float>::quiet_NaN();
+  }
+}
+
+TEST(TensorStats, EverySingleBitChangesTheHash) {
+  std::vector<float> values = random_floats(1100, 5);
+  std::set<uint64_t> seen = {stats_of(values).hash};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    for (int bit = 0; bit < 32; ++bit) {
+      const float kept = values[i];
+      uint32_t bits = 0;
+      std::memcpy(&bits, &kept, sizeof bits);
+      bits ^= 1u << bit;
+      std::memcpy(&values[i], &bits, sizeof bits);
+      EXPECT_TRUE(seen.insert(stats_of(values).hash).second) << i << " " << bit;
+      values[i] = kept;
+    }
+  }
+}
+
+TEST(TensorStats, SeesOrderPositionShapeAndType) {
+  const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> swapped = {1, 3, 2, 4, 5, 6};
+  const std::vector<float> zeros(6, 0.0F);
+  EXPECT_NE(stats_of(values).hash, stats_of(swapped).hash);
+  const std::vector<int64_t> flat = {6}, tall = {3, 2}, wide = {2, 3}, one = {1}, two = {2};
+  const uint64_t a = tensor_stats({values.data(), DType::float32, flat, {}}).hash;
+  const uint64_t b = tensor_stats({values.data(), DType::float32, tall, {}}).hash;
+  const uint64_t c = tensor_stats({values.data(), DType::float32, wide, {}}).hash;
+  EXPECT_EQ((std::set<uint64_t>{a, b, c}).size(), 3u);
+  std::set<uint64_t> of_zero;
+  for (DType dtype : {DType::float32, DType::float64, DType::int64, DType::bfloat16, DType::boolean, DType::float16,
+                        DType::int32}) {
+    of_zero.insert(tensor_stats({zeros.data(), dtype, one, {}}).hash);
+  }
+  EXPECT_EQ(of_zero.size(), 7u);
+  EXPECT_NE(tensor_stats({zeros.data(), DType::float32, one, {}}).hash,
+            tensor_stats({zeros.data(), DType::float32, two, {}}).hash);
+}
+
+TEST(TensorStats, HashesOfRowShardsAddUpToTheWhole) {
+  const int64_t rows = 24, columns = 1500;
+  const std::vector<float> values = random_floats(rows * columns, 6);
+  std::vector<int64_t> all(rows);
+  for (int64_t i = 0; i < rows; ++i) all[static_cast<std::size_t>(i)] = i;
+  const std::vector<int64_t> whole_shape = {rows, columns};
+  const uint64_t whole = tensor_stats({values.data(), DType::float32, whole_shape, all}).hash;
+  uint64_t sum = 0, misplaced = 0;
+  for (int64_t rank = 0; rank < 8; ++rank) {
+    std::vector<float> shard;
+    std::vector<int64_t> positions, wrong;
+    for (int64_t k = 0; k < 3; ++k) {
+      const int64_t row = k * 8 + rank;
+      shard.insert(shard.end(), values.begin() + row * columns, values.begin() + (row + 1) * columns);
+      positions.push_back(row);
+      wrong.push_back(rank * 3 + k);
+    }
+    const std::vector<int64_t> shape = {3, columns};
+    sum += tensor_stats({shard.data(), DType::float32, shape, positions}).hash;
+    misplaced += tensor_stats({shard.data(), DType::float32, shape, wrong}).hash;
+  }
+  EXPECT_EQ(sum, whole);
+  EXPECT_NE(misplaced, whole);
+}
+
+TEST(TensorStats, KnowsNormAndExtremesOfEveryType) {
+  const std::vector<int64_t> shape = {3};
+  const std::vector<double> doubles = {3e200, -4e200, 0};
+  const TensorStats large = tensor_stats({doubles.data(), DType::float64, shape, {}});
+  EXPECT_DOUBLE_EQ(large.norm, 5e200);
+  EXPECT_EQ(large.min, -4e200);
+  const std::vector<int64_t> integers = {-3, 4, 0};
+  const TensorStats whole = tensor_stats({integers.data(), DType::int64, shape, {}});
+  EXPECT_EQ(whole.norm, 5);
+  EXPECT_EQ(whole.max, 4);
+  const std::vector<uint16_t> brains = {0x4040, 0xc080, 0x7f80};  // 3, -4, infinity
+  const TensorStats half = tensor_stats({brains.data(), DType::bfloat16, shape, {}});
+  EXPECT_EQ(half.norm, 5);
+  EXPECT_EQ(half.nonfinite, 1u);
+  const std::vector<uint8_t> flags = {1, 0, 1};
+  EXPECT_EQ(tensor_stats({flags.data(), DType::boolean, shape, {}}).norm, std::sqrt(2.0));
+}
+
+TEST(TensorStats, OfNothingOrNoFiniteValueIsZero) {
+  const std::vector<int64_t> empty = {0, 4}, scalar = {};
+  EXPECT_EQ(tensor_stats({nullptr, DType::float32, empty, {}}), TensorStats{});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const TensorStats stats = tensor_stats({&nan, DType::float32, scalar, {}});
+  EXPECT_EQ(stats.nonfinite, 1u);
+  EXPECT_EQ(stats.norm, 0);
+  EXPECT_EQ(stats.min, 0);
+}
+
+RankResult sample_result() {
+  RankResult result;
+  result.rank = 2;
+  result.world_size = 8;
+  result.config_hash = "c0ffee";
+  result.data_hash = "da7a";
+  result.status = "failed";
+  result.error = "a \"quoted\" error\n\xff";
+  result.phase = "train";
+  result.steps_done = 17;
+  result.train_seconds = 1.25;
+  result.faults_acted = {"second_mutant"};
+  result.transport = "nccl";
+  result.certified_by = "band";
+  result.metrics = {{"accuracy_24", 0.1 + 0.2},
+                    {"nan", std::numeric_limits<double>::quiet_NaN()},
+                    {"low", -std::numeric_limits<double>::infinity()}};
+  result.curves["loss"] = {{0, 1, 2}, {3.178, std::numeric_limits<double>::infinity(), 1e-300}};
+  return result;
+}
+
+std::string error_of(const std::string& path) {
+  try {
+    read_rank_result(path);
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(RankResult, ComesBackBitForBit) {
+  TempFolder folder;
+  const RankResult result = sample_result();
+  write_rank_result(folder / "r.json", result);
+  const RankResult back = read_rank_result(folder / "r.json");
+  EXPECT_EQ(back.rank, 2);
+  EXPECT_EQ(back.world_size, 8);
+  EXPECT_EQ(back.transport, "nccl");
+  EXPECT_EQ(back.certified_by, "band");
+  EXPECT_EQ(back.config_hash, "c0ffee");
+  EXPECT_EQ(back.data_hash, "da7a");
+  EXPECT_EQ(back.status, "failed");
+  EXPECT_EQ(back.phase, "train");
+  EXPECT_EQ(back.steps_done, 17);
+  EXPECT_EQ(back.train_seconds, 1.25);
+  EXPECT_EQ(back.faults_acted, result.faults_acted);
+  ASSERT_EQ(back.metrics.size(), 3u);
+  for (const auto& [name, value] : result.metrics) {
+    EXPECT_EQ(std::bit_cast<uint64_t>(back.metrics.at(name)), std::bit_cast<uint64_t>(value)) << name;
+  }
+  EXPECT_EQ(back.curves.at("loss").steps, result.curves.at("loss").steps);
+  EXPECT_EQ(back.curves.at("loss").values, result.curves.at("loss").values);
+}
+
+TEST(RankResult, TellsOfCheckpointsOnlyWhereThereAreAny) {
+  TempFolder folder;
+  RankResult result = sample_result();
+  write_rank_result(folder / "r.json", result);
+  EXPECT_EQ(read_text(folder / "r.json").find("checkpoints"), std::string::npos);
+  EXPECT_FALSE(read_rank_result(folder / "r.json").checkpoints.any());
+  result.checkpoints = {{10, 20}, 0.5, {"epoch_0_step_30 was not saved"}, 10, "epoch_0_step_10", {"latest is behind"}, 15, 0.25};
+  write_rank_result(folder / "r.json", result);
+  const CheckpointsOfRank back = read_rank_result(folder / "r.json").checkpoints;
+  EXPECT_EQ(back.saved, (std::vector<int64_t>{10, 20}));
+  EXPECT_EQ(back.seconds, 0.5);
+  EXPECT_EQ(back.problems, result.checkpoints.problems);
+  EXPECT_EQ(back.resumed_at, 10);
+  EXPECT_EQ(back.resumed_from, "epoch_0_step_10");
+  EXPECT_EQ(back.remarks, result.checkpoints.remarks);
+  EXPECT_EQ(back.stop_signal, 15);
+  EXPECT_EQ(back.stop_seconds, 0.25);
+}
+
+TEST(RankResult, HasNoNullForWhatJsonCannotSay) {
+  TempFolder folder;
+  write_rank_result(folder / "r.json", sample_result());
+  const std::string text = read_text(folder / "r.json");
+  EXPECT_EQ(text.find("null"), std::string::npos);
+  EXPECT_THAT(text, HasSubstr("\"nan\""));
+  EXPECT_THAT(text, HasSubstr("\"bits\": \"3fd3333333333334\""));
+}
+
+TEST(RankResult, RefusesMissingMalformedAndUnknown) {
+  TempFolder folder;
+  EXPECT_THAT(error_of(folder / "none"), HasSubstr(folder / "none: cannot be read: No such file"));
+  write_text(folder / "r", "{\"schema_version\": 1, \"rank\": ");
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("not JSON, or cut short"));
+  write_text(folder / "r", "{\"schema_version\": 7}");
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 7"));
+  write_text(folder / "r", "{\"schema_version\": 1}");
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("schema version 1; this build reads version 2"));
+  write_rank_result(folder / "r", sample_result());
+  const std::string text = read_text(folder / "r");
+  nlohmann::json json = nlohmann::json::parse(text);
+  json["metrics"]["accuracy_24"]["bits"] = "3fd333333333333x";
+  seal(json);
+  write_text(folder / "r", json.dump());
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("accuracy_24"));
+}
+
+TEST(RankResult, RefusesWhatIsNestedTooDeepOrNoFile) {
+  TempFolder folder;
+  write_text(folder / "r", std::string(100000, '[') + std::string(100000, ']'));
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr(folder / "r: nested deeper than 100 levels"));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_THAT(error_of(folder / "fifo"), HasSubstr(folder / "fifo: is a FIFO, not a file"));
+}
+
+TEST(RankResult, RefusesEveryChangedDigitByName) {
+  TempFolder folder;
+  write_rank_result(folder / "r", sample_result());
+  const std::string text = read_text(folder / "r");
+  for (const std::string digits : {"3fd3333333333334", "17", "1.25", "1e-300", "c0ffee", "finished"}) {
+    const std::size_t at = text.find(digits);
+    if (at == std::string::npos) continue;
+    std::string damaged = text;
+    damaged[at] = digits[0] == '3' ? '2' : '9';
+    write_text(folder / "r", damaged);
+    EXPECT_THAT(error_of(folder / "r"), HasSubstr((folder / "r") + " is damaged: its checksum is "))
+        << digits;
+  }
+  nlohmann::json json = nlohmann::json::parse(text);
+  json.erase("checksum");
+  write_text(folder / "r", json.dump());
+  EXPECT_THAT(error_of(folder / "r"), HasSubstr("has no checksum"));
+}
+
+TEST(RankResult, SaysWhyItCannotBeWritten) {
+  TempFolder folder;
+  support::FakeFiles files;
+  files.fail(1, ENOSPC);
+  try {
+    write_rank_result(folder / "r", sample_result(), files);
+    FAIL() << "no error";
+  } catch (const MachineError& error) {
+    EXPECT_EQ(error.what(), (folder / "r") + ": cannot write: No space left on device");
+  }
 }
 
 }  // namespace
