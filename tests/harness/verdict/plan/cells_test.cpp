@@ -1,13 +1,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
+#include <filesystem>
+#include <map>
 #include <set>
 
+#include "harness/base/json.h"
 #include "harness/verdict/config/canonical.h"
+#include "harness/verdict/config/trainer_spec.h"
+#include "harness/verdict/plan/checks.h"
+#include "harness/verdict/plan/interim_analyses.h"
 #include "harness/verdict/plan/plan.h"
+#include "harness/verdict/plan/plan_history.h"
+#include "harness/verdict/plan/planned_run.h"
+#include "harness/verdict/plan/question.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "scenarios/energy/config.h"
 #include "tests/harness/verdict/plan/matrix_helpers.h"
+#include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
@@ -310,6 +321,336 @@ TEST(Matrix, TakesRelativeDataFilesFromTheConfigsFolder) {
   EXPECT_EQ(matrix.cells[0].reference.data.train_file, "dir/a.ts");
   const Matrix overridden = parse_matrix(text, "dir/sub/m.yaml", set({"data.train_file=here.ts"}));
   EXPECT_EQ(overridden.cells[0].config.data.train_file, "here.ts");
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// `seeds: auto`, as a config asks for it.
+
+namespace lockstep {
+namespace {
+
+using testing::Contains;
+
+const std::string kAuto =
+    "name: x\nsteps: 100\nquestion: outcome\nseeds: auto\nreference: {layout: 1x24}\n"
+    "axes: {layout: [8x3], lr_scale: [1, 0.125]}\npower_controls: [{lr_scale: 0.125}]\n";
+
+TEST(SeedsAuto, BeginsWithTheFirstLook) {
+  const Matrix matrix = parse(kAuto + "seeds_auto: {first: 4, step: 3, most: 12}\n");
+  EXPECT_TRUE(matrix.seeds_auto.on);
+  EXPECT_THAT(matrix.seeds, ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(analysis_sizes(matrix.seeds_auto), ElementsAre(4, 7, 10, 12));
+}
+
+TEST(SeedsAuto, IsAnOutcomesUnlessSaidOtherwise) {
+  EXPECT_EQ(
+      parse("name: x\nseeds: auto\nreference: {layout: 1x24}\naxes: {layout: [8x3], lr_scale: [1, 0.125]}\n"
+            "power_controls: [{lr_scale: 0.125}]\n")
+          .question,
+      "outcome");
+}
+
+TEST(SeedsAuto, GivesWayToSeedsOfTheCommandLine) {
+  Overrides overrides;
+  overrides.seeds = "3..5";
+  const Matrix matrix = parse(kAuto, overrides);
+  EXPECT_FALSE(matrix.seeds_auto.on);
+  EXPECT_THAT(matrix.seeds, ElementsAre(3, 4, 5));
+}
+
+TEST(SeedsAuto, RefusesLooksThatCannotBe) {
+  EXPECT_THAT(problems_of(kAuto + "seeds_auto: {first: 50, most: 40}\n"),
+              Contains(HasSubstr("m.yaml:8:14: the first interim analysis has 50 seeds, more than the last with 40")));
+  EXPECT_THAT(problems_of(kAuto + "seeds_auto: {step: 1, most: 500}\n"),
+              Contains(HasSubstr("more than 100 interim analyses")));
+}
+
+TEST(SeedsAuto, RefusesQuestionsWithoutAnOutcome) {
+  for (const char* question : {"mechanism", "certificate", "detection"}) {
+    const std::string text = std::string("name: x\nseeds: auto\nquestion: ") + question +
+                             "\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
+    EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:2:"))) << question;
+  }
+}
+
+TEST(SeedsAuto, AReferenceRunsWhatItsNeediestCellRuns) {
+  Matrix matrix = parse(kAuto + "seeds_auto: {first: 2, step: 2, most: 6}\n");
+  ASSERT_EQ(matrix.cells.size(), 2u);
+  set_analysis(matrix, {2, 6});
+  EXPECT_THAT(matrix.seeds, ElementsAre(0, 1, 2, 3, 4, 5));
+  const Plan plan = make_plan(matrix, "", {});
+  std::map<std::string, std::set<int64_t>> seeds;
+  for (const PlannedRun& run : plan.runs) {
+    if (run.role == RunRole::cell || run.role == RunRole::reference) seeds[run.cell].insert(run.config.seed);
+  }
+  EXPECT_EQ(seeds[matrix.cells[0].name].size(), 2u);
+  EXPECT_EQ(seeds[matrix.cells[1].name].size(), 6u);
+  EXPECT_EQ(seeds[matrix.cells[0].reference_name].size(), 6u);
+}
+
+TEST(SeedsAuto, EarlierLooksRunsAreThoseOfLaterOnes) {
+  Matrix matrix = parse(kAuto);
+  const Plan first = make_plan(matrix, "", {});
+  set_analysis(matrix, {10, 10});
+  const Plan second = make_plan(matrix, "", {});
+  std::set<std::string> hashes;
+  for (const PlannedRun& run : second.runs) hashes.insert(run.hash);
+  for (const PlannedRun& run : first.runs) EXPECT_TRUE(hashes.contains(run.hash)) << run.id;
+}
+
+TEST(SeedsAuto, ThePlanTellsTheFirstLookAndTheMost) {
+  const std::string text = plan_text(make_plan(parse(kAuto), "", {}), 2);
+  EXPECT_THAT(text, HasSubstr("paired, 5 to 40 seeds, 5 at a time, until decided"));
+  EXPECT_THAT(text,
+              HasSubstr("first interim analysis: 5 seeds; with all 40, if no cell is decided before: 105 more runs"));
+  EXPECT_THAT(plan_json(make_plan(parse(kAuto), "", {}), 2), HasSubstr("\"seeds_auto\""));
+}
+
+Plan plan_of_layouts(const std::string& reference, const std::string& cell) {
+  const std::string text = "name: m\ntrainer: energy\ndata: {source: synthetic, series: 900}\nsteps: 3\nseeds: 0\nquestion: mechanism\n"
+                           "ranks: emulated\nforced_steps: [1]\ncertify_steps: 0\nreference: {layout: " +
+                           reference + "}\naxes:\n  layout: [" + cell + "]\n";
+  return make_plan(parse_matrix(text, "m.yaml", {}), "", {});
+}
+
+double most_of(const Plan& plan) {
+  double most = 0;
+  for (const PlannedRun& run : plan.runs) most = std::max(most, modelled_memory_bytes(run.config));
+  return most;
+}
+
+TEST(PlannedMemory, OfManyRowsIsThatOfTheirScoresAndAPart) {
+  const double few = most_of(plan_of_layouts("1x24", "8x3")), many = most_of(plan_of_layouts("1x1536", "512x3"));
+  EXPECT_GT(few, 1e8);
+  EXPECT_LT(few, 3e8);
+  EXPECT_GT(many, few);
+  EXPECT_LT(many, 8e9) << "not that of all pairs' activations, 22 GB in float64 with their gradients";
+}
+
+TEST(PlannedMemory, ThatTheMachineLacksIsRefusedByName) {
+  const Plan plan = plan_of_layouts("1x1536", "512x3");
+  EXPECT_THAT(lacking_memory(plan, 64e9), IsEmpty());
+  EXPECT_THAT(lacking_memory(plan, 0), IsEmpty()) << "a machine of which nothing is known";
+  const double most = most_of(plan);
+  const std::vector<std::string> lacking = lacking_memory(plan, 0.99 * most);
+  ASSERT_EQ(lacking.size(), 1U);
+  EXPECT_THAT(lacking.front(), testing::AllOf(HasSubstr("needs about"), HasSubstr("this machine has")));
+}
+
+TEST(PlannedMemory, StandsInThePlan) {
+  const Plan plan = plan_of_layouts("1x24", "8x3");
+  EXPECT_THAT(plan_text(plan, 2), testing::AllOf(HasSubstr("MEMORY"), HasSubstr(" GB")));
+  EXPECT_THAT(plan_json(plan, 2), HasSubstr("\"memory_bytes\""));
+}
+
+TEST(PlannedMemory, OfTheMachineIsKnown) { EXPECT_GT(machine_memory_bytes(), 1e8); }
+
+const std::string kTimed = kHead +
+                           "data: {source: synthetic}\nsteps: 50\nschedule: warmup\nwarmup_steps: 10\n"
+                           "lr: 0.002\naxes: {layout: [8x3]}\n"
+                           "timing: {layouts: [1x24, 8x3], steps: 40, repeats: 3}\n";
+
+std::vector<PlannedRun> timed_runs(const Plan& plan) {
+  std::vector<PlannedRun> runs;
+  for (const PlannedRun& run : plan.runs) {
+    if (run.role == RunRole::timing) runs.push_back(run);
+  }
+  return runs;
+}
+
+TEST(Timing, PlansEachLayoutSoOftenOnRealRanksWithoutATrace) {
+  const std::vector<PlannedRun> runs = timed_runs(make_plan(parse(kTimed), "", {}));
+  ASSERT_EQ(runs.size(), 6U);
+  std::set<std::string> ids;
+  std::map<std::string, int> names;
+  for (const PlannedRun& run : runs) {
+    EXPECT_TRUE(ids.insert(run.id).second) << run.id;
+    ++names[run.cell];
+    EXPECT_TRUE(run.exclusive);
+    EXPECT_FALSE(run.reused);
+    EXPECT_EQ(run.config.trace, TraceLevel::off);
+    EXPECT_EQ(run.config.steps, 40);
+    EXPECT_TRUE(run.config.eval_every.is_never());
+    EXPECT_EQ(run.config.lr, 0.002) << "the matrix's base";
+    EXPECT_EQ(run.config.warmup_steps, 0);
+    EXPECT_EQ(run.config.backend, run.config.layout.world_size == 1 ? Backend::emulated : Backend::gloo);
+    EXPECT_EQ(run.hash, config_hash(run.config));
+    EXPECT_TRUE(run.needs.empty());
+  }
+  EXPECT_EQ(names, (std::map<std::string, int>{{"timing 1x24", 3}, {"timing 8x3", 3}}));
+}
+
+TEST(Timing, PlansNothingThatWasNotAskedFor) {
+  EXPECT_THAT(timed_runs(make_plan(parse(kHead + "layout: 8x3\n"), "", {})), IsEmpty());
+  EXPECT_THAT(timed_runs(make_plan(parse(kTimed, only("8x3")), "", {})), IsEmpty())
+      << "a cell that is run again times nothing";
+}
+
+TEST(Timing, IsNeverReused) {
+  const TempFolder folder;
+  const BuildIdentity identity{"b", "t", "i", "d"};
+  Plan plan = make_plan(parse(kTimed), folder.path(), identity);
+  for (const PlannedRun& run : plan.runs) {
+    const std::string dir = folder / ("runs/" + run.id);
+    std::filesystem::create_directories(dir);
+    write_text(dir + "/run.json", "{}");
+    nlohmann::json done{{"config_hash", run.hash},
+                        {"build", "b"},
+                        {"libtorch", "t"},
+                        {"isa", "i"},
+                        {"data", "d"},
+                        {"seconds", 2.0},
+                        {"files", nlohmann::json::parse(evidence_json(dir))}};
+    seal(done);
+    write_text(dir + "/done", done.dump());
+  }
+  plan = make_plan(parse(kTimed), folder.path(), identity);
+  for (const PlannedRun& run : plan.runs) {
+    EXPECT_EQ(run.reused, run.role != RunRole::timing) << run.id;
+    EXPECT_EQ(run.estimate_s, 2.0);
+    if (run.role == RunRole::timing) {
+      EXPECT_THAT(run.why, HasSubstr("never reused"));
+    }
+  }
+  EXPECT_THAT(plan_text(plan, 2), HasSubstr("timing 8x3"));
+}
+
+TEST(Timing, TakesAllCoresInTheEstimate) {
+  Plan plan;
+  PlannedRun run;
+  run.estimate_s = 10;
+  plan.runs = {run, run};
+  EXPECT_EQ(estimate_total_s(plan, 4), 10);
+  plan.runs[0].exclusive = plan.runs[1].exclusive = true;
+  EXPECT_EQ(estimate_total_s(plan, 4), 20);
+}
+
+TEST(Timing, RefusesLayoutsThatCannotBePartitioned) {
+  EXPECT_THAT(problems_of("# Is it so?\nname: x\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
+                          "accumulation: 3\ntiming: {layouts: [8x3, 6x4]}\n"),
+              ElementsAre(HasSubstr("cell 'timing 6x4': accumulation 3 does not divide the 4 rows")));
+}
+
+TEST(Timing, NeedsAReferenceThatIsWritten) {
+  EXPECT_THAT(
+      problems_of("# Is it so?\nname: x\nquestion: certificate\nlayout: 3x8\ntiming: {layouts: [3x8]}\n"),
+      ElementsAre(HasSubstr("timed runs use the reference's config")));
+}
+
+TEST(TraceOff, IsComparedByItsResultsBetweenEqualLayoutsAlone) {
+  const std::string paired =
+      "# Is it so?\nname: x\nquestion: mechanism\nreference: {same_as: cell, trace: hash}\ncertify_steps: 0\n"
+      "trace: off\nlayout: 3x8\n";
+  EXPECT_THAT(problems_of(paired), IsEmpty());
+  EXPECT_THAT(problems_of("# Is it so?\nname: x\nquestion: mechanism\nreference: {layout: 1x24}\n"
+                          "certify_steps: 0\nforced_steps: []\ntrace: off\nlayout: 3x8\n"),
+              ElementsAre(HasSubstr("trace: off keeps nothing to compare between two layouts")));
+}
+
+/// Keys and messages of what is wrong, one a line.
+std::string wrong_with(const RunConfig& config, std::string_view question = "mechanism") {
+  std::string text;
+  const QuestionPlan& asks = question_named(question);
+  for (const auto& [key, message] : training_problems(config, asks)) text += key + ": " + message + "\n";
+  for (const auto& [key, message] : spec_of(config).problems(config, {asks.against_plain(), false})) {
+    text += key + ": " + message + "\n";
+  }
+  return text;
+}
+
+bool names(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
+
+TEST(TrainingChecks, SayNothingOfAPlainRun) { EXPECT_EQ(wrong_with({}), ""); }
+
+TEST(TrainingChecks, RefuseAdamSqrtWhereItHasNoMeaning) {
+  RunConfig config;
+  config.layout = {8, 3};
+  config.lr_rule = LrRule::adam_sqrt;
+  EXPECT_EQ(wrong_with(config), "");
+  config.optimizer = OptimizerKind::sgd;
+  EXPECT_TRUE(names(wrong_with(config), "lr_rule: lr_rule adam_sqrt scales Adam's betas"))
+      << wrong_with(config);
+  config.optimizer = OptimizerKind::adamw;
+  config.layout = {10, 3};
+  EXPECT_TRUE(names(wrong_with(config), "beta1 0.9 and beta2 0.999 must exceed 0.9")) << wrong_with(config);
+  config.beta1 = 0.95;
+  EXPECT_EQ(wrong_with(config), "");
+}
+
+TEST(TrainingChecks, RefuseCheckpointsOfFaultsAndByMetricsThatDecideNothing) {
+  RunConfig config;
+  config.checkpoint.every = 10;
+  EXPECT_EQ(wrong_with(config), "");
+  config.checkpoint.best = "accuracy_24";
+  EXPECT_EQ(wrong_with(config), "");
+  config.checkpoint.best = "gradient_norm";
+  EXPECT_TRUE(names(wrong_with(config), "checkpoint.best gradient_norm is no metric of evaluations")) << wrong_with(config);
+  config.checkpoint.best.clear();
+  config.mutant.name = "flip_bit";
+  EXPECT_TRUE(names(wrong_with(config), "a cell with a mutant cannot have checkpoint.every")) << wrong_with(config);
+}
+
+TEST(TrainingChecks, RefuseASharedUpdateWhereNothingCanBeShared) {
+  RunConfig config;
+  config.layout = {8, 3};
+  config.update = UpdatePartition::sharded;
+  EXPECT_EQ(wrong_with(config), "");
+  config.checkpoint.every = 10;
+  EXPECT_TRUE(names(wrong_with(config), "update: checkpoints are made of a whole optimizer state")) << wrong_with(config);
+  config.checkpoint.every = 0;
+  config.arithmetic = Arithmetic::exact;
+  EXPECT_TRUE(names(wrong_with(config), "update: exact arithmetic sums every gradient on every rank")) << wrong_with(config);
+}
+
+TEST(TrainingChecks, RefuseBfloat16InACertificate) {
+  RunConfig config;
+  config.precision = Precision::bfloat16;
+  EXPECT_EQ(wrong_with(config), "");
+  EXPECT_TRUE(names(wrong_with(config, "certificate"), "precision: a certificate"));
+  config.oracle_world = 3;
+  EXPECT_TRUE(names(wrong_with(config), "precision: a certificate"));
+}
+
+TEST(TrainingChecks, RefusePerturbationsThatChangeMoreThanTheySay) {
+  RunConfig config;
+  config.perturb = Perturbation::row_order;
+  EXPECT_EQ(wrong_with(config), "");
+  EXPECT_TRUE(names(wrong_with(config, "certificate"), "perturb: a certificate"));
+  RunConfig by_rank = config;
+  by_rank.rank_seed = RankSeed::plus_rank;
+  EXPECT_TRUE(names(wrong_with(by_rank), "rank_seed keyed"));
+  RunConfig as_written = config;
+  energy(as_written).layer.as_written = true;
+  EXPECT_EQ(wrong_with(as_written), "") << "no negatives are made";
+  energy(as_written).negatives = Negatives::layer;
+  EXPECT_TRUE(names(wrong_with(as_written), "layer.as_written"));
+}
+
+TEST(TrainingChecks, RefusePerturbationsThatChangeNothing) {
+  RunConfig config;
+  config.perturb = Perturbation::row_order;
+  config.layout = {24, 1};
+  EXPECT_TRUE(names(wrong_with(config), "no other order"));
+  config.layout = {12, 2};
+  EXPECT_EQ(wrong_with(config), "");
+  config.accumulation = 2;
+  EXPECT_TRUE(names(wrong_with(config), "no other order"));
+  config = {};
+  config.perturb = Perturbation::random_draws;
+  energy(config).dropout = energy(config).context_noise = 0;
+  EXPECT_TRUE(names(wrong_with(config), "nothing is drawn"));
+  energy(config).negatives = Negatives::layer;
+  EXPECT_EQ(wrong_with(config), "");
+}
+
+TEST(TrainingChecks, StandInTheMatrixWithTheirPlace) {
+  const std::vector<std::string> problems =
+      problems_of(kHead + "axes:\n  layout: [8x3]\noptimizer: sgd\nlr_rule: adam_sqrt\n");
+  ASSERT_FALSE(problems.empty());
+  EXPECT_TRUE(names(problems.front(), "m.yaml:7:1:")) << problems.front();
+  EXPECT_TRUE(names(problems.front(), "adam_sqrt")) << problems.front();
 }
 
 }  // namespace
