@@ -1,18 +1,22 @@
-// Runs of one layout, bit for bit: each fault is planted and must be named; without it the judge is silent.
-
-#include <bit>
-#include <filesystem>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+
 #include "harness/verdict/causes/name_cause.h"
+#include "harness/verdict/compare/replay.h"
+#include "harness/verdict/config/canonical.h"
+#include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/questions/judge.h"
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/fake_run.h"
 #include "tests/support/temp_folder.h"
+
+// Runs of one layout, bit for bit: each fault is planted and must be named; without it the judge is silent.
 
 namespace lockstep {
 namespace {
@@ -485,6 +489,185 @@ TEST(CompareRuns, CandidatesThatOneTraceLevelKeepsAreNoDifferenceAndEnergiesAre)
   const Mechanism other = compare_runs({folder / "a", folder / "c", {}, {}});
   EXPECT_EQ(other.verdict, VerdictKind::divergent);
   EXPECT_EQ(other.first_divergence->where, "energies");
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// What is said of runs that agree rests on what was compared: records are taken away one kind at a time, and no sentence may speak
+// of them any more.
+
+namespace lockstep {
+namespace {
+
+/// A kind of record, and the words that may be said only where it was compared.
+struct Taken {
+  Phase phase;
+  std::vector<std::string> words;
+};
+
+const std::vector<Taken>& kinds() {
+  static const std::vector<Taken> list = {
+      {Phase::samples, {"sample ids"}},
+      {Phase::random, {"random streams"}},
+      {Phase::control, {"control values"}},
+      {Phase::collective, {"collectives"}},
+      {Phase::scores, {"energies"}},
+      {Phase::loss, {"loss"}},
+      {Phase::local_gradients, {"local gradients"}},
+      {Phase::gradient_norm, {"gradient norm"}},
+      {Phase::reduced_gradients, {"reduced gradients"}},
+      {Phase::parameters, {"replicas", "updates"}},
+  };
+  return list;
+}
+
+/// Writes the traces of `from` to `to` without the records of these phases.
+void write_without(const std::string& from, const std::string& to, int world_size, const std::vector<Phase>& taken) {
+  std::filesystem::create_directories(to);
+  for (int rank = 0; rank < world_size; ++rank) {
+    const std::string name = "/rank-" + std::to_string(rank) + ".trace";
+    TraceReader reader(from + name);
+    TraceWriter writer(to + name, reader.header());
+    while (auto step = reader.next()) {
+      std::erase_if(step->records, [&](const Record& record) { return std::ranges::find(taken, record.phase) != taken.end(); });
+      writer.copy(*step);
+    }
+    writer.finish();
+  }
+}
+
+class ComparedSentences : public ::testing::Test {
+ protected:
+  static FakeRun run(int world_size, double noise) {
+    FakeRun it;
+    it.world_size = world_size;
+    it.steps = support::steps_up_to(4);
+    if (noise == 0) it.steps.insert(it.steps.begin(), -1);
+    it.noise = noise;
+    it.noise_seed = static_cast<uint64_t>(world_size);
+    return it;
+  }
+  /// Both runs without these records.
+  std::string sentence(const FakeRun& a, const FakeRun& b, const std::vector<Phase>& taken) {
+    support::write_fake_run(folder_ / "whole_a", a);
+    support::write_fake_run(folder_ / "whole_b", b);
+    write_without(folder_ / "whole_a", folder_ / "a", a.world_size, taken);
+    write_without(folder_ / "whole_b", folder_ / "b", b.world_size, taken);
+    const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
+    EXPECT_NE(result.verdict, VerdictKind::divergent) << result.sentence;
+    // What is said to be undecided is not said to agree.
+    return result.sentence.substr(0, result.sentence.find(" parameters are not the same bit for bit"));
+  }
+  TempFolder folder_;
+};
+
+TEST_F(ComparedSentences, OfTwoLayoutsNameWhatBothRecorded) {
+  const FakeRun a = run(1, 0), b = run(3, 0);
+  const std::string whole = sentence(a, b, {});
+  EXPECT_THAT(whole, AllOf(HasSubstr("sample ids, random streams, control values, calls of collectives and replicas"),
+                           HasSubstr("energies, loss, reduced gradients and gradient norm")));
+  std::vector<Phase> all;
+  for (const Taken& each : kinds()) {
+    all.push_back(each.phase);
+    const std::string left = sentence(a, b, {each.phase}), none = sentence(a, b, all);
+    for (const std::string& word : each.words) {
+      EXPECT_THAT(left, Not(HasSubstr(word + ","))) << left;
+      EXPECT_THAT(left, Not(HasSubstr(word + " and"))) << left;
+    }
+    for (const Taken& gone : kinds()) {
+      if (std::ranges::find(all, gone.phase) == all.end()) continue;
+      for (const std::string& word : gone.words) EXPECT_THAT(none, Not(HasSubstr(word + ","))) << none;
+    }
+  }
+  EXPECT_THAT(sentence(a, b, all), HasSubstr("nothing that must be equal bit for bit was recorded"));
+}
+
+TEST_F(ComparedSentences, OfCollectivesThatTheReferenceDoesNotMakeSpeakOfTheRunsOwn) {
+  FakeRun a = run(1, 0);
+  a.fault = [](support::FakeStep& it) { it.collectives.clear(); };
+  EXPECT_THAT(sentence(a, run(3, 0), {}), HasSubstr("control values, collectives among the run's ranks and replicas"));
+}
+
+TEST_F(ComparedSentences, OfOneLayoutNameWhatWasNotRecorded) {
+  const FakeRun it = run(3, 0);
+  EXPECT_THAT(sentence(it, it, {}), testing::StartsWith("Identical: every bit of 4 steps on 3 ranks agrees."));
+  for (const auto& [phase, word] : {std::pair{Phase::samples, "sample ids"}, {Phase::loss, "loss"},
+                                    {Phase::reduced_gradients, "reduced gradients"}, {Phase::parameters, "parameters"}}) {
+    EXPECT_THAT(sentence(it, it, {phase}), HasSubstr(std::string("agrees in what both recorded: not in ") + word));
+  }
+}
+
+TEST_F(ComparedSentences, OfGradientsThatNoLocalOnesWereRecordedOfSayNothing) {
+  // Rounding drives the parameters apart, so that later steps are judged by what each run's own records show.
+  FakeRun a = run(1, 3e-7), b = run(3, 3e-7);
+  a.forced = b.forced = true;
+  a.level = b.level = TraceLevel::full;
+  b.fault = [](support::FakeStep& it) {
+    for (std::size_t t = 0; t < it.local_gradients.size(); ++t) it.local_gradients[t].second = it.reduced_gradients[t].second;
+  };
+  EXPECT_THAT(sentence(a, b, {}), HasSubstr("At 3 further steps each reduced gradient is the reduction of its local gradients"));
+  EXPECT_THAT(sentence(a, b, {Phase::local_gradients}), Not(HasSubstr("reduction of its local gradients")));
+  EXPECT_THAT(sentence(a, b, {Phase::gradient_norm}), Not(HasSubstr("the gradient norm is the norm")));
+}
+
+using testing::HasSubstr;
+
+void write_trace(const std::string& path, bool with_state) {
+  TraceWriter writer(path, {"0123456789abcdef", 0, 1, "energy", TraceLevel::hash, "emulated"});
+  const std::vector<float> values{1, 2, 3};
+  const std::vector<int64_t> shape{3}, ids{4, 5};
+  for (int64_t step = 0; step < 3; ++step) {
+    writer.begin_step(step);
+    if (with_state && step == 2) {
+      writer.tensor(Phase::snapshot, "a.weight", {values.data(), DType::float32, shape, {}}, Sharing::replicated, {},
+                    Keep::whole);
+    }
+    writer.samples(ids);
+    writer.random("dropout", 7, 12);
+    writer.scalar(Phase::loss, "loss", 0.5, Sharing::own);
+    writer.end_step();
+  }
+  writer.finish();
+}
+
+TEST(KeepStep, CopiesStateRowsAndStreamsOfThatStepAlone) {
+  const TempFolder folder;
+  write_trace(folder / "from.trace", true);
+  ASSERT_TRUE(keep_step(folder / "from.trace", 2, folder / "to.trace"));
+  const Trace kept = read_trace(folder / "to.trace");
+  ASSERT_EQ(kept.steps.size(), 1u);
+  EXPECT_TRUE(kept.finished);
+  EXPECT_EQ(kept.steps[0].step, 2);
+  ASSERT_EQ(kept.steps[0].records.size(), 3u) << "the loss is no state";
+  EXPECT_EQ(kept.steps[0].records[0].name, "a.weight");
+  EXPECT_EQ(kept.steps[0].records[0].payload.size(), 12u);
+  EXPECT_EQ(kept.steps[0].records[1].ids, (std::vector<int64_t>{4, 5}));
+  EXPECT_EQ(kept.steps[0].records[2].stats.hash, 7u);
+}
+
+TEST(KeepStep, SaysThatNoStateWasKept) {
+  const TempFolder folder;
+  write_trace(folder / "from.trace", false);
+  EXPECT_FALSE(keep_step(folder / "from.trace", 2, folder / "to.trace"));
+  EXPECT_FALSE(keep_step(folder / "from.trace", 9, folder / "to.trace"));
+}
+
+TEST(ReplayConfig, IsReadBackAsTheSameCellAndReference) {
+  const TempFolder folder;
+  const Matrix matrix = parse_matrix(
+      "# Which?\nname: some\nseeds: 3\nsteps: 40\ndata: {source: synthetic}\nreference: {layout: 1x24}\n"
+      "axes: {layout: [8x3]}\nmutant: {name: grad_scale, factor: 3.7, step: 2}\n",
+      "some.yaml", {});
+  write_trace(folder / "rank-0.trace", true);
+  write_text(folder / "replay.yaml", replay_config(matrix, matrix.cells[0], 2, true));
+  const Matrix again = read_matrix(folder / "replay.yaml", {});
+  ASSERT_EQ(again.cells.size(), 1u);
+  EXPECT_EQ(again.forced_steps, std::vector<int64_t>{2});
+  EXPECT_EQ(again.replay, folder / "rank-0.trace");
+  EXPECT_TRUE(same_config(again.cells[0].config, matrix.cells[0].config));
+  EXPECT_TRUE(same_config(again.cells[0].reference, matrix.cells[0].reference));
+  EXPECT_THAT(replay_config(matrix, matrix.cells[0], 2, false), testing::Not(HasSubstr("replay: rank")));
 }
 
 }  // namespace
