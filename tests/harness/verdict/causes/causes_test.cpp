@@ -1,17 +1,29 @@
-// Every cause planted in a toy run, caught at its place and named; and the run without it silent.
-
-#include <cmath>
-#include <optional>
-#include <set>
-
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cctype>
+#include <cmath>
+#include <cstddef>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/causes/rules.h"
 #include "harness/verdict/compare/forced/forced.h"
+#include "harness/verdict/trace/trace_error.h"
 #include "tests/support/planted_causes.h"
 #include "tests/support/temp_folder.h"
+#include "tests/support/whole.h"
+
+// Every cause planted in a toy run, caught at its place and named; and the run without it silent.
 
 namespace lockstep {
 namespace {
@@ -310,6 +322,253 @@ TEST(FailureCauses, AreNamedByKindAndByTheHeaderExchange) {
   EXPECT_EQ(code(FailureKind::unreadable, "rank-0.trace: at offset 96, after step 3: a frame is damaged"),
             "file-damaged");
   EXPECT_EQ(code(FailureKind::interrupted, "stopped on request"), "");
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// Runs that are configured otherwise: judged by the reference's config, and named by the key.
+
+namespace lockstep {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+class ConfigKeys : public ::testing::Test {
+ protected:
+  /// A cell with this config against a reference with that one, each alone or on ranks.
+  Mechanism judged(const RunConfig& of_reference, const RunConfig& config, std::vector<std::string> declared = {},
+                   const ToyFaults& faults = {}) {
+    const RunConfig reference = alone(of_reference);
+    ForcedInputs inputs = support::toy_runs(folder_ / std::to_string(number_++), reference, config, faults);
+    inputs.declared = std::move(declared);
+    return judge_forced(inputs);
+  }
+  TempFolder folder_;
+  int number_ = 0;
+};
+
+TEST_F(ConfigKeys, AnotherOptimizerIsADivergenceAndItsKeyTheCause) {
+  struct Changed {
+    const char* told;
+    void (*change)(RunConfig&);
+  };
+  const Changed all[] = {
+      {"optimizer adam / sgd", [](RunConfig& c) { c.optimizer = OptimizerKind::sgd; }},
+      {"weight_decay 0 / 0.1", [](RunConfig& c) { c.weight_decay = 0.1; }},
+      {"beta1 0.9 / 0.5", [](RunConfig& c) { c.beta1 = 0.5; }},
+      {"beta2 0.999 / 0.9", [](RunConfig& c) { c.beta2 = 0.9; }},
+      {"eps 1e-08 / 0.1", [](RunConfig& c) { c.eps = 0.1; }},
+      {"clip_norm 0 / 0.001", [](RunConfig& c) { c.clip_norm = 0.001; }},
+  };
+  RunConfig reference = toy_config();
+  reference.optimizer = OptimizerKind::adam;
+  reference.clip_norm = 0;
+  for (const Changed& it : all) {
+    SCOPED_TRACE(it.told);
+    RunConfig cell = reference;
+    it.change(cell);
+    const Mechanism result = judged(reference, cell);
+    EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
+    EXPECT_THAT(result.sentence, StartsWith(std::string("Configs differ in ") + it.told + ". "));
+    ASSERT_TRUE(result.cause.has_value());
+    EXPECT_EQ(result.cause->code, "config-differs") << result.cause->evidence;
+    EXPECT_THAT(result.cause->evidence, HasSubstr(it.told));
+    EXPECT_FALSE(result.cause->remedy.empty());
+    // An axis over the key asks what each of its values does by itself.
+    const std::string key = std::string(it.told).substr(0, std::string(it.told).find(' '));
+    const Mechanism asked = judged(reference, cell, {key});
+    EXPECT_EQ(asked.verdict, VerdictKind::within_envelope) << asked.sentence;
+    EXPECT_THAT(asked.sentence, StartsWith(std::string("Configs differ in ") + it.told + ". "));
+  }
+}
+
+TEST_F(ConfigKeys, AKeyThatChangesNothingIsToldAndNoDivergence) {
+  RunConfig reference = toy_config(), cell = toy_config();
+  reference.optimizer = cell.optimizer = OptimizerKind::adam;
+  reference.clip_norm = cell.clip_norm = 0;
+  cell.momentum = 0.9;  // of sgd alone
+  const Mechanism result = judged(reference, cell);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope) << result.sentence;
+  EXPECT_THAT(result.sentence, StartsWith("Configs differ in momentum 0 / 0.9. "));
+}
+
+TEST_F(ConfigKeys, AKeyThatActsLaterInTheStepIsNotTheCause) {
+  RunConfig cell = toy_config();
+  cell.weight_decay = 0.1;
+  ToyFaults faults;
+  faults.on_samples = [](support::ToyStep& it) {
+    if (it.step != 1) return;
+    for (support::ToyRank& rank : it.ranks)
+      for (int64_t& sample : rank.samples) sample = (sample + 1) % 6;
+  };
+  RunConfig reference = toy_config();
+  const Mechanism result = judged(reference, cell, {"weight_decay"}, faults);
+  ASSERT_TRUE(result.cause.has_value()) << result.sentence;
+  EXPECT_EQ(result.first_divergence->phase, "samples");
+  EXPECT_NE(result.cause->code, "config-differs") << result.cause->evidence;
+}
+
+TEST_F(ConfigKeys, EqualConfigsAreNotSpokenOf) {
+  const RunConfig config = toy_config();
+  const Mechanism result = judged(config, config);
+  EXPECT_EQ(result.verdict, VerdictKind::within_envelope);
+  EXPECT_THAT(result.sentence, testing::Not(HasSubstr("onfigs differ")));
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// More evidence never gives a worse answer: every planted fault is judged with kinds of records left out.
+
+namespace lockstep {
+namespace {
+
+constexpr unsigned kFree = support::kToyAll + 1;  // the free runs stand beside the forced ones
+
+constexpr unsigned kEverything = 2 * kFree - 1;
+
+constexpr int64_t kBehindAll = 1000;
+
+struct Answer {
+  int64_t step = kBehindAll;
+  std::string code, told;
+};
+
+const std::vector<Planted>& faults() {
+  static const std::vector<Planted> all = support::all_faults();
+  return all;
+}
+
+/// By the fault's number among all.
+class EvidenceSubsets : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  Answer answer(const Planted& planted, unsigned evidence) {
+    RunConfig config = support::toy_config();
+    if (planted.config) planted.config(config);
+    const RunConfig reference = support::alone(config);
+    const TempFolder folder;
+    ForcedInputs inputs;
+    const auto write = [&](const char* name, const RunConfig& of, bool forced, const support::ToyFaults& faults) {
+      support::toy_run(folder / name, of, forced, faults, "energy", evidence);
+      return folder / name;
+    };
+    if (evidence & kFree) {
+      inputs.reference_free = write("reference", reference, false, {});
+      inputs.cell_free = write("cell", config, false, planted.faults);
+    }
+    inputs.forced_reference = write("forced-reference", reference, true, {});
+    inputs.forced_cell = write("forced-cell", config, true, planted.faults);
+    inputs.reference_config = &reference;
+    inputs.cell_config = &config;
+    const Mechanism result = judge_forced(inputs);
+    return {result.first_divergence ? result.first_divergence->step : kBehindAll, result.cause ? result.cause->code : "",
+            result.sentence};
+  }
+};
+
+TEST_P(EvidenceSubsets, MoreOfItNeverGivesALaterStepOrTakesARightNameAway) {
+  const Planted& planted = faults().at(GetParam());
+  std::map<unsigned, Answer> answers;
+  const auto of = [&](unsigned evidence) -> const Answer& {
+    const auto known = answers.find(evidence);
+    return known != answers.end() ? known->second : answers.emplace(evidence, answer(planted, evidence)).first->second;
+  };
+  // Sets that lack one kind, every fourth of a fault, or all sets, each compared with those with one of its kinds more.
+  for (unsigned evidence = 0; evidence < kEverything; ++evidence) {
+    const unsigned lacking = kEverything & ~evidence;
+    if (!support::whole()) {
+      if (std::popcount(lacking) > 1 || (static_cast<unsigned>(std::countr_zero(lacking)) + GetParam()) % 4 > 0) continue;
+    }
+    for (unsigned kind = 1; kind < kEverything; kind *= 2) {
+      if (!(lacking & kind)) continue;
+      const Answer &less = of(evidence), &more = of(evidence | kind);
+      SCOPED_TRACE(fmt::format("without {:b}, then with {:b}:\n{}\n{}", lacking, kind, less.told, more.told));
+      EXPECT_LE(more.step, less.step);
+      if (less.code == planted.code) {
+        EXPECT_EQ(more.code, planted.code);
+      }
+    }
+  }
+}
+
+std::string name_of_fault(const testing::TestParamInfo<std::size_t>& number) {
+  std::string name = fmt::format("{}_{}", number.param, faults()[number.param].name);
+  std::ranges::replace_if(name, [](char c) { return std::isalnum(static_cast<unsigned char>(c)) == 0; }, '_');
+  return name;
+}
+
+/// A half each, so that both run at once.
+const std::size_t kMiddle = faults().size() / 2;
+
+INSTANTIATE_TEST_SUITE_P(FirstHalf, EvidenceSubsets, testing::Range(std::size_t{0}, kMiddle), &name_of_fault);
+
+INSTANTIATE_TEST_SUITE_P(SecondHalf, EvidenceSubsets, testing::Range(kMiddle, faults().size()), &name_of_fault);
+
+}  // namespace
+}  // namespace lockstep
+
+// Pairs of tiny traces whose truth is known, as tests/conformance/verdicts.py writes them: what is said of each.
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+const std::string kFolder = LOCKSTEP_SOURCE_DIR "/tests/conformance/";
+
+Json all_pairs() {
+  std::ifstream file(kFolder + "verdicts.json");
+  return Json::parse(file);
+}
+
+CompareOptions options_of(const std::string& name) {
+  return {kFolder + "verdicts/" + name + "/a", kFolder + "verdicts/" + name + "/b", {}, {}};
+}
+
+void hold(const Json& expected) {
+  const Mechanism said = compare_runs(options_of(expected["name"]));
+  EXPECT_EQ(name_of(said.verdict), expected["verdict"]) << said.sentence;
+  EXPECT_THAT(said.sentence, testing::Not(testing::HasSubstr("of another shape"))) << "parts are put together";
+  ASSERT_EQ(said.first_divergence.has_value(), expected.contains("step")) << said.sentence;
+  if (!said.first_divergence) return;
+  EXPECT_EQ(said.first_divergence->step, expected["step"]) << said.sentence;
+  EXPECT_EQ(said.first_divergence->phase, expected["phase"]) << said.sentence;
+  EXPECT_EQ(said.first_divergence->rank, expected.value("rank", said.first_divergence->rank)) << said.sentence;
+  ASSERT_TRUE(said.cause);
+  EXPECT_EQ(said.cause->code, expected["cause"]) << said.sentence << " " << said.cause->evidence;
+}
+
+TEST(Verdicts, OfPairsWhoseTruthIsKnownAreThatTruth) {
+  const Json pairs = all_pairs();
+  std::set<std::string> causes, verdicts;
+  for (const Json& expected : pairs) {
+    SCOPED_TRACE(expected["name"].get<std::string>());
+    if (expected.contains("refused")) continue;
+    hold(expected);
+    verdicts.insert(expected["verdict"]);
+    if (expected.contains("cause")) causes.insert(expected["cause"]);
+  }
+  EXPECT_GE(pairs.size(), 60u);
+  EXPECT_GE(causes.size(), 30u);
+  EXPECT_THAT(verdicts, testing::ElementsAre("divergent", "identical", "inconclusive", "within_envelope"));
+}
+
+TEST(Verdicts, OfATraceThatIsNewerThanThisBuildAreRefused) {
+  int refused = 0;
+  for (const Json& expected : all_pairs()) {
+    if (!expected.contains("refused")) continue;
+    ++refused;
+    try {
+      compare_runs(options_of(expected["name"]));
+      ADD_FAILURE() << expected["name"] << " was compared";
+    } catch (const TraceError& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr(expected["refused"].get<std::string>()));
+    }
+  }
+  EXPECT_EQ(refused, 1);
 }
 
 }  // namespace

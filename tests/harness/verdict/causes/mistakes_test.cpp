@@ -1,4 +1,7 @@
-// Mistakes of trainers that are not ours, planted in small traces, and what must not be mistaken for them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 #include <cstdint>
@@ -10,14 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
-
 #include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/trace/writer.h"
 #include "tests/support/temp_folder.h"
+
+// Mistakes of trainers that are not ours, planted in small traces, and what must not be mistaken for them.
 
 namespace lockstep {
 namespace {
@@ -28,6 +28,7 @@ struct Tensor {
   std::string name;
   std::vector<float> values;
 };
+
 using Tensors = std::vector<Tensor>;
 
 struct Draws {
@@ -50,6 +51,7 @@ struct StepOfAll {
   int64_t step = 0;
   std::vector<RankOfStep> ranks;
 };
+
 using Edit = std::function<void(StepOfAll&)>;
 
 /// A run of SGD on three tensors. The gradient of a row follows from its sample id alone, so that layouts differ by rounding.
