@@ -1,21 +1,27 @@
-// Certificates: exact to the last digits of float64, with and without a planted error, and what a step costs.
-
-#include "harness/verdict/causes/name_cause.h"
-#include "harness/verdict/questions/certificate/certificate.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <stdexcept>
 
+#include "harness/verdict/causes/name_cause.h"
+#include "harness/verdict/compare/compare.h"
+#include "harness/verdict/plan/plan.h"
+#include "harness/verdict/questions/certificate/certificate.h"
+#include "harness/verdict/questions/certification.h"
+#include "harness/verdict/questions/mechanism/judge.h"
 #include "harness/verdict/questions/question_judge.h"
 #include "harness/verdict/results/document.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
+#include "tests/support/fake_run.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
+
+// Certificates: exact to the last digits of float64, with and without a planted error, and what a step costs.
 
 namespace lockstep {
 namespace {
@@ -23,7 +29,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
 using Tensors = std::vector<std::pair<std::string, std::vector<double>>>;
 
 /// What one rank writes at one forced step, in float64.
@@ -326,6 +331,291 @@ TEST_F(CertificateMatrix, FailsWhereAForcedRunIsMissing) {
   EXPECT_EQ(results.cells[0].certification.wanted, false);
   EXPECT_FALSE(results.cells[0].failure);
   EXPECT_EQ(results.summary.exit_code, 3);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// By what real ranks are certified, as their backend decides.
+
+namespace lockstep {
+namespace {
+
+using support::SyntheticMatrix;
+
+/// A cell whose bits part at step 7 over that transport, and what holding it to a band then says.
+struct Carried {
+  SyntheticMatrix matrix{3};
+  int held = 0;
+  Certification band;
+
+  explicit Carried(Transport transport, const std::string& certified_by) {
+    matrix.add_cell({"8x3 global"});
+    matrix.plan.matrix.cells[0].config.transport = transport;
+    Certification parted;
+    parted.steps = 7;
+    parted.divergence.emplace().step = 7;
+    matrix.certifications["8x3 global certify"] = parted;
+    for (PlannedRun& run : matrix.plan.runs) {
+      if (run.role == RunRole::certify) run.config.transport = transport;
+    }
+    matrix.result("8x3 global certify").certified_by = certified_by;
+    if (transport == Transport::nccl) {
+      matrix.add_run(RunRole::certify_forced, "8x3 global", matrix.plan.matrix.cells[0].config, 0).id = "again";
+      matrix.results_of("again", 8);
+    }
+    band.steps = 20;
+    band.certify = kByBand;
+    band.band_used = 0.4;
+  }
+  CellResult judge() {
+    EvidenceSources sources = matrix.sources();
+    sources.hold_to_band = [this](const BandInputs& inputs) {
+      ++held;
+      EXPECT_EQ(inputs.real, "out/synthetic/runs/8x3 global certify");
+      EXPECT_EQ(inputs.forced, "out/synthetic/runs/again");
+      EXPECT_EQ(inputs.asked, 20);
+      return band;
+    };
+    return judge_matrix_from(matrix.plan, matrix.options, sources).cells[0];
+  }
+};
+
+TEST(Certification, HoldsAPrefixToABandWhereItsBackendPublishesNoOrder) {
+  Carried carried(Transport::nccl, "band");
+  const CellResult cell = carried.judge();
+  EXPECT_EQ(carried.held, 1);
+  EXPECT_EQ(cell.verdict, VerdictKind::equivalent);
+  EXPECT_FALSE(cell.certification.divergence);
+  EXPECT_EQ(cell.certification.backend, "nccl");
+  EXPECT_EQ(cell.certification.certify, kByBand);
+  EXPECT_EQ(cell.certification.steps, 20);
+  EXPECT_EQ(cell.certification.band_used, 0.4);
+}
+
+TEST(Certification, FindsAPrefixOutsideItsBandDivergent) {
+  Carried carried(Transport::nccl, "band");
+  carried.band.steps = 3;
+  carried.band.divergence.emplace().step = 3;
+  const CellResult cell = carried.judge();
+  EXPECT_EQ(cell.verdict, VerdictKind::divergent);
+  EXPECT_EQ(cell.mechanism->first_divergence->step, 3);
+}
+
+TEST(Certification, HoldsEveryOtherPrefixToItsBits) {
+  Carried pinned(Transport::nccl, "bits"), shared(Transport::gloo_cuda, "bits");
+  for (Carried* carried : {&pinned, &shared}) {
+    const CellResult cell = carried->judge();
+    EXPECT_EQ(carried->held, 0);
+    EXPECT_EQ(cell.verdict, VerdictKind::divergent);
+    EXPECT_EQ(cell.certification.certify, kByBits);
+    EXPECT_EQ(cell.certification.divergence->step, 7);
+  }
+}
+
+TEST(Certification, CertifiesByBitsWhateverTheBackendWhereTheyAgree) {
+  Carried carried(Transport::nccl, "band");
+  carried.matrix.certifications.clear();
+  const CellResult cell = carried.judge();
+  EXPECT_EQ(carried.held, 0);
+  EXPECT_EQ(cell.certification.certify, kByBits);
+  EXPECT_EQ(cell.certification.backend, "nccl");
+  EXPECT_EQ(cell.certification.steps, 20);
+}
+
+using support::FakeRun;
+using support::tensor_of;
+
+FakeRun run_of(int64_t steps, int world_size = 8) {
+  FakeRun run;
+  run.world_size = world_size;
+  run.steps = support::steps_up_to(steps);
+  return run;
+}
+
+TEST(Certify, CountsTheStepsThatAgree) {
+  TempFolder folder;
+  support::write_fake_run(folder / "emulated", run_of(60));
+  support::write_fake_run(folder / "real", run_of(50));
+  const Certification result = certify(folder / "emulated", folder / "real", 50);
+  EXPECT_TRUE(result.wanted);
+  EXPECT_EQ(result.asked, 50);
+  EXPECT_EQ(result.steps, 50);
+  EXPECT_FALSE(result.divergence.has_value());
+}
+
+TEST(Certify, CountsNoMoreThanAsked) {
+  TempFolder folder;
+  support::write_fake_run(folder / "emulated", run_of(60));
+  support::write_fake_run(folder / "real", run_of(50));
+  EXPECT_EQ(certify(folder / "emulated", folder / "real", 20).steps, 20);
+}
+
+TEST(Certify, StopsAtTheFirstDifferingBit) {
+  TempFolder folder;
+  support::write_fake_run(folder / "emulated", run_of(60));
+  FakeRun real = run_of(50);
+  real.fault = [](support::FakeStep& it) {
+    if (it.step >= 31) tensor_of(it.reduced_gradients, "head.weight")[2] *= 1.0000002F;
+  };
+  support::write_fake_run(folder / "real", real);
+  const Certification result = certify(folder / "emulated", folder / "real", 50);
+  EXPECT_EQ(result.steps, 31);
+  ASSERT_TRUE(result.divergence.has_value());
+  EXPECT_EQ(result.divergence->step, 31);
+  EXPECT_EQ(result.divergence->where, "head.weight");
+}
+
+TEST(Certify, RefusesAnotherLayout) {
+  TempFolder folder;
+  support::write_fake_run(folder / "emulated", run_of(5));
+  support::write_fake_run(folder / "real", run_of(5, 3));
+  EXPECT_THROW(certify(folder / "emulated", folder / "real", 5), TraceError);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// A cell's first steps in exact arithmetic, and what the judge makes of them.
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+const CellResult& cell_of(const Results& results, const std::string& name) {
+  return *std::ranges::find(results.cells, name, &CellResult::scenario);
+}
+
+/// The usual matrix with the exact pair of its first cell, which parts at that step; -1: it does not.
+SyntheticMatrix with_exact_pair(int64_t parts_at) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.plan.matrix.certify.exact = 50;
+  for (const Cell& cell : std::vector<Cell>(matrix.plan.matrix.cells)) {
+    const std::optional<ExactPair> pair = exact_pair_of(matrix.plan.matrix, cell);
+    if (!pair) continue;
+    const std::string own = cell.name + " exact", reference = cell.name + " exact reference";
+    matrix.add_run(RunRole::exact_cell, own, pair->cell, 0);
+    matrix.add_run(RunRole::exact_reference, reference, pair->reference, 0);
+    matrix.results_of(SyntheticMatrix::id_of(own, 0), 8);
+    matrix.results_of(SyntheticMatrix::id_of(reference, 0), 1);
+    Mechanism& mechanism = matrix.mechanisms[SyntheticMatrix::id_of(own, 0)];
+    mechanism.verdict = VerdictKind::identical;
+    mechanism.compared_steps = 50;
+    if (parts_at < 0 || cell.name != "8x3 global") continue;
+    mechanism.verdict = VerdictKind::divergent;
+    mechanism.first_divergence = Divergence{parts_at, "energies", 3, "inputs", DivergenceKind::bits, "a", "b", "Step 7."};
+    mechanism.first_divergence->row = 11;
+  }
+  return matrix;
+}
+
+TEST(ExactPairs, StandBesideTheVerdict) {
+  const Results same = with_exact_pair(-1).judge();
+  const CellResult& equal = cell_of(same, "8x3 global");
+  ASSERT_TRUE(equal.exact.has_value());
+  EXPECT_EQ(equal.exact->steps, 50);
+  EXPECT_EQ(equal.exact->asked, 50);
+  EXPECT_FALSE(equal.exact->divergence.has_value());
+  EXPECT_FALSE(cell_of(same, "8x3 global lr_scale=0.125").exact.has_value()) << "a power control is another run by design";
+  EXPECT_THAT(same.summary.sentence, HasSubstr("exact arithmetic"));
+
+  SyntheticMatrix half = with_exact_pair(-1);
+  half.mechanisms[SyntheticMatrix::id_of("8x3 global exact", 0)].compared_steps = 20;
+  EXPECT_EQ(cell_of(half.judge(), "8x3 global").exact->steps, 20) << "no more than was compared";
+
+  const Results parted = with_exact_pair(7).judge();
+  const CellResult& apart = cell_of(parted, "8x3 global");
+  ASSERT_TRUE(apart.exact && apart.exact->divergence);
+  EXPECT_EQ(apart.exact->steps, 7);
+  EXPECT_EQ(apart.exact->divergence->row, 11);
+  EXPECT_EQ(apart.verdict, equal.verdict) << "the verdict is that of the runs that were asked for";
+}
+
+TEST(ExactPairs, ARunThatFailedOrIsNotThereFailsItsCell) {
+  SyntheticMatrix matrix = with_exact_pair(-1);
+  matrix.result(SyntheticMatrix::id_of("8x3 global exact", 0), 5).status = "failed";
+  EXPECT_TRUE(cell_of(matrix.judge(), "8x3 global").failure.has_value());
+  SyntheticMatrix lost = with_exact_pair(-1);
+  std::erase_if(lost.plan.runs, [](const PlannedRun& run) { return run.cell == "8x3 global exact"; });
+  const Results results = lost.judge();
+  ASSERT_TRUE(cell_of(results, "8x3 global").failure.has_value());
+  EXPECT_THAT(cell_of(results, "8x3 global").failure->message, HasSubstr("no exact pair of 8x3 global"));
+}
+
+/// Two runs of two ranks with the same results, by folder.
+struct Pair {
+  std::map<std::string, RankResult> results;
+  Pair() {
+    for (const std::string run : {"a", "b"}) {
+      for (int rank = 0; rank < 2; ++rank) {
+        RankResult& result = at(run, rank);
+        result.steps_done = 3;
+        result.parameters_hash = "0123456789abcdef";
+        result.curves["loss"] = {{0, 1, 2}, {3.5 + rank, 2.5, std::nan("")}};
+        result.curves["gradient_norm"] = {{0, 1, 2}, {1, 1.5, 2}};
+        if (rank == 0) result.metrics = {{"accuracy_24", 0.5}};
+      }
+    }
+  }
+  RankResult& at(const std::string& run, int rank) {
+    return results[run + "/rank-" + std::to_string(rank) + ".result.json"];
+  }
+  Mechanism compare() const {
+    return compare_results("a", "b", 2, [this](const std::string& path) {
+      const auto found = results.find(path);
+      if (found == results.end()) throw std::runtime_error(path + ": cannot read it");
+      return found->second;
+    });
+  }
+};
+
+TEST(CompareResults, EqualBitsAreIdenticalAndTheSentenceSaysWhatWasCompared) {
+  const Mechanism mechanism = Pair().compare();
+  EXPECT_EQ(mechanism.verdict, VerdictKind::identical);
+  EXPECT_EQ(mechanism.compared_steps, 3);
+  EXPECT_FALSE(mechanism.first_divergence);
+  EXPECT_THAT(mechanism.sentence,
+              HasSubstr("No trace was kept (trace: off): the final parameters' "
+                        "fingerprint, 1 final metrics and 12 values of curves were compared"));
+}
+
+TEST(CompareResults, NamesTheFirstStepOfACurveThatDiffersByOneBit) {
+  Pair pair;
+  double& value = pair.at("b", 1).curves["gradient_norm"].values[1];
+  value = std::nextafter(value, 2);
+  pair.at("b", 0).curves["loss"].values[2] = 1;
+  pair.at("b", 0).parameters_hash = "fedcba9876543210";
+  const Mechanism mechanism = pair.compare();
+  EXPECT_EQ(mechanism.verdict, VerdictKind::divergent);
+  ASSERT_TRUE(mechanism.first_divergence);
+  EXPECT_EQ(mechanism.first_divergence->step, 1);
+  EXPECT_EQ(mechanism.first_divergence->rank, 1);
+  EXPECT_EQ(mechanism.first_divergence->where, "gradient_norm");
+}
+
+TEST(CompareResults, FindsParametersThatNoCurveShows) {
+  Pair pair;
+  pair.at("b", 1).parameters_hash = "fedcba9876543210";
+  const Mechanism mechanism = pair.compare();
+  EXPECT_EQ(mechanism.verdict, VerdictKind::divergent);
+  EXPECT_EQ(mechanism.first_divergence->where, "final parameters");
+  EXPECT_EQ(mechanism.first_divergence->rank, 1);
+}
+
+TEST(CompareResults, FindsAMetricThatDiffers) {
+  Pair pair;
+  pair.at("b", 0).metrics["accuracy_24"] = 0.75;
+  EXPECT_EQ(pair.compare().first_divergence->where, "accuracy_24");
+}
+
+TEST(CompareResults, RefusesRunsWithoutAFingerprintOrAResult) {
+  Pair pair;
+  pair.at("a", 1).parameters_hash.clear();
+  EXPECT_THROW(pair.compare(), std::runtime_error);
+  Pair torn;
+  torn.results.erase("b/rank-1.result.json");
+  EXPECT_THROW(torn.compare(), std::runtime_error);
 }
 
 }  // namespace
