@@ -1,11 +1,26 @@
 #include <benchmark/benchmark.h>
+#include <fcntl.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <vector>
 
+#include "harness/base/machine.h"
+#include "harness/base/numbers.h"
+#include "harness/lib/checkpoint/group.h"
+#include "harness/lib/checkpoint/loader.h"
+#include "harness/lib/checkpoint/saver.h"
+#include "harness/lib/checkpoint/storage.h"
 #include "harness/lib/data/sampler.h"
 #include "harness/lib/data/series.h"
 #include "scenarios/energy/config.h"
 #include "scenarios/energy/dataset.h"
+#include "scenarios/flow_rl/rollout.h"
+#include "scenarios/flow_rl/tasks/tasks.h"
 
 namespace lockstep {
 namespace {
@@ -38,17 +53,20 @@ void parse_basic_motions(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(parse_ts(text, "benchmark.ts"));
   state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
 }
+
 BENCHMARK(parse_basic_motions)->Unit(benchmark::kMillisecond);
 
 void generate_series(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(synthetic_series(generated(), 0));
 }
+
 BENCHMARK(generate_series)->Unit(benchmark::kMillisecond);
 
 /// Generating included: what a run on generated data pays before its first step.
 void load_generated_dataset(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(load_dataset(PairConfig(generated(), {})));
 }
+
 BENCHMARK(load_generated_dataset)->Unit(benchmark::kMillisecond);
 
 void randperm(benchmark::State& state) {
@@ -56,6 +74,7 @@ void randperm(benchmark::State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(torch_randperm(state.range(0), seed++));
   state.SetItemsProcessed(state.range(0) * state.iterations());
 }
+
 BENCHMARK(randperm)->Arg(1404)->Arg(100000);
 
 /// One rank's batches in order, permutations of new epochs included.
@@ -64,7 +83,145 @@ void sampler_batch(benchmark::State& state) {
   int64_t step = 0;
   for (auto _ : state) benchmark::DoNotOptimize(sampler.batch(step++));
 }
+
 BENCHMARK(sampler_batch);
+
+}  // namespace
+}  // namespace lockstep
+
+// A verified durable save beside a plain write and fsync of the same bytes, in turns on one disk, so that
+// both see the same weather. What is compared: medians. The goal is a ratio of at most 1.25 at 256 MiB.
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+
+/// On the disk of the build, not in a /tmp that may be memory; LOCKSTEP_BENCHMARK_FOLDER names another.
+std::string new_folder() {
+  const char* const wanted = std::getenv("LOCKSTEP_BENCHMARK_FOLDER");
+  std::string name = std::string(wanted == nullptr ? "." : wanted) + "/checkpoint-benchmark-XXXXXX";
+  return ::mkdtemp(name.data()) == nullptr ? "" : name;
+}
+
+State state_of(int64_t bytes) {
+  State state;
+  constexpr int64_t kTensors = 16;
+  for (int64_t at = 0; at < kTensors; ++at) {
+    Tensor tensor;
+    tensor.name = "layer_" + std::to_string(at);
+    tensor.shape = {bytes / kTensors / 4};
+    std::vector<std::byte> content(static_cast<std::size_t>(bytes / kTensors));
+    for (std::size_t byte = 0; byte < content.size(); byte += 8)
+      content[byte] = static_cast<std::byte>(byte * 31 >> 5);
+    state[kind::parameters].tensors.push_back(owning(std::move(tensor), content));
+  }
+  return state;
+}
+
+/// Seconds of a plain write and fsync; the file is gone afterwards.
+double plain_s(const std::string& path, const State& state) {
+  const double start_s = monotonic_s();
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  for (const Tensor& tensor : state.find(kind::parameters)->tensors) {
+    std::size_t done = 0;
+    while (done < tensor.bytes.size()) {
+      const ssize_t count = ::write(file, tensor.bytes.data() + done, tensor.bytes.size() - done);
+      if (count <= 0) break;
+      done += static_cast<std::size_t>(count);
+    }
+  }
+  ::fsync(file);
+  ::close(file);
+  const double end_s = monotonic_s();
+  ::unlink(path.c_str());
+  return end_s - start_s;
+}
+
+void save_beside_plain_write(benchmark::State& state) {
+  const std::string folder = new_folder();
+  if (folder.empty()) return state.SkipWithError("no folder can be made here");
+  const State content = state_of(state.range(0) * kMebibyte);
+  AloneGroup group;
+  SaveOptions options;
+  options.root = folder + "/checkpoints";
+  options.config_hash = "benchmark";
+  options.keep_last = 1;
+  std::vector<double> plain, saved, ratio;
+  int64_t step = 0;
+  for (auto _ : state) {
+    // Either goes first in turn; what a save deletes is not part of the plain write, so the old one goes
+    // before.
+    std::filesystem::remove_all(options.root);
+    const auto save = [&] {
+      Saver saver(options, posix_storage(), group);
+      const double start_s = monotonic_s();
+      const SaveOutcome outcome = saver.save({0, ++step}, content);
+      saved.push_back(monotonic_s() - start_s);
+      if (!outcome) state.SkipWithError(outcome.problem.c_str());
+    };
+    const bool save_first = step % 2 == 1;
+    if (save_first) save();
+    plain.push_back(plain_s(folder + "/plain", content));
+    if (!save_first) save();
+    ratio.push_back(saved.back() / plain.back());
+    state.SetIterationTime(saved.back());
+  }
+  LoadOptions load_from;
+  load_from.root = options.root;
+  if (load(load_from, posix_storage(), group).manifest.step != step)
+    state.SkipWithError("what was saved does not load");
+  std::filesystem::remove_all(folder);
+  state.counters["plain_s"] = median(plain);
+  state.counters["save_s"] = median(saved);
+  state.counters["ratio"] = median(saved) / median(plain);
+  state.counters["ratio_pairs"] = median(ratio);
+  state.counters["pairs"] = static_cast<double>(saved.size());
+}
+
+BENCHMARK(save_beside_plain_write)
+    ->Arg(16)
+    ->Arg(256)
+    ->Iterations(21)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace lockstep::checkpoint
+
+// The simulator of flow_rl with its policy: simulated steps a second, wanted at 10,000.
+
+namespace lockstep {
+namespace {
+
+std::vector<std::vector<double>> weights(const FlowConfig& flow) {
+  const auto w = static_cast<std::size_t>(flow.hidden), out = static_cast<std::size_t>(flow.chunk * kActionNumbers),
+             in = static_cast<std::size_t>(kObserved) + out + FlowConfig::kTransitions;
+  std::vector<std::vector<double>> values;
+  for (const std::size_t size : {w * in, w, w * w, w, out * w, out}) {
+    std::vector<double> tensor(size);
+    for (std::size_t i = 0; i < size; ++i) tensor[i] = 0.1 * (2 * unit_interval(keyed(size, i)) - 1);
+    values.push_back(tensor);
+  }
+  return values;
+}
+
+/// Argument: place of the task in the suite.
+void Rollout(benchmark::State& state) {
+  const FlowConfig flow;
+  const PlainPolicy policy(flow, weights(flow));
+  const auto task = static_cast<int>(state.range(0));
+  state.SetLabel(std::string(manipulation::manipulation_tasks()[static_cast<std::size_t>(task)].name));
+  uint64_t key = 0;
+  int64_t steps = 0;
+  for (auto _ : state) {
+    ++key;
+    steps += roll_out(flow, policy, ObservationScale(), {task, key, key}).steps;
+  }
+  state.counters["simulated_steps_per_s"] = benchmark::Counter(static_cast<double>(steps), benchmark::Counter::kIsRate);
+}
+
+BENCHMARK(Rollout)->DenseRange(0, 11);
 
 }  // namespace
 }  // namespace lockstep

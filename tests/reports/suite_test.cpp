@@ -1,16 +1,34 @@
-// A suite's results in every format.
-
-#include "reports/suite.h"
-
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <exception>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
 
+#include "harness/base/json.h"
 #include "harness/verdict/results/document.h"
+#include "harness/verdict/results/words.h"
 #include "reports/format.h"
+#include "reports/growth.h"
+#include "reports/html.h"
+#include "reports/markdown.h"
 #include "reports/plots/suite_chart.h"
+#include "reports/suite.h"
+#include "reports/terminal.h"
+#include "tests/support/convergence_fixture.h"
+#include "tests/support/results_fixture.h"
 #include "tests/support/suite_fixture.h"
+
+// A suite's results in every format.
 
 namespace lockstep {
 namespace {
@@ -251,6 +269,254 @@ TEST(SuiteResults, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.question, "laboratory");
   EXPECT_EQ(read.suite->tables[0].rows[1].verdict, CaseVerdict::fault);
   EXPECT_EQ(read.suite->charts[0].panels[0].series[0].points[1].y, 60);
+}
+
+}  // namespace
+}  // namespace lockstep
+
+// One hostile text in the place of every free text of results.json, in every format of report.
+
+namespace lockstep {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kHostile = "\x1b]0;x\x07\xe2\x80\xae\nFORGED <script>x</script> |PIPE `TICK ````` \x1b[31mRED ]]> \"onload=\"x\"";
+
+/// A pointer without its numbers: the elements of a list are alike.
+std::string kind_of_place(const json::json_pointer& at) {
+  std::string kind;
+  for (json::json_pointer rest = at; !rest.empty(); rest.pop_back()) {
+    const std::string& part = rest.back();
+    kind = "/" + (part.find_first_not_of("0123456789") == std::string::npos ? std::string("*") : part) + kind;
+  }
+  return kind;
+}
+
+void each_text(const json& value, const json::json_pointer& at, const std::function<void(const json::json_pointer&)>& visit) {
+  if (value.is_string() && at != json::json_pointer("/checksum")) visit(at);
+  if (!value.is_structured()) return;
+  for (const auto& [key, item] : value.items()) each_text(item, value.is_array() ? at / static_cast<std::size_t>(std::stoul(key)) : at / key, visit);
+}
+
+/// Reads a document that somebody sealed.
+Results read(json document) {
+  seal(document);
+  return results_from_json(document.dump(), "results.json");
+}
+
+bool is_read(const json& document) {
+  try {
+    read(document);
+    return true;
+  } catch (const std::exception&) {
+    return false;  // a word of a list, a number in hexadecimal
+  }
+}
+
+/// Every text that may be any text is the hostile one. `free`: which kinds of places take it; what is not known yet is tried.
+Results poisoned(const Results& results, std::map<std::string, bool>& free) {
+  json document = json::parse(results_to_json(results));
+  const json clean = document;
+  each_text(clean, json::json_pointer(), [&](const json::json_pointer& at) {
+    const auto [known, is_new] = free.emplace(kind_of_place(at), false);
+    if (is_new) {
+      json tried = clean;
+      tried[at] = kHostile;
+      known->second = is_read(tried);
+    }
+    if (known->second) document[at] = kHostile;
+  });
+  return read(document);
+}
+
+void expect_no_controls(const std::string& text, const std::string& where) {
+  for (const char* raw : {"\x1b", "\x07", "\xe2\x80\xae"}) {
+    const std::size_t at = text.find(raw);
+    EXPECT_EQ(at, std::string::npos) << where << ": " << text.substr(at == std::string::npos ? 0 : at - std::min<std::size_t>(at, 200), 300);
+  }
+}
+
+void expect_markup_as_text(const std::string& page, const std::string& where) {
+  expect_no_controls(page, where);
+  EXPECT_EQ(page.find("<script"), std::string::npos) << where;
+  EXPECT_EQ(page.find("]]>"), std::string::npos) << where;
+  std::istringstream in(page);
+  boost::property_tree::ptree tree;
+  EXPECT_NO_THROW(boost::property_tree::read_xml(in, tree)) << where;
+}
+
+/// Lines of Markdown outside fences, whose ends the text inside must not write.
+std::string outside_fences(const std::string& text) {
+  std::istringstream in(text);
+  std::string out, fence;
+  for (std::string line; std::getline(in, line);) {
+    const std::string ticks = line.substr(0, line.find_first_not_of('`'));
+    if (fence.empty() && ticks.size() >= 3)
+      fence = ticks;
+    else if (!fence.empty() && ticks.size() >= fence.size() && ticks == line)
+      fence.clear();
+    else if (fence.empty() && !line.starts_with("<details><summary>"))  // HTML on one line
+      out += line + "\n";
+  }
+  EXPECT_TRUE(fence.empty()) << "a fence stays open";
+  return out;
+}
+
+TEST(ForeignText, IsShownAsTextInEveryReport) {
+  const std::map<std::string, Results (*)()> fixtures{{"outcome", outcome_results}, {"mechanism", mechanism_results}, {"detection", detection_results},
+                                                      {"certificate", certificate_results}, {"convergence", convergence_results},
+                                                      {"sequential", sequential_results}, {"suite", suite_results}};
+  std::map<std::string, bool> free;
+  for (const auto& [name, fixture] : fixtures) {
+    const Results results = poisoned(fixture(), free);
+    for (const char* markup : {"html", "junit"}) expect_markup_as_text(render(results, markup), name + " " + markup);
+    const std::string markdown = render(results, "md"), outside = outside_fences(markdown);
+    expect_no_controls(markdown, name + " md");
+    for (const char* raw : {"<script", "\nFORGED"}) EXPECT_EQ(outside.find(raw), std::string::npos) << name << ": " << outside.substr(outside.find(raw) == std::string::npos ? 0 : outside.find(raw) - std::min<std::size_t>(outside.find(raw), 100), 200);
+    for (const char* marked : {"|PIPE", "`TICK"}) {
+      for (std::size_t at = outside.find(marked); at != std::string::npos; at = outside.find(marked, at + 1))
+        EXPECT_EQ(outside.substr(at - 1, 1), "\\") << name << ": " << outside.substr(at - std::min<std::size_t>(at, 100), 150);
+    }
+    const std::string text = render(results, "text"), coloured = terminal_table(results, true, 100);
+    expect_no_controls(text, name + " text");
+    EXPECT_EQ(text.find("\nFORGED"), std::string::npos) << name;
+    for (const char* raw : {"\x1b]", "\x07", "\xe2\x80\xae", "\x1b[31mRED", "\nFORGED"}) EXPECT_EQ(coloured.find(raw), std::string::npos) << name << " in colour";
+    EXPECT_EQ(json::parse(render(results, "json")), json::parse(results_to_json(results))) << name;
+  }
+  EXPECT_GT(std::ranges::count_if(free, [](const auto& kind) { return kind.second; }), 60);
+}
+
+using testing::AllOf;
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+Rows config_with(const std::string& key, const std::string& value, Rows rows) {
+  for (auto& [name, text] : rows) {
+    if (name == key) text = value;
+  }
+  return rows;
+}
+
+Growth::Rule rule(const std::string& name, double exponent, double mean) {
+  Growth::Rule rule{"8x3 local lr_rule=" + name, name, exponent, VerdictKind::inconclusive, {}};
+  rule.difference.metric = "accuracy_24";
+  rule.difference.mean = mean;
+  rule.difference.interval = {mean - 0.01, mean + 0.01, 0.95};
+  rule.n = std::isnan(mean) ? 0 : 10;
+  return rule;
+}
+
+Results grown() {
+  Results results = outcome_results();
+  Growth growth;
+  growth.reference = "1x3 local";
+  growth.from = {1, 3};
+  growth.to = {8, 3};
+  growth.from_batch = 3;
+  growth.to_batch = 24;
+  growth.rules = {rule("none", 0, -0.1), rule("sqrt", 0.5, 0), rule("linear", 1, -0.06),
+                  rule("adam_sqrt", 0.5, std::nan(""))};
+  growth.best = "sqrt";
+  growth.not_worse = {"linear"};
+  growth.sentence = "From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy.";
+  results.growth = {growth};
+  NoiseScale scale;
+  scale.batch = 35.4;
+  scale.interval = {28.2, std::numeric_limits<double>::infinity(), 0.95};
+  scale.steps = 400;
+  scale.caveat = "Holds for ranks of 3 rows | alone.";
+  results.cells[0].noise_scale = results.cells[2].noise_scale = results.cells[3].noise_scale = scale;
+  // On a terminal those alone that a rule rests on.
+  results.growth[0].rules[0].cell = results.cells[0].scenario;
+  results.growth[0].rules[1].cell = results.cells[2].scenario;
+  return results;
+}
+
+TEST(GrowthReport, ShowsEachRuleAndWhereItStands) {
+  const std::string text = terminal_table(grown(), false, 118);
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("learning-rate rules, 1x3 to 8x3: difference, its 95 % interval, n\n"),
+                  HasSubstr("  none       exponent 0.00  −0.100  [−0.110, −0.090]  n 10  shown to be worse\n"),
+                  HasSubstr("  sqrt       exponent 0.50  +0.000  [−0.010, +0.010]  n 10  best mean\n"),
+                  HasSubstr("  linear     exponent 1.00  −0.060  [−0.070, −0.050]  n 10  not shown to be worse\n"),
+                  HasSubstr("  adam_sqrt  exponent 0.50  —       —                 n —  not judged\n"),
+                  HasSubstr("From 1x3 to 8x3 (3 to 24 rows) sqrt has the best mean 24-way accuracy.\n")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("gradient noise scale\n"),
+                    HasSubstr("35 rows (95 % interval 28 to infinite), over 400 steps; Holds for ranks of 3 rows"),
+                    HasSubstr("over 400 steps; as above\n")));
+}
+
+TEST(GrowthReport, IsATableInMarkdown) {
+  const std::string text = markdown_summary(grown());
+  EXPECT_THAT(
+      text,
+      AllOf(
+          HasSubstr("### Learning-rate rules, 1x3 to 8x3"),
+          HasSubstr("| sqrt | 0.50 | +0.000 | \\[−0.010, +0.010\\] | 10 | best mean |"),
+          HasSubstr("| adam\\_sqrt | 0.50 | — | — | — | not judged |"), HasSubstr("### Gradient noise scale"),
+          HasSubstr("| 35 rows (95 % interval 28 to infinite), over 400 steps | Holds for ranks of 3 rows \\| alone. |")));
+}
+
+/// At 24 rows against 24, without a rule of the rate: what a noise scale or a rule would say answers nothing.
+Results at_equal_batch() {
+  Results results = grown();
+  const auto ruled = [](const CellResult& cell) { return cell.scenario.find("lr_rule") != std::string::npos; };
+  std::erase_if(results.cells, ruled);
+  Growth& growth = results.growth[0];
+  growth.reference = "1x24 global";
+  growth.from = {1, 24};
+  growth.from_batch = 24;
+  growth.rules = {rule("none", std::nan(""), -0.1)};
+  growth.best = "none";
+  return results;
+}
+
+TEST(GrowthReport, IsLeftOutWhereNeitherBatchNorRuleVaries) {
+  const Results equal = at_equal_batch();
+  ASSERT_FALSE(varies_batch_or_rate_rule(equal));
+  for (const std::string& text : {terminal_table(equal, false, 118), markdown_summary(equal), html_report(equal)}) {
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("oise scale")), Not(HasSubstr("ules of the learning rate")),
+                            Not(HasSubstr("id=\"growth\"")), Not(HasSubstr("id=\"noise-scale\"")),
+                            Not(HasSubstr("has the best mean"))));
+  }
+  Results grows = equal;
+  grows.growth[0].from_batch = 3;
+  Results ruled = equal;
+  ruled.cells[0].config = config_with("lr_rule", "sqrt", ruled.cells[0].config);
+  for (const Results& varied : {grows, ruled}) {
+    EXPECT_THAT(terminal_table(varied, false, 118), HasSubstr("learning-rate rules"));
+    EXPECT_THAT(markdown_summary(varied), HasSubstr("### Gradient noise scale"));
+    EXPECT_THAT(html_report(varied), AllOf(HasSubstr("id=\"growth\""), HasSubstr("id=\"noise-scale\"")));
+  }
+}
+
+TEST(RateScaling, IsVariedByTheBatchOrByARuleOfSeveralRanks) {
+  Results results;
+  const auto add = [&results](Layout layout, const std::string& rule) -> CellResult& {
+    CellResult& cell = results.cells.emplace_back();
+    cell.layout = layout;
+    cell.config = {{"lr_rule", rule}};
+    cell.reference = "reference";
+    return cell;
+  };
+  results.references = {{"reference", {}, {{"lr_rule", "linear"}}, {}, Layout{1, 24}}};
+  add({8, 3}, "none");
+  EXPECT_FALSE(varies_batch_or_rate_rule(results)) << "linear changes nothing in one process";
+  add({8, 3}, "sqrt").power_control = true;
+  add({8, 6}, "sqrt").noise = true;
+  EXPECT_FALSE(varies_batch_or_rate_rule(results)) << "neither controls nor A/A pairs ask";
+  Results ruled = results, grown = results;
+  ruled.cells[0].config[0].second = "linear";
+  EXPECT_TRUE(varies_batch_or_rate_rule(ruled)) << "eight times the rate of the reference";
+  grown.cells[0].layout = Layout{8, 6};
+  EXPECT_TRUE(varies_batch_or_rate_rule(grown));
+}
+
+TEST(GrowthReport, IsSilentWhereNothingGrew) {
+  for (const std::string& text :
+       {terminal_table(outcome_results(), false, 118), markdown_summary(outcome_results())})
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("noise scale")), Not(HasSubstr("ules of the learning rate"))));
 }
 
 }  // namespace

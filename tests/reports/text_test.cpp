@@ -1,8 +1,18 @@
-#include "reports/text.h"
-
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <limits>
+
+#include "harness/base/numbers.h"
+#include "reports/markdown.h"
+#include "reports/numbers.h"
+#include "reports/plots/chart.h"
+#include "reports/terminal.h"
+#include "reports/text.h"
+#include "reports/words.h"
+#include "tests/support/results_fixture.h"
 
 namespace lockstep {
 namespace {
@@ -82,6 +92,354 @@ TEST(Slug, IsStableAndNeverEmpty) {
   EXPECT_EQ(slug("<script>"), "script");
   EXPECT_EQ(slug("名前"), "cell");
   EXPECT_LE(slug(std::string(1000, 'a')).size(), 60u);
+}
+
+const std::vector<std::vector<std::string>> kRows = {{"case", "every bit the same", "refused"},
+                                                     {"a rank ends while it writes", "12", "·"},
+                                                     {"a rank ends while it reads", "3", "450"}};
+
+TEST(TextTable, BreaksHeadsBeforeItCutsAnything) {
+  EXPECT_EQ(aligned_columns(kRows, " ", 58),
+            " case                         every bit the same  refused\n"
+            " a rank ends while it writes                  12        ·\n"
+            " a rank ends while it reads                    3      450\n");
+  EXPECT_EQ(aligned_columns(kRows, " ", 46),
+            " case                         every  refused\n"
+            "                                bit\n"
+            "                                the\n"
+            "                               same\n"
+            " a rank ends while it writes     12        ·\n"
+            " a rank ends while it reads       3      450\n");
+}
+
+TEST(TextTable, SetsWhatFindsNoRoomBelow) {
+  EXPECT_EQ(aligned_columns(kRows, " ", 24),
+            " case            every\n"
+            "                   bit\n"
+            "                   the\n"
+            "                  same\n"
+            " a rank ends        12\n"
+            "   while it\n"
+            "   writes\n"
+            " a rank ends         3\n"
+            "   while it\n"
+            "   reads\n"
+            " case            refused\n"
+            " a rank ends           ·\n"
+            "   while it\n"
+            "   writes\n"
+            " a rank ends         450\n"
+            "   while it\n"
+            "   reads\n");
+}
+
+TEST(TextTable, HasNoLineOfEmptyHeads) {
+  EXPECT_EQ(aligned_columns({{"", ""}, {"a", "10"}, {"b", "2"}}, " ", 80), " a  10\n b   2\n");
+}
+
+TEST(TextTable, StaysWithinAnyWidthAndKeepsEveryColumn) {
+  std::vector<std::vector<std::string>> rows(31, std::vector<std::string>(12, "123456"));
+  for (std::size_t i = 0; i < 12; ++i) rows[0][i] = "column " + std::to_string(i);
+  for (int width = kNarrowestWidth; width < 120; ++width) {
+    const std::string text = aligned_columns(rows, "  ", width);
+    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+      EXPECT_LE(display_width(text.substr(begin, end - begin)), width);
+    EXPECT_NE(text.find("11"), std::string::npos) << width;
+    EXPECT_EQ(text.find("…"), std::string::npos) << width;
+  }
+}
+
+TEST(TextTable, TakesEightyColumnsWhereNobodySaysHowManyThereAre) {
+  EXPECT_EQ(table_width(0), 80);
+  EXPECT_EQ(table_width(132), 132);
+  EXPECT_EQ(table_width(10), kNarrowestWidth);
+}
+
+using testing::HasSubstr;
+using testing::Not;
+
+Timing timed() {
+  Timing timing;
+  timing.cores = 2;
+  timing.processor = "a plain one";
+  timing.sentence = "8 ranks share 2 cores.";
+  TimingRow one{"equal global batch", {1, 24}, 3, 0.004, {0.0038, 0.0042, 1}, 6000};
+  one.bytes = 0;
+  one.activation_bytes = 250e3;
+  one.weight_bytes = 92e3;
+  TimingRow eight{
+      "equal global batch", {8, 3}, 3, 0.032, {0.031, 0.034, 1}, 750, 0.125, 0.015625, 0.61, 170e3};
+  eight.crowded = true;
+  eight.speed_up_range = {0.118, 0.135, 1};
+  eight.share_range = {0.58, 0.63, 1};
+  TimingRow lost{"equal rows a rank", {4, 3}, 0, NAN, {NAN, NAN, 1}, NAN, NAN, NAN, NAN, NAN, NAN, NAN, true};
+  timing.rows = {one, eight, lost};
+  return timing;
+}
+
+TEST(TimingText, HasALineALayoutUnderItsGroup) {
+  const std::string text = timing_table(timed(), 118);
+  EXPECT_THAT(text, HasSubstr("equal global batch\n"));
+  EXPECT_THAT(text, HasSubstr("1x24"));
+  EXPECT_THAT(text, HasSubstr("32.00 (31.00 to 34.00)"));
+  EXPECT_THAT(text, HasSubstr("0.12 (0.12 to 0.14)"));
+  EXPECT_THAT(text, HasSubstr("61 % (58 to 63)"));
+  EXPECT_THAT(text, HasSubstr("median of 3 runs (smallest to largest: a range, not a"));
+  EXPECT_THAT(text, Not(HasSubstr("(1.00 to"))) << "the unit of its group";
+  Timing uneven = timed();
+  uneven.rows[1].runs = 2;
+  EXPECT_THAT(timing_table(uneven, 118), HasSubstr("8x3, 2 runs *"));
+  EXPECT_THAT(timing_table(uneven, 118), HasSubstr("median of the runs given beside the layout"));
+  EXPECT_THAT(text, HasSubstr("8x3 *"));
+  EXPECT_THAT(text, HasSubstr("* more ranks than cores"));
+  EXPECT_THAT(text, HasSubstr("n/a")) << "a layout whose runs all failed";
+  Timing roomy = timed();
+  for (TimingRow& row : roomy.rows) row.crowded = false;
+  EXPECT_THAT(timing_table(roomy, 118), Not(HasSubstr("*")));
+}
+
+TEST(TimingText, StandsInTheSummaryAndOnTheTerminalWhereLayoutsWereTimed) {
+  Results results;
+  results.name = "speedup";
+  EXPECT_THAT(markdown_summary(results), Not(HasSubstr("## Speed")));
+  EXPECT_THAT(terminal_table(results, false, 100), Not(HasSubstr("rows/s")));
+  results.timing = timed();
+  EXPECT_THAT(markdown_summary(results), HasSubstr("## Speed\n\n8 ranks share 2 cores."));
+  EXPECT_THAT(markdown_summary(results), HasSubstr("| 1x24 | 4.00 (3.80 to 4.20) | 6000 | 1.00 |"));
+  EXPECT_THAT(terminal_table(results, false, 100), HasSubstr("rows/s"));
+  EXPECT_THAT(terminal_table(results, false, 100), HasSubstr("8 ranks share 2 cores."));
+}
+
+TEST(Status, FollowsTheExitCode) {
+  Results r = outcome_results();
+  for (const auto& [code, word] : {std::pair{0, "As expected"},
+                                   {1, "Not as expected"},
+                                   {3, "A rank died"},
+                                   {4, "A rank hung"},
+                                   {5, "Undecided"},
+                                   {6, "Nothing selected"},
+                                   {7, "Not judged"},
+                                   {130, "Interrupted"}}) {
+    r.summary.exit_code = code;
+    EXPECT_EQ(status_of(r).word, word);
+  }
+}
+
+TEST(Status, AMissedControlComesBeforeAnyVerdict) {
+  Results r = missed_control_results();
+  for (const int code : {0, 1, 3, 5}) {
+    r.summary.exit_code = code;
+    EXPECT_EQ(status_of(r).word, "Cannot tell");
+  }
+  EXPECT_NE(status_of(r).detail.find("8x3 global lr_scale=0.125 came out equivalent"), std::string::npos);
+}
+
+TEST(DisagreesInSign, OnlyWhereBothIntervalsLeaveZeroOut) {
+  MetricDifference accuracy{"accuracy_24", 0.5, 0.4, -0.1, 0.01, {-0.12, -0.08, 0.95}, true};
+  MetricDifference loss{"loss", 1.0, 0.9, -0.1, 0.01, {-0.12, -0.08, 0.95}, false};
+  EXPECT_TRUE(disagrees_in_sign(accuracy, loss));
+  loss.interval = {-0.12, 0.01, 0.95};
+  EXPECT_FALSE(disagrees_in_sign(accuracy, loss));
+  loss.interval = {0.08, 0.12, 0.95};
+  loss.mean = 0.1;
+  EXPECT_FALSE(disagrees_in_sign(accuracy, loss));
+}
+
+TEST(MetricWords, NamesWaysAndLeavesStrangersAlone) {
+  EXPECT_EQ(metric_words("accuracy_24"), "24-way accuracy");
+  EXPECT_EQ(metric_words("cross_entropy_256_fitted"), "256-way cross-entropy, temperature fitted");
+  EXPECT_EQ(metric_words("loss_over_log_n"), "training loss / log N");
+  EXPECT_EQ(metric_words("accuracy_x"), "accuracy_x");
+  EXPECT_EQ(metric_words("auc_accuracy_24"), "24-way accuracy, area under the curve");
+  EXPECT_EQ(metric_words("auc_temperature"), "auc_temperature");
+  EXPECT_DOUBLE_EQ(chance_of("accuracy_24"), 1.0 / 24);
+  EXPECT_LT(chance_of("accuracy_24_fitted"), 0);
+}
+
+TEST(CellAnchors, AreUnique) {
+  Results r = outcome_results();
+  r.cells[1].scenario = "8X3 GLOBAL";
+  const auto anchors = cell_anchors(r);
+  EXPECT_EQ(anchors[0], "cell-8x3-global");
+  EXPECT_EQ(anchors[1], "cell-8x3-global-2");
+}
+
+TEST(CertificationWords, SayHowMuchWasCertified) {
+  Results r = outcome_results();
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real Gloo ranks: 50 steps of 5 of 6 cells");
+  r.cells.erase(r.cells.begin() + 4);
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real Gloo ranks: 50 steps of each cell");
+  r.cells[0].certification.divergence = Divergence{};
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real Gloo ranks: 50 steps of 4 of 5 cells");
+  EXPECT_EQ(certification_words(mechanism_results()), "");
+}
+
+TEST(CertificationWords, SayWhatWasHeldToABandAndWhy) {
+  Results r = outcome_results();
+  r.cells.erase(r.cells.begin() + 4);
+  for (CellResult& cell : r.cells) cell.certification.backend = "nccl";
+  EXPECT_EQ(certification_words(r), "certified bit for bit on 8 real NCCL ranks: 50 steps of each cell");
+  r.cells[0].certification.certify = kByBand;
+  r.cells[0].certification.band_used = 0.117;
+  EXPECT_EQ(certification_words(r), "certified on 8 real NCCL ranks: 50 steps of each cell, 4 bit for bit and 1 within tolerance, at most 12 % of "
+                                    "tolerance used; NCCL does not specify its summation order");
+  for (CellResult& cell : r.cells) cell.certification.certify = kByBand;
+  EXPECT_EQ(certification_words(r), "within tolerance on 8 real NCCL ranks: 50 steps of each cell, at most 12 % of tolerance used; NCCL does not "
+                                    "specify its summation order");
+  r.cells[0].certification.divergence = Divergence{};
+  EXPECT_NE(certification_words(r).find("50 steps of 4 of 5 cells"), std::string::npos);
+}
+
+TEST(CertifiedWords, PartsHowFromHowMuch) {
+  Results r = outcome_results();
+  EXPECT_EQ(certified_of(r).how, "certified bit for bit on 8 real Gloo ranks");
+  EXPECT_EQ(certified_of(r).what, "50 steps of 5 of 6 cells");
+  for (CellResult& cell : r.cells) cell.certification.steps = 0;
+  EXPECT_EQ(certified_of(r).how, "");
+  EXPECT_EQ(certified_of(r).what, "none of 6 cells certified on real ranks");
+}
+
+TEST(NoteWords, SayWhatMatters) {
+  const Results r = outcome_results();
+  EXPECT_EQ(note_words(r.cells[0]), "gradients agree (19 % of tolerance)");
+  EXPECT_EQ(
+      note_words(r.cells[1]),
+      "step 0, energies: 2 negatives of 23; cause: local-negatives. Gather the candidates of all ranks.");
+  EXPECT_EQ(note_words(r.cells[5]), "found, as required");
+  CellResult near = r.cells[0];
+  near.verdict = VerdictKind::inconclusive;
+  near.outcome->seeds_needed = 6;
+  near.outcome->seeds_needed_half = 44;
+  EXPECT_EQ(note_words(near).find("the difference may be close to the margin; 80 % chance to decide: 44 seeds if it is half the margin"), 0u) << note_words(near);
+  EXPECT_EQ(note_words(missed_control_results().cells[1]).find("a power control must be found to differ"), 0u);
+}
+
+TEST(NoteWords, SayWhichSavesOfCheckpointsFailed) {
+  Results r = outcome_results();
+  r.cells[0].failed_saves = "2 of 8 saves failed, the first: epoch_0_step_8 was not saved; the newest checkpoint is of step 6";
+  EXPECT_EQ(note_words(r.cells[0]), "gradients agree (19 % of tolerance); checkpoints: " + r.cells[0].failed_saves);
+  r.summary.exit_code = 0;
+  EXPECT_NE(status_of(r).detail.find("; but saves of checkpoints failed."), std::string::npos) << status_of(r).detail;
+}
+
+TEST(Status, SaysThatNothingWasExpectedWhereNoExpectationIsStated) {
+  Results r = outcome_results();
+  r.cells.resize(2);
+  r.summary.exit_code = 0;
+  for (CellResult& cell : r.cells) {
+    cell.as_expected = true;
+    cell.power_control = false;
+    cell.expected.clear();
+  }
+  EXPECT_EQ(status_of(r).word, "Judged");
+  EXPECT_EQ(status_of(r).detail, "The config states no expectation of a cell, and none failed.");
+  EXPECT_EQ(unstated_cells(r), 2);
+  r.cells[0].expected = {r.cells[0].verdict};
+  EXPECT_EQ(status_of(r).word, "As expected");
+  EXPECT_EQ(status_of(r).detail,
+            "1 cell came out as the config expects; it states no expectation of the other 1.");
+  r.cells[1].expected = {r.cells[1].verdict};
+  EXPECT_EQ(status_of(r).detail, "All 2 cells came out as the config expects.");
+}
+
+TEST(NoteWords, SeedsAreNotCountedForADifferenceThatTheIntervalLeavesOut) {
+  CellResult cell = outcome_results().cells[0];
+  cell.verdict = VerdictKind::inconclusive;
+  Outcome& outcome = *cell.outcome;
+  outcome.seeds_needed = 34;
+  outcome.seeds_needed_half = 121;
+  outcome.primary.interval = {-0.01, 0.05, 0.95};
+  EXPECT_EQ(note_words(cell).find("80 % chance to decide: 34 seeds if there is no difference, 121 if it is half the margin"), 0u) << note_words(cell);
+  outcome.primary.interval = {0.01, 0.05, 0.95};
+  EXPECT_EQ(note_words(cell).find("not 0; 80 % chance to decide: 121 seeds if the difference is half the margin"), 0u) << note_words(cell);
+  outcome.primary.interval = {0.02, 0.05, 0.95};
+  EXPECT_EQ(note_words(cell).find("not 0: the difference may be larger than the margin"), 0u) << note_words(cell);
+}
+
+TEST(NoteWords, AnUnexplainedDifferenceShowsWhatIsKnown) {
+  CellResult cell = outcome_results().cells[1];
+  cell.mechanism->cause = Cause{"unexplained", 0, "no known cause fits; local gradients: head 8 (the world size) times", "Look."};
+  EXPECT_NE(note_words(cell).find("cause: unexplained: no known cause fits; local gradients: head 8"), std::string::npos);
+}
+
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
+
+TEST(SignedNumber, GivesZeroOneSign) {
+  EXPECT_EQ(signed_number(-0.0001, 3), "+0.000");
+  EXPECT_EQ(signed_number(-0.0, 1), "+0.0");
+  EXPECT_EQ(signed_number(-0.0941, 3), "−0.094");
+  EXPECT_EQ(signed_number(0.5, 3), "+0.500");
+}
+
+TEST(SignedNumber, NamesWhatIsNoNumber) {
+  EXPECT_EQ(signed_number(kNaN, 3), "not a number");
+  EXPECT_EQ(signed_number(-kInfinite, 3), "−infinite");
+  EXPECT_EQ(signed_number(1e300, 3), "+1.00e+300");
+}
+
+TEST(CompactNumber, KeepsAboutFourDigits) {
+  EXPECT_EQ(compact_number(0), "0");
+  EXPECT_EQ(compact_number(0.43312), "0.433");
+  EXPECT_EQ(compact_number(12.3456), "12.35");
+  EXPECT_EQ(compact_number(-1234.5), "−1234");
+  EXPECT_EQ(compact_number(1.2e-7), "1.20e-07");
+  EXPECT_EQ(compact_number(kNaN), "not a number");
+}
+
+TEST(DecimalsFor, ShowATenthOfTheUnit) {
+  EXPECT_EQ(decimals_for(0.03), 3);
+  EXPECT_EQ(decimals_for(0.5), 2);
+  EXPECT_EQ(decimals_for(20), 0);
+  EXPECT_EQ(decimals_for(0), 3);
+  EXPECT_EQ(decimals_for(kNaN), 3);
+}
+
+TEST(BandWords, SayShareInsideAndMultipleOutside) {
+  EXPECT_EQ(band_words(0), "0 % of tolerance");
+  EXPECT_EQ(band_words(0.19), "19 % of tolerance");
+  EXPECT_EQ(band_words(0.001), "< 1 % of tolerance");
+  EXPECT_EQ(band_words(12.4), "12 × tolerance");
+  EXPECT_EQ(band_share(86000), "8.6e+04 ×");
+  EXPECT_EQ(band_share(kInfinite), "infinite ×");
+}
+
+TEST(BandShare, NeverRoundsAnExcessDownToTheEdge) { EXPECT_EQ(band_share(1.0001), "1.0 ×"); }
+
+TEST(ShareOfBand, IsInfiniteOnlyWhereAnEmptyBandIsLeft) {
+  GradientSignature s;
+  EXPECT_EQ(share_of_band(s), 0);
+  s.difference = 1e-9;
+  EXPECT_EQ(share_of_band(s), kInfinite);
+  s.band = 2e-9;
+  EXPECT_DOUBLE_EQ(share_of_band(s), 0.5);
+}
+
+TEST(SeedsWords, JoinRuns) {
+  EXPECT_EQ(seeds_words({0, 1, 2, 3}), "0–3");
+  EXPECT_EQ(seeds_words({0, 1, 5, 7, 8, 9}), "0, 1, 5, 7–9");
+  EXPECT_EQ(seeds_words({}), "");
+}
+
+TEST(NiceTicks, AreRoundAndInside) {
+  const Ticks ticks = nice_ticks(-0.41, 0.13, 7);
+  EXPECT_EQ(ticks.decimals, 1);
+  ASSERT_EQ(ticks.values.size(), 6u);
+  EXPECT_DOUBLE_EQ(ticks.values.front(), -0.4);
+  EXPECT_EQ(ticks.values[4], 0);
+}
+
+TEST(NiceTicks, GiveNoneWithoutARange) {
+  EXPECT_TRUE(nice_ticks(1, 1, 5).values.empty());
+  EXPECT_TRUE(nice_ticks(kNaN, 1, 5).values.empty());
+}
+
+TEST(StepTicks, AreWholeNumbers) {
+  for (const double high : {1.0, 3.0, 29.0, 600.0, 1e6}) {
+    const Ticks ticks = step_ticks(high, 7);
+    ASSERT_GE(ticks.values.size(), 2u) << high;
+    for (const double tick : ticks.values) EXPECT_EQ(tick, static_cast<int64_t>(tick));
+    EXPECT_LE(ticks.values.back(), high);
+  }
 }
 
 }  // namespace
