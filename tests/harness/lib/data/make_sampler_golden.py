@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes sampler_golden.txt beside this file: what PyTorch itself answers, as hashes.
 
-Run it with a Python that has torch 2.13; sampler_test.cpp reads the result, so that the test needs no Python.
+Run it with a Python that has torch 2.13; data_test.cpp reads the result, so that the test needs no Python.
 Lines: `randperm N SEED HASH` and `batches N V B DROP_LAST SHUFFLE SEED EPOCH BATCHES HASH`, the latter over all ranks'
 batches of the epoch as a DataLoader with a DistributedSampler gives them, each batch preceded by its length.
 """
