@@ -1,9 +1,9 @@
-// A bounded mutating driver for LLVMFuzzerTestOneInput, so that the readers are fuzzed wherever g++ and its
-// sanitizers are. It sees no coverage, only whether an input was taken (0) or refused (-1), and it is
+// A bounded mutating driver, so that the readers are fuzzed wherever g++ and its sanitizers are. It sees no coverage, only whether an input was taken (0) or refused (-1), and it is
 // repeatable: the same corpus, seed and --executions give the same inputs.
 //
-//   NAME CORPUS... [--seconds S] [--seed N] [--executions N] [--max-bytes N] [--artifacts DIR]
-//   NAME --replay FILE
+//   lockstep-fuzz READER CORPUS... [--seconds S] [--seed N] [--executions N] [--max-bytes N] [--artifacts DIR]
+//   lockstep-fuzz READER --replay FILE
+//   lockstep-fuzz trace_corpus DIR
 //
 // Exits 0 after the time or the executions. An input that crashes, throws, trips a sanitizer, takes longer
 // than 10 s or more than 2 GiB of memory is written to DIR/crash-<hash>; its path and the command that replays it are printed.
@@ -28,7 +28,8 @@
 #include <string_view>
 #include <vector>
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+#include "tests/fuzz/readers.h"
+
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
 namespace {
@@ -100,7 +101,8 @@ uint64_t fnv(std::string_view bytes) {
 }
 
 struct Options {
-  std::string program;
+  std::string program, name;
+  lockstep::Reader reader = nullptr;
   std::vector<std::string> corpora;
   double seconds = 5;
   uint64_t seed = 1;
@@ -126,8 +128,12 @@ Number number_of(const std::string& option, const std::string& text) {
 
 Options options_of(int argc, char** argv) {
   Options options;
-  options.program = argv[0];
-  for (int i = 1; i < argc; ++i) {
+  if (argc < 2) usage("name a reader");
+  options.name = argv[1];
+  options.program = argv[0] + (" " + options.name);
+  options.reader = lockstep::reader_named(options.name);
+  if (options.reader == nullptr) usage("there is no reader " + options.name);
+  for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     if (word.rfind("--", 0) != 0) {
       options.corpora.push_back(word);
@@ -188,7 +194,7 @@ int execute(const Options& options, const Bytes& input) {
   g_data = exact.data();
   g_size = exact.size();
   alarm(kInputSeconds);
-  const int answer = LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(exact.data()), exact.size());
+  const int answer = options.reader(reinterpret_cast<const uint8_t*>(exact.data()), exact.size());
   alarm(0);
   g_data = nullptr;
   return answer;
@@ -389,12 +395,15 @@ class Mutator {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && argv[1] == "trace_corpus"sv) {
+    lockstep::write_trace_corpus(argv[2]);
+    return 0;
+  }
   const Options options = options_of(argc, argv);
   install_handlers();
-  const std::string name = fs::path(argv[0]).filename().string();
   if (!options.replay.empty()) {
     const int answer = execute(options, read_file(options.replay));
-    std::printf("%s: %s %s\n", name.c_str(), options.replay.c_str(), answer == 0 ? "read" : "refused");
+    std::printf("%s: %s %s\n", options.name.c_str(), options.replay.c_str(), answer == 0 ? "read" : "refused");
     return 0;
   }
   const std::vector<Bytes> corpus = read_corpora(options);
@@ -416,7 +425,7 @@ int main(int argc, char** argv) {
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
   std::printf("%s: %llu executions in %.1f s (%llu read, %llu refused), corpus %zu, seed %llu, no crash\n",
-              name.c_str(), static_cast<unsigned long long>(executions), seconds,
+              options.name.c_str(), static_cast<unsigned long long>(executions), seconds,
               static_cast<unsigned long long>(executions - refused), static_cast<unsigned long long>(refused),
               corpus.size(), static_cast<unsigned long long>(options.seed));
   return 0;

@@ -11,15 +11,15 @@ fail() { echo "driver_test: $*" >&2; exit 1; }
 
 for round in 1 2; do
   mkdir "$work/$round"
-  if "$program" "$work/corpus" --seconds 30 --seed 7 --artifacts "$work/$round" 2>"$work/$round.log"; then
+  if "$program" planted "$work/corpus" --seconds 30 --seed 7 --artifacts "$work/$round" 2>"$work/$round.log"; then
     fail "the planted fault was not found"
   fi
   grep -q "input saved to $work/$round/crash-" "$work/$round.log" || fail "the input is not named: $(cat "$work/$round.log")"
 done
 first=("$work"/1/crash-*) second=("$work"/2/crash-*)
 cmp "${first[0]}" "${second[0]}" || fail "the same seed found another input"
-if "$program" --replay "${first[0]}" 2>/dev/null; then fail "the replayed input does not fail"; fi
-"$program" --replay "$work/corpus/seed" >/dev/null || fail "a sound input fails"
-"$program" "$work/corpus" --executions 1 >/dev/null || fail "a sound corpus fails"
-if "$program" "$work/nowhere" 2>/dev/null; then fail "a missing corpus is accepted"; fi
+if "$program" planted --replay "${first[0]}" 2>/dev/null; then fail "the replayed input does not fail"; fi
+"$program" planted --replay "$work/corpus/seed" >/dev/null || fail "a sound input fails"
+"$program" planted "$work/corpus" --executions 1 >/dev/null || fail "a sound corpus fails"
+if "$program" planted "$work/nowhere" 2>/dev/null; then fail "a missing corpus is accepted"; fi
 echo "driver_test: found, saved and replayed"
