@@ -24,7 +24,6 @@
 #include "reports/plots/curves.h"
 #include "reports/terminal.h"
 #include "reports/text.h"
-#include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/whole.h"
 

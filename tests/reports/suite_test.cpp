@@ -24,7 +24,6 @@
 #include "reports/plots/suite_chart.h"
 #include "reports/suite.h"
 #include "reports/terminal.h"
-#include "tests/support/convergence_fixture.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/suite_fixture.h"
 

@@ -1,8 +1,7 @@
-#include "tests/support/convergence_fixture.h"
-
 #include <algorithm>
 #include <cmath>
 
+#include "tests/support/results_fixture.h"
 #include "tests/support/results_parts.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "harness/verdict/compare/forced/forced.h"
-#include "tests/support/toy_run.h"
+#include "tests/support/made_run.h"
 
 namespace lockstep::support {
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <limits>
 
+#include "harness/base/numbers.h"
 #include "tests/support/results_parts.h"
 
 namespace lockstep {
@@ -466,6 +467,129 @@ Results large_results(int cells, int points, int forced_steps) {
   }
   r.references.front().curves = long_curves(0.64, 0.3);
   r.summary.cells = cells;
+  return with_facts(std::move(r));
+}
+
+Results certificate_results() {
+  Results r = frame();
+  r.name = "losses";
+  r.config_file = "configs/losses.yaml";
+  r.question_text = "Does every loss have the gradient of its plain reference in one process?";
+  r.question = "certificate";
+  r.steps = 61;
+  r.seeds = {0};
+  r.rerun = "lockstep run configs/losses.yaml";
+  const auto judged = [](const std::string& name, bool exact) {
+    CellResult c = cell(name, exact ? VerdictKind::within_envelope : VerdictKind::divergent,
+                        {VerdictKind::within_envelope, VerdictKind::identical});
+    c.as_expected = exact;
+    c.certification = {};
+    c.config = config(name.substr(0, 3), "global", "none", "1", "keyed");
+    c.costs = StepCosts{192, 4608, 0.0042};
+    c.rerun = "lockstep run configs/losses.yaml --only 'name == \"" + name + "\"'";
+    c.mechanism = within(exact ? 0.004 : 0);
+    c.mechanism->band_measured = false;
+    c.mechanism->forced = {forced(0, exact ? 1 : 3, exact ? 2e-16 : 0.02, exact ? 0.004 : 8e11),
+                           forced(60, exact ? 1 : 3, exact ? 4e-16 : 0.4, exact ? 0.002 : 9e11)};
+    if (exact) return c;
+    c.mechanism->verdict = VerdictKind::divergent;
+    c.mechanism->first_divergence =
+        Divergence{0,
+                   "reduced gradients",
+                   -1,
+                   "group context encoder",
+                   DivergenceKind::band,
+                   "the reference's gradient",
+                   "3 times it",
+                   "step 0, reduced gradients: group context encoder: 3 times the reference's"};
+    c.mechanism->sentence = "Not certified: " + c.mechanism->first_divergence->sentence + ".";
+    return c;
+  };
+  CellResult broken = judged("8x3 global loss=sigmoid", true);
+  broken.verdict = VerdictKind::failed;
+  broken.as_expected = false;
+  broken.costs.reset();
+  broken.mechanism.reset();
+  broken.failure = Failure{"8x3-global-s0-forced-1f2e3d4c",
+                           FailureKind::threw,
+                           2,
+                           0,
+                           "all_gather loss.header",
+                           "rank 2 holds float32 where rank 0 holds float64",
+                           {}};
+  r.cells = {judged("3x8 global", true), judged("3x8 global rows=unequal", true),
+             judged("3x8 global loss=symmetric", false), broken};
+  const GradientSignature good{"temperature", 1, 1, 3.1e-16, 2.4e-15, 6e-13};
+  const GradientSignature bad{"context encoder", 3, 0.92, 0.4, 0.5, 6e-13};
+  r.certificate = Certificate{
+      1e-12,
+      {0, 60},
+      {{"infonce global", 3, 2, 2, 0.004, "3x8 global", 60, good, {192, 4608, 0.0042}, 1.18},
+       {"infonce global", 8, 1, 0, kNaN, "", 0, {}, {kNaN, kNaN, kNaN}, kNaN},
+       {"symmetric global", 3, 1, 0, 9e11, "3x8 global loss=symmetric", 60, bad, {192, 5376, 0.0051}, kNaN}}};
+  r.summary = summarize(r, 12, 3,
+                        "3x8 global loss=symmetric does not compute the same as its plain reference: the "
+                        "context encoder's gradient is 3 times it.");
+  return with_facts(std::move(r));
+}
+
+Results detection_results() {
+  Results r = outcome_results();
+  r.name = "mutants";
+  r.config_file = "configs/mutants.yaml";
+  r.question_text =
+      "Which planted bugs are found, at which step, in which tensor, and are they named rightly?";
+  r.question = "detection";
+  r.rerun = "lockstep run configs/mutants.yaml";
+  r.steps = 20;
+  r.seeds = {0, 1, 2, 3, 4};
+  r.cells.clear();
+  r.references.clear();
+  for (const char* name : {"flip_bit #0", "grad_scale #2", "clean #512"}) {
+    CellResult trial;
+    trial.scenario = name;
+    trial.verdict = VerdictKind::divergent;
+    trial.as_expected = false;
+    trial.rerun = r.rerun + " --only '" + name + "'";
+    r.cells.push_back(trial);
+  }
+  Detection& d = r.detection.emplace();
+  d.detectors = {"samples", "random",  "control", "ledger",   "energies", "loss",
+                 "local",   "reduced", "update",  "replicas", "failed"};
+  d.loss_tolerance = 0.05;
+  d.clean = 1000;
+  d.false_alarms = 1;
+  d.passed = false;
+  d.rows = {{"flip_bit", "pytorch/pytorch#1", 5, 4, 4, 4, 4, 4, 0, 1, {0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0}},
+            {"grad_scale", "", 5, 5, 5, 5, 5, 4, 1, 0, {0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0}},
+            {"die", "", 5, 5, 5, 5, 5, 5, 0, 5, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5}},
+            {"pairs", "", 30, 30, 30, 29, 29, 28, 0, 12, {1, 0, 2, 3, 4, 5, 6, 7, 2, 0, 0}}};
+  const auto rate = [](const char* what, int64_t hits, int64_t of, Interval interval, double asked,
+                       bool at_most, bool enough) {
+    return DetectionRate{what, hits, of, interval, asked, at_most, enough};
+  };
+  d.rates = {rate("caught", 44, 45, {0.882, 0.999, 0.95}, 0.95, false, true),
+             rate("of these at the exact step and place", 43, 44, {0.879, 0.999, 0.95}, 0.95, false, true),
+             rate("named rightly", 41, 45, {0.788, 0.975, 0.95}, 0.9, false, true),
+             rate("named wrongly", 1, 45, {0.001, 0.118, 0.95}, 0, true, false),
+             rate("false alarms on clean pairs", 1, 1000, {0.00003, 0.0056, 0.95}, 0, true, false),
+             rate("found by comparing loss curves", 18, 45, {0.257, 0.557, 0.95}, -1, false, true)};
+  d.misses = {{"flip_bit #0", "missed", "flip_bit: step 4, rank 2, energy_head.key.weight, bit 20",
+               "within_envelope; no cause", r.cells[0].rerun},
+              {"grad_scale #2", "wrong cause", "grad_scale: step 7, action_encoder.in.weight, factor 3.7",
+               "divergent at step 7, local gradients, action_encoder.in.weight; gradient-times-world",
+               r.cells[1].rerun},
+              {"clean #512", "false alarm", "nothing",
+               "divergent at step 3, energies, <b>row</b> 7; no cause", r.cells[2].rerun}};
+  r.summary = {};
+  r.summary.cells = 1045;
+  r.summary.as_expected = 1042;
+  r.summary.runs = 2893;
+  r.summary.exit_code = 1;
+  r.summary.sentence =
+      "The detectors do not meet their limits: named wrongly 1 of 45, where none is allowed; false alarms on clean pairs 1 of "
+      "1000, where "
+      "none may be.";
   return with_facts(std::move(r));
 }
 

@@ -24,6 +24,12 @@ Results detection_results();
 /// Losses certified at two numbers of ranks, one of them not, one that failed.
 Results certificate_results();
 
+/// Six layouts times three kinds of negatives, each against the same objective at 1x24; a batch that grows
+/// from 3 to 24 rows under four rules; two power controls, three A/A pairs; timings and noise scales.
+Results convergence_results();
+
+/// Three cells whose seeds were added look by look: decided at once, decided late, ended by the budget.
+Results sequential_results();
 
 /// Nothing was selected.
 Results empty_results();

@@ -13,7 +13,7 @@
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "scenarios/energy/config.h"
-#include "tests/support/fake_run.h"
+#include "tests/support/made_run.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temp_folder.h"
 

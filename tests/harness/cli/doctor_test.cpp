@@ -12,6 +12,7 @@
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/read_matrix.h"
 #include "harness/verdict/trace/writer.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -59,9 +60,7 @@ TEST(AllReduceCheck, SaysWhyNothingCanBeStarted) {
 
 /// Two traces of two steps; rank 1 holds `last` as the last reduced gradient.
 void write_traces(const std::string& folder, float last, bool with_gradients = true) {
-  for (int rank = 0; rank < 2; ++rank) {
-    TraceWriter writer(folder + "/rank-" + std::to_string(rank) + ".trace",
-                       {"h", rank, 2, "energy", TraceLevel::hash, "real"});
+  support::write_ranks(folder, {"h", 0, 2, "energy", TraceLevel::hash, "real"}, [&](TraceWriter& writer, int rank) {
     for (int64_t step = 0; step < 2; ++step) {
       writer.begin_step(step);
       writer.scalar(Phase::control, "lr", 0.5, Sharing::replicated);
@@ -71,8 +70,7 @@ void write_traces(const std::string& folder, float last, bool with_gradients = t
       if (with_gradients) writer.tensor(Phase::reduced_gradients, "w", view, Sharing::replicated);
       writer.end_step();
     }
-    writer.finish();
-  }
+  });
 }
 
 TEST(RanksOfTheAllReduce, AgreeWhereTheyHoldTheSameNumbers) {

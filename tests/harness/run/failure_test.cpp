@@ -27,6 +27,7 @@
 #include "harness/run/supervisor.h"
 #include "harness/verdict/trace/rank_result.h"
 #include "harness/verdict/trace/writer.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -127,11 +128,7 @@ PlannedRun planned() {
 TEST_F(NameFailure, FindsNothingWrongWithWholeFiles) {
   all_finish();
   EXPECT_FALSE(unreadable_failure(ends_, planned())) << "no traces at the level `off`";
-  for (int rank = 0; rank < 3; ++rank) {
-    TraceWriter writer(folder_ / ("rank-" + std::to_string(rank) + ".trace"),
-                       {"c0ffee", rank, 3, "energy", TraceLevel::hash, "real"});
-    writer.finish();
-  }
+  support::write_ranks(folder_.path(), {"c0ffee", 0, 3, "energy", TraceLevel::hash, "real"}, [](TraceWriter&, int) {});
   EXPECT_FALSE(unreadable_failure(ends_, planned()));
 }
 

@@ -15,6 +15,7 @@
 
 #include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/trace/writer.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 // Mistakes of trainers that are not ours, planted in small traces, and what must not be mistaken for them.
@@ -188,7 +189,6 @@ void write_step(TraceWriter& writer, int64_t step, const RankOfStep& rank) {
 }
 
 void write_other_run(const std::string& dir, const OtherRun& run) {
-  std::filesystem::create_directories(dir);
   std::string why;
   const auto declared = std::make_shared<const Declared>(declared_from_json(nlohmann::json::parse(run.declared), run.world, why).value());
   std::vector<Tensors> weights(static_cast<std::size_t>(run.world), initial());
@@ -199,15 +199,14 @@ void write_other_run(const std::string& dir, const OtherRun& run) {
   for (Tensors& own : weights) run.weights(own);
   const std::vector<Tensors> begun = weights;
   for (int64_t step = run.first; step < run.first + run.steps; ++step) steps.push_back(step_of(run, step, weights));
-  for (int rank = 0; rank < run.world; ++rank) {
+  const TraceHeader header{"hash", 0, run.world, "somebody's", TraceLevel::full, "other", declared};
+  support::write_ranks(dir, header, [&](TraceWriter& writer, int rank) {
     const auto at = static_cast<std::size_t>(rank);
-    TraceWriter writer(fmt::format("{}/rank-{}.trace", dir, rank), {"hash", rank, run.world, "somebody's", TraceLevel::full, "other", declared});
     writer.begin_step(run.first - 1);
     write_tensors(writer, Phase::parameters, begun[at], Sharing::replicated);
     writer.end_step();
     for (const StepOfAll& step : steps) write_step(writer, step.step, step.ranks[at]);
-    writer.finish();
-  }
+  });
 }
 
 /// From step `first` on.

@@ -13,7 +13,7 @@
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/fake_run.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 // Runs of one layout, bit for bit: each fault is planted and must be named; without it the judge is silent.

@@ -17,7 +17,7 @@
 #include "harness/verdict/compare/forced/twins.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/fake_run.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 // Free runs in exact arithmetic, compared with each other row by row from what their traces say.
@@ -92,22 +92,14 @@ class ExactRuns : public testing::Test {
  protected:
   std::string write_run(const std::string& name, int world_size, const Fault& fault = nullptr) {
     const std::string dir = folder_ / name;
-    std::filesystem::create_directories(dir);
-    for (int rank = 0; rank < world_size; ++rank) {
-      TraceHeader header;
-      header.config_hash = "hash";
-      header.rank = rank;
-      header.world_size = world_size;
-      header.trainer = "energy";
-      TraceWriter trace(dir + "/rank-" + std::to_string(rank) + ".trace", header);
+    support::write_ranks(dir, {"hash", 0, world_size, "energy", TraceLevel::hash, ""}, [&](TraceWriter& trace, int rank) {
       for (int64_t step = 0; step < kSteps; ++step) {
         ToyStep it{step, rank, {}, {0.5F, 0.25F}, {1.0F, 2.0F}};
         for (int64_t position = rank; position < kRows; position += world_size) it.rows.push_back(row_at(step, position));
         if (fault) fault(it);
         write_step(trace, it);
       }
-      trace.finish();
-    }
+    });
     return dir;
   }
 

@@ -13,7 +13,7 @@
 #include "harness/verdict/config/trainer_spec.h"
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
-#include "tests/support/fake_run.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 // The forced comparison: a measured band, gradient signatures, and the earliest point of free and forced runs

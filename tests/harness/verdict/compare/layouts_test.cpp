@@ -12,7 +12,7 @@
 #include "harness/verdict/compare/forced/gradients.h"
 #include "harness/verdict/compare/forced/shards.h"
 #include "harness/verdict/questions/judge.h"
-#include "tests/support/fake_run.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 // One process against V ranks, from free traces alone.

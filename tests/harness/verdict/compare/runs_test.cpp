@@ -14,6 +14,7 @@
 #include "harness/verdict/causes/name_cause.h"
 #include "harness/verdict/compare/step_pairs.h"
 #include "harness/verdict/trace/writer.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 // Runs of other trainers: what their tracers may write otherwise is no difference, and what is wrong beside it is found.
@@ -43,10 +44,8 @@ void write_tensor(TraceWriter& writer, Phase phase, const std::string& name, con
 }
 
 void write_run(const std::string& dir, const SgdRun& run) {
-  std::filesystem::create_directories(dir);
-  for (int rank = 0; rank < run.world_size; ++rank) {
-    TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
-                       {"hash", rank, run.world_size, "somebody's", TraceLevel::full, "other", run.declared});
+  const TraceHeader header{"hash", 0, run.world_size, "somebody's", TraceLevel::full, "other", run.declared};
+  support::write_ranks(dir, header, [&](TraceWriter& writer, int rank) {
     std::vector<float> w{1, 1, 1, 1};
     writer.begin_step(-1);
     write_tensor(writer, Phase::parameters, "w", w, Sharing::replicated);
@@ -75,8 +74,7 @@ void write_run(const std::string& dir, const SgdRun& run) {
       write_tensor(writer, Phase::parameters, "w", w, Sharing::replicated);
       writer.end_step();
     }
-    writer.finish();
-  }
+  });
 }
 
 class ForeignRuns : public ::testing::Test {

@@ -14,7 +14,8 @@
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
 #include "scenarios/energy/config.h"
-#include "tests/support/proportion.h"
+#include "tests/support/made_run.h"
+#include "tests/support/simulated.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
@@ -162,9 +163,8 @@ void write_run(const TempFolder& folder, const Planted& planted, const std::vect
       step.push_back(std::move(local));
     }
   }
-  for (std::size_t rank = 0; rank < rows.size(); ++rank) {
-    TraceWriter writer(folder / ("rank-" + std::to_string(rank) + ".trace"),
-                       {"hash", static_cast<int>(rank), world, "energy", TraceLevel::hash, "emulated"});
+  support::write_ranks(folder.path(), {"hash", 0, world, "energy", TraceLevel::hash, "emulated"}, [&](TraceWriter& writer, int of_rank) {
+    const auto rank = static_cast<std::size_t>(of_rank);
     const int until = rank == cut_rank ? steps / 2 : steps;
     for (int step = 0; step < until; ++step) {
       const auto& locals = own[static_cast<std::size_t>(step)];
@@ -186,8 +186,7 @@ void write_run(const TempFolder& folder, const Planted& planted, const std::vect
       write(Phase::parameters, reduced, Sharing::replicated);
       writer.end_step();
     }
-    writer.finish();
-  }
+  });
 }
 
 RunConfig config_of(int world, int rows) {

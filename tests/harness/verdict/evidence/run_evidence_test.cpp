@@ -30,8 +30,8 @@
 #include "harness/verdict/results/metric_names.h"
 #include "harness/verdict/trace/record.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/fake_run.h"
 #include "tests/support/json_schema.h"
+#include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

@@ -17,7 +17,7 @@
 #include "harness/verdict/trace/reader.h"
 #include "harness/verdict/trace/trace_error.h"
 #include "harness/verdict/trace/writer.h"
-#include "tests/support/fake_run.h"
+#include "tests/support/made_run.h"
 #include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
 
@@ -52,10 +52,7 @@ Tensors term_sums() {
 
 void write_run(const std::string& dir, int world_size, const std::vector<int64_t>& steps,
                const std::function<void(int64_t step, int rank, Step&)>& change) {
-  std::filesystem::create_directories(dir);
-  for (int rank = 0; rank < world_size; ++rank) {
-    TraceWriter writer(dir + "/rank-" + std::to_string(rank) + ".trace",
-                       {"hash", rank, world_size, "energy", TraceLevel::hash, "emulated"});
+  support::write_ranks(dir, {"hash", 0, world_size, "energy", TraceLevel::hash, "emulated"}, [&](TraceWriter& writer, int rank) {
     for (const int64_t step : steps) {
       Step it;
       change(step, rank, it);
@@ -75,14 +72,13 @@ void write_run(const std::string& dir, int world_size, const std::vector<int64_t
       write(Phase::term_sums, it.terms);
       writer.end_step();
     }
-    writer.finish();
     RankResult result;
     result.rank = rank;
     result.world_size = world_size;
     result.status = "finished";
     result.train_seconds = 0.5 * (rank + 1);
     write_rank_result(dir + "/rank-" + std::to_string(rank) + ".result.json", result);
-  }
+  });
 }
 
 class Certified : public ::testing::Test {

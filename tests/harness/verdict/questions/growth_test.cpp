@@ -11,8 +11,7 @@
 #include "harness/verdict/results/results.h"
 #include "scenarios/energy/config.h"
 #include "tests/support/json_schema.h"
-#include "tests/support/normal_draws.h"
-#include "tests/support/proportion.h"
+#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

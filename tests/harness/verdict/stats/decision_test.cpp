@@ -18,8 +18,7 @@
 #include "harness/verdict/stats/sequential.h"
 #include "harness/verdict/stats/spending.h"
 #include "harness/verdict/stats/tests.h"
-#include "tests/support/normal_draws.h"
-#include "tests/support/proportion.h"
+#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 // The sign test beside t: what it decides, its power and its looks, on differences of any shape.

@@ -11,7 +11,7 @@
 #include "harness/verdict/stats/outcome.h"
 #include "harness/verdict/stats/paired_curves.h"
 #include "harness/verdict/stats/power.h"
-#include "tests/support/proportion.h"
+#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

@@ -17,8 +17,7 @@
 #include "harness/verdict/stats/power.h"
 #include "harness/verdict/stats/rounding.h"
 #include "harness/verdict/stats/tests.h"
-#include "tests/support/normal_draws.h"
-#include "tests/support/proportion.h"
+#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

@@ -1,11 +1,25 @@
 #pragma once
-// A simulated share, judged so that a right program does not fail by luck.
+// Simulations in tests: draws by a counter, so the same in every run; and shares, judged so that a right program does not fail by luck.
 
 #include <boost/math/distributions/beta.hpp>
+#include <cmath>
+#include <cstdint>
 
+#include "harness/verdict/config/seeds.h"
 #include "harness/verdict/results/results.h"
 
 namespace lockstep::support {
+
+class NormalDraws {
+ public:
+  explicit NormalDraws(uint64_t key) : next_(key << 32) {}
+  /// In (0, 1].
+  double uniform() { return (static_cast<double>(mix_key(next_++) >> 11) + 1) * 0x1p-53; }
+  double normal() { return std::sqrt(-2 * std::log(uniform())) * std::cos(6.283185307179586 * uniform()); }
+
+ private:
+  uint64_t next_;
+};
 
 struct Proportion {
   int hits = 0, trials = 0;
