@@ -1,5 +1,5 @@
-// A bounded mutating driver, so that the readers are fuzzed wherever g++ and its sanitizers are. It sees no coverage, only whether an input was taken (0) or refused (-1), and it is
-// repeatable: the same corpus, seed and --executions give the same inputs.
+// A bounded mutating driver, so that the readers are fuzzed wherever g++ and its sanitizers are. It sees no coverage,
+// only whether an input was taken (0) or refused (-1). The same corpus, seed and --executions give the same inputs.
 //
 //   lockstep-fuzz READER CORPUS... [--seconds S] [--seed N] [--executions N] [--max-bytes N] [--artifacts DIR]
 //   lockstep-fuzz READER --replay FILE

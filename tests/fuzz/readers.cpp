@@ -67,15 +67,16 @@ int config(const uint8_t* data, std::size_t size) {
   return 0;
 }
 
-/// Whatever the bytes of a flight record: they are refused with a reason, or judged beside a sound record in words that are fit for a
-/// terminal.
+/// Any bytes as a flight record: refused with a reason, or judged with a sound record in words that are fit for a terminal.
 int flight_record(const uint8_t* data, std::size_t size) {
   using namespace flight;
   try {
     const Recorded sound{1, 2, {{0, "0:default_pg", 1, "all_reduce", "", "Float", -1, 0, {5}, 0, 0, State::started}}};
     Records records;
     records.read = {recorded_from(value_of(std::string_view(reinterpret_cast<const char*>(data), size)), 0), sound};
-    for (const std::string& line : in_words(judge(records))) require(!line.empty() && line.size() < 20'000 && unclean_character(line).empty() && line.find('\n') == std::string::npos);
+    for (const std::string& line : in_words(judge(records))) {
+      require(!line.empty() && line.size() < 20'000 && unclean_character(line).empty() && line.find('\n') == std::string::npos);
+    }
     return 0;
   } catch (const std::runtime_error& error) {
     require(*error.what() != '\0' && std::string_view(error.what()).find("json.exception") == std::string_view::npos);
@@ -106,7 +107,7 @@ int ts(const uint8_t* data, std::size_t size) {
   }
 }
 
-// Any bytes are a trace or a TraceError; what the writer wrote comes back whole, and damaged it never comes back changed.
+// Any bytes are a trace or a TraceError; what the writer wrote comes back whole, or damaged never changed.
 
 std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));

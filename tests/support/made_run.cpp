@@ -65,8 +65,7 @@ void write_fake_step(TraceWriter& writer, const FakeStep& it, const FakeRun& run
 
 }  // namespace
 
-void write_ranks(const std::string& dir, TraceHeader header, const std::function<void(TraceWriter& writer, int rank)>& steps,
-                 bool finish) {
+void write_ranks(const std::string& dir, TraceHeader header, const WriteSteps& steps, bool finish) {
   std::filesystem::create_directories(dir);
   for (header.rank = 0; header.rank < header.world_size; ++header.rank) {
     TraceWriter writer(dir + "/rank-" + std::to_string(header.rank) + ".trace", header);
@@ -455,12 +454,14 @@ ToyStep toy_step(const RunConfig& config, int64_t step, const ToyFaults& faults)
   return it;
 }
 
-void toy_run(const std::string& dir, const RunConfig& config, bool forced, const ToyFaults& faults, const std::string& trainer,
-             unsigned evidence) {
+void toy_run(const std::string& dir, const RunConfig& config, bool forced, const ToyFaults& faults,
+             const std::string& trainer, unsigned evidence) {
   std::vector<ToyStep> made;
-  for (const int64_t step : forced ? std::vector<int64_t>{0, 1, 2, 4} : steps_up_to(8)) made.push_back(toy_step(config, step, faults));
-  write_ranks(dir, {"hash", 0, config.layout.world_size, trainer, TraceLevel::hash, "emulated"}, [&](TraceWriter& writer, int rank) {
-    for (const ToyStep& step : made) toy_write(writer, step, step.ranks[static_cast<std::size_t>(rank)], forced, evidence);
+  for (const int64_t step : forced ? std::vector<int64_t>{0, 1, 2, 4} : steps_up_to(8))
+    made.push_back(toy_step(config, step, faults));
+  const TraceHeader header{"hash", 0, config.layout.world_size, trainer, TraceLevel::hash, "emulated"};
+  write_ranks(dir, header, [&](TraceWriter& writer, int rank) {
+    for (const ToyStep& it : made) toy_write(writer, it, it.ranks[static_cast<std::size_t>(rank)], forced, evidence);
   });
 }
 

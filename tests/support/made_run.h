@@ -1,7 +1,7 @@
 #pragma once
-// Runs that are made up, for the judge: traces that TraceWriter itself writes, with hooks for faults. FakeRun: everything that the judge looks
-// at, each number from a key. toy_run: a run exact enough for every rule on causes: keyed samples, streams, energies, losses, gradients that
-// are means of row contributions, and a real optimizer step; each fault is one small edit of what the ranks hold.
+// Made-up runs, written by TraceWriter, with hooks for faults. FakeRun: all that the judge looks at, each number from a key.
+// toy_run: exact enough for every rule on causes, with gradients that are means of rows and a real optimizer step; each
+// fault is one small edit of what the ranks hold.
 
 #include <cstdint>
 #include <functional>
@@ -15,9 +15,10 @@
 
 namespace lockstep::support {
 
-/// Writes rank-<r>.trace of every rank into `dir`, which is made: the header as that rank's, what `steps` writes, and the end mark.
-void write_ranks(const std::string& dir, TraceHeader header, const std::function<void(TraceWriter& writer, int rank)>& steps,
-                 bool finish = true);
+using WriteSteps = std::function<void(TraceWriter& writer, int rank)>;
+
+/// Writes rank-<r>.trace of every rank into `dir`, which is made; the header's rank is set.
+void write_ranks(const std::string& dir, TraceHeader header, const WriteSteps& steps, bool finish = true);
 
 /// A number in [-1, 1) from a key.
 double keyed(uint64_t a, uint64_t b, uint64_t c = 0);

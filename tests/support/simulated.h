@@ -1,5 +1,5 @@
 #pragma once
-// Simulations in tests: draws by a counter, so the same in every run; and shares, judged so that a right program does not fail by luck.
+// Simulations: draws by a counter, the same in every run; shares, judged so that a right program does not fail by luck.
 
 #include <boost/math/distributions/beta.hpp>
 #include <cmath>

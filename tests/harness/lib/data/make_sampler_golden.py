@@ -51,7 +51,7 @@ def main():
     lines = []
     seeds = [0, 1, 2, 5, -1, -7, 2**31 - 1, 2**31, 2**32, 2**32 + 5, 2**40 + 3, 2**63 - 1, -(2**63)]
     for n in [0, 1, 2, 3, 7, 24, 100, 623, 624, 625, 1404, 1560, 70000]:
-        for seed in seeds:
+        for seed in seeds if n > 1 else [0, -7]:
             order = torch.randperm(n, generator=torch.Generator().manual_seed(seed)).tolist()
             lines.append(f"randperm {n} {seed} {fnv(order):016x}")
     cases = [
@@ -59,7 +59,7 @@ def main():
         for (v, b), d, s, (seed, epoch) in itertools.product(
             [(1, 24), (8, 3), (3, 8), (5, 4)], [True, False], [True, False], [(0, 0), (3, 2), (-5, 9)])
     ]
-    while len(cases) < 250:
+    while len(cases) < 130:
         n, v, b = draw.randint(1, 300), draw.randint(1, 16), draw.randint(1, 9)
         d = draw.random() < 0.5
         cases.append((n, v, b, d, draw.random() < 0.7, draw.randint(-(2**40), 2**40), draw.randint(0, 1000)))

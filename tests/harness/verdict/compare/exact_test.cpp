@@ -92,7 +92,8 @@ class ExactRuns : public testing::Test {
  protected:
   std::string write_run(const std::string& name, int world_size, const Fault& fault = nullptr) {
     const std::string dir = folder_ / name;
-    support::write_ranks(dir, {"hash", 0, world_size, "energy", TraceLevel::hash, ""}, [&](TraceWriter& trace, int rank) {
+    const TraceHeader header{"hash", 0, world_size, "energy", TraceLevel::hash, ""};
+    support::write_ranks(dir, header, [&](TraceWriter& trace, int rank) {
       for (int64_t step = 0; step < kSteps; ++step) {
         ToyStep it{step, rank, {}, {0.5F, 0.25F}, {1.0F, 2.0F}};
         for (int64_t position = rank; position < kRows; position += world_size) it.rows.push_back(row_at(step, position));

@@ -163,7 +163,8 @@ void write_run(const TempFolder& folder, const Planted& planted, const std::vect
       step.push_back(std::move(local));
     }
   }
-  support::write_ranks(folder.path(), {"hash", 0, world, "energy", TraceLevel::hash, "emulated"}, [&](TraceWriter& writer, int of_rank) {
+  const TraceHeader header{"hash", 0, world, "energy", TraceLevel::hash, "emulated"};
+  support::write_ranks(folder.path(), header, [&](TraceWriter& writer, int of_rank) {
     const auto rank = static_cast<std::size_t>(of_rank);
     const int until = rank == cut_rank ? steps / 2 : steps;
     for (int step = 0; step < until; ++step) {

@@ -52,7 +52,8 @@ Tensors term_sums() {
 
 void write_run(const std::string& dir, int world_size, const std::vector<int64_t>& steps,
                const std::function<void(int64_t step, int rank, Step&)>& change) {
-  support::write_ranks(dir, {"hash", 0, world_size, "energy", TraceLevel::hash, "emulated"}, [&](TraceWriter& writer, int rank) {
+  const TraceHeader header{"hash", 0, world_size, "energy", TraceLevel::hash, "emulated"};
+  support::write_ranks(dir, header, [&](TraceWriter& writer, int rank) {
     for (const int64_t step : steps) {
       Step it;
       change(step, rank, it);
