@@ -221,6 +221,7 @@ std::string html_report(const Results& results) {
     write_interim_analyses(out, page);
     write_targets(out, page);
     write_mechanism(out, page);
+    write_rewards(out, page);
     write_signatures(out, page);
     write_certification(out, page);
     write_metrics(out, page);

@@ -19,7 +19,6 @@
 #include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
-#include "harness/lib/rewards/failure.h"
 #include "harness/run/process_state.h"
 
 namespace lockstep {
@@ -111,7 +110,6 @@ std::string explain_text(const CausePage& page) {
 static std::string explain_list() {
   std::size_t width = 0;
   for (const CausePage& page : cause_pages()) width = std::max(width, page.code.size());
-  for (const rewards::Cause& cause : rewards::causes()) width = std::max(width, cause.code.size());
   std::string text;
   std::string_view family;
   for (const CausePage& page : cause_pages()) {
@@ -119,8 +117,6 @@ static std::string explain_list() {
     family = page.family;
     text += fmt::format("  {:<{}}  {}\n", page.code, width, page.what);
   }
-  text += "\nrewards and advantages (configs/rewards.yaml)\n";
-  for (const rewards::Cause& cause : rewards::causes()) text += fmt::format("  {:<{}}  {}\n", cause.code, width, cause.help);
   text += "\nverdicts of cells, and outcomes of suites\n";
   for (const OutcomePage& page : outcome_pages()) {
     if (page.suites.empty() || !page.next.empty()) text += fmt::format("  {}\n", page.names);
@@ -128,16 +124,6 @@ static std::string explain_list() {
   text += "\nhow lockstep judges\n";
   for (const ExplainTopic& topic : kTopics) text += fmt::format("  {:<{}}  {}\n", topic.name, width, topic.what);
   return text;
-}
-
-/// Of a cause that the audits of rewards name: what was done wrong, and where it can be seen.
-static std::string reward_cause_text(const rewards::Cause& cause) {
-  return fmt::format(
-      "{} (rewards and advantages)\n\n{}.\n\nhow it shows\n    after the exchange of a step, each rank's rewards, statistics, "
-      "advantages, weights and policy hashes are compared\n    with those of one process on the same rows "
-      "(docs/rewards.md)\n\ntry it\n    lockstep run configs/rewards.yaml; the trial with this mutant reports step, rank, "
-      "element, expected and found value\n",
-      cause.code, cause.help);
 }
 
 namespace {
@@ -179,21 +165,15 @@ int explain_command(const ExplainOptions& options, const Console& console) {
     console.out << topic->text;
     return kExitAsExpected;
   }
-  const CausePage* page = find_cause_page(options.code);
-  if (page) console.out << explain_text(*page);
-  // A code of both lists has both pages.
-  if (const auto found = std::ranges::find(rewards::causes(), options.code, &rewards::Cause::code);
-      found != rewards::causes().end()) {
-    console.out << (page ? "\n" : "") << reward_cause_text(*found);
+  if (const CausePage* page = find_cause_page(options.code)) {
+    console.out << explain_text(*page);
     return kExitAsExpected;
   }
-  if (page) return kExitAsExpected;
   if (const OutcomePage* outcome = find_outcome_page(options.code)) {
     console.out << outcome_text(*outcome);
     return kExitAsExpected;
   }
   std::vector<std::string_view> known;
-  for (const rewards::Cause& cause : rewards::causes()) known.push_back(cause.code);
   for (const ExplainTopic& topic : kTopics) known.push_back(topic.name);
   for (const CausePage& page : cause_pages()) known.push_back(page.code);
   // A hundred names in an error help nobody: only the nearest is said.

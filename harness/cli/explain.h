@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "harness/lib/rewards/failure.h"
 #include "harness/verdict/causes/rules.h"
 
 namespace lockstep {

@@ -20,8 +20,7 @@ std::span<const OutcomePage> outcome_pages() {
        "The sentence says what is lacking. For a mechanism: give forced_steps, or traces of the same layout; for an outcome: more seeds. A config may\n"
        "expect it, of any question."},
       {"failed", "",
-       "Of a matrix: a run of the cell died, hung or could not be read, so nothing was compared. In the suite of rewards: a run ended with an error\n"
-       "although it had to end well.",
+       "Of a matrix: a run of the cell died, hung or could not be read, so nothing was compared.",
        "The sentence names rank and reason; mend that, and run the same command again."},
       // Savers.
       {"torn", "program, saver, trainer",
@@ -53,7 +52,7 @@ std::span<const OutcomePage> outcome_pages() {
        "No failure was injected, and the save command reported an error: its writers disturb each other, or what a killed save left is in\n"
        "the way of the next one.",
        "Give each try and each writer a temporary name of its own, and clear leftovers of earlier tries when a save begins."},
-      {"hang", "program, saver, trainer, rewards",
+      {"hang", "program, saver, trainer",
        "A command, a rank or a resumption did not end within its deadline.",
        "Look at the last operation of the timeline. A writer may wait for a rank that is gone: give every wait a time limit. If the\n"
        "program is only slow, raise the deadline."},
@@ -81,7 +80,7 @@ std::span<const OutcomePage> outcome_pages() {
        "The resumed run does not end with the bits of the run that was not stopped, or a checkpoint is neither the old nor the new one.",
        "The finding names the first step and tensor that differ. A part of the state is not saved: random streams, the data's order, the\n"
        "optimizer's moments, counters."},
-      {"resume fails", "trainer, rewards", "A run ended with an error although it had to end well.",
+      {"resume fails", "trainer", "A run ended with an error although it had to end well.",
        "The sentence has its last words."},
       {"none left; too many kept; latest is behind; not the best; other names", "trainer", "The checkpoints that stand there are not those that the run's settings promise.",
        "Compare checkpoint.every, keep_last and keep_best with the names in the sentence."},
@@ -91,24 +90,20 @@ std::span<const OutcomePage> outcome_pages() {
       {"same bits; end equal; old, end equal; new, end equal; begun anew, end equal; bit-equal; as documented; "
        "gone on, at most one interval lost; 10 further steps bit-equal; saved within the grace, end equal",
        "trainer", "The resumed run agrees with the undisturbed one.", ""},
-      // Ranks, rewards, collectives, launchers.
+      // Ranks, collectives, launchers.
       {"missed; late; not told; left without a word; not on all ranks", "faults", "A fault was injected into a rank, and it was not reported, too late, or not to every survivor.",
        "Compare the threshold with the time in the sentence; a surviving rank must end with an error that names the failing one."},
-      {"mistaken for another; named wrongly; named too late; named, and something besides", "faults, rewards", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
+      {"mistaken for another; named wrongly; named too late; named, and something besides", "faults", "Something was reported, and it names another rank, kind, step or cause than the one that was planted.", "The sentence has what was expected and what was said."},
       {"left behind", "faults", "A process of the run was still there after it had ended.", "Look for processes that leave the rank's process group."},
-      {"false alarm", "faults, saver, rewards", "Nothing was planted, and something was reported.", "If the machine was loaded, run the trial alone; otherwise report it."},
-      {"disturbed", "faults, trainer, rewards", "The machine killed a process of the trial at each attempt (out of memory, say): nothing was learnt of its subject.", "Give the machine more memory or fewer jobs (--jobs), and run it again."},
+      {"false alarm", "faults, saver", "Nothing was planted, and something was reported.", "If the machine was loaded, run the trial alone; otherwise report it."},
+      {"disturbed", "faults, trainer", "The machine killed a process of the trial at each attempt (out of memory, say): nothing was learnt of its subject.", "Give the machine more memory or fewer jobs (--jobs), and run it again."},
       {"not finished; too slow", "faults", "A control run that nothing disturbed did not finish in its time.", "The machine may be overloaded: run the trial alone."},
       {"named; named, all told", "faults", "The rank that failed was named, and every survivor was told.", ""},
-      {"ranks differ; ranks were told differently; told differently; another error; half updated", "rewards",
-       "After one exchange, ranks have different values, different errors, or some have updated their policy and others not.", "The finding names step, rank and element; docs/rewards.md has the rules of the exchange."},
-      {"depends on the layout; not what one process has; far from one process; other states on other ranks", "rewards",
-       "The same rows on another number of ranks give other values than on one process.", "The finding names the first element; `lockstep explain` lists the causes of rewards."},
       {"not found; planted, not found; planted, named wrongly; planted, never acts; planted, does harm", "all suites with planted mistakes",
        "A mistake was planted to see it found, and it was not, or under another name. The suite itself is wrong here, not what it tries.", "Do not trust this suite's silence; report it."},
       {"planted, found: ; planted, found and named; planted, harmless here; named at its first step; named at its first step, as one of several that fit; changed no bit",
        "all suites with planted mistakes", "A planted mistake was found as it must be, or does no harm in this search.", ""},
-      {"all left with the same error, nothing changed; as it must be; every element right; every bit the same; a step refused by all, the others taken; refused by all: ", "rewards, collectives", "As it must be.", ""},
+      {"every element right", "collectives", "Every element is what it has to be.", ""},
       {"wrong elements; did not end; refused by the backend", "collectives", "A collective gave wrong elements, did not end, or the backend does not offer it.", "The finding names collective, type, size and the first wrong element."},
       {"another rank; another GPU; a GPU twice; mistaken for a rank", "launchers", "Variables that a launcher sets were resolved to another rank or GPU.", "Compare the variables in the sentence with those of your launcher."},
   });

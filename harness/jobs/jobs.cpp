@@ -30,7 +30,6 @@ struct Job {
 constexpr std::array kJobs{
     Job{"config", &train_job, &prepare_train_job, true},  // one run of a built-in trainer
     Job{"collectives", &collectives_job},           // collectives of every size, timed and checked
-    Job{"reward_cases", &rewards_job},              // cases of rewards, one after the other
     Job{"fault_case", &faults_job},                 // a small program in which a fault acts
 };
 

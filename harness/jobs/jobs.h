@@ -16,7 +16,6 @@ int train_job(const RankTask& task, const nlohmann::json& run);
 /// Before the ranks are forked: makes what they share.
 void prepare_train_job(const nlohmann::json& run);
 int collectives_job(const RankTask& task, const nlohmann::json& run);
-int rewards_job(const RankTask& task, const nlohmann::json& run);
 int faults_job(const RankTask& task, const nlohmann::json& run);
 
 /// Does the job of the run in `task.run_dir`. Returns the exit status of the process.

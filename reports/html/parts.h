@@ -47,6 +47,7 @@ void write_power(Markup& out, const Page& page);  ///< spread, power, seeds need
 void write_interim_analyses(Markup& out, const Page& page);  ///< seeds added look by look
 void write_targets(Markup& out, const Page& page);
 void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs
+void write_rewards(Markup& out, const Page& page);     ///< what each rank has of them, where they are recorded
 void write_signatures(Markup& out, const Page& page);  ///< gradients of each cell against its reference's
 void write_certification(Markup& out, const Page& page);
 void write_metrics(Markup& out, const Page& page);

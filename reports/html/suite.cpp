@@ -123,6 +123,20 @@ void write_finding(Markup& out, const SuiteFinding& finding) {
 
 }  // namespace
 
+void write_rewards(Markup& out, const Page& page) {
+  for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
+    const CellResult& cell = page.results.cells[i];
+    if (!cell.mechanism || cell.mechanism->tables.empty()) continue;
+    const SuiteTable& first = cell.mechanism->tables.front();
+    open_section(out, "rewards-" + page.anchors[i], "Rewards · " + name_words(cell.scenario), clean_line(first.why));
+    for (const SuiteTable& table : cell.mechanism->tables) write_given_rows(out, table);
+    for (const SuiteChart& chart : cell.mechanism->charts) {
+      out.element("p", {{"class", "why"}}, clean_line(chart.title + ": " + chart.why)).raw(chart_drawing(chart));
+    }
+    out.close();
+  }
+}
+
 void write_suite(Markup& out, const SuiteResult& suite) {
   write_given_tables(out, suite, true);
   write_charts(out, suite);

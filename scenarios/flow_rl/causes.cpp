@@ -1,6 +1,7 @@
 #include "scenarios/flow_rl/causes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +14,6 @@
 #include <utility>
 #include <vector>
 
-#include "harness/lib/rewards/advantages.h"
 #include "harness/verdict/causes/gradient.h"
 #include "harness/verdict/causes/scores.h"
 #include "scenarios/flow_rl/config.h"
@@ -73,12 +73,6 @@ std::optional<Terms> terms_in(const CauseInputs& inputs) {
   return terms;
 }
 
-/// The value of a kind that has one column.
-Pair single(const AlignedRow& row, TermKind kind) {
-  const std::vector<Pair> pairs = Terms::of(row, kind);
-  return pairs.empty() ? Pair{} : pairs.front();
-}
-
 std::string ranks_text(const std::set<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
@@ -111,96 +105,6 @@ std::optional<Cause> stale_rollout_policy(const CauseInputs& inputs) {
               fmt::format("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
                           "log-probabilities of them differ from the recorded ones by up to {} nats",
                           ranks_text(wrong), short_number(gap)));
-}
-
-bool is_zero(const AlignedRow& row) {
-  return single(row, TermKind::reward).actual == 0 && single(row, TermKind::cost).actual == 0;
-}
-
-std::optional<Cause> reward_not_there(const CauseInputs& inputs) {
-  const auto terms = terms_in(inputs);
-  if (!terms || !terms->rollouts_right() || terms->rewards_right()) return std::nullopt;
-  std::set<int> without, with;
-  for (const AlignedRow& row : terms->rows) {
-    if (is_zero(row) && !terms->right(row, TermKind::cost)) {
-      without.insert(row.rank);
-    } else if (terms->right(row, TermKind::reward)) {
-      with.insert(row.rank);
-    } else {
-      return std::nullopt;
-    }
-  }
-  if (without.empty()) return std::nullopt;
-  if (with.empty()) {
-    return made("reward-wrong-root", kExact,
-                "every reward and cost is 0 on every rank: the broadcast came from a rank that computes none");
-  }
-  if (std::ranges::any_of(without, [&](int rank) { return with.contains(rank); })) return std::nullopt;
-  return made("reward-not-broadcast", kExact,
-              fmt::format("{} {} 0 as reward and cost of every row, {} the reference's", ranks_text(without),
-                          without.size() == 1 ? "has" : "have", ranks_text(with)));
-}
-
-std::optional<Cause> rewards_misordered(const CauseInputs& inputs) {
-  const auto terms = terms_in(inputs);
-  if (!terms || !terms->rollouts_right() || terms->rewards_right()) return std::nullopt;
-  for (const TermKind kind : {TermKind::reward, TermKind::cost}) {
-    std::vector<double> expected, actual;
-    for (const AlignedRow& row : terms->rows) {
-      expected.push_back(single(row, kind).expected);
-      actual.push_back(single(row, kind).actual);
-    }
-    std::ranges::sort(expected);
-    std::ranges::sort(actual);
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      if (terms->differ(expected[i], actual[i])) return std::nullopt;
-    }
-  }
-  const auto moved = std::ranges::count_if(
-      terms->rows, [&](const AlignedRow& row) { return !terms->right(row, TermKind::cost) || !terms->right(row, TermKind::reward); });
-  return made("rewards-misordered", kExact,
-              fmt::format("rewards and costs are the reference's, but in other rows: {} of {} rows have another row's", moved,
-                          terms->rows.size()));
-}
-
-/// Advantages of each rank's own rows.
-std::vector<double> own_advantages(const Terms& terms, const FlowRlConfig& own) {
-  std::vector<double> advantages(terms.rows.size());
-  std::set<int> ranks;
-  for (const AlignedRow& row : terms.rows) ranks.insert(row.rank);
-  const auto form = own.advantages == AdvantageForm::rloo ? rewards::Estimator::leave_one_out : rewards::Estimator::global;
-  for (const int rank : ranks) {
-    std::vector<double> of_rank;
-    std::vector<int64_t> groups;
-    std::vector<std::size_t> places;
-    for (std::size_t row = 0; row < terms.rows.size(); ++row) {
-      if (terms.rows[row].rank != rank) continue;
-      of_rank.push_back(single(terms.rows[row], TermKind::reward).actual);
-      groups.push_back(static_cast<int64_t>(row) / own.group);
-      places.push_back(row);
-    }
-    const std::vector<double> found = rewards::advantages_of({of_rank, groups, {}}, form, {}).values;
-    for (std::size_t k = 0; k < found.size(); ++k) advantages[places[k]] = found[k];
-  }
-  return advantages;
-}
-
-std::optional<Cause> local_advantage_statistics(const CauseInputs& inputs) {
-  const auto terms = terms_in(inputs);
-  if (!terms || !terms->rollouts_right() || !terms->rewards_right() || terms->all_right({TermKind::advantage})) {
-    return std::nullopt;
-  }
-  const std::vector<double> local = own_advantages(*terms, flow_rl(*inputs.cell_config));
-  std::size_t flipped = 0;
-  for (std::size_t row = 0; row < local.size(); ++row) {
-    const Pair found = single(terms->rows[row], TermKind::advantage);
-    if (terms->differ(found.actual, local[row])) return std::nullopt;
-    flipped += found.actual * found.expected < 0 ? 1 : 0;
-  }
-  return made("local-advantage-statistics", kExact,
-              fmt::format("rewards are the reference's, and every advantage is computed only from those of its own rank; {} of {} "
-                          "have the opposite sign",
-                          flipped, local.size()));
 }
 
 /// What is right up to the old log-probabilities.
@@ -371,9 +275,8 @@ std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
                           ranks_text(without), short_number(wanted.kl), short_number(most)));
 }
 
-constexpr causes::Rule kTermRules[] = {stale_rollout_policy,        reward_not_there,    rewards_misordered,
-                               local_advantage_statistics,  old_log_pi_in_low_precision,
-                               sigma_terms_missing,         sigma_of_another_step, chain_drawn_again};
+constexpr causes::Rule kTermRules[] = {stale_rollout_policy, old_log_pi_in_low_precision, sigma_terms_missing, sigma_of_another_step,
+                                       chain_drawn_again};
 constexpr causes::Rule kLossRules[] = {kl_left_out};
 constexpr causes::Rule kGradientRules[] = {log_pi_detached, kl_left_out};
 
@@ -384,20 +287,6 @@ constexpr CausePage kPages[] = {
      "rollouts = engine.generate(prompts)  # the engine has the previous step's weights",
      "engine.load_weights(model.state_dict())\nrollouts = engine.generate(prompts)",
      "Copy the weights to every rollout worker before a rollout, and compare their checksums.", ""},
-    {"reward-not-broadcast", "energies", "Rewards stay on the rank that computes them.",
-     "on all ranks except rank 0 every reward and cost is 0", "if rank == 0:\n    rewards = score(rollouts)",
-     "if rank == 0:\n    rewards = score(rollouts)\ndist.broadcast(rewards, src=0)",
-     "Broadcast rewards from the rank that computes them, before the advantages are computed.", ""},
-    {"reward-wrong-root", "energies", "Rewards are broadcast from a rank that computes none.",
-     "on every rank every reward and cost is 0", "dist.broadcast(rewards, src=1)", "dist.broadcast(rewards, src=0)",
-     "Broadcast from the rank that computes the rewards.", ""},
-    {"rewards-misordered", "energies", "Rewards are assigned to the wrong rows.",
-     "rewards are the reference's, but in other rows", "rewards = torch.cat(parts)  # not in the rollouts' order",
-     "rewards = torch.cat(parts)[order]", "Gather ids with the rewards in the same call, and sort by them.", ""},
-    {"local-advantage-statistics", "energies", "Each rank computes advantages from its own rewards only.",
-     "rewards are the reference's, but each advantage follows from its own rank's rewards only",
-     "advantages = (r - r.mean()) / r.std()", "all = all_gather(r)\nadvantages = (r - all.mean()) / all.std()",
-     "Gather the rewards before computing their mean and deviation.", ""},
     {"old-log-pi-in-low-precision", "energies", "Log-probabilities of the rollout were rounded to 16 bits.",
      "the rollout's log-probabilities are the reference's rounded to bfloat16", "old = engine.logprobs.bfloat16()",
      "with torch.no_grad():\n    old = model.log_prob(rollouts)", "Compute them again with the trained model, in its precision.",
@@ -422,6 +311,11 @@ constexpr CausePage kPages[] = {
 
 std::span<const CausePage> pages() { return kPages; }
 
+DeclaredAdvantages advantages_of(const RunConfig& config) {
+  const FlowRlConfig& own = flow_rl(config);
+  return {way_of(own), own.group, own.cost_weight};
+}
+
 std::span<const causes::Rule> rules_of(Phase phase) {
   switch (phase) {
     case Phase::scores:
@@ -438,7 +332,9 @@ std::span<const causes::Rule> rules_of(Phase phase) {
 }  // namespace
 
 const TrainerRules& flow_rl_cause_rules() {
-  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .pages = pages};
+  static_assert(column_of({TermKind::reward}) == kRewardColumn && column_of({TermKind::cost}) == kCostColumn &&
+                column_of({TermKind::advantage}) == kAdvantageColumn);
+  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .advantages = advantages_of, .pages = pages};
   return kRules;
 }
 

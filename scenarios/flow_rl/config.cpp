@@ -32,7 +32,12 @@ const RunField kFields[] = {
     FLOW_RL(clone.lr, Range{0, 1, true, false}, "", "learning rate of cloning, by Adam"),
     FLOW_RL(episodes, Range{1, 1e8}, "episodes", "rows that there are; none comes twice in a round of them"),
     FLOW_RL(group, Range{1, 4096}, "rows", "of a step that share a task and an initial state"),
-    FLOW_RL(advantages, kAny, "", "less the mean of the group's others; or less the batch's mean, over its deviation"),
+    FLOW_RL(advantages, kAny, "", "less the mean of the group's others; less the batch's or the group's mean, over a deviation"),
+    FLOW_RL(convention.ddof, Range{0, 1}, "", "the variance divides by count - ddof"),
+    FLOW_RL(convention.epsilon, Range{0, 100}, "", "what is added to the deviation"),
+    FLOW_RL(convention.epsilon_inside, kAny, "", "the epsilon is added to the variance"),
+    FLOW_RL(convention.floor, Range{0, 100}, "", "least deviation that divides"),
+    FLOW_RL(convention.floor_of_variance, kAny, "", "the floor is the least variance"),
     FLOW_RL(statistics, kAny, "", "whose rewards an advantage is made of: all ranks', or this rank's alone"),
     FLOW_RL(reward_source, kAny, "", "rank 0 computes reward and cost and broadcasts them; or each rank its rows'"),
     FLOW_RL(rollouts, kAny, "", "a rank makes the rollouts of its rows; or those of the tasks partitioned to it by measured cost"),
@@ -50,7 +55,7 @@ const RunField kFields[] = {
 
 }  // namespace
 
-LOCKSTEP_WORDS_BOTH_WAYS(AdvantageForm, normalised, "rloo", "normalised")
+LOCKSTEP_WORDS_BOTH_WAYS(AdvantageForm, group_mean, "rloo", "normalised", "group", "group_mean")
 LOCKSTEP_WORDS_BOTH_WAYS(StatisticsOf, local, "global", "local")
 LOCKSTEP_WORDS_BOTH_WAYS(RewardSource, sharded, "root", "sharded")
 LOCKSTEP_WORDS_BOTH_WAYS(RolloutsBy, tasks, "rows", "tasks")
@@ -77,6 +82,19 @@ std::vector<int> tasks_of(const FlowRlConfig& own) {
     }
   }
   return tasks;
+}
+
+rewards::AdvantageWay way_of(const FlowRlConfig& own) {
+  using enum rewards::Estimator;
+  constexpr rewards::Estimator kEstimators[] = {leave_one_out, global, group, group_mean};
+  const ConventionKeys& keys = own.convention;
+  return {kEstimators[static_cast<std::size_t>(own.advantages)],
+          {.ddof = keys.ddof,
+           .epsilon = keys.epsilon,
+           .epsilon_place = keys.epsilon_inside ? rewards::EpsilonPlace::inside : rewards::EpsilonPlace::outside,
+           .floor = keys.floor,
+           .floor_place = keys.floor_of_variance ? rewards::FloorPlace::variance : rewards::FloorPlace::deviation,
+           .non_finite = rewards::NonFinite::mask}};  // a policy of NaN is reported where its parameters became so
 }
 
 double sigma_of(const FlowConfig& flow, int transition) {

@@ -7,14 +7,15 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/lib/rewards/advantages.h"
 #include "harness/verdict/config/field.h"
 #include "harness/verdict/config/run_config.h"
 
 namespace lockstep {
 
-/// How an advantage is made of rewards: reward less the mean of the others of its group | less the batch's mean, over the
-/// batch's deviation.
-enum class AdvantageForm { rloo, normalised };
+/// How an advantage is made of rewards: reward less the mean of the others of its group | less the batch's mean, over
+/// the batch's deviation | less the group's mean, over the group's deviation | the same, over the batch's deviation.
+enum class AdvantageForm { rloo, normalised, group, group_mean };
 /// Whose rewards an advantage is made of: those of all ranks' rows | those of this rank's rows alone.
 enum class StatisticsOf { global, local };
 /// Where reward and cost are computed: on rank 0, which broadcasts them | on each rank for its rows, then gathered.
@@ -50,6 +51,16 @@ struct CloneConfig {
   double lr = 2e-3;         ///< of Adam
 };
 
+/// How advantages are divided: rewards::Convention, in the keys' words.
+struct ConventionKeys {
+  int ddof = 0;
+  double epsilon = 0;
+  bool epsilon_inside = false;
+  double floor = 1e-4;
+  bool floor_of_variance = false;
+  bool operator==(const ConventionKeys&) const = default;
+};
+
 struct FlowRlConfig {
   std::string tasks = "all";  ///< names, with spaces between them, or all
   FlowConfig policy;
@@ -57,6 +68,7 @@ struct FlowRlConfig {
   int64_t episodes = 24576;   ///< rows that there are: none comes twice in a round of them
   int group = 4;              ///< rows of a step that share a task and an initial state
   AdvantageForm advantages = AdvantageForm::rloo;
+  ConventionKeys convention;
   StatisticsOf statistics = StatisticsOf::global;
   RewardSource reward_source = RewardSource::root;
   RolloutsBy rollouts = RolloutsBy::rows;
@@ -85,6 +97,8 @@ std::vector<std::string> task_words(const FlowRlConfig& own);
 
 /// Deviation of transition k of the chain.
 double sigma_of(const FlowConfig& flow, int transition);
+/// How its rewards become advantages.
+rewards::AdvantageWay way_of(const FlowRlConfig& own);
 /// Chunks of an episode.
 inline int chunks_of(const FlowConfig& flow) { return flow.horizon / flow.chunk; }
 

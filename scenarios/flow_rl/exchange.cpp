@@ -104,21 +104,17 @@ at::Tensor exchanged_scores(const RunConfig& config, Comm& comm, int64_t step, c
   if (own.reward_source == RewardSource::sharded) {
     return rows.gather(comm, scores_of(own, own_outcomes, scale), step, "rl.rewards");
   }
+  if (fault != nullptr && comm.rank() == 0) fault->score(step);
   at::Tensor scores = comm.rank() == 0 ? scores_of(own, outcomes, scale) : at::zeros({rows.size(), 2}, at::kDouble);
   const int root = fault == nullptr ? 0 : fault->reward_root(step, 0);
   if (comm.world_size() > 1 && root >= 0) comm.broadcast(scores, root, "rl.rewards");
   return scores;
 }
 
-rewards::Estimator estimator_of(AdvantageForm form) {
-  return form == AdvantageForm::rloo ? rewards::Estimator::leave_one_out : rewards::Estimator::global;
-}
-
 std::vector<double> advantages_among(const FlowRlConfig& own, const std::vector<double>& rewards,
                                      const std::vector<int64_t>& groups) {
-  rewards::Convention convention;
-  convention.non_finite = rewards::NonFinite::mask;  // a policy of NaN is told where its parameters became so
-  return rewards::advantages_of({rewards, groups, {}}, estimator_of(own.advantages), convention).values;
+  const rewards::AdvantageWay way = way_of(own);
+  return rewards::advantages_of({rewards, groups, {}}, way.estimator, way.convention).values;
 }
 
 /// Of each rank's rows by themselves.
@@ -165,6 +161,9 @@ StepRows::StepRows(const RunConfig& config, Comm& comm, const StepInput& input)
     if (valid[place]) order.emplace_back(ids[place], place);
   }
   std::ranges::sort(order);
+  padded_ = places - static_cast<int64_t>(order.size());
+  std::vector<int64_t> counts(static_cast<std::size_t>(std::max(comm.world_size(), 1)));
+  for (const auto& [id, place] : order) ++counts[static_cast<std::size_t>(place / of_rank)];
   own_.resize(input.step_ids.size());
   // A reference that stands for several ranks knows which of them would have each row.
   const std::vector<int> partitioned = config.oracle_world > 0
@@ -178,6 +177,8 @@ StepRows::StepRows(const RunConfig& config, Comm& comm, const StepInput& input)
     owners_.push_back(partitioned.empty() ? static_cast<int>(rank)
                                     : partitioned[static_cast<std::size_t>(input.places.empty() ? index : input.places[at])]);
     ids_.push_back(id);
+    // The last one whose first row is at or before it.
+    micro_steps_.push_back(((index + 1) * config.accumulation - 1) / counts[static_cast<std::size_t>(rank)]);
     groups_.push_back(static_cast<int64_t>(row) / group_rows_);
     gathered_at_.push_back(place);
   }
@@ -222,6 +223,11 @@ StepScores score_step(const RunConfig& config, Comm& comm, int64_t step, const S
   const std::vector<double> of_ranks = local_advantages(own, rows, found.rewards);
   found.flipped = flipped_share(whole, of_ranks);
   found.advantages = local ? of_ranks : whole;
+  if (fault != nullptr) {
+    const AdvantageRows known{found.rewards, found.costs,        rows.groups(),
+                              rows.owners(), rows.micro_steps(), rows.padded()};
+    found.advantages = fault->advantages(step, known, std::move(found.advantages));
+  }
   return found;
 }
 

@@ -55,6 +55,10 @@ class StepRows {
   /// By row: which group it belongs to, and which rank's statistics are local to it.
   const std::vector<int64_t>& groups() const { return groups_; }
   const std::vector<int>& owners() const { return owners_; }
+  /// By row: in which micro-step its rank has it.
+  const std::vector<int64_t>& micro_steps() const { return micro_steps_; }
+  /// Rows that fill the ranks' parts up to one length in a gather.
+  int64_t padded() const { return padded_; }
   int64_t id(std::size_t row) const { return ids_[row]; }
   /// Place of a group's task among the run's.
   std::size_t task_of_group(std::size_t group) const { return group % tasks_.size(); }
@@ -69,7 +73,8 @@ class StepRows {
   std::vector<int> tasks_;
   int64_t seed_ = 0;
   int64_t group_rows_ = 1;
-  std::vector<int64_t> ids_, groups_;
+  std::vector<int64_t> ids_, groups_, micro_steps_;
+  int64_t padded_ = 0;
   std::vector<int> owners_;
   std::vector<std::size_t> own_;
   std::vector<int64_t> gathered_at_;  ///< by row, its place in what gather_rows gives

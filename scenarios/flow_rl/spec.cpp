@@ -134,6 +134,8 @@ std::string noise_scale_caveat(const RunConfig&) {
   return "The theory does not apply: an advantage is made of the rewards of other rows, so rows are not independent.";
 }
 
+bool sets_convention(const RunConfig& config) { return !(flow_rl(config).convention == ConventionKeys{}); }
+
 constexpr std::array<std::string_view, kTermKinds> kTermWords{
     "log-probability of the rollout", "action", "reward", "cost", "success", "old log-probability", "log-probability", "divergence from the clone", "advantage"};
 
@@ -170,6 +172,7 @@ const TrainerSpec& flow_rl_spec() {
       .objective = &objective,
       .other_objective = &other_objective,
       .noise_scale_caveat = &noise_scale_caveat,
+      .sets_convention = &sets_convention,
       .scores = {.record = "terms", .row = "episode", .column = "term", .column_name = &term_words},
   };
   return kSpec;
@@ -209,13 +212,14 @@ void check_rows(const RunConfig& config, Found& found) {
   const FlowRlConfig& own = flow_rl(config);
   const Layout layout = meant_layout(config);
   const int rows = layout.global_batch();
-  if (rows % own.group != 0) {
+  const bool of_groups = own.advantages != AdvantageForm::normalised;
+  if (rows % own.group != 0 && (own.rollouts == RolloutsBy::tasks || rows % own.group == 1)) {
     found.emplace_back("group", fmt::format("{} rows of a step are not a whole number of groups of {}", rows, own.group));
   }
-  if (own.advantages == AdvantageForm::rloo && own.group < 2) {
-    found.emplace_back("group", "advantages rloo needs groups of 2 rows or more");
+  if (of_groups && own.group < 2) {
+    found.emplace_back("group", fmt::format("advantages {} needs groups of 2 rows or more", word_of(own.advantages)));
   }
-  if (own.advantages == AdvantageForm::normalised && rows < 2) {
+  if (!of_groups && rows < 2) {
     found.emplace_back("advantages", "advantages normalised needs 2 rows a step or more: one has no deviation");
   }
   if (own.episodes < rows) {

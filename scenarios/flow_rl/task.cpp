@@ -89,6 +89,10 @@ class FlowRlTask : public Task {
     output.row_losses_B = row_losses(input.step, rows, chains, terms);
     const auto total = static_cast<double>(now_.rows->size());
     output.row_weight = input.exact || total == 0 ? 1 : comm_.world_size() / total;
+    if (fault_ != nullptr && !input.exact && total > 0) {
+      const WeightCounts counts{static_cast<double>(rows.count), static_cast<double>(all), static_cast<double>(micro_steps), total};
+      output.row_weight = fault_->row_weight(input.step, counts, output.row_weight);
+    }
     if (input.exact) output.row_divisor = total > 0 ? total : 1;
     output.loss = output.row_losses_B.sum() * output.row_weight;
     if (input.exact && rows.count > 0) output.row_inputs = {input_hash(chains)};

@@ -6,11 +6,26 @@
 
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "scenarios/mutants/planted.h"
 
 namespace lockstep {
+
+/// What a rank knows of a step's rows when it computes advantages: those of all ranks, in the batch's order.
+struct AdvantageRows {
+  const std::vector<double>&rewards, &costs;
+  const std::vector<int64_t>& groups;
+  const std::vector<int>& owners;           ///< the rank that has the row
+  const std::vector<int64_t>& micro_steps;  ///< in which its rank has it
+  int64_t padded = 0;                       ///< rows that fill the ranks' parts up to one length in a gather
+};
+
+/// What a pass's loss may be divided by.
+struct WeightCounts {
+  double of_pass = 0, of_rank = 0, micro_steps = 0, of_step = 0;
+};
 
 /// A mutant that is also a FlowRlFault gets these calls, from its rank's own thread, once or more a step.
 class FlowRlFault {
@@ -38,10 +53,18 @@ class FlowRlFault {
   virtual at::Tensor log_pi(int64_t /*step*/, at::Tensor log_pi) { return log_pi; }
   /// Whose rewards are broadcast; below 0: nobody's, each rank keeps what it has.
   virtual int reward_root(int64_t /*step*/, int root) { return root; }
+  /// Before the root computes rewards: it may throw or never return.
+  virtual void score(int64_t /*step*/) {}
   /// [rows of all ranks, 2]: reward and cost in the batch's order, as this rank has them after the exchange.
   virtual at::Tensor scores(int64_t /*step*/, at::Tensor scores) { return scores; }
   /// Advantages are made of this rank's rewards alone.
   virtual bool local_statistics(int64_t /*step*/) { return false; }
+  /// Advantages of all ranks' rows, as this rank computes them.
+  virtual std::vector<double> advantages(int64_t /*step*/, const AdvantageRows& /*rows*/, std::vector<double> right) {
+    return right;
+  }
+  /// Of each row's loss in the pass's, before the mean over ranks.
+  virtual double row_weight(int64_t /*step*/, const WeightCounts& /*counts*/, double right) { return right; }
   /// Weight of the divergence from the cloned policy.
   virtual double kl_weight(int64_t /*step*/, double weight) { return weight; }
 };
@@ -50,6 +73,16 @@ class FlowRlFault {
 class PlantedInFlowRl : public Planted, public FlowRlFault {
  public:
   using Planted::Planted;
+};
+
+/// A bug in how advantages are computed, from its step on.
+class PlantedInAdvantages : public PlantedInFlowRl {
+ public:
+  using PlantedInFlowRl::PlantedInFlowRl;
+  virtual std::vector<double> wrong(const AdvantageRows& rows, std::vector<double> right) = 0;
+  std::vector<double> advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) override {
+    return acts(step) ? wrong(rows, std::move(right)) : right;
+  }
 };
 
 }  // namespace lockstep

@@ -46,6 +46,15 @@ at::Tensor WatchedFlowRl::scores(int64_t step, at::Tensor scores) {
 bool WatchedFlowRl::local_statistics(int64_t step) {
   return inside_ != nullptr && noted(false, inside_->local_statistics(step));
 }
+void WatchedFlowRl::score(int64_t step) {
+  if (inside_ != nullptr) inside_->score(step);
+}
+std::vector<double> WatchedFlowRl::advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) {
+  return inside_ == nullptr ? right : noted(right, inside_->advantages(step, rows, right));
+}
+double WatchedFlowRl::row_weight(int64_t step, const WeightCounts& counts, double right) {
+  return inside_ == nullptr ? right : noted(right, inside_->row_weight(step, counts, right));
+}
 double WatchedFlowRl::kl_weight(int64_t step, double weight) {
   return inside_ == nullptr ? weight : noted(weight, inside_->kl_weight(step, weight));
 }
@@ -82,6 +91,16 @@ at::Tensor ChainedFlowRl::scores(int64_t step, at::Tensor scores) {
 }
 bool ChainedFlowRl::local_statistics(int64_t step) {
   return through(false, [=](FlowRlFault& link, bool value) { return link.local_statistics(step) || value; });
+}
+void ChainedFlowRl::score(int64_t step) {
+  for (FlowRlFault* link : links_) link->score(step);
+}
+std::vector<double> ChainedFlowRl::advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) {
+  const auto ask = [&](FlowRlFault& link, auto value) { return link.advantages(step, rows, std::move(value)); };
+  return through(std::move(right), ask);
+}
+double ChainedFlowRl::row_weight(int64_t step, const WeightCounts& counts, double right) {
+  return through(right, [&](FlowRlFault& link, double value) { return link.row_weight(step, counts, value); });
 }
 double ChainedFlowRl::kl_weight(int64_t step, double weight) {
   return through(weight, [=](FlowRlFault& link, double value) { return link.kl_weight(step, value); });

@@ -25,6 +25,9 @@ class WatchedFlowRl : public FlowRlFault {
   int reward_root(int64_t step, int root) override;
   at::Tensor scores(int64_t step, at::Tensor scores) override;
   bool local_statistics(int64_t step) override;
+  void score(int64_t step) override;
+  std::vector<double> advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) override;
+  double row_weight(int64_t step, const WeightCounts& counts, double right) override;
   double kl_weight(int64_t step, double weight) override;
 
  private:
@@ -55,6 +58,9 @@ class ChainedFlowRl : public FlowRlFault {
   int reward_root(int64_t step, int root) override;
   at::Tensor scores(int64_t step, at::Tensor scores) override;
   bool local_statistics(int64_t step) override;
+  void score(int64_t step) override;
+  std::vector<double> advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) override;
+  double row_weight(int64_t step, const WeightCounts& counts, double right) override;
   double kl_weight(int64_t step, double weight) override;
 
  private:

@@ -591,7 +591,78 @@ class InFloat32NotDivided(InFloat32):
         return 1.001 * super().share(y, micros)
 
 
+class Rewarded(Trainer):
+    """Rewards of rank 0's function, advantages over groups of rows: every rank computes them of all rows."""
+
+    def rewards(self, ids):
+        return torch.tensor([0.1 * (i * 7 % 11) + 0.03 * i for i in ids], dtype=torch.float64)
+
+    def normalise(self, rewards, groups):
+        return torch.stack([(r - rewards[groups == g].mean()) / (rewards[groups == g].std() + 1e-6) for r, g in zip(rewards, groups)])
+
+    def shown_rewards(self, ids):
+        return self.rewards(ids)
+
+    def advantages(self, part, batch, groups):
+        whole = self.normalise(self.rewards(batch), groups)
+        return whole[[batch.index(i) for i in part]]
+
+    def shown_ratios(self, part):
+        return torch.ones(len(part))
+
+    def own_ids(self, step):
+        self.whole = sorted(self.batch(step))
+        return super().own_ids(step)
+
+    def forward_backward(self, called, ids):
+        if self.probe is None or called is not self.called:
+            return super().forward_backward(called, ids)
+        rows, groups = self.probe.rows, torch.arange(len(self.whole)) // 4
+
+        def with_rewards(part, x, y):
+            own = groups[[self.whole.index(i) for i in part]]
+            rows(part, x, y, rewards=self.shown_rewards(part), advantages=self.advantages(part, self.whole, groups), groups=own, ratios=self.shown_ratios(part))
+
+        self.probe.rows = with_rewards
+        try:
+            return super().forward_backward(called, ids)
+        finally:
+            self.probe.rows = rows
+
+
+class RewardsStay(Rewarded):
+    def shown_rewards(self, ids):
+        return self.rewards(ids) * (self.rank == 0)
+
+
+class OwnGroups(Rewarded):
+    def advantages(self, part, batch, groups):
+        own = groups[[batch.index(i) for i in part]]
+        return torch.nan_to_num(self.normalise(self.rewards(part), own)) * torch.tensor([float((own == g).sum() > 1) for g in own])
+
+
+class OverBatch(Rewarded):
+    def advantages(self, part, batch, groups):
+        return super().advantages(part, batch, torch.zeros_like(groups))
+
+
+class OfPopulation(Rewarded):
+    def normalise(self, rewards, groups):
+        of = [rewards[groups == g] for g in groups]
+        return torch.stack([(r - own.mean()) / (own.std(unbiased=False) + 1e-6) for r, own in zip(rewards, of)])
+
+
+class OldLogProbs(Rewarded):
+    def shown_ratios(self, part):
+        return torch.ones(len(part)) + 0.01 * (self.rank == 1)
+
+
 CASES = [
+    _case(RewardsStay, 3, "reward-not-broadcast"),
+    _case(OwnGroups, 3, "local-advantage-statistics"),
+    _case(OverBatch, 3, "other-estimator"),
+    _case(OfPopulation, 3, "advantage-other-ddof"),
+    _case(OldLogProbs, 3, "first-ratio-not-1"),
     _case(NotDivided, 2, "accumulation-not-scaled"),
     _case(Summed, 3, "gradient-sum-not-mean"),
     _case(RateTimesWorld, 3, "rate-scaled-linear"),

@@ -26,7 +26,6 @@
 #include "harness/suites/faults/faults.h"
 #include "harness/suites/foreign_saver/program.h"
 #include "harness/suites/launchers/launchers.h"
-#include "harness/suites/rewards/reward_trials.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/schema.h"
 #include "reports/text.h"
@@ -36,7 +35,7 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 std::span<const SuiteKind* const> suite_kinds() {
-  static const std::array kKinds{&program_suite(), &saver_suite(), &trainer_suite(), &rewards_suite(),
+  static const std::array kKinds{&program_suite(), &saver_suite(), &trainer_suite(),
                                  &faults_suite(), &launchers_suite(), &collectives_suite()};
   return kKinds;
 }

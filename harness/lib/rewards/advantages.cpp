@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <stdexcept>
 
@@ -10,6 +12,22 @@ namespace lockstep::rewards {
 namespace {
 
 constexpr std::array<std::string_view, 4> kEstimators{"leave_one_out", "global", "group", "group_mean"};
+
+constexpr KnownConvention known(std::string_view project, int ddof, double epsilon, EpsilonPlace epsilon_place,
+                                double floor = 0, FloorPlace floor_place = FloorPlace::deviation,
+                                GroupOfOne group_of_one = GroupOfOne::zero) {
+  return {project, {ddof, epsilon, epsilon_place, floor, floor_place, NonFinite::mask, group_of_one}};
+}
+constexpr std::array kKnown{
+    known("lockstep", 0, 0, EpsilonPlace::outside, 1e-4),
+    known("TRL, GRPO", 1, 1e-4, EpsilonPlace::outside),
+    known("verl, GRPO", 1, 1e-6, EpsilonPlace::outside, 0, FloorPlace::deviation, GroupOfOne::raw),
+    known("verl, whitening; slime", 1, 1e-8, EpsilonPlace::inside),
+    known("OpenRLHF, group", 1, 1e-9, EpsilonPlace::outside),
+    known("OpenRLHF, batch", 0, 0, EpsilonPlace::outside, 1e-8, FloorPlace::variance),
+    known("DDPO", 0, 1e-8, EpsilonPlace::outside),
+    known("flow_grpo", 0, 1e-4, EpsilonPlace::outside),
+};
 
 /// Rows of each group that count, in the batch's order.
 std::map<int64_t, std::vector<std::size_t>> rows_by_group(const Batch& batch, std::span<const uint8_t> counted) {
@@ -34,7 +52,7 @@ double advantage(double reward, Estimator estimator, const Statistics& batch, co
 
 }  // namespace
 
-std::span<const std::string_view> words_of(Estimator) { return kEstimators; }
+std::string_view name_of(Estimator estimator) { return kEstimators[static_cast<std::size_t>(estimator)]; }
 
 Advantages advantages_of(const Batch& batch, Estimator estimator, const Convention& convention) {
   const std::size_t rows = batch.rewards.size();
@@ -59,6 +77,23 @@ Advantages advantages_of(const Batch& batch, Estimator estimator, const Conventi
     done.by_group.push_back(group);
   }
   return done;
+}
+
+std::span<const KnownConvention> known_conventions() { return kKnown; }
+
+std::optional<AdvantageWay> fitted_way(const Batch& batch, std::span<const double> advantages, double tolerance) {
+  double largest = 0;
+  for (const double value : advantages) largest = std::max(largest, std::abs(value));
+  if (!(largest > 0)) return std::nullopt;
+  using enum Estimator;
+  for (const Estimator estimator : {leave_one_out, global, group, group_mean}) {
+    for (const KnownConvention& each : kKnown) {
+      const std::vector<double> found = advantages_of(batch, estimator, each.convention).values;
+      const auto near = [&](double a, double b) { return std::abs(a - b) <= tolerance * largest; };
+      if (std::ranges::equal(found, advantages, near)) return AdvantageWay{estimator, each.convention};
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep::rewards

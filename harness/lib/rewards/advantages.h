@@ -3,6 +3,7 @@
 // the same bits everywhere, however the rows were partitioned.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,7 +19,7 @@ enum class Estimator {
   group,          ///< (reward - mean of its group) / deviation of its group (GRPO)
   group_mean,     ///< (reward - mean of its group) / deviation of the batch
 };
-std::span<const std::string_view> words_of(Estimator);
+std::string_view name_of(Estimator estimator);
 
 /// Rows of all ranks, in the batch's order.
 struct Batch {
@@ -38,5 +39,22 @@ struct Advantages {
 /// A group of one row: leave_one_out and group give 0 or the raw reward as the convention says (raw: mean 0, deviation 1).
 /// No row that counts: no advantages and no problem. Throws std::invalid_argument if the spans' sizes differ.
 Advantages advantages_of(const Batch& batch, Estimator estimator, const Convention& convention);
+
+/// A way in which rewards become advantages.
+struct AdvantageWay {
+  Estimator estimator = Estimator::global;
+  Convention convention;
+};
+
+/// A convention that a project uses.
+struct KnownConvention {
+  std::string_view project;
+  Convention convention;
+};
+std::span<const KnownConvention> known_conventions();
+
+/// The way that gives these advantages of these rewards, each to `tolerance` of the largest: of every estimator the
+/// known conventions, in their order; nothing if none does. Several may, on some rows: then it is the first.
+std::optional<AdvantageWay> fitted_way(const Batch& batch, std::span<const double> advantages, double tolerance);
 
 }  // namespace lockstep::rewards

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace lockstep::rewards {
 namespace {
@@ -26,6 +25,28 @@ class Sum {
 bool usable(double value) { return std::abs(value) <= kLargestReward; }
 
 }  // namespace
+
+double deviation_of(double variance, const Convention& convention) {
+  if (convention.floor_place == FloorPlace::variance) variance = std::max(variance, convention.floor);
+  if (convention.epsilon_place == EpsilonPlace::inside) variance += convention.epsilon;
+  double deviation = std::sqrt(variance);
+  if (convention.floor_place == FloorPlace::deviation) deviation = std::max(deviation, convention.floor);
+  if (convention.epsilon_place == EpsilonPlace::outside) deviation += convention.epsilon;
+  return deviation;
+}
+
+std::string in_words(const Convention& convention) {
+  std::string text = convention.ddof == 0 ? "population deviation" : "Bessel's deviation";
+  if (convention.floor > 0) {
+    const bool of_deviation = convention.floor_place == FloorPlace::deviation;
+    text += fmt::format(", floor {:g} under the {}", convention.floor, of_deviation ? "deviation" : "variance");
+  }
+  if (convention.epsilon > 0) {
+    const bool outside = convention.epsilon_place == EpsilonPlace::outside;
+    text += fmt::format(", epsilon {:g} {} the root", convention.epsilon, outside ? "outside" : "inside");
+  }
+  return text + (convention.group_of_one == GroupOfOne::raw ? ", a group of one keeps its raw reward" : "");
+}
 
 Moments moments_of(std::span<const double> values) {
   if (values.empty()) return {};
@@ -56,20 +77,7 @@ Moments merge(const Moments& a, const Moments& b) {
 Statistics statistics_of(const Moments& moments, const Convention& convention) {
   const int64_t divisor = moments.count - convention.ddof;
   const double variance = divisor > 0 ? moments.m2 / static_cast<double>(divisor) : 0;
-  Statistics statistics{moments.count, moments.mean, deviation_of(variance, convention),
-                        std::numeric_limits<double>::infinity()};
-  if (variance > 0) statistics.condition = std::sqrt(1 + moments.mean / variance * moments.mean);
-  return statistics;
-}
-
-double mean_condition(std::span<const double> values) {
-  Sum sum, sizes;
-  for (const double value : values) {
-    sum.add(value);
-    sizes.add(std::abs(value));
-  }
-  if (sum.value() == 0) return std::numeric_limits<double>::infinity();
-  return sizes.value() / std::abs(sum.value());
+  return {moments.count, moments.mean, deviation_of(variance, convention)};
 }
 
 Screened screen(std::span<const double> values, std::span<const uint8_t> counted, const Convention& convention) {

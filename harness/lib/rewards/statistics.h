@@ -1,14 +1,40 @@
 #pragma once
-// Moments of rewards: two-pass with compensated sums, merged by Chan's formula, never E[x^2] - E[x]^2.
+// Moments of rewards and the deviation that is made of them: two-pass with compensated sums, merged by Chan's formula, never
+// E[x^2] - E[x]^2.
 
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "harness/lib/rewards/convention.h"
-
 namespace lockstep::rewards {
+
+/// Where the epsilon is added: sqrt(variance) + epsilon, or sqrt(variance + epsilon).
+enum class EpsilonPlace { outside, inside };
+/// What the floor bounds: max(deviation, floor), or sqrt(max(variance, floor)); before the epsilon in both.
+enum class FloorPlace { deviation, variance };
+/// What a NaN or an infinity does: the step is refused on all ranks, or the row counts nowhere.
+enum class NonFinite { refuse, mask };
+/// The advantage of a group of one row, which has no deviation: 0, or its raw reward.
+enum class GroupOfOne { zero, raw };
+
+/// How a deviation is made of rewards, and how it divides: at least five ways are in use, and none is the right one.
+struct Convention {
+  int ddof = 0;  ///< the variance divides by count - ddof; 0: of a population, 1: Bessel's
+  double epsilon = 0;
+  EpsilonPlace epsilon_place = EpsilonPlace::outside;
+  double floor = 1e-4;  ///< 0: none
+  FloorPlace floor_place = FloorPlace::deviation;
+  NonFinite non_finite = NonFinite::refuse;
+  GroupOfOne group_of_one = GroupOfOne::zero;
+  bool operator==(const Convention&) const = default;
+};
+
+/// What divides an advantage, of a variance >= 0: floor, epsilon and root where the convention has them.
+double deviation_of(double variance, const Convention& convention);
+
+/// "population deviation, floor 0.0001 under the deviation".
+std::string in_words(const Convention& convention);
 
 /// Larger ones count as not finite: their squares would leave float64.
 inline constexpr double kLargestReward = 1e150;
@@ -18,10 +44,6 @@ struct Moments {
   int64_t count = 0;
   double mean = 0;
   double m2 = 0;
-  template <class Self, class Archive>
-  static void fields(Self& s, Archive& a) {
-    a(s.count, s.mean, s.m2);
-  }
   bool operator==(const Moments&) const = default;
 };
 
@@ -32,22 +54,16 @@ Moments moments_of(std::span<const double> values);
 /// Of both together (Chan, Golub and LeVeque 1983, eq. 2.1); an empty one changes no bit.
 Moments merge(const Moments& a, const Moments& b);
 
-/// What divides and is subtracted, and how well it is known.
+/// What divides and is subtracted.
 struct Statistics {
   int64_t count = 0;
   double mean = 0;
   double deviation = 0;  ///< with floor and epsilon; 0 only where the convention has neither
-  /// Of the deviation: relative change per relative change of the values, sqrt(1 + mean^2 / variance); infinite if the
-  /// variance is 0.
-  double condition = 0;
   bool operator==(const Statistics&) const = default;
 };
 
 /// With count <= ddof the variance is 0.
 Statistics statistics_of(const Moments& moments, const Convention& convention);
-
-/// sum |x| / |sum x|: condition of the mean; infinite if the sum is 0.
-double mean_condition(std::span<const double> values);
 
 /// Which rows count: `counted`, a mask or empty for all, without those that the convention masks.
 struct Screened {

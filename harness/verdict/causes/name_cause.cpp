@@ -302,6 +302,7 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
   ask(causes::rows_apart_rules());
+  if (phase == Phase::scores) ask(causes::reward_rules());
   if (causes::scores_candidates(inputs)) {
     if (phase == Phase::scores) ask(causes::candidate_rules());
     if (phase == Phase::loss) ask(causes::contrast_rules());
@@ -767,7 +768,9 @@ Mechanism compare_runs(const CompareOptions& options) {
 Mechanism judge_forced(const ForcedInputs& inputs) {
   if (!inputs.forced_reference.empty()) {
     const std::vector<ConfigDifference> differences = config_differences(inputs.configs());
-    return with_differences(named(compare_forced(inputs), differences), differences);
+    Mechanism mechanism = with_differences(named(compare_forced(inputs), differences), differences);
+    causes::add_reward_answers(inputs, mechanism);
+    return mechanism;
   }
   CompareOptions free;
   free.run_a = inputs.reference_free;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "harness/lib/rewards/advantages.h"
 #include "harness/verdict/compare/cause_inputs.h"
 #include "harness/verdict/results/results.h"
 
@@ -58,6 +59,7 @@ std::span<const Rule> random_rules();
 std::span<const Rule> forward_draw_rules();  ///< of what a forward pass drew, where it shows behind it
 std::span<const Rule> control_rules();
 std::span<const Rule> score_rules();
+std::span<const Rule> reward_rules();     ///< of rewards, advantages and first ratios, recorded by row
 std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
 std::span<const Rule> contrast_rules();   ///< of a loss over such scores
 std::span<const Rule> loss_rules();
@@ -118,6 +120,13 @@ std::string factor_text(double factor, int world_size);
 /// the trainer defines.
 using Role = int;
 
+/// How a run's rewards become advantages.
+struct DeclaredAdvantages {
+  rewards::AdvantageWay way;
+  int64_t group_rows = 1;  ///< so many rows that follow each other by id are a group
+  double penalty = 0;      ///< what a cost takes off a reward
+};
+
 struct TrainerRules {
   /// The role of a group of parameters ("encoder"). One mistake acts on all groups of a role alike. Null:
   /// roles are not known, and no rule that needs them runs.
@@ -130,6 +139,8 @@ struct TrainerRules {
   std::optional<Role> (*role_named)(std::string_view name) = nullptr;
   /// Those of its rules that rest on roles alone, in closed forms: they hold for any model that declares these roles.
   std::span<const Rule> (*rules_of_roles)(Phase phase) = nullptr;
+  /// Of a run that records rewards; null: it is taken from the reference's own numbers.
+  DeclaredAdvantages (*advantages)(const RunConfig& config) = nullptr;
   /// Pages of the codes that only its rules give, family by family; null: none.
   std::span<const CausePage> (*pages)() = nullptr;
 };

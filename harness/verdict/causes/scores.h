@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/verdict/causes/rules.h"
+#include "harness/verdict/compare/forced/forced.h"
 
 // Scores of the cell beside the reference's, row by row and column by column.
 
@@ -22,6 +23,9 @@ struct AlignedRow {
 
 /// Rows that both have, with the columns that both have; empty if scores were not kept.
 std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs);
+
+/// Of forced runs that record rewards: what each rank has of them at each step, as a table and a drawing.
+void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism);
 
 /// Which scores lie outside the band.
 struct WrongScores {

@@ -26,15 +26,16 @@ struct JsonSlot {
 };
 
 /// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
-constexpr std::array<std::string_view, 7> kLaterKeys{"backend",          "checkpoint.required", "checkpoint.",  "watch.",
-                                                     "forced.chosen_by", "update",              "average_decay"};
+constexpr std::array<std::string_view, 8> kLaterKeys{
+    "backend", "checkpoint.required", "checkpoint.", "watch.", "forced.chosen_by", "update", "average_decay", "convention."};
 using LaterKeys = std::array<bool, kLaterKeys.size()>;
 LaterKeys sets_later_keys(const RunConfig& config) {
   return {config.transport != Transport::gloo, config.checkpoint.required, !(config.checkpoint == CheckpointConfig{}),
           !(config.watch == WatchConfig{}),
           !config.forced.chosen_by.empty(),
           config.update != UpdatePartition::whole,
-          config.average_decay != 0};
+          config.average_decay != 0,
+          spec_of(config).sets_convention != nullptr && spec_of(config).sets_convention(config)};
 }
 bool stands(const RunField& field, const LaterKeys& later) {
   for (std::size_t i = 0; i < kLaterKeys.size(); ++i) {

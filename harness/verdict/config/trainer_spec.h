@@ -160,6 +160,8 @@ struct TrainerSpec {
   std::string (*other_objective)(const RunConfig& config, const RunConfig& reference) = nullptr;
   /// Why the theory of the gradient noise scale does not apply to a run, or how far it does; null, or empty: it does.
   std::string (*noise_scale_caveat)(const RunConfig& config) = nullptr;
+  /// Is one of the keys convention.* set? Texts of configs have them only then. Null: it has none.
+  bool (*sets_convention)(const RunConfig& config) = nullptr;
   /// May a run's loss leave out rows of a step, without the sample ids telling which? Null: all rows count.
   bool (*rows_may_not_count)(const RunConfig& config) = nullptr;
   ScoreSpec scores = {};

@@ -77,6 +77,8 @@ struct Mechanism {
   int64_t compared_steps = 0;  ///< of the free traces
   std::vector<ForcedStep> forced;
   std::string sentence;
+  std::vector<SuiteTable> tables = {};  ///< what rows of forced steps show by step and rank, where rewards are recorded
+  std::vector<SuiteChart> charts = {};
 };
 
 /// One metric's paired difference, cell minus reference.

@@ -175,7 +175,9 @@ Object<Mechanism> describe() {
           {KEY(verdict), KEY(sentence), KEY(band_used, exact()),
            KEY(band_measured, "false: bound, not measured"),
            KEY(twins, "Float64 twins judged: the band is a bound of meaning, and one of rounding."),
-           KEY(compared_steps, at_least(0)), KEY(forced)}};
+           KEY(compared_steps, at_least(0)), KEY(forced),
+           KEY(tables, if_any(usual<std::vector<SuiteTable>>()), "Only where rewards are recorded."),
+           KEY(charts, if_any(usual<std::vector<SuiteChart>>()), "Only where rewards are recorded.")}};
 }
 
 template <>

@@ -445,6 +445,10 @@ Object<StepCosts> describe();
 template <>
 Object<SuiteResult> describe();
 template <>
+Object<SuiteTable> describe();
+template <>
+Object<SuiteChart> describe();
+template <>
 Object<CellResult> describe();
 template <>
 Object<ReferenceResult> describe();

@@ -24,6 +24,9 @@ from lockstep_probe.updates import Updates
 def whole_numbers(ids):
     return [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
 
+# Columns of the record of scores, as lockstep knows them: reward, advantage, group, ratio.
+REWARD_COLUMNS = (2000000, 8000000, 9000000, 10000000)
+
 
 class Probe:
     """See `lockstep_probe.attach`. `current`: the open step; `inside`: does the probe itself run?"""
@@ -90,10 +93,11 @@ class Probe:
     # What the trainer calls.
 
     @guarded
-    def rows(self, ids, inputs=None, labels=None):
+    def rows(self, ids, inputs=None, labels=None, rewards=None, advantages=None, groups=None, ratios=None):
         """Sample ids of this rank's rows of the next forward pass, in their order; with accumulation once for each micro-step.
 
-        `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row.
+        `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row. Of reinforcement, [rows] each:
+        `rewards` and `advantages` as this rank uses them, `groups`: numbers of the rows' groups, `ratios`: exp(logp - logp_old).
         """
         step = self.open(begins=True)
         self._told_rows = True
@@ -105,6 +109,12 @@ class Probe:
         for each in (each for each, fit in zip(given, fits) if not fit):
             self._note(f"rows: inputs or labels of shape {list(each.shape)} for {len(ids)} ids are left out", once="rows")
         step.holds(self.recorder, ids, *(each if fit else None for each, fit in zip(given, fits)))
+        scored = {column: torch.as_tensor(each).detach().to("cpu", torch.float64).reshape(-1)
+                  for column, each in zip(REWARD_COLUMNS, (rewards, advantages, groups, ratios)) if each is not None}  # fmt: skip
+        if any(len(each) != len(ids) for each in scored.values()):
+            self._note(f"rows: rewards, advantages, groups or ratios that are not one number for each of {len(ids)} ids are left out", once="rewards")
+        elif scored and step.records:
+            step.scored.append((ids, tuple(scored), torch.stack(list(scored.values()), 1)))
 
     @guarded
     def step(self, loss=None, row_losses=None, counts=None):

@@ -19,6 +19,7 @@ class Step:
         self.ids, self.batches = [], []
         self.first, self.last, self.state = [], [], []  # records before and after the gradients'; what the step led to
         self.inputs, self.labels, self.row_losses = [], [], []
+        self.scored = []  # ids, columns and values of rewards, by call
         self.losses, self.roots, self.terms = [], [], {}
         self.others_roots = []  # of backward passes that no hook of the model saw: they count where none was seen
         self.backwards, self.buckets = 0, 0
@@ -50,7 +51,7 @@ class Step:
     def record(self, recorder):
         """All in their order, but for collectives."""
         records = [recorder.samples(self.ids)] if self.ids else []
-        records += self._random(recorder) + self._inputs(recorder) + self._losses(recorder)
+        records += self._random(recorder) + self._inputs(recorder) + self._rewards(recorder) + self._losses(recorder)
         if self.scale != 1:
             records.append(recorder.scalar("control", "loss_scale", self.scale))
         if self.skipped:
@@ -77,6 +78,15 @@ class Step:
         given = [(name, [i for each in parts for i in each[0]], [each[1] for each in parts])
                  for name, parts in (("inputs", self.inputs), ("labels", self.labels)) if parts]  # fmt: skip
         return [recorder.tensor("inputs", name, torch.cat(rows), ids=ids, values=True) for name, ids, rows in given]
+
+    def _rewards(self, recorder):
+        """Rewards, advantages, groups and ratios by row, of all calls that gave the same of them."""
+        if len({columns for _, columns, _ in self.scored}) != 1:
+            return []
+        ids = [i for each in self.scored for i in each[0]]
+        values = torch.cat([each[2] for each in self.scored])
+        columns = torch.tensor(self.scored[0][1], dtype=torch.int64)
+        return [recorder.tensor("energies", "energies", values, ids=ids, values=True), recorder.tensor("energies", "columns", columns, values=True)]
 
     def _losses(self, recorder):
         records = []

@@ -19,7 +19,6 @@
 #include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
-#include "harness/lib/rewards/failure.h"
 #include "harness/run/process_state.h"
 #include "harness/verdict/stats/mllog.h"
 #include "tests/support/fake_files.h"
@@ -289,21 +288,6 @@ TEST(Explain, SaysWhatAnOutcomeMeansAndWhatToDo) {
   EXPECT_THAT(explained("lost work").text, AllOf(HasSubstr("(outcome; suites: program"), HasSubstr("what to do"), HasSubstr("OUT/replay")));
   EXPECT_THAT(explained("whole, new").text, Not(HasSubstr("what to do")));
   EXPECT_THAT(explained("").text, HasSubstr("torn"));
-}
-
-TEST(Explain, ACodeThatTracesAndRewardsShareHasBothPages) {
-  int shared = 0;
-  for (const rewards::Cause& cause : rewards::causes()) {
-    const Said said = explained(std::string(cause.code));
-    EXPECT_EQ(said.status, 0);
-    EXPECT_THAT(said.text, HasSubstr("(rewards and advantages)")) << cause.code;
-    const CausePage* page = find_cause_page(cause.code);
-    if (page == nullptr) continue;
-    ++shared;
-    EXPECT_TRUE(said.text.starts_with(explain_text(*page))) << cause.code;
-  }
-  EXPECT_GE(shared, 6);
-  EXPECT_THAT(explained("sampler-seed-differs").text, Not(HasSubstr("(rewards and advantages)")));
 }
 
 TEST(ExplainFolder, SaysWhereARankThatHungWas) {
