@@ -424,8 +424,8 @@ constexpr MutantRow kFlowRlRows[] = {
        return scaled(rows.rewards, plain(rows.rewards).mean, 1);
      })},
   {{.name = "advantages_normalised_twice", .trainer = "flow_rl",
-    .help = "what is normalised by group is normalised by the batch again",
-    .settings = "advantages=group", .min_world = 1,
+    .help = "advantages of groups are normalised by the batch again",
+    .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantages-normalised-twice"},
    LOCKSTEP_BUG(PlantedInAdvantages,
      Values wrong(const AdvantageRows&, Values right) override { return scaled(right, plain(right)); })},
@@ -506,7 +506,7 @@ constexpr MutantRow kFlowRlRows[] = {
      Values wrong(const AdvantageRows& rows, Values) override { return scaled(rows.rewards, plain(rows.rewards)); })},
   {{.name = "world_missing_in_weight", .trainer = "flow_rl",
     .help = "the number of ranks is missing from the weight of a row's loss",
-    .phase = "loss|local gradients", .causes = "loss-over-world",
+    .phase = "loss|local gradients", .causes = "loss-over-world gradient-over-world",
     .beyond_exact = kExactWeight},
    LOCKSTEP_BUG(PlantedInFlowRl,
      double row_weight(int64_t step, const WeightCounts& counts, double right) override {
@@ -514,7 +514,7 @@ constexpr MutantRow kFlowRlRows[] = {
      })},
   {{.name = "world_twice_in_weight", .trainer = "flow_rl",
     .help = "the number of ranks is in the weight of a row's loss twice",
-    .phase = "loss|local gradients", .causes = "loss-times-world",
+    .phase = "loss|local gradients", .causes = "loss-times-world gradient-times-world",
     .beyond_exact = kExactWeight},
    LOCKSTEP_BUG(PlantedInFlowRl,
      double row_weight(int64_t step, const WeightCounts& counts, double right) override {
@@ -528,19 +528,10 @@ constexpr MutantRow kFlowRlRows[] = {
      double row_weight(int64_t step, const WeightCounts& counts, double right) override {
        return acts(step) ? 1 / counts.of_rank : right;
      })},
-  {{.name = "weight_of_micro_rows", .trainer = "flow_rl",
-    .help = "each micro-step divides its loss by its own rows",
-    .settings = "rows=unequal accumulation=2",
-    .phase = "loss|local gradients", .causes = "micro-steps-weighted-alike mean-of-means",
-    .beyond_exact = kExactWeight},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     double row_weight(int64_t step, const WeightCounts& counts, double right) override {
-       return acts(step) ? 1 / (counts.micro_steps * counts.of_pass) : right;
-     })},
   {{.name = "accumulation_divided_twice", .trainer = "flow_rl",
     .help = "the division by the number of micro-steps happens twice",
-    .settings = "accumulation=2", .min_world = 1,
-    .phase = "loss|local gradients", .causes = "accumulation-divided-twice",
+    .settings = "accumulation=4", .min_world = 1,
+    .phase = "loss|local gradients", .causes = "normalised-by-another-window",
     .beyond_exact = kExactWeight},
    LOCKSTEP_BUG(PlantedInFlowRl,
      double row_weight(int64_t step, const WeightCounts& counts, double right) override {
@@ -562,7 +553,7 @@ constexpr MutantRow kFlowRlRows[] = {
      })},
   {{.name = "score_not_finite", .trainer = "flow_rl",
     .help = "the reward of the first row is not a number",
-    .min_world = 1, .phase = "energies", .where = "terms", .causes = "non-finite"},
+    .min_world = 1, .phase = "energies", .where = "terms", .causes = "reward-not-finite"},
    LOCKSTEP_BUG(PlantedInFlowRl,
      at::Tensor scores(int64_t step, at::Tensor scores) override {
        if (!acts(step)) return scores;

@@ -188,6 +188,19 @@ std::optional<Finding> rewards_partial(const AuditedStep& step) {
                                   missing + stale, stale > 0 ? "those of the step before" : "0"), wrong};
 }
 
+/// Some rewards are no numbers, and all others are right.
+std::optional<Finding> rewards_not_finite(const AuditedStep& step) {
+  std::set<int> wrong;
+  std::string first;
+  for (const AuditedRow& row : step.rows) {
+    if (step.reward_right(row)) continue;
+    if (std::isfinite(row.reward)) return std::nullopt;
+    if (first.empty()) first = fmt::format("the reward of sample {} is {}", row.id, row.reward);
+    wrong.insert(row.rank);
+  }
+  return Finding{"reward-not-finite", kExact, fmt::format("{}: {}, and all others are the reference's", ranks_words(wrong), first), wrong};
+}
+
 /// Are the found values the expected ones, in other rows?
 bool same_in_other_rows(const AuditedStep& step, double AuditedRow::* expected, double AuditedRow::* found) {
   Values a = step.all(expected), b = step.all(found);
@@ -518,6 +531,9 @@ constexpr MistakePage kPages[] = {
          "rewards = score(rollouts)", "Compare the number of rewards with the number of rows before they are used."},
     {"rewards-narrowed", "Rewards were rounded to 16 bits.", "they are the reference's rounded to bfloat16",
          "dist.broadcast(rewards.bfloat16(), src=0)", kBroadcastRewards, "Send rewards in float32 or float64."},
+    {"reward-not-finite", "The reward function gave NaN or infinity.", "rewards of some rows are no numbers, and all others are the reference's",
+         "rewards = score(rollouts)", "rewards = score(rollouts)\nassert rewards.isfinite().all()",
+         "Check rewards where they are computed, and refuse the step on all ranks or mask the row."},
     {"reward-sign-lost", "A cost is used as a reward.", "rewards or advantages are the reference's with the opposite sign",
          "rewards = cost", "rewards = -cost", "Negate a cost where it becomes a reward, at one place."},
     {"rewards-not-from-root", "Ranks compute rewards of their own instead of using the root's.",
@@ -594,7 +610,7 @@ constexpr MistakePage kPages[] = {
 std::optional<Finding> audit(const AuditedStep& step) {
   const auto right = [&](const AuditedRow& row) { return step.reward_right(row); };
   if (!std::ranges::all_of(step.rows, right)) {
-    for (const auto rule : {reward_not_there, rewards_partial, rewards_misordered, reward_of_known_mistake, rewards_not_from_root}) {
+    for (const auto rule : {rewards_not_finite, reward_not_there, rewards_partial, rewards_misordered, reward_of_known_mistake, rewards_not_from_root}) {
       if (auto found = rule(step)) return found;
     }
     return std::nullopt;

@@ -146,10 +146,6 @@ std::optional<Cause> loss_over_world(const CauseInputs& inputs) {
 
 std::optional<Cause> loss_not_scaled_by_accumulation(const CauseInputs& inputs) {
   const auto micro_steps = static_cast<double>(inputs.cell_facts.accumulation);
-  if (micro_steps >= 2 && micro_steps != world_size_of(inputs) && stands_everywhere(inputs, 1 / micro_steps)) {
-    return made("accumulation-divided-twice", kExact,
-                fmt::format("loss and every gradient are 1/{} of the reference's: one over the number of micro-steps", micro_steps));
-  }
   if (micro_steps < 2 || !stands_everywhere(inputs, micro_steps)) return std::nullopt;
   return made("accumulation-not-scaled", kExact,
               fmt::format("loss and every gradient are {} times the reference's: the number of micro-steps", micro_steps));
