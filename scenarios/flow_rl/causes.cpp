@@ -275,8 +275,8 @@ std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
                           ranks_text(without), short_number(wanted.kl), short_number(most)));
 }
 
-constexpr causes::Rule kTermRules[] = {stale_rollout_policy, old_log_pi_in_low_precision, sigma_terms_missing, sigma_of_another_step,
-                                       chain_drawn_again};
+constexpr causes::Rule kTermRules[] = {stale_rollout_policy, old_log_pi_in_low_precision, sigma_terms_missing,
+                                       sigma_of_another_step, chain_drawn_again};
 constexpr causes::Rule kLossRules[] = {kl_left_out};
 constexpr causes::Rule kGradientRules[] = {log_pi_detached, kl_left_out};
 
@@ -334,7 +334,8 @@ std::span<const causes::Rule> rules_of(Phase phase) {
 const TrainerRules& flow_rl_cause_rules() {
   static_assert(column_of({TermKind::reward}) == kRewardColumn && column_of({TermKind::cost}) == kCostColumn &&
                 column_of({TermKind::advantage}) == kAdvantageColumn);
-  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .advantages = advantages_of, .pages = pages};
+  static constexpr TrainerRules kRules{
+      .role_of = role_of, .rules = rules_of, .advantages = advantages_of, .pages = pages};
   return kRules;
 }
 

@@ -32,7 +32,7 @@ const RunField kFields[] = {
     FLOW_RL(clone.lr, Range{0, 1, true, false}, "", "learning rate of cloning, by Adam"),
     FLOW_RL(episodes, Range{1, 1e8}, "episodes", "rows that there are; none comes twice in a round of them"),
     FLOW_RL(group, Range{1, 4096}, "rows", "of a step that share a task and an initial state"),
-    FLOW_RL(advantages, kAny, "", "less the mean of the group's others; less the batch's or the group's mean, over a deviation"),
+    FLOW_RL(advantages, kAny, "", "less the mean of the group's others, or of batch or group, over a deviation"),
     FLOW_RL(convention.ddof, Range{0, 1}, "", "the variance divides by count - ddof"),
     FLOW_RL(convention.epsilon, Range{0, 100}, "", "what is added to the deviation"),
     FLOW_RL(convention.epsilon_inside, kAny, "", "the epsilon is added to the variance"),

@@ -90,7 +90,8 @@ class FlowRlTask : public Task {
     const auto total = static_cast<double>(now_.rows->size());
     output.row_weight = input.exact || total == 0 ? 1 : comm_.world_size() / total;
     if (fault_ != nullptr && !input.exact && total > 0) {
-      const WeightCounts counts{static_cast<double>(rows.count), static_cast<double>(all), static_cast<double>(micro_steps), total};
+      const WeightCounts counts{static_cast<double>(rows.count), static_cast<double>(all),
+                                static_cast<double>(micro_steps), total};
       output.row_weight = fault_->row_weight(input.step, counts, output.row_weight);
     }
     if (input.exact) output.row_divisor = total > 0 ? total : 1;

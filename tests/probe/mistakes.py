@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
 import models
-from case import Case, Problem, code_of, need
+from case import QUIET, Case, Problem, code_of, need
 from layouts import HeadByHand, WideCopies
 from trainer import ByHand, OwnersOfOne, Resumed, Trainer, Words
 
@@ -592,58 +592,49 @@ class InFloat32NotDivided(InFloat32):
 
 
 class Rewarded(Trainer):
-    """Rewards of rank 0's function, advantages over groups of rows: every rank computes them of all rows."""
+    """Each row's loss counts by its advantage, over groups of rows, times the first ratio."""
 
     def rewards(self, ids):
-        return torch.tensor([0.1 * (i * 7 % 11) + 0.03 * i for i in ids], dtype=torch.float64)
+        return torch.tensor([0.1 * (i * 7 % 11) + 0.03 * i for i in ids])
 
     def normalise(self, rewards, groups):
-        return torch.stack([(r - rewards[groups == g].mean()) / (rewards[groups == g].std() + 1e-6) for r, g in zip(rewards, groups)])
+        of = [rewards[groups == g] for g in groups]
+        return torch.stack([(r - own.mean()) / (own.std() + 1e-6) for r, own in zip(rewards, of)])
 
-    def shown_rewards(self, ids):
-        return self.rewards(ids)
+    def advantages(self, part, groups):
+        own = [self.whole.index(i) for i in part]
+        return self.normalise(self.rewards(self.whole), groups)[own]
 
-    def advantages(self, part, batch, groups):
-        whole = self.normalise(self.rewards(batch), groups)
-        return whole[[batch.index(i) for i in part]]
-
-    def shown_ratios(self, part):
+    def ratios(self, part):
         return torch.ones(len(part))
 
-    def own_ids(self, step):
+    def before_step(self, step):
         self.whole = sorted(self.batch(step))
-        return super().own_ids(step)
 
     def forward_backward(self, called, ids):
-        if self.probe is None or called is not self.called:
-            return super().forward_backward(called, ids)
-        rows, groups = self.probe.rows, torch.arange(len(self.whole)) // 4
-
-        def with_rewards(part, x, y):
-            own = groups[[self.whole.index(i) for i in part]]
-            rows(part, x, y, rewards=self.shown_rewards(part), advantages=self.advantages(part, self.whole, groups), groups=own, ratios=self.shown_ratios(part))
-
-        self.probe.rows = with_rewards
-        try:
-            return super().forward_backward(called, ids)
-        finally:
-            self.probe.rows = rows
+        groups = torch.arange(len(self.whole)) // 4
+        own = groups[[self.whole.index(i) for i in ids]]
+        advantages, ratios = self.advantages(ids, groups), self.ratios(ids)
+        self.probe.rows(ids, rewards=self.rewards(ids), advantages=advantages, groups=own, ratios=ratios)
+        loss = (self.row_losses(called, self.inputs(ids), self.labels(ids)) * advantages * ratios).sum() * self.world / self.rows
+        loss.backward()
+        return loss.detach()
 
 
 class RewardsStay(Rewarded):
-    def shown_rewards(self, ids):
-        return self.rewards(ids) * (self.rank == 0)
+    def rewards(self, ids):
+        return super().rewards(ids) * (self.rank == 0)
 
 
 class OwnGroups(Rewarded):
-    def advantages(self, part, batch, groups):
-        own = groups[[batch.index(i) for i in part]]
-        return torch.nan_to_num(self.normalise(self.rewards(part), own)) * torch.tensor([float((own == g).sum() > 1) for g in own])
+    def advantages(self, part, groups):
+        own = groups[[self.whole.index(i) for i in part]]
+        return torch.nan_to_num(self.normalise(self.rewards(part), own))
 
 
 class OverBatch(Rewarded):
-    def advantages(self, part, batch, groups):
-        return super().advantages(part, batch, torch.zeros_like(groups))
+    def advantages(self, part, groups):
+        return super().advantages(part, torch.zeros_like(groups))
 
 
 class OfPopulation(Rewarded):
@@ -653,16 +644,29 @@ class OfPopulation(Rewarded):
 
 
 class OldLogProbs(Rewarded):
-    def shown_ratios(self, part):
+    def ratios(self, part):
         return torch.ones(len(part)) + 0.01 * (self.rank == 1)
 
 
+def _rewarded(kind, code=""):
+    """`code`: empty, of a right run."""
+
+    def on_bench(bench):
+        a, b = (bench.train(each, world, name, lines=3)[0] for each, world, name in ((Rewarded, 1, "a"), (kind, 3, "b")))
+        found = bench.compare(a, b)
+        need(found["verdict"] in QUIET if not code else code_of(found) == code, f"{code_of(found)}: {found['sentence']}")
+        return code or found["verdict"]
+
+    return Case(f"mistake: rewards, {code or 'none'}", on_bench)
+
+
 CASES = [
-    _case(RewardsStay, 3, "reward-not-broadcast"),
-    _case(OwnGroups, 3, "local-advantage-statistics"),
-    _case(OverBatch, 3, "other-estimator"),
-    _case(OfPopulation, 3, "advantage-other-ddof"),
-    _case(OldLogProbs, 3, "first-ratio-not-1"),
+    _rewarded(Rewarded),
+    _rewarded(RewardsStay, "reward-not-broadcast"),
+    _rewarded(OwnGroups, "local-advantage-statistics"),
+    _rewarded(OverBatch, "other-estimator"),
+    _rewarded(OfPopulation, "advantage-other-ddof"),
+    _rewarded(OldLogProbs, "first-ratio-not-1"),
     _case(NotDivided, 2, "accumulation-not-scaled"),
     _case(Summed, 3, "gradient-sum-not-mean"),
     _case(RateTimesWorld, 3, "rate-scaled-linear"),

@@ -272,7 +272,8 @@ TEST_F(FlowRlRuns, EachPlantedFaultIsFoundAndNamed) {
 TEST_F(FlowRlRuns, EveryWayOfAdvantagesIsSilentInARightRun) {
   for (const char* settings : {"advantages=normalised convention.ddof=1 convention.epsilon=0.0001 convention.floor=0",
                                "advantages=group convention.epsilon=0.01 convention.epsilon_inside=true",
-                               "advantages=group_mean convention.floor=0.5 convention.floor_of_variance=true", "advantages=rloo group=5"}) {
+                               "advantages=group_mean convention.floor=0.5 convention.floor_of_variance=true",
+                               "advantages=rloo group=5"}) {
     SCOPED_TRACE(settings);
     RunConfig reference = config_of({1, 12}), cell = config_of({3, 4});
     set_all(reference, settings);

@@ -297,7 +297,11 @@ std::optional<Values> of_batch(const AuditedStep& step, const Moments& moments) 
   return scaled(step, seen.mean, seen.deviation);
 }
 
+/// Which advantage a group of one has, a reference without any does not show.
+template <GroupOfOne kOfOne>
 std::optional<Values> local_statistics(const AuditedStep& step, int rank) {
+  AdvantageWay way = *step.way;
+  way.convention.group_of_one = kOfOne;
   Values values;
   std::vector<int64_t> groups;
   for (const AuditedRow& row : step.rows) {
@@ -305,7 +309,7 @@ std::optional<Values> local_statistics(const AuditedStep& step, int rank) {
     values.push_back(row.reward);
     groups.push_back(row.group);
   }
-  const Values own = computed(values, groups, *step.way);
+  const Values own = computed(values, groups, way);
   Values all(step.rows.size(), 0);
   for (std::size_t i = 0, next = 0; i < all.size(); ++i) {
     if (step.rows[i].rank == rank) all[i] = own[next++];
@@ -448,7 +452,8 @@ std::optional<Values> other_estimator(const AuditedStep& step, int) {
 }
 
 constexpr Hypothesis kAdvantageHypotheses[] = {
-    {"local-advantage-statistics", local_statistics, "computed only from the rewards of the own rank"},
+    {"local-advantage-statistics", local_statistics<GroupOfOne::zero>, "computed only from the rewards of the own rank"},
+    {"local-advantage-statistics", local_statistics<GroupOfOne::raw>, "computed only from the rewards of the own rank"},
     {"advantage-mean-of-means", mean_of_means<false>, "of the plain mean of the ranks' means and deviations"},
     {"advantage-empty-rank-counted", mean_of_means<true>, "of the mean of the ranks' means, with 0 of a rank without rows"},
     {"advantage-between-ranks-missing", between_ranks_missing, "of a variance without the part between the ranks"},

@@ -30,7 +30,8 @@ std::span<const CausePage> cause_pages() {
       all.insert(all.end(), own.begin(), own.end());
     }
     for (const auto family :
-         {causes::data_pages(), causes::reward_pages(), causes::gradient_pages(), causes::reduction_pages(), causes::run_pages()}) {
+         {causes::data_pages(), causes::reward_pages(), causes::gradient_pages(), causes::reduction_pages(),
+          causes::run_pages()}) {
       all.insert(all.end(), family.begin(), family.end());
     }
     std::ranges::stable_sort(all, {}, [](const CausePage& page) { return place_of(page.family); });

@@ -41,8 +41,8 @@ std::vector<double> rewards_in(const std::optional<ForcedValues>& values) {
 }
 
 AuditedRow audited(const AlignedRow& row) {
-  const auto expected = [&](int64_t column, double missing = 0) { return at_column(row, row.expected, column, missing); };
-  const auto found = [&](int64_t column, double missing = 0) { return at_column(row, row.actual, column, missing); };
+  const auto expected = [&](int64_t column, double none = 0) { return at_column(row, row.expected, column, none); };
+  const auto found = [&](int64_t column, double none = 0) { return at_column(row, row.actual, column, none); };
   AuditedRow audited;
   audited.id = row.id;
   audited.rank = row.rank;
@@ -82,7 +82,8 @@ std::optional<AuditedStep> audited_step(const CauseInputs& inputs) {
     const DeclaredAdvantages declared = rules(*inputs.cell_config);
     step.way = declared.way;
     step.penalty = declared.penalty;
-    for (std::size_t i = 0; i < step.rows.size(); ++i) step.rows[i].group = static_cast<int64_t>(i) / declared.group_rows;
+    int64_t place = 0;
+    for (AuditedRow& row : step.rows) row.group = place++ / declared.group_rows;
   } else {
     constexpr double kFloat32 = 1e-5;
     const std::vector<double> given = step.all(&AuditedRow::expected_reward);
@@ -103,11 +104,11 @@ std::string ratio_words(const AuditedStep& step, const StepOfRun& cell, int rank
   if (const Record* gap = find_record(cell.ranks[static_cast<std::size_t>(rank)], Phase::loss, "ratio_gap")) {
     return short_number(gap->value);
   }
-  double most = kNaN;
+  double most = -1;
   for (const AuditedRow& row : step.rows) {
-    if (row.rank == rank && !std::isnan(row.ratio)) most = std::max(std::isnan(most) ? 0 : most, std::abs(row.ratio - 1));
+    if (row.rank == rank && !std::isnan(row.ratio)) most = std::max(most, std::abs(row.ratio - 1));
   }
-  return std::isnan(most) ? "" : short_number(most);
+  return most < 0 ? "" : short_number(most);
 }
 
 /// A row of the table for each rank of a step, and a panel of the drawing.
@@ -116,8 +117,10 @@ void add_step(const AuditedStep& step, const StepOfRun& cell, SuiteTable& table,
   const auto finite = rewards::screen(all, {}, {.non_finite = rewards::NonFinite::mask});
   const rewards::Moments seen = rewards::moments_of(rewards::counted_values(all, finite.counted));
   const double deviation = std::sqrt(seen.m2 / static_cast<double>(std::max<int64_t>(seen.count, 1)));
+  const std::vector<int64_t> groups = step.groups();
+  const rewards::AdvantageWay way = step.way.value_or(rewards::AdvantageWay{});
   std::vector<double> whole;
-  if (step.way) whole = rewards::advantages_of({all, step.groups(), {}}, step.way->estimator, step.way->convention).values;
+  if (step.way) whole = rewards::advantages_of({all, groups, {}}, way.estimator, way.convention).values;
   const auto finding = rewards::audit(step);
   ChartPanel panel{fmt::format("step {}", cell.step), {}};
   for (int rank = 0; rank < step.ranks; ++rank) {
@@ -129,16 +132,17 @@ void add_step(const AuditedStep& step, const StepOfRun& cell, SuiteTable& table,
       ++rows;
       right += step.reward_right(row) ? 1 : 0;
       of_all += i < whole.size() && !step.differ(whole[i], row.advantage) ? 1 : 0;
-      if (std::isfinite(row.reward) && std::isfinite(row.advantage)) series.points.push_back({row.reward, row.advantage});
+      if (std::isfinite(row.reward + row.advantage)) series.points.push_back({row.reward, row.advantage});
     }
     const bool good = right == rows && of_all == rows;
     const std::string fits = !step.way        ? "no known convention"
-                             : of_all == rows ? fmt::format("{}, {}", name_of(step.way->estimator), in_words(step.way->convention))
+                             : of_all == rows ? fmt::format("{}, {}", name_of(way.estimator), in_words(way.convention))
                              : finding        ? finding->code
                                               : fmt::format("{} of {} of another kind", rows - of_all, rows);
     series.verdict = good ? CaseVerdict::good : CaseVerdict::fault;
-    table.rows.push_back({{std::to_string(cell.step), std::to_string(rank), std::to_string(rows), fmt::format("{} of {}", right, rows),
-                           short_number(seen.mean), short_number(deviation), fits, ratio_words(step, cell, rank)},
+    table.rows.push_back({{std::to_string(cell.step), std::to_string(rank), std::to_string(rows),
+                           fmt::format("{} of {}", right, rows), short_number(seen.mean), short_number(deviation), fits,
+                           ratio_words(step, cell, rank)},
                           series.verdict});
     std::ranges::sort(series.points, {}, &ChartPoint::x);
     panel.series.push_back(std::move(series));
@@ -152,11 +156,14 @@ constexpr Rule kRewardRules[] = {wrong_reward};
 
 void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism) {
   SuiteTable table{"rewards by step and rank",
-                   "rewards: rows that have the reference's; mean and deviation: of all ranks' rewards; advantages: in which way they "
-                   "are made of all rewards, or what else fits; ratio: largest |new / old probability - 1|",
+                   "rewards: rows that have the reference's; mean and deviation: of all ranks' rewards; advantages: in "
+                   "which way they are made of all rewards, or what else fits; ratio: largest |new / old probability - 1|",
                    {}, {}};
-  for (const char* head : {"step", "rank", "rows", "rewards", "mean", "deviation", "advantages", "ratio"}) table.columns.push_back({head, "", false});
-  SuiteChart chart{"advantages by reward", "a line for each rank: where all rewards give mean and deviation, ranks lie on one line",
+  for (const char* head : {"step", "rank", "rows", "rewards", "mean", "deviation", "advantages", "ratio"}) {
+    table.columns.push_back({head, "", false});
+  }
+  SuiteChart chart{"advantages by reward",
+                   "a line for each rank: where all rewards give mean and deviation, ranks lie on one line",
                    {"reward", ""}, {"advantage", ""}, false, {}, {}};
   RunReader reference(inputs.forced_reference), cell(inputs.forced_cell);
   CauseInputs at;

@@ -69,9 +69,10 @@ const TrainerSpec* trainer_of(const RunReader& reference, const RunReader& cell)
   return name == cell.header().trainer ? find_trainer_spec(name) : nullptr;
 }
 
-std::string reward_column_name(int64_t column) {
+static std::string reward_column_name(int64_t column) {
   constexpr std::pair<int64_t, const char*> kNames[] = {
-      {kRewardColumn, "reward"}, {kCostColumn, "cost"}, {kAdvantageColumn, "advantage"}, {kGroupColumn, "group"}, {kRatioColumn, "ratio"}};
+      {kRewardColumn, "reward"}, {kCostColumn, "cost"}, {kAdvantageColumn, "advantage"}, {kGroupColumn, "group"},
+      {kRatioColumn, "ratio"}};
   const auto found = std::ranges::find(kNames, column, &std::pair<int64_t, const char*>::first);
   return found == std::end(kNames) ? "column " + std::to_string(column) : found->second;
 }

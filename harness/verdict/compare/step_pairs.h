@@ -35,10 +35,8 @@ Difference difference_at(int64_t step, Phase phase, int rank, const std::string&
 const TrainerSpec* trainer_of(const RunReader& reference, const RunReader& cell);
 
 /// Columns of the scores' record in which any run may record rewards by row: their ids are codes, not candidates.
-inline constexpr int64_t kRewardColumn = 2000000, kCostColumn = 3000000, kAdvantageColumn = 8000000, kGroupColumn = 9000000,
-                         kRatioColumn = 10000000;
-/// "advantage".
-std::string reward_column_name(int64_t column);
+inline constexpr int64_t kRewardColumn = 2000000, kCostColumn = 3000000, kAdvantageColumn = 8000000,
+                         kGroupColumn = 9000000, kRatioColumn = 10000000;
 
 /// What is known of its scores; for a null trainer, what holds for any.
 const ScoreSpec& scores_of(const TrainerSpec* trainer);

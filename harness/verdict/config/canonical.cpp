@@ -27,7 +27,8 @@ struct JsonSlot {
 
 /// Keys that came later than runs whose hashes must stay: they stand in a text only where one of them is set.
 constexpr std::array<std::string_view, 8> kLaterKeys{
-    "backend", "checkpoint.required", "checkpoint.", "watch.", "forced.chosen_by", "update", "average_decay", "convention."};
+    "backend",          "checkpoint.required", "checkpoint.",   "watch.",
+    "forced.chosen_by", "update",              "average_decay", "convention."};
 using LaterKeys = std::array<bool, kLaterKeys.size()>;
 LaterKeys sets_later_keys(const RunConfig& config) {
   return {config.transport != Transport::gloo, config.checkpoint.required, !(config.checkpoint == CheckpointConfig{}),

@@ -97,7 +97,7 @@ class Probe:
         """Sample ids of this rank's rows of the next forward pass, in their order; with accumulation once for each micro-step.
 
         `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row. Of reinforcement, [rows] each:
-        `rewards` and `advantages` as this rank uses them, `groups`: numbers of the rows' groups, `ratios`: exp(logp - logp_old).
+        `rewards` and `advantages` as this rank uses them, numbers of `groups`, and `ratios`: exp(logp - logp_old).
         """
         step = self.open(begins=True)
         self._told_rows = True
@@ -109,12 +109,13 @@ class Probe:
         for each in (each for each, fit in zip(given, fits) if not fit):
             self._note(f"rows: inputs or labels of shape {list(each.shape)} for {len(ids)} ids are left out", once="rows")
         step.holds(self.recorder, ids, *(each if fit else None for each, fit in zip(given, fits)))
-        scored = {column: torch.as_tensor(each).detach().to("cpu", torch.float64).reshape(-1)
-                  for column, each in zip(REWARD_COLUMNS, (rewards, advantages, groups, ratios)) if each is not None}  # fmt: skip
-        if any(len(each) != len(ids) for each in scored.values()):
-            self._note(f"rows: rewards, advantages, groups or ratios that are not one number for each of {len(ids)} ids are left out", once="rewards")
+        scored = [(column, torch.as_tensor(each).detach().to("cpu", torch.float64).reshape(-1))
+                  for column, each in zip(REWARD_COLUMNS, (rewards, advantages, groups, ratios)) if each is not None]  # fmt: skip
+        if any(len(each) != len(ids) for _, each in scored):
+            self._note(f"rows: rewards, advantages, groups or ratios that are not {len(ids)} numbers are left out", once="rewards")
         elif scored and step.records:
-            step.scored.append((ids, tuple(scored), torch.stack(list(scored.values()), 1)))
+            columns, values = zip(*scored)
+            step.scored.append((ids, columns, torch.stack(values, 1)))
 
     @guarded
     def step(self, loss=None, row_losses=None, counts=None):

@@ -86,7 +86,8 @@ class Step:
         ids = [i for each in self.scored for i in each[0]]
         values = torch.cat([each[2] for each in self.scored])
         columns = torch.tensor(self.scored[0][1], dtype=torch.int64)
-        return [recorder.tensor("energies", "energies", values, ids=ids, values=True), recorder.tensor("energies", "columns", columns, values=True)]
+        rows = recorder.tensor("energies", "energies", values, ids=ids, values=True)
+        return [rows, recorder.tensor("energies", "columns", columns, values=True)]
 
     def _losses(self, recorder):
         records = []
