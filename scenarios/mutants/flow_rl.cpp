@@ -486,11 +486,12 @@ constexpr MutantRow kFlowRlRows[] = {
        return left_out(rows, [&](std::size_t i) { return (i + 1) / first_group(rows); });
      })},
   {{.name = "groups_cut_at_ranks", .trainer = "flow_rl",
-    .help = "groups are cut at the ranks' borders",
-    .phase = "energies", .where = "terms", .causes = "local-advantage-statistics"},
+    .help = "groups are cut at the ranks' borders, and the deviation is the batch's",
+    .settings = "advantages=group_mean", .phase = "energies", .where = "terms", .causes = "groups-local"},
    LOCKSTEP_BUG(PlantedInAdvantages,
      Values wrong(const AdvantageRows& rows, Values) override {
-       return left_out(rows, [&](std::size_t i) { return rows.groups[i] * 64 + rows.owners[i]; });
+       const auto part_of = [&](std::size_t i) { return rows.groups[i] * 64 + rows.owners[i]; };
+       return scaled(left_out(rows, part_of, true), 0, root_of(plain(rows.rewards).variance));
      })},
   {{.name = "one_baseline", .trainer = "flow_rl",
     .help = "all groups have one baseline",
