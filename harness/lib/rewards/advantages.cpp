@@ -79,6 +79,11 @@ Advantages advantages_of(const Batch& batch, Estimator estimator, const Conventi
   return done;
 }
 
+std::string in_words(const AdvantageWay& way) {
+  const std::string name(name_of(way.estimator));
+  return way.estimator == Estimator::leave_one_out ? name : name + ", " + in_words(way.convention);
+}
+
 std::span<const KnownConvention> known_conventions() { return kKnown; }
 
 std::optional<AdvantageWay> fitted_way(const Batch& batch, std::span<const double> advantages, double tolerance) {

@@ -46,6 +46,9 @@ struct AdvantageWay {
   Convention convention;
 };
 
+/// "global, population deviation, floor 0.0001 under the deviation"; "leave_one_out", which does not divide.
+std::string in_words(const AdvantageWay& way);
+
 /// A convention that a project uses.
 struct KnownConvention {
   std::string_view project;

@@ -136,7 +136,7 @@ void add_step(const AuditedStep& step, const StepOfRun& cell, SuiteTable& table,
     }
     const bool good = right == rows && of_all == rows;
     const std::string fits = !step.way        ? "no known convention"
-                             : of_all == rows ? fmt::format("{}, {}", name_of(way.estimator), in_words(way.convention))
+                             : of_all == rows ? in_words(way)
                              : finding        ? finding->code
                                               : fmt::format("{} of {} of another kind", rows - of_all, rows);
     series.verdict = good ? CaseVerdict::good : CaseVerdict::fault;
