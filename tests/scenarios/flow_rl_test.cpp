@@ -435,7 +435,7 @@ TEST(FlowRlSettings, ThatCannotBeTrainedAreAllTold) {
   RunConfig config = small_config();
   flow_rl(config).tasks = "reach presss reach";
   flow_rl(config).policy.horizon = 13;
-  flow_rl(config).group = 4;
+  flow_rl(config).group = 5;
   flow_rl(config).episodes = 5;
   EXPECT_THAT(keys_refused(config), testing::UnorderedElementsAre("tasks", "tasks", "policy.horizon", "group", "episodes", "tasks"));
   for (const auto& [key, problem] : flow_rl_problems(config, {})) {

@@ -93,8 +93,15 @@ std::optional<AuditedStep> audited_step(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> wrong_reward(const CauseInputs& inputs) {
-  const auto step = audited_step(inputs);
-  const auto found = step ? rewards::audit(*step) : std::nullopt;
+  auto step = audited_step(inputs);
+  auto found = step ? rewards::audit(*step) : std::nullopt;
+  if (step && !found) {
+    // The band is that of all scores, which log-probabilities may make wider than a mistake in rewards.
+    double largest = 0;
+    for (const double reward : step->all(&AuditedRow::expected_reward)) largest = std::max(largest, std::abs(reward));
+    step->band = std::min(step->band, 1e-7 * largest);
+    found = rewards::audit(*step);
+  }
   if (!found) return std::nullopt;
   return of_rank(made(found->code.c_str(), found->confidence, found->evidence), found->ranks);
 }

@@ -96,8 +96,8 @@ class Probe:
     def rows(self, ids, inputs=None, labels=None, rewards=None, advantages=None, groups=None, ratios=None):
         """Sample ids of this rank's rows of the next forward pass, in their order; with accumulation once for each micro-step.
 
-        `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row. Of reinforcement, [rows] each:
-        `rewards` and `advantages` as this rank uses them, numbers of `groups`, and `ratios`: exp(logp - logp_old).
+        `inputs`, `labels`: what the rows hold, [rows, ...]; traces keep a hash of each row. `rewards` and `advantages`
+        as this rank uses them, numbers of `groups`, and `ratios`, exp(logp - logp_old): [rows] each.
         """
         step = self.open(begins=True)
         self._told_rows = True
@@ -109,10 +109,11 @@ class Probe:
         for each in (each for each, fit in zip(given, fits) if not fit):
             self._note(f"rows: inputs or labels of shape {list(each.shape)} for {len(ids)} ids are left out", once="rows")
         step.holds(self.recorder, ids, *(each if fit else None for each, fit in zip(given, fits)))
-        scored = [(column, torch.as_tensor(each).detach().to("cpu", torch.float64).reshape(-1))
-                  for column, each in zip(REWARD_COLUMNS, (rewards, advantages, groups, ratios)) if each is not None]  # fmt: skip
+        of_rows = (hashing.plain(torch.as_tensor(each)).reshape(-1).double() if each is not None else None
+                   for each in (rewards, advantages, groups, ratios))  # fmt: skip
+        scored = [(column, each) for column, each in zip(REWARD_COLUMNS, of_rows) if each is not None]
         if any(len(each) != len(ids) for _, each in scored):
-            self._note(f"rows: rewards, advantages, groups or ratios that are not {len(ids)} numbers are left out", once="rewards")
+            self._note(f"rows: rewards, advantages, groups or ratios for {len(ids)} ids are left out", once="rewards")
         elif scored and step.records:
             columns, values = zip(*scored)
             step.scored.append((ids, columns, torch.stack(values, 1)))
