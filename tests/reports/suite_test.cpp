@@ -363,24 +363,22 @@ std::string outside_fences(const std::string& text) {
 }
 
 TEST(ForeignText, IsShownAsTextInEveryReport) {
-  // The largest is last: it is read again for each kind of place that is not known by then.
-  const std::pair<const char*, Results (*)()> fixtures[] = {
-      {"suite", suite_results},         {"certificate", certificate_results}, {"detection", detection_results},
-      {"mechanism", mechanism_results}, {"outcome", outcome_results},         {"sequential", sequential_results},
-      {"convergence", convergence_results}};
+  const std::pair<std::string, Results (*)()> fixtures[]{{"suite", suite_results}, {"certificate", certificate_results},
+      {"detection", detection_results}, {"mechanism", mechanism_results}, {"outcome", outcome_results},
+      {"sequential", sequential_results}, {"convergence", convergence_results}};  // the largest last: each new kind reads it anew
   std::map<std::string, bool> free;
   for (const auto& [name, fixture] : fixtures) {
     const Results results = poisoned(fixture(), free);
-    for (const char* markup : {"html", "junit"}) expect_markup_as_text(render(results, markup), std::string(name) + " " + markup);
+    for (const char* markup : {"html", "junit"}) expect_markup_as_text(render(results, markup), name + " " + markup);
     const std::string markdown = render(results, "md"), outside = outside_fences(markdown);
-    expect_no_controls(markdown, std::string(name) + " md");
+    expect_no_controls(markdown, name + " md");
     for (const char* raw : {"<script", "\nFORGED"}) EXPECT_EQ(outside.find(raw), std::string::npos) << name << ": " << outside.substr(outside.find(raw) == std::string::npos ? 0 : outside.find(raw) - std::min<std::size_t>(outside.find(raw), 100), 200);
     for (const char* marked : {"|PIPE", "`TICK"}) {
       for (std::size_t at = outside.find(marked); at != std::string::npos; at = outside.find(marked, at + 1))
         EXPECT_EQ(outside.substr(at - 1, 1), "\\") << name << ": " << outside.substr(at - std::min<std::size_t>(at, 100), 150);
     }
     const std::string text = render(results, "text"), coloured = terminal_table(results, true, 100);
-    expect_no_controls(text, std::string(name) + " text");
+    expect_no_controls(text, name + " text");
     EXPECT_EQ(text.find("\nFORGED"), std::string::npos) << name;
     for (const char* raw : {"\x1b]", "\x07", "\xe2\x80\xae", "\x1b[31mRED", "\nFORGED"}) EXPECT_EQ(coloured.find(raw), std::string::npos) << name << " in colour";
     EXPECT_EQ(json::parse(render(results, "json")), json::parse(results_to_json(results))) << name;
