@@ -201,7 +201,7 @@ std::optional<Finding> rewards_not_finite(const AuditedStep& step) {
   return Finding{"reward-not-finite", kExact, fmt::format("{}: {}, and all others are the reference's", ranks_words(wrong), first), wrong};
 }
 
-/// Are the found values the expected ones, in other rows?
+/// Are found values the expected ones, in other rows?
 bool same_in_other_rows(const AuditedStep& step, double AuditedRow::* expected, double AuditedRow::* found) {
   Values a = step.all(expected), b = step.all(found);
   std::ranges::sort(a);
@@ -220,7 +220,7 @@ std::optional<Finding> rewards_misordered(const AuditedStep& step) {
                           step.rows.size()), {}};
 }
 
-/// Rank 0 has the reference's, and nearly every row of every other rank something else that no known mistake gives.
+/// Rank 0 has the reference's, and nearly all other rows something else.
 std::optional<Finding> rewards_not_from_root(const AuditedStep& step) {
   std::size_t wrong = 0, others = 0;
   bool has_root = false;

@@ -1,7 +1,6 @@
 #pragma once
-// Are a step's rewards, advantages and first ratios those of the reference, and if not, which known mistake gives exactly
-// these? A known mistake is a function of the rows of all ranks: what it would give is computed, and compared with what was
-// recorded.
+// Are a step's rewards, advantages and first ratios the reference's, and if not, which known mistake gives these? What each
+// would give is computed from the rows of all ranks, and compared with what was recorded.
 
 #include <cstdint>
 #include <limits>

@@ -118,7 +118,7 @@ std::string ratio_words(const AuditedStep& step, const StepOfRun& cell, int rank
   return most < 0 ? "" : short_number(most);
 }
 
-/// A row of the table for each rank of a step, and a panel of the drawing.
+/// Of a step a row of the table for each rank, and a panel.
 void add_step(const AuditedStep& step, const StepOfRun& cell, SuiteTable& table, SuiteChart& chart) {
   const std::vector<double> all = step.all(&AuditedRow::reward);
   const auto finite = rewards::screen(all, {}, {.non_finite = rewards::NonFinite::mask});
