@@ -188,7 +188,7 @@ std::optional<Finding> rewards_partial(const AuditedStep& step) {
                                   missing + stale, stale > 0 ? "those of the step before" : "0"), wrong};
 }
 
-/// Some rewards are no numbers, and all others are right.
+/// Some rewards are no numbers, all others right.
 std::optional<Finding> rewards_not_finite(const AuditedStep& step) {
   std::set<int> wrong;
   std::string first;
@@ -201,7 +201,7 @@ std::optional<Finding> rewards_not_finite(const AuditedStep& step) {
   return Finding{"reward-not-finite", kExact, fmt::format("{}: {}, and all others are the reference's", ranks_words(wrong), first), wrong};
 }
 
-/// Are found values the expected ones, in other rows?
+/// Are they the expected values, in other rows?
 bool same_in_other_rows(const AuditedStep& step, double AuditedRow::* expected, double AuditedRow::* found) {
   Values a = step.all(expected), b = step.all(found);
   std::ranges::sort(a);
