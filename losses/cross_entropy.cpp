@@ -79,30 +79,6 @@ LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const
   return all;
 }
 
-CrossEntropyLoops cross_entropy_loops(const CrossEntropyShape& shape, const std::vector<double>& logits,
-                                      const std::vector<int64_t>& targets, double label_smoothing) {
-  CrossEntropyLoops result{std::vector<double>(shape.rows, 0.0), std::vector<double>(logits.size(), 0.0)};
-  const std::size_t classes = shape.classes;
-  for (std::size_t place = 0; place < shape.rows * shape.steps; ++place) {
-    if (targets[place] < 0) {
-      continue;
-    }
-    const double* logit = logits.data() + place * classes;
-    const double largest = *std::max_element(logit, logit + classes);
-    double sum = 0;
-    for (std::size_t k = 0; k < classes; ++k) {
-      sum += std::exp(logit[k] - largest);
-    }
-    for (std::size_t k = 0; k < classes; ++k) {
-      const double hit = static_cast<std::size_t>(targets[place]) == k ? 1 - label_smoothing : 0;
-      const double wanted = hit + label_smoothing / static_cast<double>(classes);
-      result.row_sums[place / shape.steps] += wanted * (largest + std::log(sum) - logit[k]);
-      result.d_logits[place * classes + k] = std::exp(logit[k] - largest) / sum - wanted;
-    }
-  }
-  return result;
-}
-
 namespace {
 
 /// Predictions, marked and in no less than float32.

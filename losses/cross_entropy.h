@@ -36,17 +36,6 @@ at::Tensor cross_entropy_row_sums_by_definition(const CrossEntropyInput& input);
 /// else nothing moves and `own` comes back.
 LossCounts counts_of_all_ranks(Comm& comm, const Denominator& denominator, const LossCounts& own);
 
-/// Sums and gradients of the same by plain loops in float64. A target below 0 is a step that does not count.
-struct CrossEntropyLoops {
-  std::vector<double> row_sums;  ///< [rows]
-  std::vector<double> d_logits;  ///< of the sum of the row sums, [rows * steps * classes]
-};
-struct CrossEntropyShape {
-  std::size_t rows = 0, steps = 0, classes = 0;
-};
-CrossEntropyLoops cross_entropy_loops(const CrossEntropyShape& shape, const std::vector<double>& logits,
-                                      const std::vector<int64_t>& targets, double label_smoothing);
-
 // Squared error at every valid time step of rows of unequal length.
 //
 // B = rows of this rank (of the part that is computed), T = time steps, C = channels.

@@ -58,15 +58,6 @@ at::Tensor infonce_row_losses(const LossInput& input, const at::Tensor& energy_B
 inline constexpr double kInBatchWeight = 23;
 inline constexpr double kExplicitWeight = 8;
 
-/// Loss and gradients of row_infonce by plain loops in float64, for all rows of all ranks in one process.
-struct InfoNceReference {
-  double loss = 0;
-  std::vector<double> d_energy;  ///< [rows * columns]
-  double d_tau = 0;
-};
-InfoNceReference infonce_reference(const std::vector<double>& energy, const std::vector<std::size_t>& targets,
-                                   std::size_t columns, double tau);
-
 // Activation checkpointing: a piece of a model is run without a graph, and again with one in the backward
 // pass.
 

@@ -183,7 +183,8 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
   CLI::App* command =
       app.add_subcommand("doctor", "check whether this machine can run lockstep; ends with an all-reduce of two real ranks");
   last_wins(command->add_option("--out", options.out, "folder of results to check (default: the current one)"))->type_name("DIR");
-  command->add_flag("--nodes", options.nodes, "inside a job: check all its nodes, and folder, locks, ports and clocks between them");
+  command->add_flag("--nodes", options.nodes,
+                    "inside a job: check all its nodes, what is between them, and an all-reduce of all processes");
   command->add_flag("--json", options.json, "as JSON");
   return command;
 }

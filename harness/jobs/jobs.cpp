@@ -28,8 +28,8 @@ struct Job {
 };
 
 constexpr std::array kJobs{
+    Job{"all_reduce", &all_reduce_job},             // all-reduces of all processes of a job, checked and timed
     Job{"config", &train_job, &prepare_train_job, true},  // one run of a built-in trainer
-    Job{"collectives", &collectives_job},           // collectives of every size, timed and checked
     Job{"fault_case", &faults_job},                 // a small program in which a fault acts
 };
 

@@ -15,7 +15,7 @@ namespace lockstep {
 int train_job(const RankTask& task, const nlohmann::json& run);
 /// Before the ranks are forked: makes what they share.
 void prepare_train_job(const nlohmann::json& run);
-int collectives_job(const RankTask& task, const nlohmann::json& run);
+int all_reduce_job(const RankTask& task, const nlohmann::json& run);
 int faults_job(const RankTask& task, const nlohmann::json& run);
 
 /// Does the job of the run in `task.run_dir`. Returns the exit status of the process.

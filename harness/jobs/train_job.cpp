@@ -58,27 +58,20 @@ RowsOf rows_of(const Process& process) {
     return DistributedSampler({process.scenario->samples(), ranks, rank, rows, config.seed,
                                config.data.shuffle, config.data.drop_last, config.data.block});
   };
-  // Repeats of a forced comparison among several ranks hand the shards round, which permutes the order of
-  // reduction.
-  const int turn = config.forced.repeat > 0 && world > 1 ? config.forced.repeat : 0;
   if (config.rows == RowPartition::equal || world == 1) {
     auto samplers = std::make_shared<std::vector<DistributedSampler>>();
     for (int rank = 0; rank < world; ++rank) {
       samplers->push_back(sampler(world, rank, config.layout.rows_per_rank));
     }
-    return [samplers, world, turn](int64_t step, int rank) {
-      return (*samplers)[static_cast<std::size_t>((rank + turn) % world)].batch(step);
-    };
+    return [samplers](int64_t step, int rank) { return (*samplers)[static_cast<std::size_t>(rank)].batch(step); };
   }
   auto whole = std::make_shared<DistributedSampler>(sampler(1, 0, config.layout.global_batch()));
-  return [whole, world, turn, partition = config.rows, block = config.data.block](int64_t step, int rank) {
+  return [whole, world, partition = config.rows, block = config.data.block](int64_t step, int rank) {
     const std::vector<int64_t> batch = whole->batch(step);
     const std::vector<int> owner = owners_of_rows(static_cast<int64_t>(batch.size()), world, partition, block);
     std::vector<int64_t> rows;
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (owner[i] == (rank + turn) % world) {
-        rows.push_back(batch[i]);
-      }
+      if (owner[i] == rank) rows.push_back(batch[i]);
     }
     return rows;
   };

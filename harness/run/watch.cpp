@@ -135,12 +135,6 @@ std::vector<const RunWatch::Seen*> RunWatch::slowest() const {
   return result;
 }
 
-double RunWatch::standstill_s(double now) const {
-  double shortest = std::numeric_limits<double>::infinity();
-  for (const Seen* seen : slowest()) shortest = std::min(shortest, now - seen->changed_at);
-  return std::max(0.0, shortest);
-}
-
 double RunWatch::next_limit(const Thresholds& thresholds, double now) const {
   double next = std::numeric_limits<double>::infinity();
   for (const Seen& seen : ranks_) {

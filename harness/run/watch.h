@@ -139,9 +139,6 @@ class RunWatch {
   void forgive(double seconds);
   void forgive(int rank, double seconds);
 
-  /// Seconds for which no rank at the lowest step has reported anything: ranks ahead of it may only wait for
-  /// it.
-  double standstill_s(double now) const;
   /// The rank the others wait for: one that has not entered the collective that most others wait in; else the lowest
   /// step, then one that is stopped, then one outside a collective, then the one doing something else than the others, then
   /// the one that reported longest ago. -1 if all have ended. `stopped` may be empty.

@@ -52,14 +52,7 @@ std::vector<PartitionedPlace> partitioned_places(const RunConfig& config, const 
     ++next[of_rank];
     partitioned.push_back({rank, micro});
   }
-  if (input.places.empty()) {
-    return partitioned;
-  }
-  std::vector<PartitionedPlace> in_order;
-  for (const int64_t place : input.places) {
-    in_order.push_back(partitioned[static_cast<std::size_t>(place)]);
-  }
-  return in_order;
+  return partitioned;
 }
 
 void add(LossCounts& sum, const LossCounts& more) {

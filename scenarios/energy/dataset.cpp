@@ -138,13 +138,6 @@ void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) con
   }
 }
 
-Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
-                     const PairConfig& config, WindowPart part) {
-  // Not owned: the cutter is gone before the set.
-  const std::shared_ptr<const SeriesSet> borrowed(std::shared_ptr<const SeriesSet>(), &set);
-  return PairCutter(borrowed, chosen, scale, config, part).cut_all();
-}
-
 namespace {
 
 /// A generated or windowed set beyond this is a slip of the pen, not a wish.

@@ -80,12 +80,6 @@ class PairCutter {
   std::shared_ptr<const PairCutter> shared_;
 };
 
-/// Pairs of the chosen series in order: starts 0, stride, 2 * stride, … while a context and an action chunk
-/// fit. Pair i keeps the last keyed_context_length(config, part, i) steps of its context; the steps before
-/// have mask 0, value 0.
-Windows make_windows(const SeriesSet& set, std::span<const int> chosen, const ChannelScale& scale,
-                     const PairConfig& config, WindowPart part);
-
 // Pairs of a run without LibTorch: what the trainer turns into tensors.
 
 /// Training, held-out (same recordings' part, other series) and test pairs of a run. Sample id = index of a

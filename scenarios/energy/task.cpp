@@ -345,7 +345,7 @@ class EnergyTask : public Task {
     for (const int rank : owner) {
       ++rows_of[static_cast<std::size_t>(rank)];
     }
-    std::vector<int64_t> group_of_place, next(rows_of.size(), 0);
+    std::vector<int64_t> group, next(rows_of.size(), 0);
     for (const int rank : owner) {
       const auto of_rank = static_cast<std::size_t>(rank);
       // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next
@@ -356,12 +356,7 @@ class EnergyTask : public Task {
       }
       ++next[of_rank];
       const bool local = negatives_ == Negatives::local;
-      group_of_place.push_back(local ? rank * config_.accumulation + micro : micro);
-    }
-    std::vector<int64_t> group;
-    for (int64_t row = 0; row < rows; ++row) {
-      const auto at = static_cast<std::size_t>(row);
-      group.push_back(group_of_place[input.places.empty() ? at : static_cast<std::size_t>(input.places[at])]);
+      group.push_back(local ? rank * config_.accumulation + micro : micro);
     }
     return at::tensor(at::ArrayRef<int64_t>(group), at::kLong);
   }

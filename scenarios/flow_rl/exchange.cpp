@@ -173,9 +173,7 @@ StepRows::StepRows(const RunConfig& config, Comm& comm, const StepInput& input)
     const auto [id, place] = order[row];
     const int64_t rank = of_rank > 0 ? place / of_rank : 0, index = of_rank > 0 ? place % of_rank : 0;
     if (rank == comm.rank()) own_[static_cast<std::size_t>(index)] = row;
-    const auto at = static_cast<std::size_t>(index);
-    owners_.push_back(partitioned.empty() ? static_cast<int>(rank)
-                                    : partitioned[static_cast<std::size_t>(input.places.empty() ? index : input.places[at])]);
+    owners_.push_back(partitioned.empty() ? static_cast<int>(rank) : partitioned[static_cast<std::size_t>(index)]);
     ids_.push_back(id);
     // The last one whose first row is at or before it.
     micro_steps_.push_back(((index + 1) * config.accumulation - 1) / counts[static_cast<std::size_t>(rank)]);

@@ -323,6 +323,11 @@ PairConfig config_of(int context, int action, int stride) {
   return config;
 }
 
+Windows make_windows(const SeriesSet& set, const std::vector<int>& chosen, const ChannelScale& scale,
+                     const PairConfig& config, WindowPart part) {
+  return PairCutter(std::make_shared<const SeriesSet>(set), chosen, scale, config, part).cut_all();
+}
+
 TEST(Windows, HoldOutIsSpreadOverTheClassBlocks) {
   EXPECT_THAT(holdout_indices(40, 4), testing::ElementsAre(9, 19, 29, 39));
   EXPECT_THAT(holdout_indices(7, 3), testing::ElementsAre(1, 3, 6));

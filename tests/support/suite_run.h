@@ -66,12 +66,4 @@ inline std::string fact(const SuiteResult& result, const std::string& name) {
   return "";
 }
 
-inline int64_t cases_of(const SuiteResult& result, const std::string& failure, const std::string& outcome) {
-  int64_t cases = 0;
-  for (const SuiteCount& row : result.table) {
-    if (row.failure == failure && row.outcome == outcome) cases += row.cases;
-  }
-  return cases;
-}
-
 }  // namespace lockstep::support

@@ -14,17 +14,22 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <thread>
 #include <tuple>
 
 #include "harness/base/errors.h"
 #include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/local/protocol.h"
+#include "harness/run/libraries.h"
+#include "harness/verdict/config/canonical.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +42,8 @@ constexpr std::size_t kMostUnreachable = 5;  // of one node; then it tries no ot
 constexpr int kTries = 4;                    // of the folder's latency; the first is not counted, since nodes begin it apart
 constexpr double kSlowFolder_s = 1, kMostSkewOfNodes_s = 1;
 constexpr uint64_t kMostReportBytes = 4 << 20;
+constexpr int kRankWithin_s = 120;           // without output; ranks meet, and end an all-reduce, within 60 s each
+constexpr double kSumWithin_s = 2 * kRankWithin_s;
 
 double wall_s() {
   timespec now{};
@@ -73,10 +80,50 @@ double number_in(const json& object, const char* key, double otherwise) {
   return object.contains(key) ? json_as<double>(object[key]).value_or(otherwise) : otherwise;
 }
 
+/// Latency by the first, bandwidth by the last.
+const std::vector<all_reduce::Ask>& all_reduce_asks() {
+  static const std::vector<all_reduce::Ask> kAsks{{int64_t{4} << 10, 100}, {int64_t{64} << 20, 3}};
+  return kAsks;
+}
+
+/// run.json of ranks that all-reduce. By the config in it `lockstep-rank run` knows how many they are.
+void write_order(const std::string& folder, int ranks) {
+  RunConfig config;
+  config.layout = {ranks, 1};
+  config.backend = Backend::gloo;
+  json run{{"config", json::parse(canonical_json(config))},
+           {"all_reduce", {{"ranks", ranks}, {"asks", all_reduce_asks()}}}};
+  seal(run);
+  if (const auto error = real_files().make_folders(folder)) throw MachineError(folder + ": " + error.message());
+  write_file_atomically(folder + "/run.json", run.dump() + "\n");
+}
+
+/// One for each of all_reduce_asks(), or none.
+std::vector<all_reduce::Answer> sums_in(const json& value) {
+  try {
+    auto sums = value.get<std::vector<all_reduce::Answer>>();
+    if (sums.size() == all_reduce_asks().size()) return sums;
+  } catch (const json::exception&) {
+  }
+  return {};
+}
+
+/// Runs one rank to its end, in that environment.
+void run_rank(const std::string& folder, int rank, const std::string& program, std::vector<std::string> variables,
+              NodeReport& mine) {
+  std::string said = output_of({"/bin/sh", "-c", "exec \"$0\" run \"$1\" --within 60 2>&1", program, folder},
+                               std::move(variables), 1000 * kRankWithin_s);
+  mine.sums = sums_in(json::parse(read_file(all_reduce::answer_file(folder, rank)).text, nullptr, false));
+  if (!mine.sums.empty()) return;
+  while (said.ends_with('\n')) said.pop_back();
+  mine.sum_problem = said.empty() ? program + " gave no answer" : said.substr(said.rfind('\n') + 1);
+}
+
 /// One process's side of the meeting, whose files all bear rank 0's nonce: what an earlier meeting left is nobody's.
 class NodeMeeting {
  public:
-  NodeMeeting(std::string folder, const RankEnvironment& environment) : folder_(std::move(folder)), arrival_(introduce(environment)) {
+  NodeMeeting(std::string folder, const RankEnvironment& environment, std::string rank_program)
+      : folder_(std::move(folder)), rank_program_(std::move(rank_program)), arrival_(introduce(environment)) {
     if (const auto error = real_files().make_folders(folder_)) throw MachineError(folder_ + ": cannot be created: " + error.message());
     if (arrival_.rank == 0) hold_lock();
     listening_ = listening_socket(arrival_.port);
@@ -96,6 +143,11 @@ class NodeMeeting {
     connect_to_others(mine);
     reports[0] = std::move(mine);
     for (int rank = 1; rank < arrival_.world; ++rank) take_report(rank, reports[static_cast<std::size_t>(rank)]);
+    const auto well = [](const NodeReport& each) { return each.unreachable.empty() && each.answer_s >= 0; };
+    const bool reduces = arrival_.world > 1 && std::ranges::all_of(reports, well);
+    if (reduces) write_order(ranks_folder(), arrival_.world);
+    write("ranks", {{"reduce", reduces}});
+    if (reduces) take_sums(reports);
     write("end", {});
     return reports;
   }
@@ -108,17 +160,17 @@ class NodeMeeting {
     mine.lock_holds = is_refused_lock();
     connect_to_others(mine);
     write(own("report"), to_json(mine));
-    const double deadline = monotonic_s() + 2 * kReportWithin_s;
-    while (!found("end")) {
-      if (::access(start_file(folder_, arrival_.rank).c_str(), F_OK) != 0) return;  // it was removed after the end
-      if (monotonic_s() > deadline) throw MachineError(fmt::format("rank 0 has not ended the meeting in {}: it is gone, or its files are not seen here", folder_));
-      pause();
+    if (const auto ranks = said_by_rank_0("ranks", 2 * kReportWithin_s); ranks && ranks->value("reduce", false)) {
+      run_rank(ranks_folder(), arrival_.rank, rank_program_, rank_environment(), mine);
+      write(own("sum"), {{"problem", mine.sum_problem}, {"sums", mine.sums}});
     }
+    said_by_rank_0("end", kSumWithin_s);
   }
 
  private:
   static void pause() { ::poll(nullptr, 0, 2); }
   std::string path_of(const std::string& name) const { return folder_ + "/" + name + ".json"; }
+  std::string ranks_folder() const { return folder_ + "/ranks"; }
   std::string own(const char* name) const { return fmt::format("{}-{}", name, arrival_.rank); }
   void write(const std::string& name, json object) const {
     object["start"] = start_;
@@ -133,6 +185,16 @@ class NodeMeeting {
     for (const double deadline = monotonic_s() + within_s;; pause()) {
       if (auto object = found(name); object && is_it(*object)) return object;
       if (monotonic_s() > deadline) return std::nullopt;
+    }
+  }
+
+  /// Nothing where the meeting's files have been removed, after its end.
+  std::optional<json> said_by_rank_0(const std::string& name, double within_s) const {
+    for (const double deadline = monotonic_s() + within_s;; pause()) {
+      if (auto object = found(name)) return object;
+      if (::access(start_file(folder_, arrival_.rank).c_str(), F_OK) != 0) return std::nullopt;
+      if (monotonic_s() > deadline)
+        throw MachineError(fmt::format("rank 0 has stopped in {}: it is gone, or its files are not seen", folder_));
     }
   }
 
@@ -196,7 +258,22 @@ class NodeMeeting {
     report.clock_ahead_s = ahead_s;
   }
 
-  std::string folder_;
+  void take_sums(std::vector<NodeReport>& reports) const {
+    run_rank(ranks_folder(), 0, rank_program_, rank_environment(), reports[0]);
+    for (int rank = 1; rank < arrival_.world; ++rank) {
+      NodeReport& report = reports[static_cast<std::size_t>(rank)];
+      const auto object = wait_for(fmt::format("sum-{}", rank), kSumWithin_s, [](const json&) { return true; });
+      if (!object) {
+        report.sum_problem = fmt::format("no word of it within {:g} s", kSumWithin_s);
+        continue;
+      }
+      report.sums = sums_in(object->value("sums", json()));
+      if (report.sums.empty())
+        report.sum_problem = json_as<std::string>(object->value("problem", json())).value_or("no readable answer");
+    }
+  }
+
+  std::string folder_, rank_program_;
   Arrival arrival_;
   std::string start_;
   int lock_ = -1, listening_ = -1;
@@ -300,6 +377,42 @@ Check connections(const std::vector<NodeReport>& reports) {
                       "GLOO_SOCKET_IFNAME or LOCKSTEP_ADDRESS", fmt::join(wrong, "; "), ports)};
 }
 
+/// "4 kB in 61 us, bus bandwidth 0.09 GB/s", as nccl-tests counts it: what a link must carry for the sum.
+std::string in_words(const all_reduce::Ask& ask, double seconds, std::size_t ranks) {
+  const bool small = ask.bytes < 1 << 20;
+  const double bytes_a_link = 2 * (1 - 1 / static_cast<double>(ranks)) * static_cast<double>(ask.bytes);
+  const std::string call = small ? fmt::format("{} kB in {:.0f} us", ask.bytes >> 10, seconds * 1e6)
+                                 : fmt::format("{} MB in {:.1f} ms", ask.bytes >> 20, seconds * 1e3);
+  return fmt::format("{}, bus bandwidth {:.3g} GB/s", call, bytes_a_link / std::max(seconds, 1e-9) * 1e-9);
+}
+
+/// Nothing where no rank was asked.
+std::optional<Check> all_reduce_of(const std::vector<NodeReport>& reports) {
+  const std::vector<all_reduce::Ask>& asks = all_reduce_asks();
+  std::vector<std::string> failed, wrong;
+  std::vector<double> slowest_s(asks.size());
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const auto& [sums, problem] = std::tie(reports[rank].sums, reports[rank].sum_problem);
+    const std::string who = fmt::format("rank {} on {}", rank, reports[rank].node);
+    if (sums.empty() && problem.empty()) return std::nullopt;
+    if (sums.empty()) failed.push_back(fmt::format("{}: {}", who, problem));
+    for (std::size_t k = 0; k < sums.size(); ++k) {
+      slowest_s[k] = std::max(slowest_s[k], sums[k].seconds);
+      if (sums[k].wrong == 0) continue;
+      wrong.push_back(fmt::format("{} has {} at element {} of {}, not {:g}, and {} wrong in two calls", who,
+                                  sums[k].got, sums[k].first_wrong, with_commas(asks[k].bytes / 4), sums[k].expected,
+                                  counted(sums[k].wrong, "element")));
+    }
+  }
+  if (!failed.empty()) return Check{State::failed, "all-reduce", fmt::format("{}", fmt::join(failed, "; "))};
+  std::string text = fmt::format("{} real ranks on Gloo agree bit for bit, and every element is right", reports.size());
+  for (std::size_t k = 0; k < asks.size(); ++k) text += "; " + in_words(asks[k], slowest_s[k], reports.size());
+  if (wrong.empty()) return Check{State::ok, "all-reduce", text};
+  return Check{State::failed, "all-reduce",
+               fmt::format("{}; the network or a node's memory changes data: try nodes in pairs, and without the "
+                           "network card's offloads (ethtool -K)", fmt::join(wrong, "; "))};
+}
+
 Check clocks_of_nodes(const std::vector<NodeReport>& reports) {
   std::vector<std::string> wrong;
   for (const NodeReport& report : reports) {
@@ -354,16 +467,44 @@ std::vector<Check> checks_of_nodes(const std::vector<NodeReport>& reports) {
   if (reports.size() > 1) {
     for (const auto& each : {folder_latency, locks_between, connections, clocks_of_nodes}) all.push_back(each(reports));
     add_differences(reports, all);
+    if (auto sums = all_reduce_of(reports)) all.push_back(*std::move(sums));
   }
   return all;
 }
 
-std::vector<NodeReport> meet_nodes(const std::string& folder, const RankEnvironment& environment, NodeReport mine) {
+Check all_reduce_check(const std::string& rank_program) {
+  std::string folder = (std::filesystem::temp_directory_path() / "lockstep-doctor-XXXXXX").string();
+  if (::mkdtemp(folder.data()) == nullptr) return {State::failed, "all-reduce", folder + ": " + std::strerror(errno)};
+  const Removed at_the_end{folder};
+  try {
+    write_order(folder, 2);
+  } catch (const MachineError& error) {
+    return {State::failed, "all-reduce", error.what()};
+  }
+  std::vector<NodeReport> reports(2);
+  {
+    std::vector<std::jthread> ranks;
+    for (int rank = 0; rank < 2; ++rank) {
+      reports[static_cast<std::size_t>(rank)].node = "this host";
+      std::vector<std::string> variables = rank_environment();
+      std::erase_if(variables, [](const std::string& each) {
+        return is_rank_variable(each.substr(0, each.find('='))) || each.starts_with("LOCKSTEP_WORLD_SIZE=");
+      });
+      variables.insert(variables.end(), {fmt::format("LOCKSTEP_RANK_ID={}", rank), "LOCKSTEP_WORLD_SIZE=2"});
+      ranks.emplace_back(run_rank, folder, rank, rank_program, std::move(variables),
+                         std::ref(reports[static_cast<std::size_t>(rank)]));
+    }
+  }
+  return *all_reduce_of(reports);
+}
+
+std::vector<NodeReport> meet_nodes(const std::string& folder, const RankEnvironment& environment, NodeReport mine,
+                                   const std::string& rank_program) {
   if (environment.rank == 0) {
     const Removed at_the_end{folder};
-    return NodeMeeting(folder, environment).lead(std::move(mine));
+    return NodeMeeting(folder, environment, rank_program).lead(std::move(mine));
   }
-  NodeMeeting(folder, environment).follow(std::move(mine));
+  NodeMeeting(folder, environment, rank_program).follow(std::move(mine));
   return {};
 }
 

@@ -22,10 +22,8 @@
 #include "harness/run/libraries.h"
 #include "harness/suites/checkpoint/saver/saver.h"
 #include "harness/suites/checkpoint/trainer/restarts.h"
-#include "harness/suites/collectives/collectives.h"
 #include "harness/suites/faults/faults.h"
 #include "harness/suites/foreign_saver/program.h"
-#include "harness/suites/launchers/launchers.h"
 #include "harness/verdict/plan/matrix.h"
 #include "harness/verdict/plan/schema.h"
 #include "reports/text.h"
@@ -35,8 +33,7 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 std::span<const SuiteKind* const> suite_kinds() {
-  static const std::array kKinds{&program_suite(), &saver_suite(), &trainer_suite(),
-                                 &faults_suite(), &launchers_suite(), &collectives_suite()};
+  static const std::array kKinds{&program_suite(), &saver_suite(), &trainer_suite(), &faults_suite()};
   return kKinds;
 }
 

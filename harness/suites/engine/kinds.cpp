@@ -1,6 +1,7 @@
 #include "harness/suites/engine/kinds.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -26,9 +27,6 @@ std::string first_comment(const std::string& text) {
 std::vector<std::string_view> names_of(std::span<const SuiteKind* const> kinds) {
   std::vector<std::string_view> names;
   for (const SuiteKind* kind : kinds) names.push_back(kind->name);
-  for (const SuiteKind* kind : kinds) {
-    if (!kind->old_name.empty()) names.push_back(kind->old_name);
-  }
   return names;
 }
 
@@ -83,16 +81,11 @@ class Reader {
     }
     source_.kind = said->value.text;
     for (const SuiteKind* kind : kinds_) {
-      if (kind->name == source_.kind || (!kind->old_name.empty() && kind->old_name == source_.kind)) {
-        source_.kind = kind->name;
-        return kind;
-      }
+      if (kind->name == source_.kind) return kind;
     }
-    std::vector<std::string_view> names;
-    for (const SuiteKind* kind : kinds_) names.push_back(kind->name);
-    std::string known;
-    for (const std::string_view name : names) known += (known.empty() ? "" : ", ") + std::string(name);
-    problems_.add(said->value.place, fmt::format("unknown suite {}; known are {}", in_quotes(source_.kind), known),
+    const std::vector<std::string_view> names = names_of(kinds_);
+    problems_.add(said->value.place,
+                  fmt::format("unknown suite {}; known are {}", in_quotes(source_.kind), fmt::join(names, ", ")),
                   nearest(source_.kind, names));
     return nullptr;
   }
@@ -105,8 +98,6 @@ class Reader {
       return;
     }
     if (kind == nullptr) return;
-    if (!kind->old_name.empty() && entry.key.starts_with(std::string(kind->old_name) + "."))
-      entry.key = std::string(kind->name) + entry.key.substr(kind->old_name.size());
     if (entry.key.starts_with(std::string(kind->name) + ".")) {
       source_.entries.push_back(std::move(entry));
       return;
@@ -153,68 +144,9 @@ nlohmann::ordered_json suite_schema(std::span<const SuiteKind* const> kinds) {
     // Inserted whole: a place in the object does not outlive the next insertion.
     SchemaJson section = kind->schema();
     section["description"] = kind->help;
-    if (!kind->old_name.empty()) schema["properties"][std::string(kind->old_name)] = section;
     schema["properties"][std::string(kind->name)] = std::move(section);
   }
   return schema;
-}
-
-void Cases::good(const std::string& outcome, int64_t cases) {
-  if (!count_alike(results_, outcome, CaseVerdict::good, cases)) results_.push_back({outcome, CaseVerdict::good, cases, ""});
-}
-
-void Cases::fault(const std::string& outcome, std::string sentence, std::vector<TimelineStep> timeline) {
-  results_.push_back({outcome, CaseVerdict::fault, 1, std::move(sentence), std::move(timeline)});
-}
-
-void Cases::undecided(const std::string& outcome, std::string sentence) {
-  results_.push_back({outcome, CaseVerdict::undecided, 1, std::move(sentence)});
-}
-
-void MutationCheck::saw(const std::string& code, const std::string& sentence, std::vector<TimelineStep> timeline) {
-  ++acted_;
-  const bool right = std::ranges::find(expected_, code) != expected_.end();
-  named_ += right;
-  if (right && sentence_.empty()) {
-    code_ = code;
-    sentence_ = sentence;
-    timeline_ = std::move(timeline);
-  }
-  if (right || !other_sentence_.empty()) return;
-  other_code_ = code.empty() ? "nothing" : code;
-  other_sentence_ = sentence.empty() ? "no word" : sentence;
-}
-
-std::vector<CaseResult> MutationCheck::result(const std::string& words) const {
-  CaseResult result;
-  if (acted_ == 0) {
-    result = {"planted, never acts", CaseVerdict::fault, 1,
-              fmt::format("{}: planted, and it changes nothing in any case", words)};
-  } else if (named_ == acted_) {
-    result = {kFoundAndNamed, CaseVerdict::planted, 1,
-              fmt::format("{}, as planted: named {} in all {} cases in which it acts. The first: {}{}", words,
-                          code_, with_commas(acted_), sentence_, remark_),
-              timeline_};
-  } else {
-    result = {other_code_ == "nothing" ? "planted, not found" : "planted, named wrongly", CaseVerdict::fault,
-              1,
-              fmt::format("{}: named so in {} of the {} cases in which it acts; where not, {} was found: {}",
-                          words, with_commas(named_), with_commas(acted_), other_code_, other_sentence_)};
-  }
-  return {std::move(result)};
-}
-
-Trial planted_trial(std::string_view name, std::string_view words, std::string_view place,
-                      double estimate_s, std::vector<std::string> expected, std::function<void(MutationCheck&)> check) {
-  Trial planned;
-  planned = {fmt::format("planted:{}", name), fmt::format("planted: {}", words), std::string(place),
-                   estimate_s};
-  planned.run = [words = std::string(words), expected = std::move(expected), check = std::move(check)](Slot&) {
-    MutationCheck seen(expected);
-    check(seen);
-    return seen.result(words);
-  };
-  return planned;
 }
 
 }  // namespace lockstep

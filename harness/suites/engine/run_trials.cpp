@@ -372,7 +372,6 @@ TrialsDone run_trials(Suite& suite, const SuiteRun& run, const TrialOptions& opt
   done.result.notes = suite.notes(measured);
   done.result.tables = suite.tables(measured);
   done.result.charts = suite.charts(measured);
-  suite.write_files(measured, run.out_dir);
   return done;
 }
 

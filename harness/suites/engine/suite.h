@@ -131,13 +131,13 @@ class Slot {
   std::shared_ptr<void> kept_;
 };
 
-/// Counts a case, or several, with those of its trial that ended alike. False: none did yet.
-bool count_alike(std::vector<CaseResult>& cases, const std::string& outcome, CaseVerdict verdict, int64_t more = 1);
+/// Counts a case with those of its trial that ended alike. False: none did yet.
+bool count_alike(std::vector<CaseResult>& cases, const std::string& outcome, CaseVerdict verdict);
 
 class Suite {
  public:
   virtual ~Suite() = default;
-  /// What is tried, in a few words; of a part of a suite nothing.
+  /// What is tried, in a few words.
   virtual std::string subject() const { return ""; }
   /// What would be tried, a line each; runs nothing.
   virtual std::vector<std::string> plan() const = 0;
@@ -152,12 +152,7 @@ class Suite {
   /// The same, for every report to show alike: tables of short texts, and charts of numbers.
   virtual std::vector<SuiteTable> tables(const Measurements& /*measured*/) const { return {}; }
   virtual std::vector<SuiteChart> charts(const Measurements& /*measured*/) const { return {}; }
-  /// Files of its own beside the reports. Throws MachineError.
-  virtual void write_files(const Measurements& /*measured*/, const std::string& /*out_dir*/) const {}
 };
-
-/// Several parts as one suite, their trials in the order of the parts.
-std::unique_ptr<Suite> combined(std::string subject, std::vector<std::unique_ptr<Suite>> parts);
 
 // JSON Schema of a suite's section, from its fields.
 

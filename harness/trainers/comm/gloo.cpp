@@ -13,7 +13,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <stdexcept>
 
 // The declarations in gloo_shim stand in for Gloo's headers, which the wheel does not carry. They were held
@@ -70,12 +69,11 @@ c10::intrusive_ptr<c10d::Store> make_store(const GlooOptions& options) {
 c10::intrusive_ptr<c10d::ProcessGroup> make_gloo_group(const c10::intrusive_ptr<c10d::Store>& store,
                                                        const char* name, const GlooOptions& options) {
   const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout_s * 1000));
-  std::optional<StartsPatientThreads> patient;
-  if (!options.as_pytorch) patient.emplace();
+  const StartsPatientThreads patient;
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.address));
-  gloo_options->threads = options.as_pytorch ? 2 : 1;
+  gloo_options->threads = 1;
   auto backend =
       c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, options.rank, options.world_size, gloo_options);
   auto group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, options.rank, options.world_size);

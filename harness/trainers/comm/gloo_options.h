@@ -19,9 +19,6 @@ struct GlooOptions {
   std::string address = "127.0.0.1";  ///< of the interface by which the others reach this rank
   double timeout_s = 60;
   Rendezvous meet = {};  ///< with a host: store_path is no file but a prefix of the TCP store's keys
-  /// A group's threads as PyTorch's Python makes them: two, of the system's ordinary scheduling. Else one, which yields to
-  /// ranks that compute or send (gloo.cpp).
-  bool as_pytorch = false;
 };
 
 }  // namespace lockstep

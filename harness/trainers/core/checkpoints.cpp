@@ -25,6 +25,11 @@
 #include "harness/verdict/trace/reader.h"
 
 namespace lockstep {
+
+/// The state before the step at which the counters stand. Tensors point into the trainer's own. `sharded`: of parameters
+/// and moments this rank's even slices.
+static checkpoint::State training_state(const TrainingParts& parts, bool sharded);
+
 namespace {
 
 checkpoint::SaveOptions save_options(const RankContext& context, const CheckpointSetup& setup) {

@@ -50,10 +50,6 @@ struct TrainingParts {
   RankResult& result;  ///< its curves
 };
 
-/// The state before the step at which the counters stand. Tensors point into the trainer's own. `sharded`: of parameters
-/// and moments this rank's even slices.
-checkpoint::State training_state(const TrainingParts& parts, bool sharded);
-
 /// Planted: a kind that is not put back, and no look at whether it was.
 struct LeftOut {
   std::string kind;

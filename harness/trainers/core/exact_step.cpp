@@ -43,7 +43,6 @@ std::vector<TracedStep::Pass> TracedStep::turns_of(int64_t step, const Options& 
       pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
       pass.input.positions.assign(positions_.begin() + begin, positions_.begin() + begin + rows);
       pass.input.step_ids = options.ids;
-      pass.input.places = options.places;
       pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
       pass.input.exact = true;

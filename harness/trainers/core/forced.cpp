@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <stdexcept>
 
 #include "harness/base/hashing.h"
@@ -17,23 +16,6 @@
 namespace lockstep {
 
 namespace {
-
-/// The k-th permutation of the places of this rank's rows, within each micro-step: who is whose candidate
-/// stays. A fixed multiplicative shuffle, so that no generator is needed.
-std::vector<int64_t> permuted(std::vector<int64_t> places, int repeat, int64_t micro_steps) {
-  uint64_t state = 0x9E3779B97F4A7C15ULL * static_cast<uint64_t>(repeat);
-  const auto all = static_cast<int64_t>(places.size());
-  for (int64_t micro = 0; micro < micro_steps; ++micro) {
-    const int64_t begin = micro * all / micro_steps;
-    for (int64_t i = (micro + 1) * all / micro_steps - begin; i > 1; --i) {
-      state = state * 6364136223846793005ULL + 1442695040888963407ULL;
-      const auto other = static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(i));
-      std::swap(places[static_cast<std::size_t>(begin + i - 1)],
-                places[static_cast<std::size_t>(begin + other)]);
-    }
-  }
-  return places;
-}
 
 /// Some of a pass's rows, one behind the other: [first, first + count).
 struct SomeRows {
@@ -115,23 +97,8 @@ void compute_forced(const RankContext& context, const std::string& trace_path, c
     options.keep = Keep::whole;
     options.learning_rate = update.learning_rate(step);
     options.ids = context.rows(step);
-    if (forced.repeat > 0 && alone) {
-      const std::vector<int64_t> partitioned = options.ids;
-      options.places.resize(partitioned.size());
-      std::iota(options.places.begin(), options.places.end(), 0);
-      options.places = permuted(std::move(options.places), forced.repeat, config.accumulation);
-      for (std::size_t row = 0; row < partitioned.size(); ++row) {
-        options.ids[row] = partitioned[static_cast<std::size_t>(options.places[row])];
-      }
-      // Every second repeat takes rows in parts as ranks do: other shapes of a product round otherwise.
-      options.rows_a_part = forced.repeat % 4 == 2 ? 3 : forced.repeat % 4 == 0 ? 8 : 0;
-    }
-    if (forced.repeat > 0) {
-      // An odd weight, another one each: times a power of two everything rounds as it did.
-      options.weight = 1 + 2 * forced.repeat;
-    }
     if (!choosing.empty()) options.choosing = choosing.at(step);
-    options.keep_passes = forced.repeat == 0 && alone && context.trace->enabled();
+    options.keep_passes = alone && context.trace->enabled();
     context.trace->begin_step(step);
     const TracedStep::Outcome outcome = traced.run(step, options);
     if (options.keep_passes) {

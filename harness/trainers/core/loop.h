@@ -23,9 +23,8 @@ int train(const RankContext& context, RankResult& result, const std::string& res
           const CheckpointSetup* setup = nullptr);
 
 /// At each of config->forced.steps: loads the snapshot of `trace_path` (rank 0's trace of the run that
-/// training came from), computes and reduces the gradients there, updates, and keeps all of it whole. With
-/// forced.repeat > 0 rows are permuted, taken in parts if it is even, and weighted as other numbers of ranks
-/// weight them; with repeat 0 in one process the sizes of the gradients' terms are kept too. `choosing_path`: this
+/// training came from), computes and reduces the gradients there, updates, and keeps all of it whole; in one
+/// process the sizes of the gradients' terms too. `choosing_path`: this
 /// rank's trace of the run whose scores decide which candidates a row takes; empty: its own do. Throws
 /// std::runtime_error if a snapshot is missing, or such scores.
 void compute_forced(const RankContext& context, const std::string& trace_path, const std::string& choosing_path,

@@ -128,7 +128,7 @@ void TracedStep::take_terms(const StepOutput& output) {
   for (const LossTerm& term : output.terms) {
     if (!term.loss.requires_grad()) continue;
     const std::vector<at::Tensor> gradients = torch::autograd::grad(
-        {term.loss * (term.weight * weight_)}, parameters.tensors, {}, /*retain_graph=*/true, false, /*allow_unused=*/true);
+        {term.loss * term.weight}, parameters.tensors, {}, /*retain_graph=*/true, false, /*allow_unused=*/true);
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
       if (keeps_numbers()) add_to_part("loss " + term.name, i, gradients[i]);
@@ -185,8 +185,7 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
   const auto all = static_cast<int64_t>(options.ids.size());
   // A reference that stands for several ranks knows each of their micro-steps' rows itself.
   const int64_t micro_steps = context_.config->oracle_world > 0 ? 1 : context_.config->accumulation;
-  const int64_t asked = options.rows_a_part > 0 ? options.rows_a_part : context_.task->rows_at_once();
-  const int64_t rows_a_part = context_.task->takes_parts() ? asked : 0;
+  const int64_t rows_a_part = context_.task->takes_parts() ? context_.task->rows_at_once() : 0;
   std::vector<Pass> passes;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     const int64_t begin = micro * all / micro_steps;
@@ -197,7 +196,6 @@ std::vector<TracedStep::Pass> TracedStep::passes_of(int64_t step, const Options&
       pass.input.step = step;
       pass.input.ids.assign(options.ids.begin() + begin, options.ids.begin() + begin + rows);
       pass.input.step_ids = options.ids;
-      pass.input.places = options.places;
       pass.input.prepared = options.prepared;
       pass.input.micro_step = micro;
       pass.input.describes_rows = keeps_numbers() && context_.config->oracle_world == 0;
@@ -258,7 +256,6 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
   if (exact()) return run_exactly(step, options);
   step_ = step;
   keep_ = options.keep;
-  weight_ = options.weight;
   ParameterList& parameters = context_.task->parameters();
   if (context_.mutant == nullptr || context_.mutant->zeroes_gradients(step)) forget_gradients();
   guard_.begin();
@@ -280,16 +277,10 @@ TracedStep::Outcome TracedStep::run(int64_t step, const Options& options) {
       // Written before the last backward pass, whose records follow.
       trace_forward(options, passes, outputs, outcome);
     }
-    const at::Tensor& own = outputs.back().loss;
-    (options.weight == 1 ? own : own * options.weight).backward({}, options.keep_passes);
+    outputs.back().loss.backward({}, options.keep_passes);
   }
   kept_counted_ = true;
   require_finite(step, outcome);
-  if (options.weight != 1) {
-    for (at::Tensor& parameter : parameters.tensors) {
-      parameter.mutable_grad().div_(options.weight);
-    }
-  }
   reduce_to_shards();
   if (context_.mutant != nullptr) {
     context_.mutant->reduced_gradients(step, parameters, *context_.comm);

@@ -81,13 +81,8 @@ class TracedStep {
   struct Options {
     Keep keep = Keep::by_level;        ///< of the task's records and reduced gradients
     std::vector<int64_t> ids;          ///< this rank's rows of the step
-    std::vector<int64_t> places = {};  ///< as StepInput's
     double learning_rate = 0;
-    int64_t rows_a_part = 0;  ///< > 0: forward and backward over so many rows at a time (one process alone)
     std::shared_ptr<const PreparedRows> prepared = {};  ///< as StepInput's
-    /// The loss is differentiated times this, and the reduced gradients are divided by it: ranks weight their
-    /// rows by the world size and take the mean, which rounds at other places than one process does.
-    double weight = 1;
     std::vector<at::Tensor> choosing = {};  ///< by micro-step, as StepInput's; empty: none
     bool keep_passes = false;  ///< the passes' graphs are kept, and handed out
   };
@@ -192,7 +187,6 @@ class TracedStep {
   std::optional<Shards> shards_;         ///< where ranks share the update
   int64_t step_ = 0;
   Keep keep_ = Keep::by_level;
-  double weight_ = 1;  ///< of this step, as in the options
   bool last_pass_ = true;
   bool kept_counted_ = false;
   bool listening_ = true;

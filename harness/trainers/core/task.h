@@ -60,9 +60,6 @@ struct StepInput {
   int64_t micro_step = 0;
   /// Forward over rows [first_row, end_row) alone: a part of the rank's rows, all candidates.
   int64_t first_row = 0, end_row = 0;
-  /// Where each of step_ids stands in the step's whole batch as it is partitioned to ranks; empty: in this order.
-  /// Of one process that takes its rows in another order than they were partitioned.
-  std::vector<int64_t> places = {};
   std::shared_ptr<const PreparedRows> prepared = {};  ///< rows of the step; null, or others: look them up
   /// Exact arithmetic: one row, or none. Its tensors have addresses and shapes that no layout changes, candidates
   /// stand in the order of the whole batch, and the loss has unit weight.

@@ -21,17 +21,6 @@ std::string why_unmeasured(const MetricSpec& metric, const RunConfig& config) {
   return metric.unmeasured == nullptr ? "" : metric.unmeasured(config);
 }
 
-std::vector<std::string> names_of(const RunConfig& config, const SampleCounts& samples, bool curves) {
-  std::vector<std::string> names;
-  for (const MetricSpec& metric : spec_of(config).metrics()) {
-    const bool wanted = curves || metric.when != MetricSpec::When::step;
-    if (wanted && has_samples(metric, samples) && why_unmeasured(metric, config).empty()) {
-      names.emplace_back(metric.name);
-    }
-  }
-  return names;
-}
-
 const MetricSpec* find_in(const TrainerSpec& trainer, std::string_view name) {
   const auto metrics = trainer.metrics();
   const auto at = std::ranges::find(metrics, name, &MetricSpec::name);
@@ -94,14 +83,6 @@ const MetricSpec* find_metric(std::string_view name) {
 std::span<const CatalogueEntry> catalogue_metrics() {
   static const Catalogue catalogue;
   return catalogue.entries;
-}
-
-std::vector<std::string> metrics_written(const RunConfig& config, const SampleCounts& samples) {
-  return names_of(config, samples, false);
-}
-
-std::vector<std::string> curves_written(const RunConfig& config, const SampleCounts& samples) {
-  return names_of(config, samples, true);
 }
 
 std::vector<std::string> outcome_metrics(const TrainerSpec& trainer) {

@@ -15,10 +15,6 @@ namespace lockstep {
 /// The metric of that name of any trainer, or null; trainers that share a name mean the same by it.
 const MetricSpec* find_metric(std::string_view name);
 
-/// Names that the run's results have under `metrics`, and as curves.
-std::vector<std::string> metrics_written(const RunConfig& config, const SampleCounts& samples);
-std::vector<std::string> curves_written(const RunConfig& config, const SampleCounts& samples);
-
 /// Words of primary.metric: what outcomes can be judged by.
 std::vector<std::string> outcome_metrics(const TrainerSpec& trainer);
 

@@ -56,6 +56,20 @@ TEST_F(Smoke, RealRanksComputeWhatOneProcessComputes) {
   EXPECT_EQ(again.out, end.out);
 }
 
+TEST_F(Smoke, TheNodesOfAJobAddUpEveryElement) {
+  std::vector<std::unique_ptr<Program>> nodes;
+  for (const std::string rank : {"0", "1", "2"}) {
+    const std::vector<std::string> words{LOCKSTEP_BINARY_DIR "/bin/lockstep", "doctor", "--nodes", "--out", folder_.path()};
+    const std::vector<std::pair<std::string, std::string>> variables{
+        {"LOCKSTEP_WORLD_SIZE", "3"}, {"LOCKSTEP_RANK_ID", rank}, {"LOCKSTEP_HOST", "n" + rank}};
+    nodes.push_back(std::make_unique<Program>(words, folder_.path(), variables));
+  }
+  for (std::size_t other = 1; other < nodes.size(); ++other) EXPECT_EQ(nodes[other]->end().code, 0);
+  EXPECT_THAT(nodes[0]->end().out, testing::ContainsRegex("ok +all-reduce +3 real ranks on Gloo agree bit for bit, and every "
+                                                          "element is right; 4 kB in .+ GB/s; 64 MB in .+ GB/s"));
+  EXPECT_THAT(lockstep({"doctor"}).out, HasSubstr("2 real ranks on Gloo agree bit for bit, and every element is right; 4 kB in"));
+}
+
 TEST_F(Smoke, AGradientEightTimesTooLargeIsFoundAndTheCellNamed) {
   const ProgramEnd end =
       run("smoke.yaml", "planted", {"--set", "mutant.name=grad_scale", "--set", "mutant.factor=8"});

@@ -278,15 +278,6 @@ TEST(RunTrials, IsInterruptedBetweenTrials) {
   EXPECT_EQ(done.result.trials, 3) << "the one that was stopped does not count";
 }
 
-TEST(Combined, IsItsPartsOneAfterTheOther) {
-  std::vector<std::unique_ptr<Suite>> parts;
-  parts.push_back(std::make_unique<MadeUp>());
-  const std::unique_ptr<Suite> whole = combined("parts", std::move(parts));
-  const volatile int stop = 0;
-  EXPECT_EQ(whole->subject(), "parts");
-  EXPECT_EQ(whole->trials({"", 1, &stop, {}}).size(), 40U);
-}
-
 /// The measurements of both calls are in the tables of the second one.
 TEST(RunTrials, GoesOnWhereAnInterruptedCallWas) {
   const TempFolder folder;

@@ -37,6 +37,7 @@ class FakeTask : public Task {
   FakeTask() { weight_ = parameters_.add("fake.weight", at::full({1}, 2.0F)); }
 
   ParameterList& parameters() override { return parameters_; }
+  int64_t rows_at_once() const override { return at_once; }
   StepOutput forward(const StepInput& input) override {
     std::vector<float> ids;
     for (int64_t row = input.first_row; row < input.end_row; ++row) {
@@ -56,6 +57,7 @@ class FakeTask : public Task {
     return output;
   }
   std::map<std::string, double> evaluate(Evaluation /*kind*/, const Heartbeat& /*heartbeat*/) override { return {}; }
+  int64_t at_once = 0;  ///< 0: all rows
 
  private:
   ParameterList parameters_;
@@ -65,13 +67,14 @@ class FakeTask : public Task {
 class Steps : public testing::Test {
  protected:
   /// The records of one step over sample ids 3, 1, 4, 5 in two micro-steps of two rows.
-  std::vector<Record> records_of(TraceLevel level, const TracedStep::Options& options) {
+  std::vector<Record> records_of(TraceLevel level, const TracedStep::Options& options, int64_t rows_at_once = 0) {
     RunConfig config;
     config.accumulation = 2;
     config.layout = {1, 4};
     const std::string path = folder_.path() + "/trace";
     const std::unique_ptr<Comm> comm = make_solo_comm();
     FakeTask task;
+    task.at_once = rows_at_once;
     {
       TraceHeader header;
       header.level = level;
@@ -141,10 +144,8 @@ TEST_F(Steps, EveryMicroStepHasItsOwnRecords) {
 }
 
 TEST_F(Steps, RowsComputedInPartsAreOneRecord) {
-  TracedStep::Options options = whole();
-  const std::vector<Record> together = records_of(TraceLevel::hash, options);
-  options.rows_a_part = 1;
-  const std::vector<Record> parts = records_of(TraceLevel::hash, options);
+  const std::vector<Record> together = records_of(TraceLevel::hash, whole());
+  const std::vector<Record> parts = records_of(TraceLevel::hash, whole(), 1);
   for (const char* name : {"scores", "scores.1", "margins", "margins.1"}) {
     ASSERT_NE(find(parts, name), nullptr) << name;
     EXPECT_EQ(find(parts, name)->stats, find(together, name)->stats) << name;
