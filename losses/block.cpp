@@ -15,6 +15,8 @@
 
 namespace lockstep {
 
+static bool takes_tiles(const LossInput& input, std::size_t candidates);
+
 at::Tensor valid_candidates(const LossInput& input, const Candidates& candidates,
                             const at::Tensor& target_B) {
   if (!input.options.mask_duplicates) {

@@ -63,7 +63,6 @@ at::Tensor block_energies(const LossInput& input, const EncodedRows& rows, const
 /// Energies in bfloat16 as float32, others as they are: a loss divides, sums and takes logarithms in float32
 /// at least.
 at::Tensor in_loss_precision(const at::Tensor& energies);
-bool takes_tiles(const LossInput& input, std::size_t candidates);
 
 /// Part of an output that every form fills alike. Rows that do not count become zeros in `row_losses_B`; the
 /// loss is R / total_rows times their sum, 0 if no row counts.

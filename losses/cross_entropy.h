@@ -6,7 +6,7 @@
 
 #include "harness/trainers/comm/comm.h"
 #include "losses/denominator.h"
-#include "losses/term_mark.h"
+#include "losses/loss.h"
 
 // Cross-entropy at every valid time step of rows of unequal length, and the count that it is divided by.
 //

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "losses/term_mark.h"
+#include "losses/loss.h"
 
 // B = rows of this rank, N = candidates (columns) of all ranks, R = world size.
 

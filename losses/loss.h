@@ -1,14 +1,9 @@
 #pragma once
-// A loss as the trainer calls it. One file a form: the algorithm that ranks run, and beside it the plain
-// reference that one process runs; one line in the table (table.cpp) makes it known, and its certificate
-// comes with that.
-//
-// b = rows of this rank, N = in-batch candidates, n = explicit candidates of each row, A = values of a raw
-// action, D = width of an encoded one, R = world size.
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,9 +12,23 @@
 #include <vector>
 
 #include "harness/trainers/comm/comm.h"
-#include "losses/term_mark.h"
+
+// Where a loss adds up what a row's gradient is made of.
 
 namespace lockstep {
+
+/// Marks values whose gradients are terms of a sum, such as logits of a row's candidates: gives the tensor to go on with, of the same
+/// values. Who wants to know how large the terms are turns their signs at random (harness/trainers/core/forced.cpp). Empty: nobody does.
+using TermMark = std::function<at::Tensor(const at::Tensor&)>;
+
+inline at::Tensor marked(const TermMark& mark, const at::Tensor& values) { return mark ? mark(values) : values; }
+
+// A loss as the trainer calls it. One file a form: the algorithm that ranks run, and beside it the plain
+// reference that one process runs; one line in the table (table.cpp) makes it known, and its certificate
+// comes with that.
+//
+// b = rows of this rank, N = in-batch candidates, n = explicit candidates of each row, A = values of a raw
+// action, D = width of an encoded one, R = world size.
 
 /// Contexts, encoded; dimension 0 of every tensor is rows. What the tensors mean is the model's matter.
 struct EncodedRows {

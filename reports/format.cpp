@@ -1,16 +1,703 @@
 #include "reports/format.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <array>
+#include <cmath>
+#include <sstream>
 #include <stdexcept>
 
-#include "harness/verdict/results/document.h"
-#include "reports/html.h"
-#include "reports/junit.h"
-#include "reports/markdown.h"
-#include "reports/terminal.h"
+#include "harness/answer/results/words.h"
+#include "harness/plan/matrix/matrix.h"
+#include "reports/growth.h"
+#include "reports/headline.h"
+#include "reports/html/parts.h"
+#include "reports/markup.h"
+#include "reports/plots/chart.h"
+#include "reports/suite.h"
 #include "reports/text.h"
+#include "reports/words.h"
 
 namespace lockstep {
+namespace {
+
+void write_head(Markup& out, const Results& results) {
+  out.raw("<!DOCTYPE html>\n");
+  out.open("html", {{"lang", "en"}}).open("head").empty("meta", {{"charset", "utf-8"}});
+  // Nothing may be loaded or run, whatever a name or a log line holds.
+  out.empty("meta", {{"http-equiv", "Content-Security-Policy"},
+                     {"content", "default-src 'none'; style-src 'unsafe-inline'"}});
+  out.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
+  out.empty("meta", {{"name", "color-scheme"}, {"content", "light dark"}});
+  out.element("title", {}, "lockstep: " + clean_line(results.name) + ": " + status_of(results).word);
+  out.open("style").raw(html_style()).close().close();
+}
+
+void write_verdict_box(Markup& out, const Results& results) {
+  constexpr std::size_t kLongSentence = 190;
+  const Status status = status_of(results);
+  out.open("div", {{"class", std::string("verdict ") + status.css}, {"role", "status"}});
+  out.element("span", {{"class", "status"}}, std::string(status.symbol) + " " + status.word);
+  out.element("span", {{"class", "detail"}}, status.detail);
+  if (const std::optional<Headline> headline = headline_of(results)) {
+    write_answers(out, *headline);
+    out.close();
+    return;
+  }
+  // Documents of earlier builds hold the text alone.
+  std::vector<std::string> sentences = results.summary.sentences;
+  if (sentences.empty()) sentences = {results.summary.sentence};
+  const std::string first = clean_line(sentences.front());
+  if (!first.empty())
+    out.element("p", {{"class", first.size() > kLongSentence ? "first long" : "first"}}, first);
+  std::string rest;
+  for (std::size_t i = 1; i < sentences.size(); ++i) rest += (i > 1 ? " " : "") + clean_line(sentences[i]);
+  if (!rest.empty()) out.element("p", {{"class", "rest"}}, rest);
+  out.close();
+}
+
+void fact(Markup& out, std::string_view term, std::string_view value) {
+  if (value.empty()) return;
+  out.open("div").element("dt", {}, term).element("dd", {}, value).close();
+}
+
+void write_suite_facts(Markup& out, const Results& results) {
+  const SuiteResult& suite = *results.suite;
+  out.open("dl", {{"class", "facts"}});
+  fact(out, "tested", suite.subject);
+  fact(out, "trials", std::to_string(suite.trials));
+  fact(out, "cases", std::to_string(suite.cases));
+  fact(out, "faults", std::to_string(suite.faults));
+  fact(out, "undecided", std::to_string(suite.undecided));
+  for (const auto& [what, figure] : suite.facts) fact(out, clean_line(what), clean_line(figure));
+  fact(out, "exit code", std::to_string(results.summary.exit_code));
+  out.close();
+}
+
+void write_facts(Markup& out, const Results& results) {
+  if (results.suite) return write_suite_facts(out, results);
+  const Summary& s = results.summary;
+  const bool by_outcome = question_named(results.question).by_outcome;
+  out.open("dl", {{"class", "facts"}});
+  if (const int unstated = results.detection || results.certificate ? 0 : unstated_cells(results); unstated < s.cells)
+    fact(out, results.detection ? "correct in all" : "as expected",
+         fmt::format("{} of {}", s.as_expected - unstated, counted(s.cells - unstated, results.detection ? "trial" : "cell")));
+  if (s.power_controls > 0) {
+    fact(out, "power controls", fmt::format("{} of {} found to differ", s.power_controls_caught, s.power_controls));
+  }
+  if (by_outcome) {
+    fact(out, "margin",
+         fmt::format("± {:g} of {}, {}", results.primary.margin, metric_words(results.primary.metric),
+                     declaration_words(results)));
+    fact(out, "α", fmt::format("{:g}", results.primary.alpha));
+  }
+  fact(out, by_outcome ? "paired seeds" : "seeds",
+       results.seeds.empty() ? "none"
+                             : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
+  fact(out, "steps", std::to_string(results.steps));
+  const Certified certified = certified_of(results);
+  fact(out, certified.how.empty() ? "certified" : certified.how, certified.what);
+  fact(out, "runs",
+       fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));
+  fact(out, "exit code", std::to_string(s.exit_code));
+  out.close();
+}
+
+void write_outcome_plot(Markup& out, const Page& page) {
+  const Results& results = page.results;
+  open_section(
+      out, "outcome", "Do the cells reach the same metric?",
+      fmt::format(
+          "Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
+          "pair share data, order and initial weights.",
+          metric_words(results.primary.metric), counted(results.steps, "step")));
+  out.raw(forest_plot(results)).close();
+}
+
+void write_band_plot(Markup& out, const Page& page) {
+  const auto has_twins = [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; };
+  if (std::ranges::any_of(page.results.cells, has_twins)) {
+    open_section(out, "band", "Are the gradients the same, up to rounding?",
+                 "Both runs compute from the reference's weights and batch, natively and in float64. Rings: the difference in float64, "
+                 "as a share of its tolerance (1e-12 of the summed terms). Dots: rounding, the distance of a cell from its own "
+                 "float64 result, as a share of its tolerance (derived from the reference's own rounding). 1 is the limit of both; "
+                 "pale dots are single forced steps.");
+  } else {
+    open_section(out, "band", "How much of the rounding tolerance was used?",
+                 "Gradients from the reference's weights and batch. The tolerance is what summing in another order "
+                 "changes, times the declared factor; 1 is its limit. Pale dots are single forced steps.");
+  }
+  out.raw(band_plot(page.results)).close();
+}
+
+/// Where each cell has a panel of its own, all metrics but the primary one are folded.
+void write_curves(Markup& out, const Page& page) {
+  constexpr std::size_t kMany = 8;
+  std::vector<std::pair<std::string, std::string>> panels;
+  bool flags = false;
+  for (const std::string& metric : curve_metrics(page.results)) {
+    if (std::string panel = curve_panels(page.results, metric); !panel.empty())
+      panels.emplace_back(metric, std::move(panel));
+  }
+  for (const CellResult& cell : page.results.cells) {
+    flags = flags || (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
+                      cell.mechanism->first_divergence);
+  }
+  if (panels.empty()) return;
+  open_section(out, "curves", "Training curves",
+               flags ? "A dot under the axis, in the cell's colour, marks the first step at which the cell differs from its reference."
+                     : "");
+  const bool many = page.results.cells.size() > kMany;
+  if (!many) out.open("div", {{"class", "two"}});
+  for (std::size_t i = 0; i < panels.size(); ++i) {
+    const bool folded = many && i > 0;
+    if (folded) out.open("details").element("summary", {}, metric_words(panels[i].first));
+    if (many) out.open("div", {{"class", "two"}});
+    out.raw(panels[i].second);
+    if (many) out.close();
+    if (folded) out.close();
+  }
+  if (!many) out.close();
+  out.close();
+}
+
+}  // namespace
+
+void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why) {
+  out.open("section", {{"id", std::string(id)}}).element("h2", {}, heading);
+  if (!why.empty()) out.element("p", {{"class", "why"}}, why);
+}
+
+void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads) {
+  std::string label = "Table";
+  for (const Column& column : heads) label += (&column == heads.data() ? ": " : ", ") + column.head;
+  open_scroll(out, label);
+  out.open("table", {{"class", std::string(css)}}).open("thead").open("tr");
+  for (const Column& column : heads) {
+    if (column.numbers)
+      out.element("th", {{"scope", "col"}, {"class", "n"}}, column.head);
+    else
+      out.element("th", {{"scope", "col"}}, column.head);
+  }
+  out.close().close().open("tbody");
+}
+
+void close_table(Markup& out) { out.close().close().close(); }
+
+void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
+  const VerdictStyle& style = style_of(kind);
+  const bool caught = cell.power_control && !is_missed_control(cell) && kind == VerdictKind::divergent;
+  out.element("b", {{"class", std::string("t-") + (caught ? "ctl" : style.css)}},
+              std::string(style.symbol) + " " + style.words);
+}
+
+std::string html_report(const Results& results) {
+  const Results telling = with_telling_cells(results);
+  const Page page{telling, cell_anchors(telling)};
+  Markup out;
+  write_head(out, results);
+  out.open("body").open("main").open("header");
+  out.open("h1").text(results.name);
+  if (!results.question_text.empty()) out.element("span", {}, " · " + clean_line(results.question_text));
+  out.close();
+  write_verdict_box(out, results);
+  write_facts(out, results);
+  out.close();
+  const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
+                                       [](const auto& c) { return c.outcome.has_value(); });
+  if (results.suite) {
+    write_suite(out, *results.suite);
+  } else if (results.detection) {
+    // A thousand trials are told in sum; those that went wrong are in its list.
+    write_detection(out, page);
+  } else if (!results.cells.empty()) {
+    const QuestionPlan& asked = question_named(results.question);
+    if (!asked.by_outcome && !results.certificate) write_band_plot(out, page);
+    write_certificate(out, page);
+    write_grid(out, page);
+    if (asked.by_outcome || has_outcome) write_outcome_plot(out, page);
+    write_differences(out, page);
+    write_drift(out, page);
+    write_exact(out, page);
+    write_curves(out, page);
+    write_growth(out, page);
+    write_noise_scale(out, page);
+    write_costs(out, page);
+    write_power(out, page);
+    write_interim_analyses(out, page);
+    write_targets(out, page);
+    write_mechanism(out, page);
+    write_rewards(out, page);
+    write_signatures(out, page);
+    write_certification(out, page);
+    write_metrics(out, page);
+    write_failures(out, page);
+  }
+  write_provenance(out, page);
+  write_commands(out, page);
+  out.element("footer", {},
+              fmt::format("Made by lockstep from results.json beside this file, schema version {}. "
+                          "The page loads nothing and runs no script.",
+                          results.schema_version));
+  return out.take() + "\n";
+}
+
+namespace {
+
+bool is_error(const CellResult& cell) {
+  return !is_as_expected(cell) && (cell.failure || cell.verdict == VerdictKind::failed);
+}
+
+bool is_failure(const CellResult& cell) { return !is_as_expected(cell) && !is_error(cell); }
+
+void property(Markup& out, std::string_view name, std::string_view value) {
+  out.empty("property", {{"name", std::string(name)}, {"value", std::string(value)}});
+}
+
+std::string exact(double value) { return fmt::format("{}", value); }
+
+void write_interval(Markup& out, const std::string& name, const Interval& interval) {
+  property(out, name + ".level", fmt::format("{:.6g}", interval.level));
+  property(out, name + ".low", exact(interval.low));
+  property(out, name + ".high", exact(interval.high));
+}
+
+void write_figures(Markup& out, const CellResult& cell) {
+  out.open("properties");
+  property(out, "verdict", style_of(cell.verdict).words);
+  property(out, "expected", expected_words(cell));
+  property(out, "power_control", cell.power_control ? "true" : "false");
+  property(out, "reference", cell.reference);
+  for (const auto& [axis, value] : cell.settings) property(out, "setting." + axis, value);
+  if (cell.mechanism) {
+    const Mechanism& m = *cell.mechanism;
+    property(out, "mechanism.verdict", style_of(m.verdict).words);
+    property(out, "mechanism.band_used", exact(m.band_used));
+    property(out, "mechanism.band", m.band_measured ? "measured" : "estimated, not measured");
+    property(out, "mechanism.compared_steps", std::to_string(m.compared_steps));
+    if (m.first_divergence)
+      property(out, "mechanism.first_divergence", divergence_words(*m.first_divergence));
+    if (m.cause) property(out, "mechanism.cause", m.cause->code);
+  }
+  if (cell.outcome) {
+    const Outcome& o = *cell.outcome;
+    property(out, "outcome.verdict", style_of(o.verdict).words);
+    property(out, "outcome.metric", o.metric);
+    property(out, "outcome.margin", exact(o.margin));
+    property(out, "outcome.n", std::to_string(o.n));
+    property(out, "outcome.difference", exact(o.primary.mean));
+    property(out, "outcome.sd", exact(o.primary.sd));
+    write_interval(out, "outcome.interval", o.primary.interval);
+    write_interval(out, "outcome.equivalence", o.equivalence);
+    property(out, "outcome.power", exact(o.power));
+    if (o.seeds_needed > 0) property(out, "outcome.seeds_needed", std::to_string(o.seeds_needed));
+  }
+  if (cell.certification.wanted) {
+    property(out, "certified_steps",
+             fmt::format("{} of {}", cell.certification.steps, cell.certification.asked));
+    property(out, "certified_by", fmt::format("{} on {}", cell.certification.certify, clean_line(cell.certification.backend)));
+    if (cell.certification.certify == kByBand) property(out, "certified_band_used", exact(cell.certification.band_used));
+  }
+  property(out, "rerun", cell.rerun);
+  out.close();
+}
+
+std::string message_of(const CellResult& cell) {
+  std::string text = name_words(cell.scenario);
+  if (cell.failure) return text + ": " + failure_words(*cell.failure);
+  text += fmt::format(" is {}, ", style_of(cell.verdict).words);
+  text += is_missed_control(cell) ? "but a power control must be found to differ: this matrix cannot tell"
+                                  : "expected " + expected_words(cell);
+  const Divergence* first = cell.certification.divergence ? &*cell.certification.divergence
+                            : cell.mechanism && cell.mechanism->first_divergence
+                                ? &*cell.mechanism->first_divergence
+                                : nullptr;
+  if (first) text += "; first differs at " + place_words(*first);
+  return text;
+}
+
+std::string body_of(const CellResult& cell) {
+  std::string text;
+  const auto line = [&text](const std::string& more) {
+    if (!more.empty()) text += more + "\n";
+  };
+  if (cell.certification.divergence)
+    line("Real ranks compared with emulated ranks: " + divergence_words(*cell.certification.divergence));
+  if (cell.mechanism && cell.mechanism->first_divergence) {
+    const Divergence& d = *cell.mechanism->first_divergence;
+    line("First divergence: " + place_words(d) + (d.where.empty() ? "" : ", " + clean_line(d.where)));
+    if (!d.expected.empty() || !d.actual.empty())
+      line("Expected " + clean_line(d.expected) + ", actual " + clean_line(d.actual));
+    line(clean_line(d.sentence));
+  }
+  if (cell.mechanism && cell.mechanism->cause) {
+    const Cause& cause = *cell.mechanism->cause;
+    line("Cause: " + clean_line(cause.code) + ". " + clean_line(cause.remedy));
+    if (!cause.evidence.empty()) line("Evidence: " + clean_line(cause.evidence));
+  }
+  if (cell.outcome) line(clean_line(cell.outcome->sentence));
+  if (!cell.failed_saves.empty()) line("checkpoints: " + clean_line(cell.failed_saves));
+  if (cell.failure) {
+    line("Run " + clean_line(cell.failure->run));
+    for (const std::string& last : cell.failure->last_lines) line("  " + short_line(last, 500));
+  }
+  line("Run it again: " + clean_line(cell.rerun));
+  return text;
+}
+
+void write_case(Markup& out, const Results& results, const CellResult& cell) {
+  out.open("testcase",
+           {{"classname", "lockstep." + clean_line(results.name)}, {"name", clean_line(cell.scenario)}});
+  write_figures(out, cell);
+  if (is_error(cell)) {
+    const std::string kind = cell.failure ? std::string(to_word(cell.failure->kind)) : "failed";
+    out.open("error", {{"type", kind}, {"message", message_of(cell)}}).text(body_of(cell)).close();
+  } else if (is_failure(cell)) {
+    out.open("failure", {{"type", style_of(cell.verdict).words}, {"message", message_of(cell)}})
+        .text(body_of(cell))
+        .close();
+  }
+  out.close();
+}
+
+}  // namespace
+
+std::string junit_report(const Results& results) {
+  if (results.suite) return suite_junit(results);
+  const auto failures = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_failure));
+  const auto errors = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_error));
+  const std::string tests = std::to_string(results.cells.size());
+  Markup out;
+  out.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+  out.open("testsuites",
+           {{"name", "lockstep"}, {"tests", tests}, {"failures", failures}, {"errors", errors}});
+  out.open("testsuite", {{"name", clean_line(results.name)},
+                         {"tests", tests},
+                         {"failures", failures},
+                         {"errors", errors},
+                         {"skipped", "0"}});
+  out.open("properties");
+  property(out, "config", results.config_file);
+  property(out, "question", question_words(results));
+  property(out, "steps", std::to_string(results.steps));
+  property(out, "seeds", seeds_words(results.seeds));
+  property(out, "alpha", exact(results.primary.alpha));
+  if (question_named(results.question).by_outcome)
+    property(out, "margin.declared", declaration_words(results));
+  property(out, "status", status_of(results).word);
+  property(out, "can_tell", results.summary.can_tell ? "true" : "false");
+  property(out, "exit_code", std::to_string(results.summary.exit_code));
+  property(out, "rerun", results.rerun);
+  out.close();
+  for (const CellResult& cell : results.cells) write_case(out, results, cell);
+  if (!results.summary.sentence.empty()) out.element("system-out", {}, results.summary.sentence);
+  return out.take() + "\n";
+}
+
+namespace {
+
+constexpr int kLongestRowName = 120, kLongestNote = 400, kLongestDetail = 4000, kLongestLine = 300;
+/// Kept free for what closes the text.
+constexpr std::size_t kReserve = 4096;
+
+/// Appends whole pieces as long as there is room.
+class Budget {
+ public:
+  bool add(const std::string& piece) {
+    if (full_ || text_.size() + piece.size() + kReserve > kLargestMarkdownBytes) {
+      full_ = true;
+      return false;
+    }
+    text_ += piece;
+    return true;
+  }
+  bool full() const { return full_; }
+  std::string take(const std::string& end) { return std::move(text_) + end; }
+
+ private:
+  std::string text_;
+  bool full_ = false;
+};
+
+std::string cell_text(std::string_view text, int longest) {
+  return escape_markdown(short_line(text, longest));
+}
+
+/// A fenced block whose fence no line of the text can close.
+std::string fenced(const std::string& text) {
+  std::size_t longest = 2, run = 0;
+  for (const char c : text) {
+    run = c == '`' ? run + 1 : 0;
+    longest = std::max(longest, run);
+  }
+  const std::string fence(longest + 1, '`');
+  return fence + "text\n" + text + "\n" + fence + "\n";
+}
+
+/// The interval, and its own level where cells differ in it.
+std::string interval_of(const Results& results, const CellResult& cell, int decimals) {
+  const Interval& interval = cell.outcome->primary.interval;
+  if (cell.outcome->n < 2) return "one seed: none";
+  const std::string level = common_level(results) ? "" : ", " + level_words(interval.level);
+  return interval_words(interval, decimals) + level;
+}
+
+std::string row(const Results& results, const CellResult& cell, int decimals) {
+  const VerdictStyle& style = style_of(cell.verdict);
+  std::string difference = "—", interval = "—", n = "—";
+  if (cell.outcome) {
+    difference = signed_number(cell.outcome->primary.mean, decimals);
+    interval = interval_of(results, cell, decimals);
+    n = std::to_string(cell.outcome->n);
+  }
+  return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} | {} |\n",
+                     cell_text(cell.scenario, kLongestRowName) + (cell.power_control ? " (power control)" : ""),
+                     style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
+                     states_nothing(cell) ? "–" : is_as_expected(cell) ? "✓" : "✗", difference, interval, n,
+                     cell_text(mechanism_words(cell), kLongestNote),
+                     cell_text(note_words(cell), kLongestNote));
+}
+
+/// What noise alone does; nothing is judged by it.
+std::string noise_table(const Results& results, int decimals) {
+  std::string out;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.noise || !cell.outcome) continue;
+    const MetricDifference& d = cell.outcome->primary;
+    if (out.empty()) {
+      out = fmt::format("\n| A/A pair, not judged | difference | {} | n |\n|---|--:|--:|--:|\n",
+                        interval_name(results));
+    }
+    out += fmt::format("| {} | {} | {} | {} |\n", cell_text(cell.scenario, kLongestRowName),
+                       signed_number(d.mean, decimals), interval_of(results, cell, decimals), cell.outcome->n);
+  }
+  return out;
+}
+
+std::string unexpected(const CellResult& cell) {
+  std::string text =
+      fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestRowName));
+  text += cell_text(note_words(cell), kLongestDetail) + "\n\n";
+  std::string lines;
+  if (cell.failure) {
+    for (const std::string& line : cell.failure->last_lines) lines += short_line(line, kLongestLine) + "\n";
+  }
+  if (!lines.empty()) {
+    lines.pop_back();
+    text += fenced(lines) + "\n";
+  }
+  if (!cell.rerun.empty()) text += "Run it again:\n\n" + fenced(clean_line(cell.rerun));
+  return text;
+}
+
+}  // namespace
+
+std::string markdown_summary(const Results& results) {
+  if (results.suite) return suite_markdown(results);
+  constexpr int kLongestSentence = 4000;
+  const Status status = status_of(results);
+  const int decimals = decimals_for(results.primary.margin);
+  Budget out;
+  out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestRowName)));
+  if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
+  const std::string grid = grid_markdown(results);
+  if (!results.summary.sentence.empty() && grid.empty())
+    out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
+  out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
+  if (const std::string changed = changed_words(results); !changed.empty())
+    out.add(cell_text(changed, kLongestNote) + "\n\n");
+  out.add(grid);
+  out.add(markdown_answers(results));
+  std::size_t rows = 0;
+  if (results.detection) out.add(detection_markdown(*results.detection));
+  // The table of losses speaks for the cases that are certified; the others follow one by one.
+  if (!results.cells.empty() && !results.detection && !results.certificate) {
+    out.add(
+        fmt::format("| cell | verdict | expected | difference | {} | n | mechanism | note |\n"
+                    "|---|---|:-:|--:|--:|--:|---|---|\n",
+                    interval_name(results)));
+    while (rows < results.cells.size() &&
+           (!is_judged(results.cells[rows]) || out.add(row(results, results.cells[rows], decimals))))
+      ++rows;
+    out.add(noise_table(results, decimals));
+    if (const std::string more = more_seeds_words(results); !more.empty())
+      out.add("\n" + cell_text(more, kLongestNote) + "\n");
+  }
+  if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
+  if (results.timing) out.add("\n" + timing_markdown(*results.timing));
+  if (const std::string certified = certification_words(results); !certified.empty()) {
+    out.add("\n" + cell_text(certified, kLongestNote) + "\n");
+  }
+  std::size_t details = 0, wanted = 0;
+  for (const CellResult& cell : results.cells) {
+    if (is_as_expected(cell)) continue;
+    ++wanted;
+    if (!out.full() && out.add(unexpected(cell))) ++details;
+  }
+  std::string end;
+  if (out.full() && !results.certificate) {
+    end = fmt::format(
+        "\nShown: {} of {} cells and {} of {} details; the rest is in report.html and results.json.\n",
+        rows, results.cells.size(), details, wanted);
+  }
+  if (!results.rerun.empty())
+    end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
+  return out.take(end);
+}
+
+namespace {
+
+constexpr int kUnlimited = 1 << 20, kWidestGrid = 100, kIndent = 6;
+
+struct Paint {
+  bool colour;
+  std::string operator()(std::string_view text, std::string_view css) const {
+    if (!colour) return std::string(text);
+    const char* code = css == "ok"     ? "32"
+                       : css == "bad"  ? "31"
+                       : css == "und"  ? "33"
+                       : css == "fail" ? "35"
+                       : css == "bold" ? "1"
+                                       : "2";
+    return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+  }
+};
+
+/// "+0.000 ± 0.006": the mean and half of its interval, and its own n and level where cells differ in them.
+std::string difference_words(const Results& results, const CellResult& cell, int decimals) {
+  if (!cell.outcome) return "";
+  const MetricDifference& d = cell.outcome->primary;
+  std::string text = ascii_minus(signed_number(d.mean, decimals));
+  const double half = (d.interval.high - d.interval.low) / 2;
+  if (std::isfinite(half)) text += fmt::format(" ± {:.{}f}", half, decimals);
+  const std::string terms = own_terms(results, cell);
+  return terms.empty() ? text : text + " (" + terms + ")";
+}
+
+/// What stands behind ±, of rows that show it.
+std::string legend(const Results& results, int columns) {
+  const auto shows = [](const CellResult& cell) {
+    return !cell.anchor && cell.outcome && std::isfinite(cell.outcome->primary.interval.high);
+  };
+  if (std::ranges::none_of(results.cells, shows)) return "";
+  return shorten(fmt::format("  ± half of the {}, {}", interval_name(results), pairs_words(results)), columns) + "\n";
+}
+
+struct Row {
+  std::string name, verdict, difference, note, cause;
+  const char* css;
+  bool is_expected;
+};
+
+std::vector<Row> rows_of(const Results& results) {
+  const int decimals = decimals_for(results.primary.margin);
+  std::vector<Row> rows;
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  for (const bool controls : {false, true}) {
+    for (const CellResult& cell : results.cells) {
+      if (cell.power_control != controls || cell.noise || cell.anchor) continue;
+      // The table of losses speaks for the cases that are certified, the grid for those that it shows.
+      if ((results.certificate || (grid && grid->holds(cell))) && is_as_expected(cell)) continue;
+      const VerdictStyle& style = style_of(cell.verdict);
+      rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
+                      std::string(style.symbol) + " " + style.words, difference_words(results, cell, decimals),
+                      note_words(cell), cause_of(cell) ? with_cause("", *cause_of(cell)) : "", style.css, is_as_expected(cell)});
+    }
+  }
+  return rows;
+}
+
+int widest(const std::vector<Row>& rows, std::string Row::*column) {
+  int width = 0;
+  for (const Row& row : rows) width = std::max(width, display_width(row.*column));
+  return width;
+}
+
+/// What noise alone does; nothing is judged by it.
+std::string noise_lines(const Results& results, int columns) {
+  const int decimals = decimals_for(results.primary.margin);
+  std::string out;
+  int name = 0;
+  for (const CellResult& cell : results.cells) {
+    if (cell.noise) name = std::max(name, std::min(columns / 2, display_width(name_words(cell.scenario))));
+  }
+  for (const CellResult& cell : results.cells) {
+    if (!cell.noise || !cell.outcome) continue;
+    if (out.empty()) out = shorten("A/A pairs (noise only, not judged)", columns) + "\n";
+    out += shorten(fmt::format("  {}  {}", pad_right(shorten(name_words(cell.scenario), name), name),
+                               difference_words(results, cell, decimals)),
+                   columns) +
+           "\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string terminal_table(const Results& results, bool colour, int width) {
+  if (results.suite) return suite_text(results, colour, width);
+  const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited, tables = table_width(width);
+  const Paint paint{colour};
+  const Status status = status_of(results);
+  std::string out =
+      paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
+  if (const std::string changed = changed_words(results); !changed.empty()) out += wrapped(changed, columns);
+  if (results.detection) {
+    out += detection_text(*results.detection, tables) + "\n" +
+           wrapped(detection_caption(*results.detection), std::min(columns, 118));
+  }
+  out += grid_text(results, std::min(columns, kWidestGrid));
+  out += terminal_answers(results, columns);
+  const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
+  const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
+  const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
+  for (const Row& row : rows) {
+    std::string head = "  " + pad_right(shorten(row.name, name), name) + "  ";
+    const std::string shown = pad_right(row.verdict, verdict) + "  ";
+    std::string tail;
+    if (difference > 0) tail += pad_right(row.difference, difference) + "  ";
+    const int left = columns - display_width(head) - display_width(shown);
+    const std::string whole = tail + (row.is_expected ? "" : "✗ ") + row.note;
+    std::string end = shorten(whole, left);
+    end.erase(end.find_last_not_of(' ') + 1);
+    out += head + paint(end.empty() ? row.verdict : shown, row.css) +
+           (row.is_expected ? end : paint(end, "bold")) + "\n";
+    // What explains it, and how to fix it, stand at the note's end.
+    if (row.is_expected || row.cause.empty() || display_width(whole) <= left) continue;
+    std::istringstream lines(wrapped(row.cause, columns - kIndent));
+    for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
+  }
+  const std::string noise = noise_lines(results, columns);
+  out += noise;
+  if (difference > 0 || !noise.empty()) out += legend(results, columns);
+  if (const std::string more = more_seeds_words(results); difference > 0 && !more.empty())
+    out += shorten("  " + more, columns) + "\n";
+  if (varies_batch_or_rate_rule(results)) {
+    for (const Growth& growth : results.growth) {
+      out += growth_text(growth, decimals_for(results.primary.margin), columns) +
+             wrapped(clean_line(growth.sentence), columns);
+    }
+    out += noise_scale_text(results, columns);
+  }
+  for (const CellResult& cell : results.cells) {
+    if (const std::string drift = drift_sentence(cell.drift); !drift.empty())
+      out += wrapped(fmt::format("{}: {}", name_words(cell.scenario), drift), std::min(columns, 118));
+  }
+  if (results.timing) {
+    out +=
+        timing_table(*results.timing, tables) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
+  }
+  if (const std::string certified = certification_words(results); !certified.empty())
+    out += wrapped(certified, columns);
+  if (!status.detail.empty()) {
+    const std::string detail = wrapped(status.word + ": " + clean_line(status.detail), columns - 2);
+    out += paint(std::string(status.symbol) + " " + detail.substr(0, detail.size() - 1), status.css) + "\n";
+  }
+  if (!results.rerun.empty()) out += shorten("again: " + clean_line(results.rerun), columns) + "\n";
+  return out;
+}
+
 namespace {
 
 struct Renderer {

@@ -6,14 +6,11 @@
 #include <cmath>
 #include <set>
 
+#include "harness/answer/results/words.h"
+#include "harness/answer/stats/controls.h"
+#include "harness/answer/stats/estimates.h"
+#include "harness/answer/stats/outcome.h"
 #include "harness/base/text.h"
-#include "harness/verdict/results/words.h"
-#include "harness/verdict/stats/controls.h"
-#include "harness/verdict/stats/growth_words.h"
-#include "harness/verdict/stats/rounding.h"
-#include "harness/verdict/stats/tests.h"
-#include "reports/grid.h"
-#include "reports/numbers.h"
 #include "reports/text.h"
 #include "reports/words.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/results/results.h"
+#include "harness/answer/results/results.h"
 #include "reports/text.h"
 
 // What a matrix with a grid answers, top down: which cells train the same, which do not and why, which rule

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
+#include "harness/answer/stats/controls.h"
 #include "harness/base/text.h"
-#include "harness/verdict/stats/controls.h"
-#include "reports/grid.h"
 #include "reports/suite.h"
 #include "reports/text.h"
 #include "reports/words.h"

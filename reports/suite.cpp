@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "harness/base/text.h"
-#include "reports/plots/suite_chart.h"
+#include "reports/plots/chart.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -4,8 +4,8 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/results/results.h"
-#include "harness/verdict/results/suite_results.h"
+#include "harness/answer/results/results.h"
+#include "harness/answer/results/suite_results.h"
 #include "reports/markup.h"
 #include "reports/words.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "harness/base/text.h"
-#include "harness/verdict/config/layout_name.h"
+#include "harness/plan/config/run_config.h"
 
 namespace lockstep {
 namespace {

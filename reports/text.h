@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "harness/answer/results/results.h"
 #include "harness/base/text.h"
-#include "harness/verdict/results/results.h"
 
 // Foreign text made safe and measurable: names, errors and log lines can hold anything.
 

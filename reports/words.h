@@ -1,12 +1,16 @@
 #pragma once
-// What results are called, the same in every report.
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "harness/answer/results/results.h"
+#include "harness/answer/results/suite_results.h"
 #include "harness/base/text.h"
-#include "harness/verdict/results/results.h"
+
+// What results are called, the same in every report.
 
 namespace lockstep {
 
@@ -112,5 +116,88 @@ std::vector<std::string> cell_anchors(const Results& results);
 
 /// The cell's reference; null if the results hold none of that name.
 const ReferenceResult* reference_of(const Results& results, const CellResult& cell);
+
+// Numbers as people read them, the same in every format.
+
+/// Decimals that show a tenth of `unit`'s leading digit: 3 for a margin of 0.03.
+int decimals_for(double unit);
+
+/// "+0.006", "−0.094"; zero is "+0.000" whatever its sign; "not a number", "+infinite".
+std::string signed_number(double value, int decimals);
+
+/// Four significant digits: "0.433", "1.2e-07".
+std::string compact_number(double value);
+
+/// "[−0.114, −0.074]".
+std::string interval_words(const Interval& interval, int decimals);
+
+/// "−0.347, 95 % interval [−0.360, −0.334], 10 paired seeds": the primary difference of an outcome.
+std::string figures_words(const Outcome& outcome, int decimals);
+
+/// How much of the tolerance was used: "0 % of tolerance" (0), "19 % of tolerance", "8.6e+04 ×
+/// tolerance".
+std::string band_words(double band_used, std::string_view of = "tolerance");
+/// The same of a mechanism.
+std::string used_words(const Mechanism& mechanism);
+
+/// The same for a table: "0", "19 %", "8.6e+04 ×".
+std::string band_share(double band_used);
+
+/// "0.93", "> 0.999", "< 0.001"; of power and of p.
+std::string probability_words(double p);
+
+/// "0–9", "0, 2, 5".
+std::string seeds_words(const std::vector<int64_t>& seeds);
+
+/// Share of the band that one group used: difference / band; infinite if the band is 0 and the difference is
+/// not.
+double share_of_band(const GradientSignature& signature);
+
+// The answer as a table: two axes of the matrix against each other, a cell where they meet.
+
+struct AnswerGrid {
+  std::string row_axis, column_axis;  ///< keys of the config: "layout", "negatives"
+  std::vector<std::string> rows, columns;
+  std::vector<std::vector<const CellResult*>> cells;  ///< by row and column; null: the matrix has none there
+  bool holds(const CellResult& cell) const;
+};
+
+/// The two axes that have the most cells between them, the others at one value each; the axis with more
+/// values makes the rows. None where the matrix has no such product: fewer than 6 places, more than an eighth
+/// of them empty, or another question. Power controls, A/A pairs and cells whose batch grew have no place in
+/// it. Points into `results`.
+std::optional<AnswerGrid> grid_of(const Results& results);
+
+/// Is the global batch of the cell another than its reference's?
+bool is_of_grown_batch(const Results& results, const CellResult& cell);
+
+/// Rows of all ranks; 0: not known.
+int global_batch_of(const std::optional<Layout>& layout);
+
+/// Is the cell one of those that answer the question: neither its own reference nor an A/A pair?
+bool is_judged(const CellResult& cell);
+
+/// "24-way accuracy" values in the digits that the margin needs: "−0.094 ± 0.020".
+std::string difference_and_half(const MetricDifference& difference, int decimals);
+
+/// The level that the intervals of all judged cells have; none where cells have levels of their own.
+std::optional<double> common_level(const Results& results);
+
+/// "95 % interval"; "interval" where cells have levels of their own, as looks have.
+std::string interval_name(const Results& results);
+
+/// "10 paired seeds", "5 to 20 paired seeds": of the cells with an outcome; empty without any.
+std::string pairs_words(const Results& results);
+
+/// What tells a cell's interval apart where cells have pairs or levels of their own: "n 15, 98.8 %"; empty where
+/// the heading says both.
+std::string own_terms(const Results& results, const CellResult& cell);
+
+/// "global negatives" of negatives and global, "lr_rule sqrt" of other keys.
+std::string setting_words(const std::string& key, const std::string& value);
+
+/// What the rows of the grid are compared with: the reference's name where there is one; "1x24" where all
+/// references have that value of the row axis; else "its reference".
+std::string held_against(const Results& results, const AnswerGrid& grid);
 
 }  // namespace lockstep

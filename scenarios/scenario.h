@@ -1,16 +1,19 @@
 #pragma once
-// Kinds of trainers: what one rank does. One plain table lists them; a test holds it equal to the torch-free
-// catalogue.
 
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "harness/plan/config/field.h"
+#include "harness/plan/config/run_config.h"
+#include "harness/plan/config/trainer_spec.h"
 #include "harness/trainers/comm/comm.h"
-#include "harness/trainers/core/fault.h"
 #include "harness/trainers/core/task.h"
-#include "harness/verdict/config/run_config.h"
+
+// Kinds of trainers: what one rank does. One plain table lists them; a test holds it equal to the torch-free
+// catalogue.
 
 namespace lockstep {
 
@@ -44,5 +47,31 @@ std::unique_ptr<Scenario> make_scenario(std::string_view name);
 std::unique_ptr<Scenario> make_classify_scenario();
 std::unique_ptr<Scenario> make_energy_scenario();
 std::unique_ptr<Scenario> make_flow_rl_scenario();
+
+// Data without LibTorch that a process makes once and the ranks forked from it share.
+
+/// The data of the newest config that asked; another one's takes its place. One thread asks.
+template <class Data>
+class KeptData {
+ public:
+  /// That of `make`, or what it gave when a config with the same keys data.* asked last. Throws what it throws.
+  template <class Make>
+  std::shared_ptr<const Data> of(const RunConfig& config, Make make) {
+    std::string key;
+    for (const RunField* field : fields_of(spec_of(config))) {
+      if (field->spec.key.starts_with("data.")) key += text_of(field->of(config)) + '\n';
+    }
+    if (data_ == nullptr || key != key_) {
+      data_ = nullptr;  // not both at once
+      data_ = std::make_shared<const Data>(make());
+      key_ = std::move(key);
+    }
+    return data_;
+  }
+
+ private:
+  std::string key_;
+  std::shared_ptr<const Data> data_;
+};
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "harness/verdict/config/trainer_spec.h"
+#include "harness/plan/config/trainer_spec.h"
 #include "scenarios/classify/spec.h"
 #include "scenarios/command/spec.h"
 #include "scenarios/energy/spec.h"

@@ -21,7 +21,7 @@
 #include <optional>
 #include <vector>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

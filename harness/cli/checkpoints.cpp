@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/lib/checkpoint/loader.h"

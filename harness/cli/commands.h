@@ -1,10 +1,17 @@
 #pragma once
+
+#include <csignal>
+#include <cstddef>
+#include <functional>
+#include <string>
+
+#include "harness/base/text.h"
+#include "harness/cli/options.h"
+#include "harness/cli/session/background.h"
+#include "harness/cli/session/progress.h"
+
 // One function a command: prints to the console and returns the exit code. They throw ConfigError,
 // MachineError and TraceError; main turns those into exit codes.
-
-#include "harness/base/errors.h"
-#include "harness/cli/options.h"
-#include "harness/cli/session/progress.h"
 
 namespace lockstep {
 
@@ -24,5 +31,35 @@ int explain_command(const ExplainOptions& options, const Console& console);
 int schema_command(const SchemaOptions& options, const Console& console);
 /// Runs somebody else's trainer with the probe switched on. Its status is not passed on: 3 if it failed, 7 if nothing was recorded.
 int trace_command(const TraceOptions& options, const Console& console);
+
+// --detach: a command that goes on while nobody waits for it.
+
+// `run` and `plan` of a config that names a suite.
+
+// Signals that end a command in order instead of at once.
+
+/// Takes SIGINT, SIGTERM, SIGHUP and SIGUSR1 as long as it lives; one of them that was ignored stays so.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  /// 0; 1 after the first signal; 2 after a further SIGINT (Ctrl-C twice): end at once.
+  static const volatile int* requested();
+  /// The first that came; 0: none.
+  static const volatile int* number();
+
+ private:
+  static constexpr std::size_t kCount = 4;
+  struct sigaction before_[kCount];
+};
+
+// Where every exception of a command ends.
+
+/// The exit status of `command`. What it throws is printed and becomes one: 2 for the user's mistakes, 7 for the machine's
+/// and our own.
+int guarded(const std::function<int()>& command, const Console& console);
 
 }  // namespace lockstep

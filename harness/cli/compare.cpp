@@ -11,23 +11,31 @@
 #include <set>
 #include <stdexcept>
 
-#include "harness/base/errors.h"
+#include "harness/answer/questions/question_judge.h"
+#include "harness/answer/stats/outcome.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/words.h"
+#include "harness/cli/options.h"
+#include "harness/judge/causes/name_cause.h"
+#include "harness/judge/evidence/arms.h"
+#include "harness/judge/evidence/replays.h"
+#include "harness/judge/trace/reader.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
-#include "harness/verdict/causes/name_cause.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/evidence/arms.h"
-#include "harness/verdict/evidence/replays.h"
-#include "harness/verdict/questions/judge.h"
-#include "harness/verdict/stats/outcome.h"
-#include "harness/verdict/trace/reader.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/trainer_spec.h"
 
 namespace lockstep {
+
+static nlohmann::json differences_json(const std::vector<QuestionDifference>& differences);
+
+/// The rule tost. `expected`: verdicts to exit 0 for. Returns the exit code.
+static int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
+                             const Console& console);
+
+/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does. A record that cannot be read leaves the verdict inconclusive.
+static std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b);
 namespace {
 
 std::vector<std::string> expected_verdicts(const CompareCommandOptions& options) {

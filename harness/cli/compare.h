@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "harness/answer/results/results.h"
 #include "harness/cli/options.h"
 #include "harness/cli/session/progress.h"
+#include "harness/judge/evidence/arms.h"
 #include "harness/lib/flight/dump.h"
-#include "harness/verdict/evidence/arms.h"
-#include "harness/verdict/results/results.h"
 
 // What `compare` prints and how it ends.
 
@@ -29,15 +29,7 @@ int comparison_exit_code(VerdictKind verdict, const std::vector<std::string>& ex
 /// Flight records, lockstep's or PyTorch's, B against A: the first rank and number at which they part. Identical if every collective
 /// that stands in both is the same and every rank has a record in both; inconclusive if none stands in both, or a rank lacks one.
 Mechanism compare_flight_records(const flight::Records& a, const flight::Records& b);
-/// Of two folders; nothing if neither holds flight records. Throws ConfigError if only one does. A record that cannot be read leaves the verdict inconclusive.
-std::optional<Mechanism> compare_flight_folders(const std::string& a, const std::string& b);
-
-/// The rule tost. `expected`: verdicts to exit 0 for. Returns the exit code.
-int compare_outcomes_command(const CompareCommandOptions& options, const std::vector<std::string>& expected,
-                             const Console& console);
 
 // What all comparisons print alike.
-
-nlohmann::json differences_json(const std::vector<QuestionDifference>& differences);
 
 }  // namespace lockstep

@@ -17,21 +17,20 @@
 #include <ostream>
 #include <string>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/doctor/node_checks.h"
+#include "harness/cli/doctor/node_facts.h"
 #include "harness/cli/doctor/nodes.h"
 #include "harness/lib/data/series.h"
-#include "harness/run/host.h"
+#include "harness/plan/config/trainer_spec.h"
+#include "harness/plan/matrix/checks.h"
+#include "harness/run/job_queue.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/launcher_choice.h"
 
 namespace lockstep {
 namespace {

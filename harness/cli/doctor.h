@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/doctor/check.h"
+#include "harness/cli/doctor/node_facts.h"
 
 // What `doctor` finds, and how it says so.
 

@@ -10,11 +10,9 @@
 #include "harness/base/files.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
-#include "harness/cli/words.h"
+#include "harness/cli/options.h"
+#include "harness/plan/config/trainer_spec.h"
 #include "harness/run/libraries.h"
-#include "harness/verdict/config/catalogue.h"
-#include "harness/verdict/config/metrics.h"
-#include "harness/verdict/config/mutants.h"
 
 namespace lockstep {
 namespace {

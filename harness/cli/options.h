@@ -1,12 +1,14 @@
 #pragma once
-// The command line, parsed: one struct a command.
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "harness/cli/session/out_folder.h"
+
+// The command line, parsed: one struct a command.
 
 namespace lockstep {
 
@@ -93,5 +95,15 @@ struct ParsedLine {
 };
 
 ParsedLine parse_command_line(int argc, const char* const* argv);
+
+// Lists of words as users give them on the command line.
+
+/// The words of lists joined by commas, in order, each once.
+std::vector<std::string> split_lists(const std::vector<std::string>& lists);
+
+/// Throws ConfigError, "OPTION: unknown WHAT 'word'; known are a, b, c; did you mean a?", unless `word` is
+/// one of `known`.
+void require_known(std::string_view word, const std::vector<std::string_view>& known,
+                   const std::string& option, const std::string& what);
 
 }  // namespace lockstep

@@ -12,7 +12,6 @@
 #include <optional>
 #include <ostream>
 
-#include "harness/base/errors.h"
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/run/libraries.h"

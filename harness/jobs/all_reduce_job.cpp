@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "harness/base/files.h"
-#include "harness/jobs/jobs.h"
+#include "harness/jobs/train_job.h"
 #include "harness/trainers/comm/all_reduce.h"
 #include "harness/trainers/comm/gloo.h"
 

@@ -4,9 +4,8 @@
 #include <string>
 #include <string_view>
 
-#include "harness/jobs/jobs.h"
-#include "harness/jobs/rank_program.h"
-#include "harness/jobs/transport.h"
+#include "harness/jobs/started.h"
+#include "harness/jobs/train_job.h"
 #include "harness/run/libraries.h"
 
 /// jemalloc reads this where it is linked: pages once mapped are kept, since every step needs the last one's again. Given back and

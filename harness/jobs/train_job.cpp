@@ -1,40 +1,321 @@
-#include "harness/jobs/jobs.h"
+#include "harness/jobs/train_job.h"
 
 #include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+#include <nlohmann/json.hpp>
+#include <torch/version.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <fstream>
 #include <memory>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <thread>
 
-#include <torch/version.h>
-
 #include "harness/base/files.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/jobs/parent.h"
-#include "harness/jobs/rank_checkpoints.h"
-#include "harness/jobs/rank_watch.h"
-#include "harness/jobs/transport.h"
+#include "harness/judge/trace/rank_result.h"
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/data/sampler.h"
-#include "harness/run/failure.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/field.h"
+#include "harness/run/libraries.h"
 #include "harness/run/run_folder.h"
+#include "harness/run/supervisor.h"
 #include "harness/run/watch.h"
-#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gloo.h"
+#include "harness/trainers/comm/gpu_plugin.h"
 #include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/loop.h"
 #include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/update.h"
-#include "harness/verdict/config/canonical.h"
 #include "scenarios/mutants/mutants.h"
-#include "scenarios/mutants/witness.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
+
+/// Before the ranks are forked: makes what they share.
+static void prepare_train_job(const nlohmann::json& run);
+namespace {
+
+/// Writes each operation down before it is done, so that the last one of a rank that ended is known too.
+class OperationLog final : public checkpoint::Hook {
+ public:
+  explicit OperationLog(const std::string& path) : file_(path) {}
+  checkpoint::Intervention before(const checkpoint::Operation& operation) override {
+    const nlohmann::json line = {{"number", operation.number},
+                                 {"kind", std::string(checkpoint::name_of(operation.kind))},
+                                 {"words", checkpoint::in_words(operation)}};
+    const std::lock_guard lock(mutex_);
+    file_ << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n" << std::flush;
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::ofstream file_;
+};
+
+checkpoint::Planted mistakes_in(const std::string& name) {
+  checkpoint::Planted planted;
+  planted.one_file_name = name == "one_file_name";
+  return planted;
+}
+
+}  // namespace
+
+struct RankCheckpoints::Hooked {
+  Hooked(std::unique_ptr<checkpoint::Hook> own_hook, checkpoint::Group& saving)
+      : hook(std::move(own_hook)), seam(*hook), storage(checkpoint::posix_storage(), seam), group(saving, seam) {}
+  std::unique_ptr<checkpoint::Hook> hook;
+  checkpoint::Seam seam;
+  checkpoint::HookedStorage storage;
+  checkpoint::HookedGroup group;
+};
+
+RankCheckpoints::RankCheckpoints(const std::string& run_dir, const nlohmann::json& planted, const RunConfig& config,
+                                 int rank, RankGroups groups)
+    : run_dir_(run_dir),
+      not_saved_(planted.value("not_saved", "")),
+      not_restored_(planted.value("not_restored", "")),
+      config_hash_(training_hash(config)),
+      unchecked_(planted.value("unchecked", false)),
+      mistakes_(mistakes_in(planted.value("mistake", ""))),
+      groups_(std::move(groups)) {
+  std::unique_ptr<checkpoint::Hook> hook;
+  if (planted.value("record", false)) {
+    hook = std::make_unique<OperationLog>(run_dir + "/operations-" + std::to_string(rank) + ".jsonl");
+  } else if (planted.value("rank", -1) == rank) {
+    hook = std::make_unique<checkpoint::SignalAt>(planted.value("operation", int64_t{-1}), planted.value("signal", SIGKILL));
+  }
+  if (hook) hooked_ = std::make_unique<Hooked>(std::move(hook), *groups_.saving);
+}
+
+RankCheckpoints::~RankCheckpoints() = default;
+
+CheckpointSetup RankCheckpoints::setup(const std::string& trace, const SamplerSteps& steps,
+                                       const PreemptionSignals& signals) {
+  CheckpointSetup setup;
+  setup.root = run_dir_ + "/checkpoints";
+  setup.storage = hooked_ ? static_cast<checkpoint::Storage*>(&hooked_->storage) : &checkpoint::posix_storage();
+  setup.saving = hooked_ ? static_cast<checkpoint::Group*>(&hooked_->group) : groups_.saving.get();
+  setup.agreeing = groups_.agreeing.get();
+  setup.signals = &signals;
+  setup.sampler = steps;
+  setup.new_trace = trace + ".new";
+  setup.trace = trace;
+  setup.config_hash = config_hash_;
+  setup.not_saved = not_saved_;
+  setup.not_restored = not_restored_;
+  setup.unchecked = unchecked_;
+  setup.mistakes = mistakes_;
+  return setup;
+}
+
+/// Steps of a run as places of the sampler's permutations, and back.
+static SamplerSteps sampler_steps(const RunConfig& config, int64_t samples) {
+  const bool equal = config.rows == RowPartition::equal;
+  const int64_t batch = config.layout.global_batch();
+  const auto sampler = [&](int ranks, int64_t rows) {
+    return DistributedSampler({samples, ranks, 0, static_cast<int>(rows), config.seed, config.data.shuffle,
+                               config.data.drop_last, config.data.block});
+  };
+  const int64_t batches = equal ? sampler(config.layout.world_size, config.layout.rows_per_rank).batches_per_epoch()
+                                : sampler(1, batch).batches_per_epoch();
+  struct Permutation {
+    DistributedSampler whole;
+    int64_t epoch = -1;
+    std::string hash;
+  };
+  const auto known = std::make_shared<Permutation>(Permutation{sampler(1, batch), -1, ""});
+  const int64_t places = batches * batch;
+  const auto hash_of = [known](int64_t epoch) {
+    if (known->epoch != epoch) {
+      known->hash = checkpoint::permutation_hash(known->whole.epoch_indices(epoch));
+      known->epoch = epoch;
+    }
+    return known->hash;
+  };
+  SamplerSteps steps;
+  steps.position_at = [=, seed = config.seed](int64_t step) {
+    const int64_t epoch = step / batches;
+    return checkpoint::SamplerPosition{epoch, places, seed, hash_of(epoch), step % batches * batch};
+  };
+  steps.step_at = [=](const checkpoint::SamplerPosition& position, std::string& problem) -> int64_t {
+    if (position.samples != places) {
+      problem = "sampler permutation: " + std::to_string(places) + " places of an epoch expected, found " +
+                std::to_string(position.samples);
+    } else if (!position.permutation_hash.empty() && position.permutation_hash != hash_of(position.epoch)) {
+      problem = "sampler permutation: " + hash_of(position.epoch) + " expected, found " + position.permutation_hash;
+    } else if (position.cursor % batch != 0) {
+      problem = "sampler cursor: a multiple of " + std::to_string(batch) + " expected, found " +
+                std::to_string(position.cursor);
+    }
+    return problem.empty() ? position.epoch * batches + position.cursor / batch : 0;
+  };
+  return steps;
+}
+
+RankWatch::RankWatch(HeartbeatFile& heartbeats, const std::string& run_dir, int rank, int world_size, bool records)
+    : heartbeats_(heartbeats),
+      path_(flight::ring_path(run_dir, rank)),
+      rank_(rank),
+      ring_(records ? std::make_unique<flight::Ring>(path_, rank, world_size) : nullptr) {}
+
+void RankWatch::heartbeat(int64_t step, const std::string& operation) {
+  step_ = step;
+  doing_ = operation;
+  heartbeats_.report(rank_, step, operation.c_str());
+}
+
+void RankWatch::enter(const flight::Entry& what) {
+  const HeartbeatGroup group = what.group == "gradients" ? HeartbeatGroup::gradients : HeartbeatGroup::data;
+  flight::Entry entry = what;
+  entry.sequence = ++entered_[static_cast<std::size_t>(group)];
+  entry.step = step_;
+  if (ring_ != nullptr) last_ = ring_->enter(entry);
+  heartbeats_.enter(rank_, group);
+  heartbeats_.report(rank_, step_, (what.tag.empty() ? what.op : what.op + " " + what.tag).c_str());
+}
+
+void RankWatch::leave() {
+  if (ring_ != nullptr) ring_->leave(last_);
+  heartbeats_.report(rank_, step_, doing_.c_str());
+}
+
+void RankWatch::note_resident(int64_t bytes) {
+  heartbeats_.resident(rank_, bytes);
+  memory_.add(step_ + 1, bytes);
+}
+
+void RankWatch::write_memory(const std::string& run_dir) const {
+  if (memory_.steps().empty()) return;
+  const auto leak = flight::leak_in(memory_.steps(), memory_.bytes());
+  nlohmann::json file = {{"steps", memory_.steps()}, {"resident_bytes", memory_.bytes()}};
+  if (leak) {
+    file["leak_bytes_a_step"] = leak->bytes_a_step;
+    std::fprintf(stderr, "rank %d: %s\n", rank_, flight::in_words(*leak).c_str());
+  }
+  write_file_atomically(run_dir + "/rank-" + std::to_string(rank_) + ".memory.json", file.dump() + "\n");
+}
+
+void RankWatch::forget() {
+  if (ring_ == nullptr) return;
+  ring_.reset();
+  real_files().remove(path_);
+}
+
+namespace {
+
+struct RankJob {
+  std::string_view section;  ///< of run.json
+  int (*run)(const RankTask& task, const nlohmann::json& run);
+  void (*prepare)(const nlohmann::json& run) = nullptr;  ///< before the ranks are forked; may be null
+  bool stops_in_order = false;                           ///< it takes the signals that tell it to end itself
+};
+
+constexpr std::array kJobs{
+    RankJob{"all_reduce", &all_reduce_job},             // all-reduces of all processes of a job, checked and timed
+    RankJob{"config", &train_job, &prepare_train_job, true},  // one run of a built-in trainer
+    RankJob{"fault_case", &faults_job},                 // a small program in which a fault acts
+};
+
+/// run.json, as lockstep wrote it a moment ago.
+nlohmann::json read_run(const std::string& run_dir) {
+  const std::string path = run_dir + "/run.json";
+  std::string problem;
+  std::optional<nlohmann::json> run = read_sealed(path, problem);
+  if (!run) throw MachineError(path + " " + problem);
+  return *std::move(run);
+}
+
+const RankJob& job_of(const nlohmann::json& run, const std::string& run_dir) {
+  for (const RankJob& job : kJobs) {
+    if (run.contains(job.section)) return job;
+  }
+  throw MachineError(run_dir + "/run.json names no job that this program knows");
+}
+
+RankResult result_of(const RankTask& task, int world_size, const char* status) {
+  RankResult result;
+  result.rank = std::max(task.rank, 0);
+  result.world_size = world_size;
+  result.status = status;
+  return result;
+}
+
+}  // namespace
+
+int run_job(const RankTask& task) {
+  try {
+    const nlohmann::json run = read_run(task.run_dir);
+    const RankJob& job = job_of(run, task.run_dir);
+    if (!job.stops_in_order) release_stop_signals();
+    return job.run(task, run);
+  } catch (const std::exception& error) {
+    const int rank = std::max(task.rank, 0);
+    RankResult result = result_of(task, 1, "failed");
+    result.phase = "launch";
+    result.error = message_of(error);
+    std::fprintf(stderr, "rank %d failed: %s\n", rank, result.error.c_str());
+    write_rank_result(rank_result_path(task.run_dir, rank), result);
+    return 1;
+  }
+}
+
+void prepare_job(const std::string& run_dir) {
+  const nlohmann::json run = read_run(run_dir);
+  const RankJob& job = job_of(run, run_dir);
+  if (job.prepare != nullptr) job.prepare(run);
+}
+
+void end_rank(const RankTask& task, int world_size) {
+  write_rank_result(rank_result_path(task.run_dir, std::max(task.rank, 0)), result_of(task, world_size, "finished"));
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+std::string message_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
+
+int transport_main(const char* transport, const char* ranks) {
+  const WordList words = words_of(Transport{});
+  const auto found = std::ranges::find(words, transport);
+  std::string problem;
+  if (found == words.end())
+    problem = std::string(transport) + " is none of gloo, nccl and gloo_cuda";
+  else if (const auto kind = static_cast<Transport>(found - words.begin()); kind != Transport::gloo)
+    problem = gpu_problem(kind, std::atoi(ranks));
+  std::printf("%s\n", problem.empty() ? kTransportFine : problem.c_str());
+  return problem.empty() ? 0 : 2;
+}
+
+/// Meets the other ranks over `config.transport`; `local_rank` is this one's place among the ranks of its host. Throws
+/// std::runtime_error.
+static std::unique_ptr<Comm> meet_over_transport(const RunConfig& config, const GlooOptions& options, int local_rank) {
+  return config.transport == Transport::gloo ? make_gloo_comm(options) : make_gpu_comm(config.transport, options, local_rank);
+}
+
+/// Writes what carries this rank's collectives, and what that may be held to, into its result. Of emulated ranks and one process
+/// alone there is nothing to say.
+static void note_transport(const RunConfig& config, RankResult& result) {
+  if (config.backend != Backend::gloo || config.layout.world_size == 1) return;
+  result.transport = word_of(config.transport);
+  result.certified_by = word_of(certified_here_by(config.transport));
+}
+
 namespace {
 
 /// What all ranks of a process share.

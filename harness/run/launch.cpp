@@ -10,15 +10,14 @@
 #include <optional>
 #include <thread>
 
-#include "harness/base/errors.h"
-#include "harness/run/host.h"
+#include "harness/base/text.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/matrix/plan_history.h"
 #include "harness/run/job_queue.h"
 #include "harness/run/launchers/local/launcher.h"
 #include "harness/run/libraries.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/supervisor.h"
-#include "harness/verdict/plan/planned_run.h"
-#include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
 namespace {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/failure.h"
+#include "harness/plan/matrix/plan.h"
 #include "harness/run/launchers/launcher.h"
-#include "harness/verdict/plan/plan.h"
+#include "harness/run/supervisor.h"
 
 namespace lockstep {
 

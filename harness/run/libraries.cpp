@@ -22,9 +22,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/run/run_folder.h"
 
 namespace lockstep {

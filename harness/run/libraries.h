@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/plan/plan.h"
+#include "harness/plan/matrix/plan.h"
 
 // What the dynamic loader needs before a rank program can begin.
 

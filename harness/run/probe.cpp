@@ -10,11 +10,11 @@
 #include <set>
 #include <string_view>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/plan/config/field.h"
 #include "harness/run/libraries.h"
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/trace/reader.h"
 
 namespace lockstep {
 namespace {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/plan/planned_run.h"
-#include "harness/verdict/trace/rank_result.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/matrix/plan_history.h"
 
 namespace lockstep {
 

@@ -14,13 +14,12 @@
 #include <string_view>
 #include <thread>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"
-#include "harness/run/host.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/plan/plan_history.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/matrix/plan_history.h"
+#include "harness/run/job_queue.h"
 
 namespace lockstep {
 namespace {

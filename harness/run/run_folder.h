@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "harness/base/files.h"
-#include "harness/verdict/plan/plan.h"
+#include "harness/plan/matrix/plan.h"
 
 namespace lockstep {
 

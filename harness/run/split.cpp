@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/command/launcher.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/local/launcher.h"

@@ -6,8 +6,8 @@
 #include <set>
 #include <string>
 
+#include "harness/plan/matrix/checks.h"
 #include "harness/run/launchers/launcher.h"
-#include "harness/verdict/plan/launcher_choice.h"
 
 namespace lockstep {
 

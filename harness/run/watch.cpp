@@ -17,7 +17,7 @@
 #include <tuple>
 #include <utility>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/plan/config/run_config.h"
 #include "harness/run/process_state.h"
-#include "harness/verdict/config/run_config.h"
 
 // What a rank says about its progress without sending a message: one slot a rank in a file of the run's folder. It is written and read, and
 // mapped by nobody: a file that is cut short while a run goes on would end whoever has it mapped, and the next report mends it.

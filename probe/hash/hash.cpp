@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "harness/verdict/trace/record.h"
+#include "harness/judge/trace/record.h"
 
 namespace {
 

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "reports/grid.h"
 #include "reports/html/parts.h"
-#include "reports/numbers.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
+#include "reports/words.h"
 
 // How the paired difference runs over the steps, with a band that holds at all of them at once.
 

@@ -4,15 +4,14 @@
 #include <cmath>
 #include <map>
 
-#include "harness/verdict/results/words.h"
-#include "harness/verdict/stats/growth_words.h"
-#include "reports/grid.h"
+#include "harness/answer/results/words.h"
+#include "harness/answer/stats/outcome.h"
 #include "reports/growth.h"
 #include "reports/html/parts.h"
-#include "reports/numbers.h"
 #include "reports/plots/chart.h"
 #include "reports/plots/curves.h"
 #include "reports/text.h"
+#include "reports/words.h"
 
 // The gradient noise scale by step, a drawing for each kind of negatives.
 

@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/verdict/stats/outcome.h"
-#include "reports/grid.h"
+#include "harness/answer/stats/outcome.h"
 #include "reports/html/parts.h"
-#include "reports/numbers.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
+#include "reports/words.h"
 
 // Every other metric, and where one reads better while the primary reads worse.
 

@@ -1,6 +1,4 @@
 #pragma once
-// The sections of the page, each written where html.cpp calls it. A section that has nothing to say writes
-// nothing.
 
 #include <string>
 #include <string_view>
@@ -9,6 +7,9 @@
 #include "reports/markup.h"
 #include "reports/text.h"
 #include "reports/words.h"
+
+// The sections of the page, each written where html.cpp calls it. A section that has nothing to say writes
+// nothing.
 
 namespace lockstep {
 

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include "harness/verdict/config/layout_name.h"
-#include "reports/grid.h"
+#include "harness/plan/config/run_config.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
-#include "reports/numbers.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
+#include "reports/words.h"
 
 // Failures, provenance with differences first, and the commands that repeat.
 

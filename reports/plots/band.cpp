@@ -4,11 +4,10 @@
 #include <cmath>
 #include <limits>
 
-#include "harness/verdict/stats/growth_words.h"
-#include "reports/grid.h"
-#include "reports/numbers.h"
+#include "harness/answer/stats/outcome.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
+#include "reports/words.h"
 
 // The band plot: how much of the floating-point band each cell's gradients used.
 

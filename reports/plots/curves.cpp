@@ -9,10 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/results/metric_names.h"
-#include "reports/grid.h"
+#include "harness/answer/results/words.h"
 #include "reports/markup.h"
-#include "reports/numbers.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
 #include "reports/words.h"
@@ -20,6 +18,9 @@
 // Curves by step: one shared panel with labels at the lines' ends, or a small panel for each cell.
 
 namespace lockstep {
+
+/// The groups that have cells; by steps first.
+static std::vector<CurveGroup> curve_groups(const Results& results);
 namespace {
 
 std::string axis_word(const CurveFrame& frame) { return frame.by_samples ? "samples" : "step"; }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/results/results.h"
+#include "harness/answer/results/results.h"
 #include "reports/plots/chart.h"
 
 // Curves made ready to draw: finite, thinned, in one common frame.
@@ -36,8 +36,6 @@ struct CurveGroup {
   std::string reference;  ///< empty: all cells of their reference's batch, by steps
   bool by_samples() const { return !reference.empty(); }
 };
-/// The groups that have cells; by steps first.
-std::vector<CurveGroup> curve_groups(const Results& results);
 
 /// Curves of one metric: references that have one first, then the cells. A/A pairs and cells that are their
 /// own reference have none.

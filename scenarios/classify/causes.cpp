@@ -9,11 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/causes/loss.h"
-#include "harness/verdict/compare/step_pairs.h"
+#include "harness/judge/causes/loss.h"
+#include "harness/judge/compare/step_pairs.h"
 #include "losses/denominator.h"
-#include "scenarios/classify/config.h"
-#include "scenarios/classify/crops.h"
+#include "scenarios/classify/spec.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,7 @@
 // Causes that only runs of the trainer classify can have, or that need their own rules there: means of means
 // over valid time steps, and statistics of a rank's own rows.
 
-#include "harness/verdict/causes/rules.h"
+#include "harness/judge/causes/rules.h"
 
 namespace lockstep {
 

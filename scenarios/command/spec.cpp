@@ -13,12 +13,11 @@
 #include <set>
 #include <sstream>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/text.h"
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/config/own_settings.h"
+#include "harness/plan/config/field.h"
+#include "harness/plan/config/run_config.h"
 
 // The table of the trainer command: one line a key. A test counts the struct's members, so that none is forgotten here.
 

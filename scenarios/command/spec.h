@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/config/run_config.h"
-#include "harness/verdict/config/trainer_spec.h"
+#include "harness/plan/config/field.h"
+#include "harness/plan/config/run_config.h"
+#include "harness/plan/config/trainer_spec.h"
 
 // Settings of the trainer command, beside those that every trainer has.
 

@@ -8,9 +8,12 @@
 #include <numeric>
 
 #include "harness/base/numbers.h"
-#include "harness/trainers/core/streams.h"
+#include "harness/trainers/core/task.h"
 
 namespace lockstep {
+
+/// Standard normals [rows, each] float32 by Box and Muller from each row's own stream, 2 * each draws a row.
+static at::Tensor normal_rows(std::span<const uint64_t> keys, int64_t each);
 
 EnergyStep::EnergyStep(const RunConfig& config, const EnergyModel& model, const PairTensors& rows,
            const RandomStreams& streams, const StepInput& input, EnergyFault* fault)

@@ -9,12 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "harness/trainers/core/streams.h"
 #include "harness/trainers/core/task.h"
 #include "losses/loss.h"
-#include "scenarios/energy/config.h"
-#include "scenarios/energy/data.h"
 #include "scenarios/energy/model.h"
+#include "scenarios/energy/spec.h"
 #include "scenarios/mutants/energy_fault.h"
 
 // The energy model at one step of one rank, as a loss sees it.
@@ -154,9 +152,6 @@ class ExplicitNegatives {
 };
 
 // Keyed draws as tensors: each row's numbers depend on that row's key alone.
-
-/// Standard normals [rows, each] float32 by Box and Muller from each row's own stream, 2 * each draws a row.
-at::Tensor normal_rows(std::span<const uint64_t> keys, int64_t each);
 
 /// A permutation of 0 … n - 1 that is not the identity (unless n < 2), by sorting uniforms; a rejected one is
 /// drawn again from the stream's next n numbers.

@@ -14,11 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/causes/gradient.h"
-#include "harness/verdict/causes/scores.h"
+#include "harness/judge/causes/gradient.h"
+#include "harness/judge/causes/scores.h"
 #include "scenarios/flow_rl/config.h"
-#include "scenarios/flow_rl/plain_policy.h"
-#include "scenarios/flow_rl/terms.h"
+#include "scenarios/flow_rl/rollout.h"
 
 namespace lockstep {
 namespace {

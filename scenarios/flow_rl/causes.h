@@ -1,7 +1,7 @@
 #pragma once
 // Causes that only runs of the trainer flow_rl can have: of its rollouts, its rewards and advantages, and its log-probabilities.
 
-#include "harness/verdict/causes/rules.h"
+#include "harness/judge/causes/rules.h"
 
 namespace lockstep {
 

@@ -1,12 +1,12 @@
-// The trainer's table: one line a key. A test counts the struct's members, so that none is forgotten here.
-
 #include "scenarios/flow_rl/config.h"
 
 #include <sstream>
 
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/config/own_settings.h"
+#include "harness/plan/config/field.h"
+#include "harness/plan/config/run_config.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
+
+// The trainer's table: one line a key. A test counts the struct's members, so that none is forgotten here.
 
 namespace lockstep {
 namespace {

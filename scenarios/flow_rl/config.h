@@ -1,5 +1,4 @@
 #pragma once
-// The settings of the trainer flow_rl.
 
 #include <cstdint>
 #include <span>
@@ -8,8 +7,10 @@
 #include <vector>
 
 #include "harness/lib/rewards/advantages.h"
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/config/run_config.h"
+#include "harness/plan/config/field.h"
+#include "harness/plan/config/run_config.h"
+
+// The settings of the trainer flow_rl.
 
 namespace lockstep {
 
@@ -101,5 +102,38 @@ double sigma_of(const FlowConfig& flow, int transition);
 rewards::AdvantageWay way_of(const FlowRlConfig& own);
 /// Chunks of an episode.
 inline int chunks_of(const FlowConfig& flow) { return flow.horizon / flow.chunk; }
+
+// What stands of each row in the trace beside its loss: one record of rows by columns, so that a comparison can tell the
+// rollout from its score, its log-probabilities and its advantage.
+
+/// Kinds of columns, in the order in which a step makes them.
+enum class TermKind : int64_t {
+  chosen,     ///< log pi of a transition as the rollout drew it: of its noise and its deviation alone
+  action,     ///< mean over a chunk's actions as they were taken
+  reward,     ///< as this rank has it after the exchange
+  cost,       ///< the same of the second score
+  success,    ///< 0 or 1
+  old_log_pi, ///< log pi of a transition under the policy that the rollout was made by, as the loss takes it
+  log_pi,     ///< the same under the policy that is trained
+  kl,         ///< of a chunk, to the cloned policy
+  advantage,
+};
+inline constexpr int64_t kTermKinds = 9;
+
+/// A column's name in a trace: kind, chunk and transition; 0 where a kind has none.
+struct Term {
+  TermKind kind = TermKind::chosen;
+  int64_t chunk = 0, transition = 0;
+  bool operator==(const Term&) const = default;
+};
+constexpr int64_t column_of(const Term& term) {
+  return static_cast<int64_t>(term.kind) * 1000000 + term.chunk * 100 + term.transition;
+}
+constexpr Term term_of(int64_t column) {
+  return {static_cast<TermKind>(column / 1000000), column % 1000000 / 100, column % 100};
+}
+
+/// "advantage", "log-probability, chunk 3, transition 2": the column in words.
+std::string term_words(int64_t column);
 
 }  // namespace lockstep

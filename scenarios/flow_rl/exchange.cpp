@@ -6,7 +6,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/lib/data/sampler.h"
 #include "harness/lib/rewards/advantages.h"
 

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "harness/lib/rewards/statistics.h"
+#include "harness/lib/rewards/advantages.h"
+#include "harness/plan/config/run_config.h"
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/core/task.h"
-#include "harness/verdict/config/run_config.h"
 #include "scenarios/flow_rl/rollout.h"
 #include "scenarios/mutants/flow_rl_fault.h"
 

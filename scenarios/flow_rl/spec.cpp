@@ -6,12 +6,11 @@
 #include <array>
 #include <set>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/text.h"
 #include "scenarios/flow_rl/config.h"
-#include "scenarios/flow_rl/plain_policy.h"
+#include "scenarios/flow_rl/rollout.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
-#include "scenarios/flow_rl/terms.h"
 
 namespace lockstep {
 namespace {

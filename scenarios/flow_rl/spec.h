@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "harness/verdict/config/trainer_spec.h"
+#include "harness/plan/config/trainer_spec.h"
 
 // The trainer flow_rl as programs without LibTorch know it.
 

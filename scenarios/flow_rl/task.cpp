@@ -13,16 +13,14 @@
 #include <optional>
 #include <utility>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/lib/data/sharding/control_guard.h"
+#include "harness/plan/config/canonical.h"
 #include "harness/trainers/comm/ledger.h"
-#include "harness/verdict/config/seeds.h"
-#include "scenarios/flow_rl/cloning.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"
 #include "scenarios/flow_rl/policy.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
-#include "scenarios/flow_rl/terms.h"
 #include "scenarios/mutants/flow_rl_fault.h"
 #include "scenarios/scenario.h"
 

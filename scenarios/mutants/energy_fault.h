@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/trainers/core/streams.h"
+#include "harness/trainers/core/task.h"
 #include "losses/loss.h"
 #include "scenarios/mutants/planted.h"
 

@@ -1,4 +1,4 @@
-// The tables' data, for whatever asks harness/verdict/plan which planted bugs there are.
+// The tables' data, for whatever asks harness/plan/matrix which planted bugs there are.
 
 #include <algorithm>
 

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "harness/trainers/core/fault.h"
-#include "harness/verdict/config/run_config.h"
-#include "harness/verdict/config/trainer_spec.h"
+#include "harness/plan/config/run_config.h"
+#include "harness/plan/config/trainer_spec.h"
+#include "harness/trainers/core/task.h"
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@
 #include <iterator>
 #include <vector>
 
-#include "harness/verdict/config/mutants.h"
+#include "harness/plan/config/trainer_spec.h"
 
 #ifdef LOCKSTEP_MUTANT_DATA_ALONE
 
@@ -50,8 +50,6 @@ using MutantRow = MutantData;
 #include <string>
 #include <utility>
 
-#include "harness/trainers/core/optimizer.h"
-#include "harness/trainers/core/shards.h"
 #include "harness/trainers/core/task.h"
 #include "losses/block.h"
 #include "scenarios/energy/energy_step.h"

@@ -17,8 +17,7 @@
 #include "harness/lib/checkpoint/storage.h"
 #include "harness/lib/data/sampler.h"
 #include "harness/lib/data/series.h"
-#include "scenarios/energy/config.h"
-#include "scenarios/energy/dataset.h"
+#include "scenarios/energy/spec.h"
 #include "scenarios/flow_rl/rollout.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 

@@ -24,7 +24,7 @@
 #include <optional>
 #include <vector>
 
-#include "harness/trainers/comm/checked.h"
+#include "harness/trainers/comm/ledger.h"
 #include "losses/block.h"
 #include "losses/infonce.h"
 #include "scenarios/energy/model.h"

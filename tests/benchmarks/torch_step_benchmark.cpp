@@ -20,12 +20,12 @@
 
 #include "harness/base/files.h"
 #include "harness/base/json.h"
-#include "harness/jobs/jobs.h"
+#include "harness/jobs/train_job.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/run_config.h"
 #include "harness/run/watch.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/run_config.h"
-#include "harness/verdict/trace/rank_result.h"
-#include "scenarios/energy/config.h"
+#include "scenarios/energy/spec.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-"""Writes traces as docs/trace.md describes them: the twin of harness/verdict/trace for tracers in Python.
+"""Writes traces as docs/trace.md describes them: the twin of harness/judge/trace for tracers in Python.
 
 Nothing here is taken from lockstep's own writer, so that what the page leaves out shows.
 """

@@ -12,20 +12,18 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/text.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/judge/trace/record.h"
+#include "harness/judge/trace/writer.h"
 #include "harness/lib/data/series.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/plan/matrix.h"
-#include "harness/verdict/plan/plan.h"
-#include "harness/verdict/plan/read_matrix.h"
-#include "harness/verdict/trace/format.h"
-#include "harness/verdict/trace/reader.h"
-#include "harness/verdict/trace/trace_error.h"
-#include "harness/verdict/trace/writer.h"
-#include "scenarios/energy/dataset.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/matrix/matrix.h"
+#include "harness/plan/matrix/plan.h"
+#include "harness/plan/matrix/read_matrix.h"
+#include "scenarios/energy/spec.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

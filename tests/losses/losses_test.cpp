@@ -8,12 +8,12 @@
 #include <string>
 #include <thread>
 
-#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
+#include "harness/trainers/comm/ledger.h"
 #include "losses/cross_entropy.h"
 #include "losses/infonce.h"
 #include "losses/loss.h"
-#include "scenarios/energy/config.h"
+#include "scenarios/energy/spec.h"
 
 // What every form promises apart from its gradients: chance level, zero rows, names of shapes and of bad
 // options.

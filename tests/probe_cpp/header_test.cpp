@@ -13,8 +13,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "harness/verdict/trace/reader.h"
-#include "harness/verdict/trace/writer.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/judge/trace/writer.h"
 
 namespace {
 

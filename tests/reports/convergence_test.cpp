@@ -13,17 +13,14 @@
 #include <sstream>
 #include <string_view>
 
+#include "harness/answer/results/words.h"
 #include "harness/base/json.h"
-#include "harness/verdict/results/document.h"
-#include "reports/grid.h"
+#include "reports/format.h"
 #include "reports/headline.h"
-#include "reports/html.h"
-#include "reports/junit.h"
-#include "reports/markdown.h"
 #include "reports/plots/chart.h"
 #include "reports/plots/curves.h"
-#include "reports/terminal.h"
 #include "reports/text.h"
+#include "reports/words.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/whole.h"
 

@@ -18,15 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/hashing.h"
-#include "harness/verdict/compare/bits.h"
-#include "harness/verdict/results/document.h"
+#include "harness/answer/results/words.h"
+#include "harness/base/json.h"
+#include "harness/judge/compare/bits.h"
 #include "reports/format.h"
-#include "reports/html.h"
-#include "reports/junit.h"
-#include "reports/markdown.h"
 #include "reports/plots/chart.h"
-#include "reports/terminal.h"
 #include "reports/text.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/suite_fixture.h"

@@ -14,16 +14,12 @@
 #include <sstream>
 #include <string>
 
+#include "harness/answer/results/words.h"
 #include "harness/base/json.h"
-#include "harness/verdict/results/document.h"
-#include "harness/verdict/results/words.h"
 #include "reports/format.h"
 #include "reports/growth.h"
-#include "reports/html.h"
-#include "reports/markdown.h"
-#include "reports/plots/suite_chart.h"
+#include "reports/plots/chart.h"
 #include "reports/suite.h"
-#include "reports/terminal.h"
 #include "tests/support/results_fixture.h"
 #include "tests/support/suite_fixture.h"
 

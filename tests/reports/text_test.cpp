@@ -6,10 +6,8 @@
 #include <limits>
 
 #include "harness/base/numbers.h"
-#include "reports/markdown.h"
-#include "reports/numbers.h"
+#include "reports/format.h"
 #include "reports/plots/chart.h"
-#include "reports/terminal.h"
 #include "reports/text.h"
 #include "reports/words.h"
 #include "tests/support/results_fixture.h"

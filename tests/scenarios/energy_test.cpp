@@ -11,11 +11,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/lib/data/series.h"
-#include "scenarios/energy/adaptive.h"
-#include "scenarios/energy/config.h"
-#include "scenarios/energy/dataset.h"
+#include "scenarios/energy/spec.h"
 
 namespace lockstep {
 namespace {

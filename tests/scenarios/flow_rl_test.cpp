@@ -10,16 +10,14 @@
 #include <numbers>
 #include <set>
 
-#include "harness/trainers/comm/checked.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "scenarios/flow_rl/cloning.h"
+#include "harness/plan/config/trainer_spec.h"
+#include "harness/trainers/comm/ledger.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/exchange.h"
 #include "scenarios/flow_rl/policy.h"
 #include "scenarios/flow_rl/rollout.h"
 #include "scenarios/flow_rl/spec.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
-#include "scenarios/flow_rl/terms.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {

@@ -9,18 +9,15 @@
 #include <utility>
 #include <vector>
 
-#include "harness/trainers/comm/checked.h"
+#include "harness/plan/config/trainer_spec.h"
+#include "harness/plan/matrix/cells.h"
+#include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/step.h"
-#include "harness/verdict/config/catalogue.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/plan/cells.h"
 #include "losses/loss.h"
-#include "scenarios/energy/config.h"
 #include "scenarios/energy/energy_step.h"
-#include "scenarios/energy/evaluation.h"
 #include "scenarios/energy/model.h"
-#include "scenarios/energy/parts.h"
 #include "scenarios/energy/spec.h"
+#include "scenarios/energy/task.h"
 #include "scenarios/mutants/mutants.h"
 #include "scenarios/mutants/table.h"
 #include "scenarios/scenario.h"

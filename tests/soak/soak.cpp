@@ -21,12 +21,12 @@
 #include <thread>
 #include <vector>
 
-#include "harness/verdict/causes/name_cause.h"
-#include "harness/verdict/compare/bits.h"
-#include "harness/verdict/questions/judge.h"
-#include "harness/verdict/trace/rank_result.h"
+#include "harness/answer/questions/question_judge.h"
+#include "harness/judge/causes/name_cause.h"
+#include "harness/judge/compare/bits.h"
+#include "harness/judge/trace/rank_result.h"
 #include "losses/loss.h"
-#include "scenarios/energy/config.h"
+#include "scenarios/energy/spec.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 

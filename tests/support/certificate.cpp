@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "harness/lib/data/sampler.h"
-#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
-#include "scenarios/energy/config.h"
+#include "harness/trainers/comm/ledger.h"
+#include "scenarios/energy/spec.h"
 
 namespace lockstep::support {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/config/run_config.h"
+#include "harness/plan/config/run_config.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep::support {

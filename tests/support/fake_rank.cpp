@@ -21,13 +21,13 @@
 
 #include "harness/base/json.h"
 #include "harness/jobs/parent.h"
-#include "harness/jobs/rank_program.h"
+#include "harness/jobs/started.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/judge/trace/writer.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/run_config.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/watch.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/run_config.h"
-#include "harness/verdict/trace/rank_result.h"
-#include "harness/verdict/trace/writer.h"
 
 namespace {
 

@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/judge/trace/writer.h"
 #include "harness/run/watch.h"
-#include "harness/verdict/trace/writer.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "harness/verdict/config/seeds.h"
+#include "harness/plan/config/canonical.h"
 
 namespace lockstep::support {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/trace/writer.h"
+#include "harness/judge/trace/writer.h"
+#include "harness/plan/config/canonical.h"
 
 namespace lockstep::support {
 

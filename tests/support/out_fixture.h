@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "harness/answer/results/results.h"
+#include "harness/answer/results/words.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/matrix/plan.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/plan/plan.h"
-#include "harness/verdict/results/document.h"
-#include "harness/verdict/results/results.h"
-#include "harness/verdict/trace/rank_result.h"
 
 namespace lockstep {
 

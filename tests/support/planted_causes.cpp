@@ -4,8 +4,8 @@
 #include <bit>
 #include <cmath>
 
-#include "harness/verdict/config/seeds.h"
-#include "scenarios/energy/config.h"
+#include "harness/plan/config/canonical.h"
+#include "scenarios/energy/spec.h"
 
 namespace lockstep::support {
 

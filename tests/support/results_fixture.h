@@ -1,7 +1,7 @@
 #pragma once
 // Results built by hand, for reports: what a judge would fill in, without one.
 
-#include "harness/verdict/results/results.h"
+#include "harness/answer/results/results.h"
 
 namespace lockstep {
 

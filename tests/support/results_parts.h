@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "harness/verdict/results/results.h"
+#include "harness/answer/results/results.h"
 
 namespace lockstep::fixture {
 

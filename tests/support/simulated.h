@@ -5,8 +5,8 @@
 #include <cmath>
 #include <cstdint>
 
-#include "harness/verdict/config/seeds.h"
-#include "harness/verdict/results/results.h"
+#include "harness/answer/results/results.h"
+#include "harness/plan/config/canonical.h"
 
 namespace lockstep::support {
 

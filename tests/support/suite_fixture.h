@@ -1,7 +1,7 @@
 #pragma once
 // A suite's results, made up.
 
-#include "harness/verdict/results/results.h"
+#include "harness/answer/results/results.h"
 
 namespace lockstep {
 

@@ -5,10 +5,10 @@
 
 #include <string>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
-#include "harness/suites/engine/kinds.h"
+#include "harness/base/text.h"
 #include "harness/suites/engine/run_trials.h"
+#include "harness/suites/engine/suite.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep::support {

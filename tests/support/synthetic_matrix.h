@@ -8,9 +8,9 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/verdict/causes/name_cause.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/questions/matrix_judge.h"
+#include "harness/answer/questions/matrix_judge.h"
+#include "harness/judge/causes/name_cause.h"
+#include "harness/plan/config/canonical.h"
 
 namespace lockstep::support {
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/trace/writer.h"
+#include "harness/judge/trace/writer.h"
 
 namespace lockstep::support {
 

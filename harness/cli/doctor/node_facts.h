@@ -1,11 +1,12 @@
 #pragma once
-// What is seen of a node: its names, network, limits, shared folder, GPUs, and who may look into processes. Seen apart from what
-// is said of it (node_checks.h), so that every fault can be tried.
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
+
+// What is seen of a node: its names, network, limits, shared folder, GPUs, and who may look into processes. Seen apart from what
+// is said of it (node_checks.h), so that every fault can be tried.
 
 namespace lockstep {
 
@@ -76,5 +77,17 @@ NodeFacts see_node(const std::string& shared, const std::string& rank_program, b
 std::map<std::string, int> gpu_links_in(const std::string& matrix);
 /// "13.0" of the head of what `nvidia-smi` prints; empty: it does not say.
 std::string cuda_version_in(const std::string& text);
+
+// One line of `lockstep doctor`.
+
+struct Check {
+  enum class State { ok, note, failed } state = State::ok;  ///< note: works, but somebody should know
+  std::string name, text;
+};
+
+/// A line each: host name, network, ports, shared memory, threads, shared folder, Slurm, clocks, GPUs, InfiniBand, memlock, settings of NCCL
+/// and Gloo, tracing. What is wrong comes with
+/// what to do.
+std::vector<Check> node_checks(const NodeFacts& node);
 
 }  // namespace lockstep

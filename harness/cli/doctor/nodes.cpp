@@ -21,15 +21,14 @@
 #include <thread>
 #include <tuple>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
+#include "harness/plan/config/canonical.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/libraries.h"
-#include "harness/verdict/config/canonical.h"
 
 namespace lockstep {
 namespace {

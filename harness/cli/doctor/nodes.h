@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/cli/doctor/check.h"
+#include "harness/cli/doctor/node_facts.h"
 #include "harness/run/rank_environment.h"
 #include "harness/trainers/comm/all_reduce.h"
 

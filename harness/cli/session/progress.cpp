@@ -16,7 +16,7 @@
 #include <unordered_map>
 
 #include "harness/base/text.h"
-#include "harness/verdict/config/trainer_spec.h"
+#include "harness/plan/config/trainer_spec.h"
 #include "reports/text.h"
 
 namespace lockstep {

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "harness/plan/matrix/plan.h"
 #include "harness/run/launch.h"
-#include "harness/verdict/plan/plan.h"
 
 // Where texts go, and what the place can show.
 

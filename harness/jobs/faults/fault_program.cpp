@@ -25,20 +25,18 @@
 #include <string>
 #include <thread>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
-#include "harness/jobs/jobs.h"
 #include "harness/jobs/parent.h"
-#include "harness/jobs/rank_watch.h"
-#include "harness/run/failure.h"
+#include "harness/jobs/train_job.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/judge/trace/record.h"
 #include "harness/run/run_folder.h"
-#include "harness/trainers/comm/checked.h"
+#include "harness/run/supervisor.h"
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gloo.h"
 #include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/step.h"
-#include "harness/verdict/trace/rank_result.h"
-#include "harness/verdict/trace/record.h"
 
 namespace lockstep::faults {
 namespace {

@@ -15,8 +15,8 @@
 #include <mutex>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 
 namespace lockstep::checkpoint {
 

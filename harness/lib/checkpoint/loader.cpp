@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/text.h"
 #include "harness/lib/checkpoint/shard.h"
 #include "harness/lib/checkpoint/storage.h"

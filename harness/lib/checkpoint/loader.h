@@ -9,7 +9,6 @@
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/manifest.h"
-#include "harness/lib/checkpoint/names.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
 

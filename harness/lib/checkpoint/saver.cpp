@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/lib/checkpoint/loader.h"
 
 namespace lockstep::checkpoint {

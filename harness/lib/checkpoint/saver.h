@@ -12,7 +12,7 @@
 
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/loader.h"
-#include "harness/lib/checkpoint/names.h"
+#include "harness/lib/checkpoint/manifest.h"
 #include "harness/lib/checkpoint/shard.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <new>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 
 namespace lockstep::checkpoint {
 namespace {

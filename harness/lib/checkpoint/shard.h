@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "harness/lib/checkpoint/manifest.h"
-#include "harness/lib/checkpoint/names.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
 

@@ -8,8 +8,6 @@
 #include <cstring>
 #include <set>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "harness/verdict/config/run_config.h"
+#include "harness/plan/config/run_config.h"
 
 namespace lockstep {
 

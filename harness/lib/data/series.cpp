@@ -14,9 +14,8 @@
 #include <system_error>
 #include <utility>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/text.h"
 
 namespace lockstep {

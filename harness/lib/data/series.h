@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/errors.h"
-#include "harness/verdict/config/run_config.h"
+#include "harness/base/text.h"
+#include "harness/plan/config/run_config.h"
 
 // Time series: read from `.ts` files, or generated.
 

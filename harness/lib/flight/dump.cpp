@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"

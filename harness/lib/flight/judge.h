@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
 

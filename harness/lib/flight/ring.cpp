@@ -16,8 +16,8 @@
 #include <span>
 #include <stdexcept>
 
-#include "harness/base/errors.h"
 #include "harness/base/numbers.h"
+#include "harness/base/text.h"
 
 namespace lockstep::flight {
 namespace {

@@ -20,7 +20,6 @@
 #include <thread>
 #include <tuple>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"

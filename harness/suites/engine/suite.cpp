@@ -1,15 +1,17 @@
 #include "harness/suites/engine/suite.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
+#include "harness/base/text.h"
+#include "harness/plan/config/field.h"
 #include "harness/run/launchers/local/launcher.h"
 
 namespace lockstep {
@@ -137,6 +139,145 @@ std::string in_words(const std::vector<RankEnd>& ends) {
     text += fmt::format("{}rank {}: {}", text.empty() ? "" : "; ", std::max(end.rank, 0), how);
   }
   return text;
+}
+
+namespace {
+
+constexpr std::string_view kKind = "suite", kName = "name";
+/// The key's name until 0.1: accepted still.
+constexpr std::string_view kOldKind = "laboratory";
+
+std::string first_comment(const std::string& text) {
+  if (!text.starts_with('#')) return "";
+  std::string line = text.substr(0, text.find('\n'));
+  line.erase(0, std::min(line.find_first_not_of("# "), line.size()));
+  const std::size_t last = line.find_last_not_of(" \r\t");
+  return last == std::string::npos ? "" : line.substr(0, last + 1);
+}
+
+std::vector<std::string_view> names_of(std::span<const SuiteKind* const> kinds) {
+  std::vector<std::string_view> names;
+  for (const SuiteKind* kind : kinds) names.push_back(kind->name);
+  return names;
+}
+
+/// "--set program.save=…" as an entry of its own; a section's key must be given in full.
+void read_set(const std::string& option, std::vector<Entry>& entries, Problems& problems) {
+  const int number = problems.add_source("--set " + option);
+  const std::size_t sign = option.find('=');
+  if (sign == std::string::npos || sign == 0) return problems.add({number}, "--set takes key=value");
+  Entry entry{option.substr(0, sign), {number}, {}};
+  const std::size_t before = problems.size();
+  entry.value = read_yaml(option.substr(sign + 1), number, problems);
+  if (problems.size() != before) return;
+  entry.value.place = {number};
+  const auto at = std::ranges::find(entries, entry.key, &Entry::key);
+  if (at == entries.end())
+    entries.push_back(std::move(entry));
+  else
+    *at = std::move(entry);
+}
+
+class Reader {
+ public:
+  Reader(const std::string& file, std::span<const SuiteKind* const> kinds, Problems& problems)
+      : kinds_(kinds), problems_(problems) {
+    source_.file = file;
+  }
+
+  SuiteConfig read(const std::string& text, const std::vector<std::string>& set) {
+    source_.question_text = first_comment(text);
+    const YamlNode root = read_yaml(text, 0, problems_);
+    std::vector<Entry> all = entries_of(root, problems_, names_of(kinds_));
+    for (const std::string& option : set) read_set(option, all, problems_);
+    const SuiteKind* kind = kind_of(all);
+    for (Entry& entry : all) take(std::move(entry), kind);
+    if (source_.name.empty() && problems_.empty())
+      problems_.add({0, 1, 1}, "the key name is missing: the name of the suite's folder under out/");
+    SuiteConfig config;
+    if (kind != nullptr) config.suite = kind->make(source_, problems_);
+    problems_.throw_if_any();
+    config.source = std::move(source_);
+    return config;
+  }
+
+ private:
+  const SuiteKind* kind_of(const std::vector<Entry>& entries) {
+    const auto said = std::ranges::find_if(entries, [](const Entry& entry) { return entry.key == kKind || entry.key == kOldKind; });
+    if (said == entries.end()) return nullptr;
+    source_.place = said->place;
+    if (!said->value.is_scalar()) {
+      problems_.add(said->place, "suite must be the name of one");
+      return nullptr;
+    }
+    source_.kind = said->value.text;
+    for (const SuiteKind* kind : kinds_) {
+      if (kind->name == source_.kind) return kind;
+    }
+    const std::vector<std::string_view> names = names_of(kinds_);
+    problems_.add(said->value.place,
+                  fmt::format("unknown suite {}; known are {}", in_quotes(source_.kind), fmt::join(names, ", ")),
+                  nearest(source_.kind, names));
+    return nullptr;
+  }
+
+  void take(Entry entry, const SuiteKind* kind) {
+    if (entry.key == kKind || entry.key == kOldKind) return;
+    if (entry.key == kName) {
+      FieldSpec spec{kName, {}, "", "name of the suite and of its folder under out/", Words::name};
+      read_field(spec, &source_.name, entry.value, problems_);
+      return;
+    }
+    if (kind == nullptr) return;
+    if (entry.key.starts_with(std::string(kind->name) + ".")) {
+      source_.entries.push_back(std::move(entry));
+      return;
+    }
+    report_unknown_key(entry.key, entry.place, {kName, kKind, kind->name}, problems_);
+  }
+
+  std::span<const SuiteKind* const> kinds_;
+  Problems& problems_;
+  SuiteSource source_;
+};
+
+}  // namespace
+
+const Entry* SuiteSource::find(std::string_view key) const {
+  const auto at = std::ranges::find(entries, key, &Entry::key);
+  return at == entries.end() ? nullptr : &*at;
+}
+
+bool names_a_suite(const std::string& text) {
+  Problems unread("");
+  const YamlNode root = read_yaml(text, 0, unread);
+  return root.is_map() && std::ranges::any_of(root.keys, [](const YamlNode& key) { return key.text == kKind || key.text == kOldKind; });
+}
+
+SuiteConfig read_suite(const std::string& text, const std::string& file,
+                                 const std::vector<std::string>& set,
+                                 std::span<const SuiteKind* const> kinds) {
+  Problems problems(file);
+  return Reader(file, kinds, problems).read(text, set);
+}
+
+nlohmann::ordered_json suite_schema(std::span<const SuiteKind* const> kinds) {
+  SchemaJson schema = object_schema();
+  schema["description"] = "trials of a library or of a program under failures";
+  schema["required"] = {kName};
+  schema["anyOf"] = SchemaJson::array({{{"required", {kKind}}}, {{"required", {kOldKind}}}});
+  schema["properties"][kName] = {{"type", "string"}, {"pattern", "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}$"}};
+  SchemaJson names = SchemaJson::array();
+  for (const SuiteKind* kind : kinds) names.push_back(kind->name);
+  schema["properties"][kOldKind] = {{"type", "string"}, {"enum", names}, {"description", "the name of `suite` until 0.1"}};
+  schema["properties"][kKind] = {{"type", "string"}, {"enum", std::move(names)}};
+  for (const SuiteKind* kind : kinds) {
+    // Inserted whole: a place in the object does not outlive the next insertion.
+    SchemaJson section = kind->schema();
+    section["description"] = kind->help;
+    schema["properties"][std::string(kind->name)] = std::move(section);
+  }
+  return schema;
 }
 
 }  // namespace lockstep

@@ -13,14 +13,13 @@
 #include <cstring>
 #include <map>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
+#include "harness/plan/config/field.h"
 #include "harness/run/libraries.h"
 #include "harness/suites/engine/suite.h"
 #include "harness/suites/faults/judge.h"
-#include "harness/verdict/config/field.h"
 
 namespace lockstep {
 namespace faults {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/suites/engine/kinds.h"
-#include "harness/verdict/config/field.h"
+#include "harness/plan/config/field.h"
+#include "harness/suites/engine/suite.h"
 
 // The suite `faults`: programs with one fault each and their control runs, on real ranks, watched as lockstep watches its
 // own runs (docs/faults.md).

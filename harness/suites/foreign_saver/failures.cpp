@@ -11,8 +11,8 @@
 #include <set>
 
 #include "harness/base/text.h"
+#include "harness/plan/config/field.h"
 #include "harness/suites/engine/suite.h"
-#include "harness/verdict/config/field.h"
 
 namespace lockstep::program {
 namespace {

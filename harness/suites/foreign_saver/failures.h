@@ -7,11 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "harness/suites/engine/kinds.h"
+#include "harness/plan/config/field.h"
 #include "harness/suites/engine/suite.h"
 #include "harness/suites/foreign_saver/system_calls.h"
 #include "harness/suites/foreign_saver/tracer.h"
-#include "harness/verdict/config/field.h"
 
 // Which failures are tried at which operations.
 

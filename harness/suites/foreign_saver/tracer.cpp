@@ -30,9 +30,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/suites/foreign_saver/system_calls.h"
 
 namespace lockstep::program {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/numbers.h"
+#include "harness/base/text.h"
 
 namespace lockstep::power {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "harness/plan/config/run_config.h"
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/comm/gloo_options.h"
-#include "harness/verdict/config/names.h"
 
 namespace lockstep {
 

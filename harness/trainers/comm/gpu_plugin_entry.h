@@ -7,7 +7,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <torch/version.h>
 
-#include "harness/verdict/config/names.h"
+#include "harness/plan/config/run_config.h"
 
 // "2.13.0", without what tells builds apart ("+cpu", "+cu130"): a CUDA build's headers are the same.
 #define LOCKSTEP_WORD_OF(number) #number

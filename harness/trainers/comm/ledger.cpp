@@ -1,15 +1,23 @@
 #include "harness/trainers/comm/ledger.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstring>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include "harness/trainers/comm/comm.h"
 
 namespace lockstep {
 namespace {
@@ -352,5 +360,310 @@ TensorView view_of(const at::Tensor& tensor, std::span<const int64_t> row_positi
           {tensor.sizes().data(), tensor.sizes().size()},
           row_positions};
 }
+
+namespace {
+
+constexpr std::size_t kMostDimensions = 8;
+
+/// What a rank is about to call. All bytes count, so that none may be left to chance.
+struct Header {
+  std::array<char, 24> op;
+  std::array<char, 8> reduction;
+  std::array<char, 16> dtype;
+  std::array<char, 112> tag;
+  std::array<int64_t, kMostDimensions> shape;
+  int64_t step, sequence;
+  int32_t root, dimensions;
+  std::array<char, 8> unused;
+};
+static_assert(sizeof(Header) == 256);
+
+template <std::size_t N>
+void put(std::array<char, N>& place, std::string_view text) {
+  std::copy_n(text.data(), std::min(text.size(), N - 1), place.data());
+}
+
+std::string in_words(const Header& header) {
+  const std::string reduction(header.reduction.data());
+  std::string text = header.op.data() + (reduction.empty() ? "" : " " + reduction) + " " + header.tag.data();
+  if (header.dtype[0] != '\0')
+    text += c10::str(" of ", header.dtype.data(), " ", at::IntArrayRef(header.shape.data(), static_cast<std::size_t>(header.dimensions)));
+  if (header.root >= 0) text += c10::str(" from rank ", header.root);
+  return text + c10::str(" (number ", header.sequence, ", step ", header.step, ")");
+}
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < ranks.size(); ++i) text += (i > 0 ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+class CheckedReducer : public GradientReducer {
+ public:
+  CheckedReducer(std::unique_ptr<GradientReducer> inner, std::function<void()> check)
+      : inner_(std::move(inner)), check_(std::move(check)) {}
+  void before_forward() override { inner_->before_forward(); }
+  void before_backward(const std::vector<at::Tensor>& outputs) override {
+    check_();
+    inner_->before_backward(outputs);
+  }
+  std::vector<GradientBucket> buckets() const override { return inner_->buckets(); }
+  void after_backward(std::span<const uint64_t> local_hashes, std::span<const uint64_t> reduced_hashes) override {
+    inner_->after_backward(local_hashes, reduced_hashes);
+  }
+
+ private:
+  std::unique_ptr<GradientReducer> inner_;
+  std::function<void()> check_;
+};
+
+class CheckedComm : public Comm {
+ public:
+  CheckedComm(std::unique_ptr<Comm> inner, std::function<int64_t()> step) : inner_(std::move(inner)), step_(std::move(step)) {}
+
+  int rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+
+  void all_reduce_sum(at::Tensor tensor, std::string_view tag) override {
+    check(header("all_reduce", "sum", tag, tensor));
+    inner_->all_reduce_sum(tensor, tag);
+  }
+  void all_reduce_max(at::Tensor tensor, std::string_view tag) override {
+    check(header("all_reduce", "max", tag, tensor));
+    inner_->all_reduce_max(tensor, tag);
+  }
+  at::Tensor all_gather(const at::Tensor& tensor, std::string_view tag) override {
+    check(header("all_gather", "", tag, tensor));
+    return inner_->all_gather(tensor, tag);
+  }
+  void broadcast(at::Tensor tensor, int root, std::string_view tag) override {
+    Header mine = header("broadcast", "", tag, tensor);
+    mine.root = root;
+    check(mine);
+    inner_->broadcast(tensor, root, tag);
+  }
+  void barrier(std::string_view tag) override {
+    check(header("barrier", "", tag, {}));
+    inner_->barrier(tag);
+  }
+
+  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>& parameters,
+                                                    const std::vector<std::string>& names,
+                                                    const ReducerOptions& options) override {
+    int64_t elements = 0;
+    for (const at::Tensor& parameter : parameters) elements += parameter.numel();
+    const auto check_pass = [this, elements, count = parameters.size()] {
+      Header mine = header("reduce_gradients", "mean", c10::str(count, " parameters"), {});
+      mine.shape[0] = elements;
+      mine.dimensions = 1;
+      check(mine);
+    };
+    return std::make_unique<CheckedReducer>(inner_->reduce_gradients(parameters, names, options), check_pass);
+  }
+
+ private:
+  Header header(const char* op, const char* reduction, std::string_view tag, const at::Tensor& tensor) {
+    Header made{};
+    put(made.op, op);
+    put(made.reduction, reduction);
+    put(made.tag, tag);
+    made.root = -1;
+    made.step = step_();
+    made.sequence = ++sequence_;
+    if (!tensor.defined()) return made;
+    put(made.dtype, c10::toString(tensor.scalar_type()));
+    made.dimensions = static_cast<int32_t>(std::min<int64_t>(tensor.dim(), kMostDimensions));
+    std::copy_n(tensor.sizes().begin(), made.dimensions, made.shape.begin());
+    return made;
+  }
+
+  void check(const Header& mine) {
+    at::Tensor bytes = at::empty({static_cast<int64_t>(sizeof(Header))}, at::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), &mine, sizeof(Header));
+    const at::Tensor all = inner_->all_gather(bytes, "check");
+    std::map<std::string, std::vector<int>> calls;  // by their bytes
+    for (int rank = 0; rank < world_size(); ++rank) {
+      const char* const begin = static_cast<const char*>(all.const_data_ptr()) + static_cast<std::size_t>(rank) * sizeof(Header);
+      calls[std::string(begin, sizeof(Header))].push_back(rank);
+    }
+    if (calls.size() > 1) refuse(calls);
+  }
+
+  [[noreturn]] static void refuse(const std::map<std::string, std::vector<int>>& calls) {
+    const auto most = std::max_element(calls.begin(), calls.end(), [](const auto& a, const auto& b) {
+      return a.second.size() != b.second.size() ? a.second.size() < b.second.size() : a.second.front() > b.second.front();
+    });
+    const auto words = [](const std::string& bytes) {
+      Header header{};
+      std::memcpy(&header, bytes.data(), sizeof(Header));
+      return in_words(header);
+    };
+    std::string text = "comm_check: ";
+    for (auto call = calls.begin(); call != calls.end(); ++call) {
+      if (call == most) continue;
+      text += list_of(call->second) + (call->second.size() == 1 ? " calls " : " call ") + words(call->first) + "; ";
+    }
+    throw std::runtime_error(text + "but " + list_of(most->second) + (most->second.size() == 1 ? " calls " : " call ") +
+                             words(most->first));
+  }
+
+  std::unique_ptr<Comm> inner_;
+  std::function<int64_t()> step_;
+  int64_t sequence_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_checked_comm(std::unique_ptr<Comm> inner, std::function<int64_t()> step) {
+  return std::make_unique<CheckedComm>(std::move(inner), std::move(step));
+}
+
+// Header first, payload second: c10d accepts equal byte counts of different shape silently, and aborts on
+// unequal ones.
+namespace {
+
+constexpr std::size_t kMaxTensors = 8;
+constexpr int64_t kMaxDims = 6;
+// rows, step, tag, number of tensors, then per tensor: type, dimensions beyond rows, their sizes.
+constexpr int64_t kHeaderLength = 4 + static_cast<int64_t>(kMaxTensors) * (2 + kMaxDims);
+
+int64_t tag_code(std::string_view tag) {
+  uint64_t code = 1469598103934665603ULL;
+  for (const char c : tag) {
+    code = (code ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return static_cast<int64_t>(code >> 1);
+}
+
+at::Tensor make_header(const std::vector<at::Tensor>& tensors, int64_t step, std::string_view tag) {
+  at::Tensor header = at::zeros({kHeaderLength}, at::kLong);
+  int64_t* h = header.mutable_data_ptr<int64_t>();
+  h[0] = tensors.front().size(0);
+  h[1] = step;
+  h[2] = tag_code(tag);
+  h[3] = static_cast<int64_t>(tensors.size());
+  int64_t* at = h + 4;
+  for (const at::Tensor& tensor : tensors) {
+    at[0] = static_cast<int64_t>(tensor.scalar_type());
+    at[1] = tensor.dim() - 1;
+    std::copy(tensor.sizes().begin() + 1, tensor.sizes().end(), at + 2);
+    at += 2 + kMaxDims;
+  }
+  return header;
+}
+
+std::string what_differs(const int64_t* mine, const int64_t* theirs) {
+  if (mine[1] != theirs[1]) {
+    return c10::str("is at step ", theirs[1], ", not ", mine[1]);
+  }
+  if (mine[2] != theirs[2]) {
+    return "calls another collective";
+  }
+  if (mine[3] != theirs[3]) {
+    return c10::str("sends ", theirs[3], " tensors, not ", mine[3]);
+  }
+  for (int64_t t = 0; t < mine[3]; ++t) {
+    const int64_t* a = mine + 4 + t * (2 + kMaxDims);
+    const int64_t* b = theirs + 4 + t * (2 + kMaxDims);
+    if (a[0] != b[0]) {
+      return c10::str("sends tensor ", t, " as ", static_cast<at::ScalarType>(b[0]), ", not ",
+                      static_cast<at::ScalarType>(a[0]));
+    }
+    if (!std::equal(a + 1, a + 2 + kMaxDims, b + 1)) {
+      return c10::str("sends tensor ", t, " with rows of shape ", at::IntArrayRef(b + 2, b[1]), ", not ",
+                      at::IntArrayRef(a + 2, a[1]));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+GatheredRows gather_rows(Comm& comm, const std::vector<at::Tensor>& tensors, int64_t step,
+                         std::string_view tag) {
+  if (tensors.empty() || tensors.size() > kMaxTensors) {
+    throw std::invalid_argument(
+        c10::str(tag, ": 1 to ", kMaxTensors, " tensors can be gathered, not ", tensors.size()));
+  }
+  const int64_t rows = tensors.front().size(0);
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.dim() < 1 || tensor.dim() - 1 > kMaxDims || tensor.size(0) != rows) {
+      throw std::invalid_argument(c10::str(tag, ": tensors to gather must share dimension 0"));
+    }
+  }
+  const std::string name(tag);
+  const at::Tensor headers = comm.all_gather(make_header(tensors, step, tag), name + ".header");
+  const int64_t* mine = headers.const_data_ptr<int64_t>() + comm.rank() * kHeaderLength;
+  GatheredRows gathered;
+  int64_t most = 0;
+  for (int r = 0; r < comm.world_size(); ++r) {
+    const int64_t* theirs = headers.const_data_ptr<int64_t>() + r * kHeaderLength;
+    if (const std::string difference = what_differs(mine, theirs); !difference.empty()) {
+      throw std::runtime_error(
+          c10::str(tag, ": rank ", r, " ", difference, " (seen from rank ", comm.rank(), ")"));
+    }
+    most = std::max(most, theirs[0]);
+    gathered.total_rows += theirs[0];
+  }
+  gathered.offset = comm.rank() * most;
+  gathered.valid = at::zeros({comm.world_size() * most}, at::kBool);
+  for (int r = 0; r < comm.world_size(); ++r) {
+    std::fill_n(gathered.valid.mutable_data_ptr<bool>() + r * most, headers.const_data_ptr<int64_t>()[r * kHeaderLength], true);
+  }
+
+  // One payload: each row's tensors side by side as bytes.
+  std::vector<at::Tensor> bytes;
+  for (const at::Tensor& tensor : tensors) {
+    const int64_t row_elements =
+        rows > 0 ? tensor.numel() / rows : c10::multiply_integers(tensor.sizes().slice(1));
+    bytes.push_back(tensor.detach().contiguous().reshape({rows, row_elements}).view(at::kByte));
+  }
+  at::Tensor payload = at::cat(bytes, 1);
+  if (rows < most) {
+    payload = at::constant_pad_nd(payload, {0, 0, 0, most - rows});
+  }
+  const at::Tensor all =
+      comm.all_gather(payload.contiguous(), name).reshape({comm.world_size() * most, payload.size(1)});
+  int64_t column = 0;
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    std::vector<int64_t> shape = tensors[t].sizes().vec();
+    shape[0] = comm.world_size() * most;
+    gathered.columns.push_back(
+        all.narrow(1, column, bytes[t].size(1)).contiguous().view(tensors[t].scalar_type()).reshape(shape));
+    column += bytes[t].size(1);
+  }
+  return gathered;
+}
+
+namespace {
+
+class SoloReducer : public GradientReducer {
+ public:
+  void before_forward() override {}
+  void before_backward(const std::vector<at::Tensor>&) override {}
+  std::vector<GradientBucket> buckets() const override { return {}; }
+  void after_backward(std::span<const uint64_t>, std::span<const uint64_t>) override {}
+};
+
+class SoloComm : public Comm {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  void all_reduce_sum(at::Tensor, std::string_view) override {}
+  at::Tensor all_gather(const at::Tensor& tensor, std::string_view) override {
+    return tensor.detach().unsqueeze(0);
+  }
+  void broadcast(at::Tensor, int, std::string_view) override {}
+  void barrier(std::string_view) override {}
+  std::unique_ptr<GradientReducer> reduce_gradients(const std::vector<at::Tensor>&,
+                                                    const std::vector<std::string>&,
+                                                    const ReducerOptions&) override {
+    return std::make_unique<SoloReducer>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_solo_comm() { return std::make_unique<SoloComm>(); }
 
 }  // namespace lockstep

@@ -15,14 +15,14 @@
 #include <memory>
 #include <stdexcept>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/base/numbers.h"
-#include "harness/lib/checkpoint/names.h"
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/trace/reader.h"
+#include "harness/base/text.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/lib/checkpoint/manifest.h"
+#include "harness/plan/config/field.h"
+#include "harness/plan/config/trainer_spec.h"
 
 namespace lockstep {
 

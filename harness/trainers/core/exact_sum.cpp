@@ -12,8 +12,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/trainers/comm/ledger.h"
 
 namespace lockstep {

@@ -31,8 +31,8 @@ std::vector<std::byte> widened(const std::vector<std::byte>& floats) {
 
 SnapshotReader::SnapshotReader(const std::string& trace_path, bool wide) : path_(trace_path), reader_(trace_path), wide_(wide) {}
 
-Snapshot SnapshotReader::at(int64_t step) {
-  Snapshot kept;
+SnapshotBytes SnapshotReader::at(int64_t step) {
+  SnapshotBytes kept;
   std::optional<StepRecords> records;
   do {
     records = reader_.next();

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/verdict/trace/reader.h"
+#include "harness/judge/trace/reader.h"
 
 // States that a run kept in its trace, to go on from or to compute at.
 
@@ -16,7 +16,7 @@ namespace lockstep {
 
 /// Raw values by name, as a snapshot in a trace holds them: parameters by their names, "first_moment/NAME",
 /// "second_moment/NAME", "updates", buffers.
-using Snapshot = std::map<std::string, std::vector<std::byte>>;
+using SnapshotBytes = std::map<std::string, std::vector<std::byte>>;
 
 /// Of a trace, one after the other, so that a process of many ranks holds few of them.
 class SnapshotReader {
@@ -24,7 +24,7 @@ class SnapshotReader {
   /// `wide`: what is kept in float32 is given in float64.
   explicit SnapshotReader(const std::string& trace_path, bool wide = false);
   /// Steps are asked for in their order. Throws std::runtime_error naming one of which the trace holds none.
-  Snapshot at(int64_t step);
+  SnapshotBytes at(int64_t step);
 
  private:
   std::string path_;

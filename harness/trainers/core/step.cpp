@@ -18,10 +18,10 @@
 #include <unordered_map>
 #include <utility>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/trainers/comm/ledger.h"
-#include "harness/trainers/core/optimizer.h"
 #include "harness/trainers/core/snapshots.h"
+#include "harness/trainers/core/task.h"
 
 namespace lockstep {
 namespace {

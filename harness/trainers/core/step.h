@@ -10,12 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "harness/judge/trace/rank_result.h"
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/exact_sum.h"
-#include "harness/trainers/core/shards.h"
 #include "harness/trainers/core/task.h"
-#include "harness/verdict/trace/rank_result.h"
 
 // Finds gradients that are not finite before anybody takes an update from them, and lets all ranks know the same of it.
 

@@ -2,25 +2,105 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "harness/judge/trace/rank_result.h"
+#include "harness/judge/trace/record.h"
+#include "harness/judge/trace/writer.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/run_config.h"
 #include "harness/trainers/comm/comm.h"
 #include "harness/trainers/comm/ledger.h"
-#include "harness/trainers/core/fault.h"
-#include "harness/verdict/config/run_config.h"
-#include "harness/verdict/trace/rank_result.h"
-#include "harness/verdict/trace/record.h"
-#include "harness/verdict/trace/writer.h"
 
-// The trainable tensors of a model, as plain tensors in a named list.
+// Where a planted fault may act on training. The normal path has none: every call stands behind a null check.
+// What acts inside a trainer (its loss, its rows' content, its random streams) has an interface of its own
+// there.
 
 namespace lockstep {
+
+struct ParameterList;
+struct SquaredNorms;
+class Optimizer;
+struct TrainingState;
+
+/// Any rank's rows at any step, as the sampler partitions them.
+using RowsOf = std::function<std::vector<int64_t>(int64_t step, int rank)>;
+
+/// A planted bug; the tables in scenarios/mutants hold all. Calls come from the rank's own thread.
+class Mutant {
+ public:
+  virtual ~Mutant() = default;
+
+  /// Wrap the communicator: a fault that calls it wrongly goes above the ledger, one in what the network
+  /// delivers goes below.
+  virtual std::unique_ptr<Comm> above_ledger(std::unique_ptr<Comm> comm) { return comm; }
+  virtual std::unique_ptr<Comm> below_ledger(std::unique_ptr<Comm> comm) { return comm; }
+
+  /// Once, before rank 0's parameters are broadcast; false: they are not.
+  virtual bool initial_parameters(ParameterList& /*parameters*/) { return true; }
+  /// Before anything of a step happens.
+  virtual void before_step(int64_t /*step*/) {}
+  virtual std::vector<int64_t> rows(int64_t /*step*/, std::vector<int64_t> rows, const RowsOf& /*rows_of*/) {
+    return rows;
+  }
+  virtual double learning_rate(int64_t /*step*/, double rate) { return rate; }
+  /// A factor of the loss that is differentiated, as micro-steps have one.
+  virtual double loss_factor(int64_t /*step*/) { return 1; }
+  /// A parameter's gradient on this rank, before any reduction; returns what takes its place.
+  virtual at::Tensor local_gradient(int64_t /*step*/, const std::string& /*parameter*/,
+                                    const at::Tensor& gradient) {
+    return gradient;
+  }
+  /// What this rank sends into the reduction in place of its local gradient of the step, which the trace has
+  /// by then.
+  virtual at::Tensor sent_gradient(int64_t /*step*/, const std::string& /*parameter*/,
+                                   const at::Tensor& gradient) {
+    return gradient;
+  }
+  /// false: gradients of the step's earlier micro-steps are gone when a later one begins.
+  virtual bool keeps_micro_steps(int64_t /*step*/) { return true; }
+  /// true: `term_gradient` is to be called in this step, whatever the trace keeps.
+  virtual bool takes_terms(int64_t /*step*/) { return false; }
+  /// What a named loss adds to a parameter's gradient on this rank in one micro-step, before the whole gradient is there.
+  virtual void term_gradient(int64_t /*step*/, const std::string& /*term*/, const std::string& /*parameter*/,
+                             const at::Tensor& /*gradient*/) {}
+  /// false: the backward pass of this step goes past the reducer.
+  virtual bool reduces(int64_t /*step*/) { return true; }
+  /// After the reduction, before anything reads the gradients.
+  virtual void reduced_gradients(int64_t /*step*/, ParameterList& /*parameters*/, Comm& /*comm*/) {}
+  /// false: gradients of the step before stay and are added to.
+  virtual bool zeroes_gradients(int64_t /*step*/) { return true; }
+  /// Where ranks share the update: the norm of the whole gradient, made of these sums of squares.
+  virtual double norm_of_shards(int64_t /*step*/, const SquaredNorms& /*squares*/, double norm) { return norm; }
+  /// The norm that gradients are clipped by; a negative one: they are not clipped.
+  virtual double clip_norm(int64_t /*step*/, double total_norm) { return total_norm; }
+  virtual void before_update(int64_t /*step*/, const TrainingState& /*state*/) {}
+  /// false: the optimizer's update of this step is left out.
+  virtual bool updates(int64_t /*step*/) { return true; }
+  /// Where ranks share the update: before their parts are gathered.
+  virtual void after_update(int64_t /*step*/, const TrainingState& /*state*/) {}
+  /// Of averaged weights, in the update of this step.
+  virtual double average_decay(int64_t /*step*/, double decay) { return decay; }
+};
+
+/// What a fault may change around an update.
+struct TrainingState {
+  ParameterList& parameters;
+  Optimizer& optimizer;
+  Comm& comm;
+  double learning_rate = 0;
+};
+
+// The trainable tensors of a model, as plain tensors in a named list.
 
 /// Names read "group.tensor"; the group is what gradient signatures are given for.
 struct ParameterList {
@@ -186,5 +266,109 @@ struct RankContext {
     return mutant == nullptr ? rows : mutant->rows(step, std::move(rows), rows_of);
   }
 };
+
+// SGD, Adam and AdamW in the arithmetic of Python's torch.optim (single-tensor form), bit for bit; and
+// clipping.
+
+/// torch::optim::Adam does not give Python's bits (it differs at the second step); this does.
+class Optimizer {
+ public:
+  Optimizer(const RunConfig& config, const ParameterList& parameters);
+
+  /// One update from the parameters' gradients at learning rate `lr`. Every parameter must have a gradient.
+  void step(double lr);
+
+  /// Moments by parameter; undefined tensors where there is none (yet). Faults and snapshots reach them.
+  std::vector<at::Tensor>& first_moments() { return first_moments_; }
+  std::vector<at::Tensor>& second_moments() { return second_moments_; }
+  int64_t& updates() { return updates_; }
+  RunConfig& config() { return config_; }
+
+ private:
+  void sgd(at::Tensor& parameter, at::Tensor gradient, std::size_t index, double lr);
+  void adam(at::Tensor& parameter, at::Tensor gradient, std::size_t index, double lr);
+
+  RunConfig config_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> first_moments_, second_moments_;
+  int64_t updates_ = 0;
+};
+
+/// L2 norm of all gradients together, as torch.nn.utils.get_total_norm computes it. [] float32.
+at::Tensor total_gradient_norm(const std::vector<at::Tensor>& parameters);
+
+/// torch.nn.utils.clip_grad_norm_ with a norm that is known already.
+void clip_gradients(const std::vector<at::Tensor>& parameters, const at::Tensor& total_norm, double max_norm);
+
+// Which part of each parameter a rank updates, where ranks share the update (update: sharded).
+//
+// V = world size, R = rows of a parameter (dimension 0).
+
+/// Sums of squares of a gradient's elements, of which the norm of the whole gradient is made.
+struct SquaredNorms {
+  double own_shards = 0;  ///< of this rank's shards
+  double all_shards = 0;  ///< of all ranks' shards
+  double replicated = 0;  ///< of the tensors that every rank holds whole
+};
+
+/// A parameter's rows are cut as torch.chunk cuts them: ceil(R / V) each, the last ranks have fewer or none. One with fewer rows
+/// than ranks, or without dimensions, stays whole on every rank, which all update it alike.
+class Shards {
+ public:
+  Shards(const ParameterList& parameters, int rank, int world_size);
+
+  std::size_t size() const { return placements_.size(); }
+  bool is_sharded(std::size_t parameter) const { return placements_[parameter].shard; }
+  /// As traces describe it.
+  const Placement& placement(std::size_t parameter) const { return placements_[parameter]; }
+  /// A view of this rank's rows of a tensor of the parameter's shape; of a parameter that is not sharded the tensor itself.
+  at::Tensor own(std::size_t parameter, const at::Tensor& whole) const;
+  /// Zeroes what other ranks own.
+  void drop_others(std::size_t parameter, at::Tensor whole) const;
+  /// Collective: the whole tensors of all ranks' parts, in the parameters' order and of one type; undefined ones stay so. What is not
+  /// sharded comes back itself.
+  std::vector<at::Tensor> gathered(Comm& comm, const std::vector<at::Tensor>& parts, std::string_view tag) const;
+  /// Collective ("update.norm"): of the gradients in `parts`, in float64.
+  SquaredNorms squared_norms(Comm& comm, const std::vector<at::Tensor>& parts) const;
+
+ private:
+  int64_t rows_at_most(std::size_t parameter) const;
+
+  int rank_, world_size_;
+  std::vector<Placement> placements_;
+  std::vector<int64_t> rows_;  ///< that this rank owns, by parameter
+};
+
+/// Nothing where every rank makes the whole update, or is alone.
+std::optional<Shards> shards_of(const RunConfig& config, const ParameterList& parameters, const Comm& comm);
+
+// Random numbers without a generator's hidden state: every draw is a function of (seed, purpose, step, who,
+// position).
+
+enum class Purpose : uint32_t { context_noise = 1, dropout = 2, negative_noise = 3, negative_shuffle = 4 };
+
+/// Keys of the streams that one rank draws from.
+///
+/// keyed: a row's stream belongs to its sample, whatever rank it is on, so that the layout changes nothing;
+/// plus_rank: to the row's place on this rank and seed + rank; same: to the row's place and the seed alone,
+/// on every rank alike.
+class RandomStreams {
+ public:
+  RandomStreams(RankSeed mode, int64_t seed, int rank);
+
+  uint64_t row_key(Purpose purpose, int64_t step, int64_t sample_id, int64_t local_row) const;
+  /// Stream of a (row, candidate) pair.
+  uint64_t pair_key(uint64_t row_key, int64_t column_id, int64_t local_column) const;
+
+ private:
+  RankSeed mode_;
+  uint64_t base_;
+};
+
+/// Fills with uniforms in [0, 1), multiples of 2^-24; element d depends on (key, d) alone.
+void fill_uniform(uint64_t key, std::span<float> out);
+
+/// Fills with 0 (probability p) and 1 / (1 - p): a dropout mask, drawn as fill_uniform draws.
+void fill_dropout(uint64_t key, float p, std::span<float> out);
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "harness/plan/config/canonical.h"
 #include "harness/trainers/comm/ledger.h"
-#include "harness/verdict/config/seeds.h"
 
 namespace lockstep {
 namespace {
@@ -23,7 +23,7 @@ constexpr const char* kUpdates = "updates";
 constexpr const char* kTracedAverage = "average/";
 
 /// False if the snapshot has nothing of that name.
-bool copy_into(const Snapshot& snapshot, const std::string& name, at::Tensor value) {
+bool copy_into(const SnapshotBytes& snapshot, const std::string& name, at::Tensor value) {
   const auto found = snapshot.find(name);
   if (found == snapshot.end()) {
     return false;
@@ -211,7 +211,7 @@ void Update::snapshot() {
   trace_buffers(Phase::snapshot, Keep::whole);
 }
 
-void Update::load(const Snapshot& snapshot) {
+void Update::load(const SnapshotBytes& snapshot) {
   const c10::NoGradGuard no_grad;
   ParameterList& parameters = context_.task->parameters();
   for (std::size_t i = 0; i < parameters.tensors.size(); ++i) {

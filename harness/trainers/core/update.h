@@ -5,12 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/trainers/core/optimizer.h"
-#include "harness/trainers/core/shards.h"
+#include "harness/plan/config/run_config.h"
 #include "harness/trainers/core/snapshots.h"
 #include "harness/trainers/core/step.h"
 #include "harness/trainers/core/task.h"
-#include "harness/verdict/config/run_config.h"
 
 // The second half of a step, which training and the forced comparison do alike: clip, update, averages, buffers;
 // and the state that it reads, kept whole in snapshots.
@@ -31,7 +29,7 @@ class Update {
   void snapshot();
   /// The inverse. A buffer that the snapshot lacks, of a run that keeps none of that name, has the value that it had at the
   /// beginning. Throws std::runtime_error naming the parameter that the snapshot lacks.
-  void load(const Snapshot& snapshot);
+  void load(const SnapshotBytes& snapshot);
   /// Its moments are those of this rank's parts where ranks share the update.
   Optimizer& optimizer() { return optimizer_; }
   /// By parameter, equal on all ranks; empty without average_decay.
@@ -64,7 +62,7 @@ class Update {
 /// Writes all parameters, equal on all ranks, into the open step; with `shards` this rank's part of each.
 void trace_parameters(const RankContext& context, Phase phase, Keep keep, const Shards* shards = nullptr);
 
-// What the two runs of an A/A pair differ in, beside the random streams (harness/verdict/config/stream_keys.h).
+// What the two runs of an A/A pair differ in, beside the random streams (harness/plan/config/stream_keys.h).
 
 /// With perturb row_order: each rank's rows of a step in another order, keyed by the seed, the step and the
 /// rank, each micro-step's among themselves. Who is whose candidate stays, and so does every sum but for its

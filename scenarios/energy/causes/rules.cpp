@@ -7,13 +7,15 @@
 #include <set>
 #include <utility>
 
-#include "harness/verdict/causes/gradient.h"
-#include "harness/verdict/causes/loss.h"
-#include "harness/verdict/causes/scores.h"
-#include "harness/verdict/compare/forced/step.h"
-#include "scenarios/energy/config.h"
+#include "harness/judge/causes/gradient.h"
+#include "harness/judge/causes/loss.h"
+#include "harness/judge/causes/scores.h"
+#include "harness/judge/compare/forced/update.h"
+#include "scenarios/energy/spec.h"
 
 namespace lockstep::causes {
+
+static std::span<const CausePage> energy_pages();
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Role>, 5> kRoles = {{

@@ -2,7 +2,7 @@
 
 #include <span>
 
-#include "harness/verdict/causes/rules.h"
+#include "harness/judge/causes/rules.h"
 
 // Causes that only the energy trainer has: of its negatives, its candidates and their gather, its
 // temperature, its encoders.
@@ -18,7 +18,6 @@ std::span<const Rule> energy_value_rules();     ///< wrong energies
 std::span<const Rule> energy_loss_rules();      ///< a wrong loss of right energies
 std::span<const Rule> energy_gradient_rules();  ///< wrong local gradients of a right loss
 std::span<const Rule> energy_role_rules();      ///< those of energy_gradient_rules that rest on roles alone
-std::span<const CausePage> energy_pages();
 
 /// All of these.
 const TrainerRules& energy_cause_rules();

@@ -6,6 +6,14 @@
 
 namespace lockstep::manipulation {
 
+static std::span<const ManipulationTask> working_tasks();
+
+static std::span<const ManipulationTask> carrying_tasks();
+
+static std::span<const ManipulationTask> pushing_tasks();
+
+static std::span<const ManipulationTask> moving_tasks();
+
 std::span<const ManipulationTask> manipulation_tasks() {
   static const std::vector<ManipulationTask> all = [] {
     std::vector<ManipulationTask> tasks;

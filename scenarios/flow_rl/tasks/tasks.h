@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/numbers.h"
 
 // What every simulated manipulation task has: a hand in the plane with a gripper, an object, a goal and a few numbers of the
@@ -81,10 +81,6 @@ Body begin_task(const ManipulationTask& task, uint64_t key);
 void take_step(const ManipulationTask& task, Body& body, const Action& action);
 
 // Tables of the units beside this one.
-std::span<const ManipulationTask> moving_tasks();
-std::span<const ManipulationTask> pushing_tasks();
-std::span<const ManipulationTask> carrying_tasks();
-std::span<const ManipulationTask> working_tasks();
 
 /// At most full speed towards a place; slower when it is near.
 Action towards(Point from, Point to, double grip);

@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/temp_folder.h"
 

@@ -19,14 +19,12 @@
 #include <utility>
 #include <vector>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/run_config.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/run_config.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

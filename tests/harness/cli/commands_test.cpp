@@ -10,17 +10,16 @@
 #include <span>
 #include <sstream>
 
-#include "harness/base/errors.h"
+#include "harness/answer/stats/mllog.h"
 #include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/explain.h"
 #include "harness/cli/list.h"
 #include "harness/cli/options.h"
-#include "harness/cli/outcomes.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/ring.h"
 #include "harness/run/process_state.h"
-#include "harness/verdict/stats/mllog.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temp_folder.h"

@@ -4,15 +4,15 @@
 #include <cmath>
 #include <sstream>
 
-#include "harness/base/errors.h"
+#include "harness/answer/stats/outcome.h"
+#include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/compare.h"
-#include "harness/cli/words.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/stats/outcome.h"
-#include "harness/verdict/trace/reader.h"
-#include "harness/verdict/trace/trace_error.h"
-#include "scenarios/energy/config.h"
+#include "harness/cli/options.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/judge/trace/record.h"
+#include "harness/plan/config/canonical.h"
+#include "scenarios/energy/spec.h"
 #include "tests/support/made_run.h"
 #include "tests/support/out_fixture.h"
 #include "tests/support/temp_folder.h"

@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "harness/cli/doctor.h"
-#include "harness/cli/doctor/node_checks.h"
+#include "harness/cli/doctor/node_facts.h"
 #include "harness/cli/doctor/nodes.h"
 #include "tests/support/temp_folder.h"
 

@@ -13,15 +13,14 @@
 #include <tuple>
 #include <vector>
 
-#include "harness/verdict/causes/name_cause.h"
-#include "harness/verdict/compare/replay.h"
-#include "harness/verdict/config/metrics.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/questions/judge.h"
-#include "harness/verdict/trace/rank_result.h"
-#include "harness/verdict/trace/reader.h"
-#include "scenarios/classify/config.h"
-#include "scenarios/energy/config.h"
+#include "harness/answer/questions/question_judge.h"
+#include "harness/judge/causes/name_cause.h"
+#include "harness/judge/compare/band.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/plan/config/trainer_spec.h"
+#include "scenarios/classify/spec.h"
+#include "scenarios/energy/spec.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole.h"

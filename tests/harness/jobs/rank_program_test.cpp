@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "harness/verdict/causes/rules.h"
+#include "harness/judge/causes/rules.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

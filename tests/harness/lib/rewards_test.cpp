@@ -10,7 +10,7 @@
 #include <set>
 #include <stdexcept>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/numbers.h"
 
 namespace lockstep::rewards {

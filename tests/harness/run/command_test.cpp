@@ -9,9 +9,9 @@
 #include <filesystem>
 #include <thread>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
-#include "harness/run/host.h"
+#include "harness/base/text.h"
+#include "harness/plan/matrix/checks.h"
 #include "harness/run/job_queue.h"
 #include "harness/run/launchers/command/launcher.h"
 #include "harness/run/launchers/external/rendezvous.h"
@@ -22,7 +22,6 @@
 #include "harness/run/process_state.h"
 #include "harness/run/split.h"
 #include "harness/run/watch.h"
-#include "harness/verdict/plan/launcher_choice.h"
 #include "tests/support/temp_folder.h"
 
 // What lockstep and the ranks of a command tell each other: where the probe is, heartbeats from Python, and what ranks leave.

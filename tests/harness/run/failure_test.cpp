@@ -17,16 +17,15 @@
 #include <memory>
 #include <utility>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
-#include "harness/run/failure.h"
+#include "harness/base/text.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/judge/trace/writer.h"
 #include "harness/run/launchers/local/launcher.h"
 #include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
 #include "harness/run/supervisor.h"
-#include "harness/verdict/trace/rank_result.h"
-#include "harness/verdict/trace/writer.h"
 #include "tests/support/made_run.h"
 #include "tests/support/temp_folder.h"
 

@@ -11,12 +11,12 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "harness/base/errors.h"
 #include "harness/base/json.h"
+#include "harness/base/text.h"
+#include "harness/plan/config/canonical.h"
 #include "harness/run/job_queue.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/config/canonical.h"
 #include "tests/support/drawn_jobs.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/temp_folder.h"

@@ -16,15 +16,15 @@
 #include <future>
 #include <sstream>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
-#include "harness/jobs/heartbeat.h"
+#include "harness/base/text.h"
+#include "harness/jobs/parent.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/config/canonical.h"
 #include "harness/run/launch.h"
 #include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

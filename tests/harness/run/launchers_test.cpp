@@ -14,9 +14,11 @@
 #include <filesystem>
 #include <sstream>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/jobs/parent.h"
-#include "harness/jobs/rank_program.h"
+#include "harness/jobs/started.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/config/canonical.h"
 #include "harness/run/launch.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/external/rendezvous.h"
@@ -24,8 +26,6 @@
 #include "harness/run/launchers/slurm/agents.h"
 #include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/trace/rank_result.h"
 #include "tests/support/temp_folder.h"
 
 // Ranks that lockstep does not start itself: by a command of somebody else's, and by agents on nodes.

@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/launchers/slurm/agents.h"

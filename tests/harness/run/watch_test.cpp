@@ -13,9 +13,9 @@
 #include <map>
 #include <thread>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
-#include "harness/run/host.h"
+#include "harness/base/text.h"
+#include "harness/run/job_queue.h"
 #include "harness/run/watch.h"
 #include "tests/support/temp_folder.h"
 

@@ -9,11 +9,11 @@
 #include <stdexcept>
 #include <string>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 #include "harness/lib/checkpoint/storage.h"
-#include "harness/suites/engine/kinds.h"
 #include "harness/suites/engine/run_trials.h"
 #include "harness/suites/engine/scheduler/scheduler.h"
+#include "harness/suites/engine/suite.h"
 #include "tests/support/temp_folder.h"
 
 // Reading of configs that name a suite.

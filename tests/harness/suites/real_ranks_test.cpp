@@ -7,12 +7,12 @@
 #include <fstream>
 #include <set>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/jobs/orders/faults/order.h"
 #include "harness/run/libraries.h"
-#include "harness/suites/checkpoint/trainer/bench.h"
 #include "harness/suites/checkpoint/trainer/restarts.h"
+#include "harness/suites/checkpoint/trainer/resumes.h"
 #include "harness/suites/engine/run_trials.h"
 #include "harness/suites/faults/faults.h"
 #include "harness/suites/faults/judge.h"

@@ -4,9 +4,8 @@
 #include <map>
 #include <set>
 
-#include "harness/base/errors.h"
-#include "harness/suites/checkpoint/saver/saver.h"
-#include "harness/suites/checkpoint/saver/search.h"
+#include "harness/base/text.h"
+#include "harness/suites/checkpoint/saver/kill.h"
 #include "harness/suites/power_loss/power_disk.h"
 #include "tests/support/suite_run.h"
 #include "tests/support/whole.h"

@@ -5,8 +5,8 @@
 #include <charconv>
 #include <ctime>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 
 namespace lockstep {
 

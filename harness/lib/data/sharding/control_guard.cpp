@@ -7,7 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/numbers.h"
 
 namespace lockstep::sharding {

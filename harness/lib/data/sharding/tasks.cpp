@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "harness/base/errors.h"
 #include "harness/base/text.h"
 
 namespace lockstep::sharding {

@@ -23,20 +23,28 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/field.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/probe.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/field.h"
 
 namespace lockstep {
+
+/// The log of a command that started its ranks itself, in place of the rank's own: up to where torchrun reports on them.
+static void write_excerpt(const std::string& log, const RankLeft& left);
+
+static void write_failed(const RankLeft& left, const std::string& error);
+
+/// Of a rank whose process ended well: finished, with the curves and metrics of its trace and (rank 0) of the log; or failed, if it left no
+/// whole trace.
+static void write_finished(const RankLeft& left, const std::string& metrics_from);
 namespace {
 
 namespace fs = std::filesystem;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/launchers/gathering.h"
-#include "harness/verdict/config/trainer_spec.h"
-#include "harness/verdict/trace/rank_result.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/config/trainer_spec.h"
+#include "harness/run/launchers/launcher.h"
 
 // Runs whose ranks are a command of the user's, with the probe switched on (docs/config.md, trainer: command). The command starts its ranks
 // itself, or it is started once for each. Ranks make themselves known by their heartbeats and rank-<r>.hello.json, which
@@ -75,19 +75,11 @@ struct RankLeft {
 /// Its trace is there and has its end mark.
 bool is_whole(const RankLeft& left);
 
-/// Of a rank whose process ended well: finished, with the curves and metrics of its trace and (rank 0) of the log; or failed, if it left no
-/// whole trace.
-void write_finished(const RankLeft& left, const std::string& metrics_from);
-void write_failed(const RankLeft& left, const std::string& error);
-
 /// rank-<r>.error, in which the probe writes an exception that nobody caught: "ValueError: no such file"; empty: there is none.
 std::string thrown_error(const RankLeft& left);
 
 /// What torchrun says at its end of the ranks that failed: a status, or -9 for signal 9.
 std::map<int, int> exit_codes_in(const std::string& log);
-
-/// The log of a command that started its ranks itself, in place of the rank's own: up to where torchrun reports on them.
-void write_excerpt(const std::string& log, const RankLeft& left);
 
 /// Metrics by name from a log of values by step: a .csv with a header, a .jsonl with an object a line, or TensorBoard's events, a file or a
 /// folder of them. Throws std::runtime_error that says what is wrong with it.

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
 #include "harness/run/launchers/external/rendezvous.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "harness/run/launchers/external/rendezvous.h"
-#include "harness/run/launchers/gathering.h"
+#include "harness/run/launchers/launcher.h"
 
 namespace lockstep {
 

@@ -13,11 +13,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
-#include "harness/base/hashing.h"
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/process_state.h"
 

@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
-#include "harness/run/host.h"
+#include "harness/base/text.h"
+#include "harness/run/job_queue.h"
 #include "harness/run/launchers/launcher.h"
 #include "harness/run/launchers/local/protocol.h"
 #include "harness/run/rank_environment.h"

@@ -14,9 +14,9 @@
 #include <csignal>
 #include <cstring>
 
-#include "harness/base/errors.h"
 #include "harness/base/machine.h"
-#include "harness/run/host.h"
+#include "harness/base/text.h"
+#include "harness/run/job_queue.h"
 #include "harness/run/libraries.h"
 
 namespace lockstep {

@@ -17,11 +17,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
-#include "harness/run/host.h"
+#include "harness/base/text.h"
+#include "harness/run/job_queue.h"
 
 namespace lockstep {
 namespace {

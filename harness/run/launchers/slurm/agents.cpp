@@ -14,7 +14,6 @@
 #include <stdexcept>
 #include <thread>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
@@ -26,6 +25,8 @@
 #include "harness/run/run_folder.h"
 
 namespace lockstep {
+
+static AgentHello hello_from_line(const std::string& line);
 namespace {
 
 constexpr int kAgentsEvery_ms = 50;

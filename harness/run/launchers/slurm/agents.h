@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/run/host.h"
-#include "harness/run/launchers/gathering.h"
+#include "harness/run/job_queue.h"
+#include "harness/run/launchers/launcher.h"
 #include "harness/run/launchers/local/protocol.h"
 
 // What an agent says of itself when it has connected.
@@ -26,7 +26,6 @@ struct AgentHello : HostIdentity {
 
 /// One line, ended by a newline, and back. The latter throws ConfigError.
 std::string to_line(const AgentHello& hello);
-AgentHello hello_from_line(const std::string& line);
 
 /// The key in a file of AgentLauncher's; empty: there is none, or it cannot be read.
 std::string key_in_file(const std::string& path);

@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/text.h"
-#include "harness/lib/checkpoint/names.h"
+#include "harness/lib/checkpoint/manifest.h"
 #include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
 #include "harness/suites/checkpoint/saver/judge.h"
-#include "harness/suites/checkpoint/saver/search.h"
+#include "harness/suites/checkpoint/saver/kill.h"
 
 namespace lockstep::saver {
 namespace {

@@ -7,10 +7,8 @@
 #include <filesystem>
 #include <set>
 
-#include "harness/base/errors.h"
 #include "harness/base/text.h"
 #include "harness/suites/checkpoint/saver/kill.h"
-#include "harness/suites/checkpoint/saver/search.h"
 
 namespace lockstep::saver {
 namespace {

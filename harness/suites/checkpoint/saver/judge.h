@@ -1,21 +1,60 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "harness/lib/checkpoint/group.h"
+#include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/saver.h"
+#include "harness/lib/checkpoint/state.h"
 #include "harness/lib/checkpoint/storage.h"
-#include "harness/suites/checkpoint/saver/content.h"
 #include "harness/suites/engine/scheduler/scheduler.h"
 #include "harness/suites/engine/suite.h"
 
-// What stands on the disk before a save, and what is saved then.
+// States that tell which save they are of, in every kind and on every rank.
 
 namespace lockstep::saver {
+
+/// What one save saved. Two tries to save one step differ in their `writer`.
+struct Content {
+  int64_t step = 0;
+  int writer = 0;
+  int64_t floats = 24;  ///< of each moment; all ranks together
+  bool few_kinds = false;  ///< most of the bytes are the tensors'
+  auto operator<=>(const Content&) const = default;
+};
+/// "step 11", "step 11 of writer 2".
+std::string in_words(const Content& content);
+
+/// Every kind that there is, replicated, sharded and of each rank.
+checkpoint::State state_of(const Content& content, int rank, int ranks);
+
+/// States by content, rank and number of ranks, each made once. For all threads.
+class Contents {
+ public:
+  std::shared_ptr<const checkpoint::State> state(const Content& content, int rank, int ranks);
+  /// What a rank gets that loads on another number of ranks: all but what each rank had for itself.
+  std::shared_ptr<const checkpoint::State> shared(const Content& content, int rank, int ranks);
+
+ private:
+  using Key = std::tuple<Content, int, int, bool>;
+  std::mutex mutex_;
+  std::map<Key, std::shared_ptr<const checkpoint::State>> states_;
+};
+
+/// Where what a rank loaded is not this content; empty: nowhere. `saved_by`: ranks that had saved it.
+std::string difference(Contents& contents, const Content& content, int saved_by, const checkpoint::LoadOutcome& loaded,
+                       int rank, int ranks);
+
+// What stands on the disk before a save, and what is saved then.
 
 inline constexpr std::string_view kParent = "/run", kRoot = "/run/checkpoints", kConfigHash = "config";
 inline constexpr double kDeadline_s = 20;

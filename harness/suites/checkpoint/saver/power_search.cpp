@@ -11,7 +11,6 @@
 #include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/suites/checkpoint/saver/kill.h"
-#include "harness/suites/checkpoint/saver/search.h"
 #include "harness/suites/power_loss/power_disk.h"
 
 namespace lockstep::saver {

@@ -6,17 +6,23 @@
 #include <array>
 #include <map>
 
-#include "harness/base/errors.h"
 #include "harness/base/text.h"
 #include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/storage.h"
 #include "harness/suites/checkpoint/saver/kill.h"
-#include "harness/suites/checkpoint/saver/search.h"
 
 // Schedules of writers: every single preemption of two and of three, every double one of two.
 
 namespace lockstep::saver {
+
+/// `disk`: what stands before; stays as it is.
+static WriterRaceEnd judge_writer_race(const checkpoint::MemoryStorage& disk, const WriterRace& writer_race, const scheduler::Schedule& schedule,
+                   const checkpoint::Planted& planted, bool notes, Contents& contents);
+
+static const WriterRace& writer_race_named(std::string_view name);
+
+static std::span<const WriterRace> writer_races();
 namespace {
 
 using checkpoint::MemoryStorage;

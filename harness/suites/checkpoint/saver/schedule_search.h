@@ -26,8 +26,6 @@ struct WriterRace {
   /// "run B, rank 1"
   std::vector<std::string> names() const;
 };
-std::span<const WriterRace> writer_races();
-const WriterRace& writer_race_named(std::string_view name);
 
 /// "run A stops before its operation 12, rename, and run B goes on; …"
 std::string in_words(const WriterRace& writer_race, const scheduler::Schedule& schedule);
@@ -38,8 +36,5 @@ struct WriterRaceEnd {
   std::vector<std::vector<checkpoint::OperationKind>> kinds;  ///< by process
   std::vector<scheduler::Note> notes;
 };
-/// `disk`: what stands before; stays as it is.
-WriterRaceEnd judge_writer_race(const checkpoint::MemoryStorage& disk, const WriterRace& writer_race, const scheduler::Schedule& schedule,
-                   const checkpoint::Planted& planted, bool notes, Contents& contents);
 
 }  // namespace lockstep::saver

@@ -10,16 +10,14 @@
 #include <fstream>
 #include <map>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
 #include "harness/base/json.h"
 #include "harness/base/text.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/field.h"
+#include "harness/plan/matrix/read_matrix.h"
 #include "harness/run/libraries.h"
-#include "harness/suites/checkpoint/trainer/bench.h"
+#include "harness/suites/checkpoint/trainer/resumes.h"
 #include "harness/suites/engine/suite.h"
-#include "harness/verdict/config/canonical.h"
-#include "harness/verdict/config/field.h"
-#include "harness/verdict/plan/read_matrix.h"
 
 namespace lockstep {
 namespace restarts {

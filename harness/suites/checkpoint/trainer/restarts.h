@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "harness/suites/checkpoint/trainer/bench.h"
-#include "harness/suites/engine/kinds.h"
-#include "harness/verdict/config/field.h"
+#include "harness/plan/config/field.h"
+#include "harness/suites/checkpoint/trainer/resumes.h"
+#include "harness/suites/engine/suite.h"
 
 // The suite `trainer`: real runs of this project's own trainers, with real ranks, that are killed, told to stop and
 // started again.

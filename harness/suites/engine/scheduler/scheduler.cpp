@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "harness/base/errors.h"
+#include "harness/base/text.h"
 
 namespace lockstep::scheduler {
 namespace {

@@ -9,9 +9,9 @@
 #include <system_error>
 #include <vector>
 
+#include "harness/answer/results/suite_results.h"
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/storage.h"
-#include "harness/verdict/results/suite_results.h"
 
 // A function with a stack of its own on its caller's thread: it stops in the middle and goes on later.
 

@@ -10,7 +10,6 @@
 #include <exception>
 
 #include "harness/trainers/comm/gpu/devices.h"
-#include "harness/trainers/comm/gpu/staged.h"
 #include "harness/trainers/comm/gpu_plugin_entry.h"
 
 namespace lockstep {

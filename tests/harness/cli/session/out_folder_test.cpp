@@ -8,16 +8,14 @@
 #include <map>
 #include <optional>
 
-#include "harness/base/errors.h"
-#include "harness/cli/session/judged.h"
+#include "harness/answer/results/words.h"
+#include "harness/base/text.h"
 #include "harness/cli/session/out_folder.h"
 #include "harness/cli/session/prepare.h"
+#include "harness/judge/trace/writer.h"
+#include "harness/plan/matrix/matrix.h"
+#include "harness/plan/matrix/read_matrix.h"
 #include "harness/run/run_folder.h"
-#include "harness/verdict/plan/interim_analyses.h"
-#include "harness/verdict/plan/matrix.h"
-#include "harness/verdict/plan/read_matrix.h"
-#include "harness/verdict/results/document.h"
-#include "harness/verdict/trace/writer.h"
 #include "reports/format.h"
 #include "tests/support/fake_files.h"
 #include "tests/support/temp_folder.h"

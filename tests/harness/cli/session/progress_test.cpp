@@ -11,12 +11,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "harness/base/errors.h"
 #include "harness/base/json.h"
-#include "harness/cli/session/array.h"
+#include "harness/base/text.h"
 #include "harness/cli/session/background.h"
+#include "harness/cli/session/prepare.h"
 #include "harness/cli/session/progress.h"
-#include "harness/cli/session/texts.h"
 #include "harness/run/process_state.h"
 #include "tests/support/temp_folder.h"
 

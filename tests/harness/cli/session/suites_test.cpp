@@ -1,6 +1,6 @@
 // Configs that name a suite: those of the repository, their schema, and what a session makes of them.
 
-#include "harness/cli/session/suites.h"
+#include "harness/cli/session/out_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "tests/support/json_schema.h"
 #include "tests/support/suite_config.h"
 

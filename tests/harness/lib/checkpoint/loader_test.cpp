@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/base/machine.h"
 #include "harness/lib/checkpoint/group.h"
 #include "harness/lib/checkpoint/loader.h"

@@ -9,7 +9,6 @@
 
 #include "harness/base/machine.h"
 #include "harness/lib/checkpoint/manifest.h"
-#include "harness/lib/checkpoint/names.h"
 #include "harness/lib/checkpoint/saver.h"
 #include "harness/lib/checkpoint/shard.h"
 #include "harness/lib/checkpoint/storage.h"

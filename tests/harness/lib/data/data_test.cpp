@@ -12,13 +12,12 @@
 #include <sstream>
 #include <string>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/lib/data/sampler.h"
 #include "harness/lib/data/series.h"
 #include "harness/lib/data/sharding/tasks.h"
-#include "scenarios/energy/config.h"
-#include "scenarios/energy/dataset.h"
+#include "scenarios/energy/spec.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "harness/base/errors.h"
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
 #include "harness/lib/data/sampler.h"
 #include "tests/support/temp_folder.h"
 

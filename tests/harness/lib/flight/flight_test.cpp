@@ -10,7 +10,7 @@
 #include <random>
 #include <set>
 
-#include "harness/base/hashing.h"
+#include "harness/base/json.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/lib/flight/ring.h"

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "harness/suites/foreign_saver/failures.h"
-#include "harness/suites/foreign_saver/judge.h"
+#include "harness/suites/foreign_saver/program.h"
 
 // Every outcome of a save, from what was expected and what was found.
 

@@ -9,8 +9,8 @@
 #include <regex>
 #include <set>
 
-#include "harness/base/errors.h"
 #include "harness/base/files.h"
+#include "harness/base/text.h"
 #include "harness/suites/foreign_saver/failures.h"
 #include "harness/suites/foreign_saver/program.h"
 #include "harness/suites/foreign_saver/tracer.h"

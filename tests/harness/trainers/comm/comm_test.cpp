@@ -12,11 +12,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "harness/trainers/comm/checked.h"
 #include "harness/trainers/comm/emulated.h"
 #include "harness/trainers/comm/gloo.h"
 #include "harness/trainers/comm/gloo_options.h"
 #include "harness/trainers/comm/gpu/devices.h"
+#include "harness/trainers/comm/ledger.h"
 #include "tests/harness/trainers/comm/plugged_ranks.h"
 #include "tests/support/temp_folder.h"
 

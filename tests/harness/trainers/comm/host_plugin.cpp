@@ -9,7 +9,6 @@
 #include <string>
 
 #include "harness/trainers/comm/gpu/devices.h"
-#include "harness/trainers/comm/gpu/staged.h"
 #include "harness/trainers/comm/gpu_plugin_entry.h"
 
 namespace {

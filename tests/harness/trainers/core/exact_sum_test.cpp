@@ -12,10 +12,10 @@
 #include <stdexcept>
 #include <vector>
 
+#include "harness/plan/config/canonical.h"
 #include "harness/trainers/core/exact_sum.h"
 #include "harness/trainers/core/step.h"
 #include "harness/trainers/core/update.h"
-#include "harness/verdict/config/seeds.h"
 
 namespace lockstep {
 namespace {

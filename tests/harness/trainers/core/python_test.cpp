@@ -12,10 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "harness/trainers/core/optimizer.h"
-#include "harness/verdict/trace/reader.h"
-#include "scenarios/energy/config.h"
-#include "scenarios/energy/dataset.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/trainers/core/task.h"
+#include "scenarios/energy/spec.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 #include "tests/support/whole.h"

@@ -13,16 +13,14 @@
 #include <thread>
 #include <vector>
 
-#include "harness/trainers/comm/checked.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/plan/config/trainer_spec.h"
 #include "harness/trainers/comm/emulated.h"
-#include "harness/trainers/core/optimizer.h"
-#include "harness/trainers/core/prefetch.h"
-#include "harness/trainers/core/shards.h"
+#include "harness/trainers/comm/ledger.h"
+#include "harness/trainers/core/loop.h"
 #include "harness/trainers/core/step.h"
-#include "harness/trainers/core/streams.h"
+#include "harness/trainers/core/task.h"
 #include "harness/trainers/core/update.h"
-#include "harness/verdict/config/catalogue.h"
-#include "harness/verdict/trace/reader.h"
 #include "tests/support/temp_folder.h"
 
 // What a step writes down of a task that nobody here knows.
@@ -665,7 +663,7 @@ TEST(UpdateLoad, ABufferThatTheOtherRunDoesNotKeepIsAsAtTheBeginning) {
   context.trace = &trace;
   context.task = &task;
   Update update(context);
-  Snapshot snapshot{{"w", bytes_of(at::full({3}, 7.0F))}, {"buffer/old", bytes_of(at::full({2}, 9.0F))}};
+  SnapshotBytes snapshot{{"w", bytes_of(at::full({3}, 7.0F))}, {"buffer/old", bytes_of(at::full({2}, 9.0F))}};
   for (int step = 0; step < 2; ++step) {
     update.load(snapshot);
     EXPECT_TRUE(task.parameters().tensors[0].detach().equal(at::full({3}, 7.0F)));

@@ -1,0 +1,704 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <set>
+#include <string_view>
+
+#include "harness/base/json.h"
+#include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/plan/config/canonical.h"
+
+// Causes of wrong control values: the learning rate under each hypothesis, recomputed from the configs.
+
+namespace lockstep::causes {
+namespace {
+
+struct Rate {
+  double expected = 0;
+  std::vector<double> actual;      ///< by rank
+  std::vector<std::size_t> wrong;  ///< ranks
+  double value() const { return actual[wrong.front()]; }
+};
+
+constexpr const char* kRate = "learning_rate";
+
+/// The rate of that name. A group of parameters without a rate of its own has the optimizer's.
+std::optional<double> rate_in(const StepRecords& rank, const std::string& name) {
+  const Record* own = find_record(rank, Phase::control, name);
+  if (!own) own = find_record(rank, Phase::control, kRate);
+  return own && own->is_scalar ? std::optional(own->value) : std::nullopt;
+}
+
+/// The rate of that name if it is what differs, alike on every rank that has a wrong one.
+std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& name) {
+  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != name || !inputs.reference || !inputs.cell) {
+    return std::nullopt;
+  }
+  const std::optional<double> expected = rate_in(inputs.reference->ranks[0], name);
+  if (!expected) return std::nullopt;
+  Rate rate;
+  rate.expected = *expected;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const std::optional<double> actual = rate_in(inputs.cell->ranks[rank], name);
+    if (!actual) return std::nullopt;
+    rate.actual.push_back(*actual);
+    if (*actual != *expected) rate.wrong.push_back(rank);
+  }
+  if (rate.wrong.empty()) return std::nullopt;
+  for (const std::size_t rank : rate.wrong) {
+    if (rate.actual[rank] != rate.value()) return std::nullopt;
+  }
+  return rate;
+}
+
+std::optional<Rate> rate_of(const CauseInputs& inputs) { return rate_named(inputs, kRate); }
+
+bool same(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
+
+std::string on_ranks(const Rate& rate) {
+  if (rate.wrong.size() == rate.actual.size()) return "on all ranks";
+  return fmt::format("on rank {}", fmt::join(rate.wrong, ", "));
+}
+
+/// The step whose scheduled rate the wrong one is, among those given; nothing unless the schedule tells steps
+/// apart.
+std::optional<int64_t> scheduled_at(const CauseInputs& inputs, const Rate& rate,
+                                    const std::vector<int64_t>& steps) {
+  if (!inputs.reference_config || inputs.reference_config->schedule == Schedule::constant)
+    return std::nullopt;
+  const RunConfig& config = *inputs.reference_config;
+  if (!same(learning_rate(config, inputs.difference.divergence.step), rate.expected)) return std::nullopt;
+  for (const int64_t step : steps) {
+    for (const int64_t clipped : {step, std::clamp<int64_t>(step, 0, config.steps)}) {
+      if (same(learning_rate(config, clipped), rate.value())) return step;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> scheduler_stepped_per_rank(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  const int64_t world = world_size_of(inputs), step = inputs.difference.divergence.step;
+  if (!rate || world < 2) return std::nullopt;
+  const auto found =
+      scheduled_at(inputs, *rate, {step * world, step * world + world - 1, (step + 1) * world});
+  if (!found || *found == step) return std::nullopt;
+  return made(
+      "scheduler-stepped-per-rank", kExact,
+      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}, as if each of {} ranks "
+                  "advanced it; expected {}",
+                  step, exact_number(rate->value()), on_ranks(*rate), *found, world,
+                  exact_number(rate->expected)));
+}
+
+std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  const int64_t step = inputs.difference.divergence.step;
+  std::vector<int64_t> near;
+  for (int64_t shift = 1; shift <= 10; ++shift) {
+    near.push_back(step + shift);
+    if (step >= shift) near.push_back(step - shift);
+  }
+  const auto found = scheduled_at(inputs, *rate, near);
+  if (!found) return std::nullopt;
+  // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank,
+  // which another rule then names.
+  const double confidence = std::abs(*found - step) == 1 ? 0.95 : 0.85;
+  return made(
+      "schedule-shifted", confidence,
+      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}; expected {}", step,
+                  exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
+}
+
+/// A schedule that multiplies the rate by one factor at each multiple of some number of steps.
+struct StepDecay {
+  int64_t every = 0;
+  double factor = 1;
+};
+
+/// The decay that recorded rates follow, each of them: two drops or more must show it.
+std::optional<StepDecay> decay_of(const std::map<int64_t, double>& rates) {
+  std::vector<int64_t> drops;
+  StepDecay decay;
+  for (auto at = rates.begin(); at != rates.end(); ++at) {
+    const auto next = std::next(at);
+    if (next == rates.end()) break;
+    if (next->first != at->first + 1 || at->second == 0) return std::nullopt;
+    if (same(at->second, next->second)) continue;
+    const double factor = next->second / at->second;
+    if (!drops.empty() && !same(factor, decay.factor)) return std::nullopt;
+    decay.factor = factor;
+    drops.push_back(next->first);
+  }
+  if (drops.size() < 2) return std::nullopt;
+  decay.every = drops[1] - drops[0];
+  for (std::size_t k = 0; k < drops.size(); ++k) {
+    if (drops[k] != drops[0] + static_cast<int64_t>(k) * decay.every) return std::nullopt;
+  }
+  // No drop may have been missed before the first one that was seen.
+  const bool of_multiples = drops[0] % decay.every == 0, seen_before = drops[0] - rates.begin()->first <= decay.every;
+  return of_multiples && seen_before ? std::optional(decay) : std::nullopt;
+}
+
+/// The reference's rate at a step: as it was recorded, or as its decay continues.
+std::optional<double> reference_rate(const CauseInputs& inputs, const std::optional<StepDecay>& decay, int64_t step) {
+  const auto recorded = inputs.reference_rates.find(step);
+  if (recorded != inputs.reference_rates.end()) return recorded->second;
+  if (!decay || inputs.reference_rates.empty()) return std::nullopt;
+  const auto& [last, rate] = *inputs.reference_rates.rbegin();
+  if (step < last) return std::nullopt;
+  return rate * std::pow(decay->factor, static_cast<double>(step / decay->every - last / decay->every));
+}
+
+/// Of runs without a config: is the cell's rate at each step the reference's at the step that `other` gives, as far as that is
+/// known: recorded, or as `decay` continues? Three steps with rates of their own must show it.
+bool follows_other_steps(const CauseInputs& inputs, const std::optional<StepDecay>& decay, const std::function<int64_t(int64_t)>& other) {
+  if (inputs.reference_config || inputs.cell_config) return false;
+  std::set<double> seen;
+  for (const auto& [step, rate] : inputs.cell_rates) {
+    const auto expected = reference_rate(inputs, decay, other(step));
+    if (!expected) continue;
+    if (!same(rate, *expected)) return false;
+    seen.insert(rate);
+  }
+  return seen.size() >= 3;
+}
+
+std::optional<Cause> stepped_per_rank_by_history(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  const int64_t world = world_size_of(inputs);
+  if (!rate || world < 2) return std::nullopt;
+  const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
+  for (const int64_t behind : {int64_t{0}, world - 1}) {
+    if (!follows_other_steps(inputs, decay, [=](int64_t step) { return step * world + behind; })) continue;
+    return made("scheduler-stepped-per-rank", kExact,
+                fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
+                            world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> shifted_by_history(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  for (int64_t shift = 1; shift <= 10; ++shift) {
+    for (const int64_t signed_shift : {shift, -shift}) {
+      // A decay that is shifted looks as one that is scaled.
+      if (!follows_other_steps(inputs, std::nullopt, [=](int64_t step) { return step + signed_shift; })) continue;
+      return made("schedule-shifted", kExact,
+                  fmt::format("from step {} on the rate is the reference's of {} {}", inputs.difference.divergence.step,
+                              counted(shift, "step"), signed_shift > 0 ? "later" : "earlier"));
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> rate_scaled(const CauseInputs& inputs, const char* code, double factor,
+                                 const std::string& what) {
+  const auto rate = rate_of(inputs);
+  if (!rate || world_size_of(inputs) < 2 || rate->expected == 0) return std::nullopt;
+  // Runs whose headers declare two rates follow what they declare.
+  const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
+  if (declared > 0 && own > 0 && declared != own) return std::nullopt;
+  if (!same(rate->value(), factor * rate->expected)) return std::nullopt;
+  return made(code, 0.96,
+              fmt::format("the rate is {} = {} times {} {}", exact_number(rate->value()), what,
+                          exact_number(rate->expected), on_ranks(*rate)));
+}
+
+std::optional<Cause> rate_scaled_linear(const CauseInputs& inputs) {
+  const int world = world_size_of(inputs);
+  return rate_scaled(inputs, "rate-scaled-linear", world, std::to_string(world));
+}
+
+std::optional<Cause> rate_scaled_sqrt(const CauseInputs& inputs) {
+  const int world = world_size_of(inputs);
+  return rate_scaled(inputs, "rate-scaled-sqrt", std::sqrt(world), fmt::format("sqrt({})", world));
+}
+
+std::optional<Cause> rate_differs(const CauseInputs& inputs) {
+  const auto rate = rate_of(inputs);
+  if (!rate) return std::nullopt;
+  const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
+  return made(
+      "rate-differs", kGeneral,
+      fmt::format("the rate is {} {}, {} times the expected {}", exact_number(rate->value()), on_ranks(*rate),
+                  factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
+}
+
+/// Of a group of parameters that has, or should have, a rate of its own.
+std::optional<Cause> rate_of_group_differs(const CauseInputs& inputs) {
+  constexpr std::string_view kOfGroup = "learning_rate/";
+  const std::string& where = inputs.difference.divergence.where;
+  if (!where.starts_with(kOfGroup)) return std::nullopt;
+  const auto rate = rate_named(inputs, where);
+  if (!rate) return std::nullopt;
+  return made("rate-differs", kGeneral,
+              fmt::format("the rate of the group of {} is {} {}, expected {}", where.substr(kOfGroup.size()), exact_number(rate->value()), on_ranks(*rate),
+                          exact_number(rate->expected)));
+}
+
+std::optional<Cause> schedules_differ(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::control || !told.where.starts_with("schedule/")) return std::nullopt;
+  return made("schedules-differ", kExact, fmt::format("{}: {}", told.where, expected_found(told.expected, told.actual)));
+}
+
+std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != "skipped" || !inputs.cell) return std::nullopt;
+  std::vector<std::size_t> skipping, others;
+  bool recorded = false;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    // A tracer may say it of the ranks alone that leave their update out.
+    const Record* record = find_record(inputs.cell->ranks[rank], Phase::control, "skipped");
+    recorded = recorded || record;
+    (record && record->value != 0 ? skipping : others).push_back(rank);
+  }
+  if (!recorded) return std::nullopt;
+  if (skipping.empty()) {
+    // Nobody leaves it out, although the reference does, and a rank's own loss is no number: another's was asked.
+    std::vector<std::size_t> without;
+    for (const std::size_t rank : others) {
+      const Record* loss = find_record(inputs.cell->ranks[rank], Phase::loss, "loss");
+      if (loss && !std::isfinite(loss->value)) without.push_back(rank);
+    }
+    if (without.empty() || without.size() == others.size()) return std::nullopt;
+    return made("skip-decided-alone", 0.9,
+                fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, and the decision followed other ranks' losses",
+                            inputs.difference.divergence.step, fmt::join(without, ", ")));
+  }
+  if (others.empty()) return std::nullopt;
+  return of_rank(made("skip-decided-alone", kExact,
+                      fmt::format("rank {} leaves out the update of step {}, and rank {} makes it", fmt::join(skipping, ", "), inputs.difference.divergence.step,
+                                  fmt::join(others, ", "))),
+                 skipping);
+}
+
+constexpr Rule kRules[] = {schedules_differ, skip_decided_alone, scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
+                           stepped_per_rank_by_history, shifted_by_history, rate_differs,
+                           rate_of_group_differs};
+
+}  // namespace
+
+std::span<const Rule> control_rules() { return kRules; }
+
+}  // namespace lockstep::causes
+
+// Causes of runs that did not finish: what the launcher saw, and what the header exchange said before any
+// payload moved.
+
+namespace lockstep {
+namespace {
+
+bool says(const Failure& failure, const char* words) {
+  return failure.message.find(words) != std::string::npos;
+}
+
+std::string told(const Failure& failure) {
+  std::string text = failure.rank < 0 ? "the run" : fmt::format("rank {}", failure.rank);
+  if (failure.step >= 0) text += fmt::format(" at step {}", failure.step);
+  if (!failure.operation.empty()) text += fmt::format(" in {}", failure.operation);
+  return text + (failure.message.empty() ? "" : ": " + failure.message);
+}
+
+/// The code in the words of gather_rows' header check, or empty.
+const char* header_code(const Failure& failure) {
+  if (!says(failure, "seen from rank")) return "";
+  if (says(failure, " is at step ")) return "step-differs";
+  if (says(failure, " calls another collective")) return "collective-order";
+  if (says(failure, " with rows of shape ") ||
+      (says(failure, " sends ") && says(failure, " tensors, not "))) {
+    return "shapes-differ";
+  }
+  if (says(failure, " sends tensor ") && says(failure, " as ")) return "dtype-differs";
+  return "";
+}
+
+}  // namespace
+
+std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
+  std::string code;
+  if (failure.kind == FailureKind::threw) {
+    code = header_code(failure);
+    // A row in exact arithmetic, named before anything was summed.
+    if (code.empty() && failure.message.find(kRowNotFinite) != std::string::npos) code = "non-finite";
+    if (code.empty()) code = "rank-threw";
+  } else if (failure.kind == FailureKind::died) {
+    code = "rank-died";
+  } else if (failure.kind == FailureKind::hung) {
+    code = "rank-hung";
+  } else if (failure.kind == FailureKind::slow) {
+    code = "rank-slow";
+  } else if (failure.kind == FailureKind::unreadable) {
+    code = "file-damaged";
+  } else {
+    return std::nullopt;
+  }
+  const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
+  Cause cause = causes::made(code.c_str(), confidence, told(failure));
+  if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
+  if (code == "rank-hung" && ranks == 1) {
+    cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";
+  }
+  return cause;
+}
+
+}  // namespace lockstep
+
+// Causes of wrong random streams: keys are recomputed under each hypothesis and compared with the recorded
+// fingerprints.
+
+namespace lockstep::causes {
+namespace {
+
+/// One stream of one rank at one step.
+struct Use {
+  uint64_t hash = 0;
+  double draws = 0;
+  std::vector<int64_t> ids;  ///< of the rank's samples
+};
+
+std::vector<Use> uses_of(const std::optional<StepOfRun>& step, const std::string& stream) {
+  std::vector<Use> uses;
+  if (!step) return uses;
+  for (const StepRecords& rank : step->ranks) {
+    Use use;  // A rank without the stream drew nothing from it.
+    for (const Record& record : rank.records) {
+      if (record.phase == Phase::samples) use.ids = record.ids;
+      if (record.phase != Phase::random || record.name != stream) continue;
+      use.hash = record.stats.hash;
+      use.draws = record.value;
+    }
+    uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+/// The streams of the cell and the reference, and the ranks whose stream is not the one that their samples
+/// key.
+struct Streams {
+  std::string name;
+  std::vector<Use> cell, reference, before;
+  int64_t step = 0;
+};
+
+std::optional<Streams> streams_of(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::random) return std::nullopt;
+  Streams streams;
+  streams.name = inputs.difference.divergence.where;
+  streams.step = inputs.difference.divergence.step;
+  streams.cell = uses_of(inputs.cell, streams.name);
+  streams.reference = uses_of(inputs.reference, streams.name);
+  streams.before = uses_of(inputs.cell_before, streams.name);
+  if (streams.cell.empty() || streams.reference.empty()) return std::nullopt;
+  return streams;
+}
+
+double draws_of(const std::vector<Use>& uses) {
+  double sum = 0;
+  for (const Use& use : uses) sum += use.draws;
+  return sum;
+}
+
+uint64_t hash_of(const std::vector<Use>& uses) {
+  uint64_t sum = 0;
+  for (const Use& use : uses) sum += use.hash;
+  return sum;
+}
+
+/// What keys a stream: which mode, at which step, for which rank.
+struct Keying {
+  RankSeed mode = RankSeed::keyed;
+  int64_t seed = 0, step = 0;
+  int rank = 0;
+};
+
+uint64_t fingerprint(uint32_t purpose, const Keying& keying, const std::vector<int64_t>& ids) {
+  const uint64_t base = stream_base(keying.mode, keying.seed, keying.rank);
+  std::vector<uint64_t> keys;
+  for (std::size_t row = 0; row < ids.size(); ++row) {
+    const auto who =
+        static_cast<uint64_t>(keying.mode == RankSeed::keyed ? ids[row] : static_cast<int64_t>(row));
+    keys.push_back(stream_row_key(base, purpose, keying.step, who));
+  }
+  return stream_fingerprint(keys);
+}
+
+/// The purpose under which keys by sample give the reference's fingerprint; nothing if none does.
+std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& streams) {
+  if (!inputs.reference_config || !inputs.cell_config) return std::nullopt;
+  for (uint32_t purpose = 1; purpose <= 16; ++purpose) {
+    uint64_t sum = 0;
+    for (std::size_t rank = 0; rank < streams.reference.size(); ++rank) {
+      sum += fingerprint(
+          purpose,
+          {RankSeed::keyed, stream_seed(*inputs.reference_config), streams.step, static_cast<int>(rank)},
+          streams.reference[rank].ids);
+    }
+    if (sum == hash_of(streams.reference)) return purpose;
+  }
+  return std::nullopt;
+}
+
+/// Ranks whose fingerprint is not the one keyed by their samples; all if that is not known.
+std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& streams) {
+  std::vector<std::size_t> wrong;
+  const auto purpose = purpose_of(inputs, streams);
+  for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
+    if (purpose &&
+        fingerprint(*purpose,
+                    {RankSeed::keyed, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)},
+                    streams.cell[rank].ids) == streams.cell[rank].hash) {
+      continue;
+    }
+    wrong.push_back(rank);
+  }
+  return wrong;
+}
+
+std::optional<Cause> same_stream_on_all_ranks(const CauseInputs& inputs) {
+  const auto streams = streams_of(inputs);
+  if (is_of_a_generator(inputs.difference.divergence.where) || !streams || streams->cell.size() < 2) return std::nullopt;
+  for (const Use& use : streams->cell) {
+    if (use.hash != streams->cell[0].hash || use.ids.empty() || use.draws == 0) return std::nullopt;
+  }
+  return made("same-stream-on-all-ranks", kExact,
+              fmt::format("{}: all {} ranks drew from the stream {}", streams->name, streams->cell.size(),
+                          hex16(streams->cell[0].hash)));
+}
+
+std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
+  const auto streams = streams_of(inputs);
+  if (!streams || streams->cell.size() < 2) return std::nullopt;
+  const auto purpose = purpose_of(inputs, *streams);
+  if (!purpose || draws_of(streams->cell) != draws_of(streams->reference)) return std::nullopt;
+  for (const std::size_t rank : wrong_ranks(inputs, *streams)) {
+    const Keying keying{RankSeed::plus_rank, stream_seed(*inputs.cell_config), streams->step,
+                        static_cast<int>(rank)};
+    if (fingerprint(*purpose, keying, streams->cell[rank].ids) != streams->cell[rank].hash)
+      return std::nullopt;
+  }
+  return made(
+      "stream-keyed-by-rank", kExact,
+      fmt::format("{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
+                  "samples",
+                  streams->name, inputs.cell_config->seed));
+}
+
+/// The size of a run's gradients at a step, over rank 0's reduced ones; nothing where statistics were not kept.
+std::optional<double> gradient_size(const StepOfRun& step) {
+  double squares = 0;
+  bool any = false;
+  for (const Record& record : step.ranks[0].records) {
+    if (record.phase != Phase::reduced_gradients || record.is_scalar) continue;
+    if (!record.has_stats) return std::nullopt;
+    squares += record.stats.norm * record.stats.norm;
+    any = true;
+  }
+  return any ? std::optional(std::sqrt(squares)) : std::nullopt;
+}
+
+/// A stream from which a second pass drew: the forward pass was right, and the loss with it, and the gradients are not.
+std::optional<Cause> masks_drawn_again(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::random || !inputs.reference || !inputs.cell) return std::nullopt;
+  constexpr double kSameLoss = 1e-5, kOtherGradient = 1e-4;
+  const std::string& stream = inputs.difference.divergence.where;
+  const std::vector<Use> expected = uses_of(inputs.reference, stream), actual = uses_of(inputs.cell, stream);
+  const double before = draws_of(expected), now = draws_of(actual);
+  if (!(before > 0) || !(now > before) || now > 2 * before) return std::nullopt;
+  const auto loss_a = mean_loss(*inputs.reference), loss_b = mean_loss(*inputs.cell);
+  const auto size_a = gradient_size(*inputs.reference), size_b = gradient_size(*inputs.cell);
+  if (!loss_a || !loss_b || !size_a || !size_b) return std::nullopt;
+  if (std::abs(*loss_a - *loss_b) > kSameLoss * std::max(1.0, std::abs(*loss_a)) || std::abs(*size_a - *size_b) <= kOtherGradient * *size_a) return std::nullopt;
+  return made("masks-drawn-again", kExact,
+              fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not (norm {} and {}): numbers were drawn again behind the "
+                          "forward pass",
+                          stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(*size_b), short_number(*size_a)));
+}
+
+/// A generator that the forward pass draws from begins in a state that it has had at an earlier step, and has left since, on every rank: the
+/// process was seeded anew within the step.
+std::optional<Cause> seeded_anew_within_step(const CauseInputs& inputs) {
+  const int64_t step = inputs.difference.divergence.step;
+  const auto now = inputs.cell_generators.find(step);
+  if (inputs.difference.phase != Phase::random || !is_of_a_generator(inputs.difference.divergence.where) || now == inputs.cell_generators.end()) return std::nullopt;
+  for (const auto& [stream, states] : now->second) {
+    if (stream == inputs.difference.divergence.where || states.empty()) continue;
+    const std::vector<Use> uses = uses_of(inputs.cell, stream);
+    if (uses.size() != states.size() || !std::ranges::all_of(uses, [](const Use& use) { return use.draws > 0; })) continue;
+    bool left_since = false;
+    for (auto earlier = std::make_reverse_iterator(now); earlier != inputs.cell_generators.rend(); ++earlier) {
+      const auto then = earlier->second.find(stream);
+      if (then == earlier->second.end()) continue;
+      if (then->second != states) {
+        left_since = true;
+      } else if (left_since) {
+        return made("stream-not-advanced", kExact,
+                    fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left since; from {} it takes another number of draws", stream,
+                                step, earlier->first, inputs.difference.divergence.where));
+      } else {
+        break;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
+  const auto streams = streams_of(inputs);
+  // Where a generator is put back, the count of its draws is that of the states between.
+  if (!streams || masks_drawn_again(inputs) || seeded_anew_within_step(inputs)) return std::nullopt;
+  const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
+  if (expected == actual || (actual > expected) != extra) return std::nullopt;
+  // A stream that the reference never draws from is another method, not a draw too many.
+  if (expected == 0) return std::nullopt;
+  // Draws for its rows: of ranks that do not take the reference's number a row.
+  double rows = 0;
+  for (const Use& use : streams->reference) rows += static_cast<double>(use.ids.size());
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < streams->cell.size(); ++rank) {
+    if (rows > 0 && streams->cell[rank].draws != expected / rows * static_cast<double>(streams->cell[rank].ids.size())) ranks.push_back(rank);
+  }
+  return made(extra ? "extra-draws" : "draws-missing", kExact,
+              fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams->name, exact_number(actual), exact_number(expected),
+                          ranks.empty() ? "" : fmt::format("; rank {} does not take the reference's number for its rows", fmt::join(ranks, ", "))));
+}
+
+std::optional<Cause> extra_draws(const CauseInputs& inputs) { return draws_differ(inputs, true); }
+std::optional<Cause> draws_missing(const CauseInputs& inputs) { return draws_differ(inputs, false); }
+
+/// The earlier step whose keys give a rank's fingerprint, or -1.
+int64_t old_step_of(const CauseInputs& inputs, const Streams& streams, std::size_t rank) {
+  const Use& use = streams.cell[rank];
+  if (const auto purpose = purpose_of(inputs, streams)) {
+    for (int64_t step = streams.step - 1; step >= 0; --step) {
+      const Keying keying{RankSeed::keyed, stream_seed(*inputs.cell_config), step, static_cast<int>(rank)};
+      if (fingerprint(*purpose, keying, use.ids) == use.hash) return step;
+    }
+  }
+  const bool repeats = rank < streams.before.size() && streams.before[rank].hash == use.hash;
+  return repeats && !use.ids.empty() ? streams.step - 1 : -1;
+}
+
+std::optional<Cause> stream_not_advanced(const CauseInputs& inputs) {
+  const auto streams = streams_of(inputs);
+  if (is_of_a_generator(inputs.difference.divergence.where) || !streams) return std::nullopt;
+  const std::vector<std::size_t> wrong = wrong_ranks(inputs, *streams);
+  int64_t old = -1;
+  std::vector<std::size_t> stuck;
+  for (const std::size_t rank : wrong) {
+    const int64_t step = old_step_of(inputs, *streams, rank);
+    if (step < 0) continue;
+    old = step;
+    stuck.push_back(rank);
+  }
+  // Without keys to recompute, ranks that are right cannot be told from the others.
+  if (stuck.empty() || (purpose_of(inputs, *streams) && stuck.size() != wrong.size())) return std::nullopt;
+  return made(
+      "stream-not-advanced", kExact,
+      fmt::format("{}: rank {} drew from the stream of step {}", streams->name, fmt::join(stuck, ", "), old));
+}
+
+/// A generator that begins a step as it began an earlier one, on every rank that the reference differs from.
+std::optional<Cause> generator_not_advanced(const CauseInputs& inputs) {
+  const std::string& stream = inputs.difference.divergence.where;
+  const int64_t step = inputs.difference.divergence.step;
+  const auto now = inputs.cell_generators.find(step);
+  if (inputs.difference.phase != Phase::random || !is_of_a_generator(stream) || now == inputs.cell_generators.end()) return std::nullopt;
+  const auto states = now->second.find(stream);
+  if (states == now->second.end()) return std::nullopt;
+  for (auto earlier = std::make_reverse_iterator(now); earlier != inputs.cell_generators.rend(); ++earlier) {
+    const auto then = earlier->second.find(stream);
+    if (earlier->first < 0 || then == earlier->second.end()) continue;
+    std::vector<int> stuck;
+    for (const auto& [rank, state] : states->second) {
+      const auto old = then->second.find(rank);
+      if (old != then->second.end() && old->second == state) stuck.push_back(rank);
+    }
+    const bool of_all = stuck.size() == states->second.size(), of_told = std::ranges::find(stuck, inputs.difference.divergence.rank) != stuck.end();
+    if (!of_all && !of_told) continue;
+    return made("stream-not-advanced", kExact, fmt::format("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step, earlier->first));
+  }
+  return std::nullopt;
+}
+
+/// Ranks whose generators are in one state, where each should have its own.
+std::optional<Cause> same_generator_on_all_ranks(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::random || !is_of_a_generator(told.where)) return std::nullopt;
+  const auto now = inputs.cell_generators.find(told.step);
+  const auto states = now == inputs.cell_generators.end() ? nullptr : &now->second;
+  if (!states || !states->contains(told.where)) return std::nullopt;
+  const auto found = states->find(told.where);
+  if (found->second.size() < 2) return std::nullopt;
+  const uint64_t first = found->second.begin()->second;
+  if (!std::ranges::all_of(found->second, [&](const auto& each) { return each.second == first; })) return std::nullopt;
+  const auto distinct_in_reference = [&] {
+    std::set<uint64_t> hashes;
+    for (const Use& use : uses_of(inputs.reference, told.where)) hashes.insert(use.hash);
+    return hashes.size() > 1;
+  };
+  if (!(inputs.cell && declared_state(*inputs.cell, told.where) == "rank") && !distinct_in_reference()) return std::nullopt;
+  return made("same-stream-on-all-ranks", kExact, fmt::format("{}: all {} ranks are in the state {}", told.where, found->second.size(), hex16(first)));
+}
+
+std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
+  const auto streams = streams_of(inputs);
+  if (!streams || streams->name.find("replay") == std::string::npos) return std::nullopt;
+  return made("dropout-not-replayed", kFits,
+              fmt::format("{}: the second pass drew from {}, but the first from {}", streams->name,
+                          hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference))));
+}
+
+std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
+  const auto streams = streams_of(inputs);
+  if (!streams) return std::nullopt;
+  std::string where = "on all ranks together";
+  const std::vector<std::size_t> wrong = wrong_ranks(inputs, *streams);
+  if (!wrong.empty() && wrong.size() < streams->cell.size()) {
+    where = fmt::format("on rank {}", fmt::join(wrong, ", "));
+  }
+  const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
+  const std::string draws = expected == actual ? "equally many draws"
+                                               : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
+  return made("random-stream-differs", kGeneral,
+              fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams->name,
+                          hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where, draws));
+}
+
+constexpr Rule kRandomRules[] = {
+    same_stream_on_all_ranks, stream_keyed_by_rank, masks_drawn_again,    extra_draws,          draws_missing,
+    stream_not_advanced,      generator_not_advanced, seeded_anew_within_step, same_generator_on_all_ranks, dropout_not_replayed, random_stream_differs};
+
+/// A forward pass that draws nothing on any rank, where it drew at earlier steps and the reference's draws: dropout is off.
+std::optional<Cause> forward_draws_missing(const CauseInputs& inputs) {
+  if (is_exact(inputs.difference.phase) || !inputs.reference || !inputs.cell) return std::nullopt;
+  const int64_t step = inputs.difference.divergence.step;
+  for (const Record* record : records_of(inputs.reference->ranks[0], Phase::random)) {
+    if (!is_of_a_generator(record->name) || name_of_generator(record->name) != "model") continue;
+    const double expected = draws_of(uses_of(inputs.reference, record->name)), actual = draws_of(uses_of(inputs.cell, record->name));
+    const bool drew_before = std::ranges::any_of(inputs.cell_generators, [&](const auto& each) { return each.first < step && each.second.contains(record->name); });
+    if (!(expected > 0) || actual > 0 || !drew_before) continue;
+    return made("draws-missing", kExact,
+                fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and the run's own took some before", record->name, step,
+                            exact_number(expected)));
+  }
+  return std::nullopt;
+}
+
+constexpr Rule kForwardDrawRules[] = {forward_draws_missing};
+
+}  // namespace
+
+std::span<const Rule> random_rules() { return kRandomRules; }
+std::span<const Rule> forward_draw_rules() { return kForwardDrawRules; }
+
+}  // namespace lockstep::causes

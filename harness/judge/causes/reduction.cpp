@@ -1,0 +1,529 @@
+// Causes of a wrong reduction: the reduced gradient is recomputed from the local ones under each hypothesis.
+// No reference is needed.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/shards.h"
+#include "harness/judge/compare/forced/update.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/trace/record.h"
+
+namespace lockstep::causes {
+namespace {
+
+/// A tensor with everything that its reduction can be recomputed from.
+struct Reduced {
+  const NamedTensor* reduced = nullptr;
+  NamedTensor mean;
+  std::vector<const NamedTensor*> local;  ///< by rank
+  std::vector<double> allowance;          ///< what rounding explains of each element
+  bool wrong = false;
+};
+
+/// The reduction of one step, tensor by tensor.
+struct Reduction {
+  const ForcedEvidence* evidence = nullptr;
+  std::vector<Reduced> tensors;
+  std::size_t world = 1;
+  std::string bucket;  ///< of the divergence's tensor, ", in bucket 2", or empty
+
+  bool by_sum() const { return evidence->cell.reduced_by_sum; }
+  /// What one rank's gradient counts in the reduction, and what that is called: of a trainer that adds gradients up `mean` is their sum.
+  double share() const { return by_sum() ? 1 : 1 / static_cast<double>(world); }
+  const char* name() const { return by_sum() ? "sum" : "mean"; }
+};
+
+/// What element i of a tensor's reduction would be.
+using Hypothesis = std::function<double(const Reduced& tensor, std::size_t element)>;
+
+/// Nothing unless the divergence lies in the reduced gradients, and every rank's local gradients are known.
+std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced) return std::nullopt;
+  if (inputs.forced->cell.local.size() < 2) return std::nullopt;
+  Reduction reduction;
+  reduction.evidence = &*inputs.forced;
+  const ForcedValues& cell = inputs.forced->cell;
+  reduction.world = cell.local.size();
+  const std::vector<NamedTensor> means = mean_of_local(cell);
+  for (const ReductionUse& use : judge_reduction(cell)) {
+    Reduced tensor;
+    tensor.reduced = find_tensor(cell.gradients, use.name);
+    tensor.mean = *find_tensor(means, use.name);
+    for (const auto& rank : cell.local) {
+      tensor.local.push_back(find_tensor(rank, use.name));
+      if (!tensor.local.back()) return std::nullopt;
+    }
+    tensor.allowance = reduction_allowance(cell, *tensor.reduced);
+    tensor.wrong = use.used > 1;
+    reduction.tensors.push_back(std::move(tensor));
+  }
+  if (inputs.cell) {
+    const std::string bucket = bucket_of(inputs.cell->ranks[0], inputs.difference.divergence.where);
+    if (!bucket.empty()) reduction.bucket = ", in " + bucket;
+  }
+  return reduction.tensors.empty() ? std::nullopt : std::optional(reduction);
+}
+
+/// Does the hypothesis give every element of the tensor, within `room` allowances of its own size?
+bool gives(const Reduced& tensor, const Hypothesis& hypothesis, double room = 2) {
+  for (std::size_t i = 0; i < tensor.reduced->values.size(); ++i) {
+    const double expected = hypothesis(tensor, i), actual = tensor.reduced->values[i];
+    const double grown =
+        tensor.mean.values[i] == 0 ? 1 : std::max(1.0, std::abs(expected / tensor.mean.values[i]));
+    const double size = tensor.reduced->epsilon * std::abs(expected) * 8;
+    if (!(distance(expected, actual) <= room * tensor.allowance[i] * std::min(grown, 1e3) + size))
+      return false;
+  }
+  return true;
+}
+
+std::size_t wrong_count(const Reduction& reduction) {
+  return static_cast<std::size_t>(std::count_if(reduction.tensors.begin(), reduction.tensors.end(),
+                                                [](const Reduced& t) { return t.wrong; }));
+}
+
+/// Does every wrong tensor follow the hypothesis; and if it must hold everywhere, every other too?
+bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool everywhere) {
+  if (wrong_count(reduction) == 0) return false;
+  return std::all_of(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& tensor) {
+    return (!tensor.wrong && !everywhere) || gives(tensor, hypothesis);
+  });
+}
+
+/// "3 of 17 tensors, in bucket 2".
+std::string of_tensors(const Reduction& reduction) {
+  return fmt::format("{} of {} tensors{}", wrong_count(reduction), reduction.tensors.size(),
+                     reduction.bucket);
+}
+
+/// The rank about which a hypothesis explains every wrong tensor. Where only a few numbers are wrong, ranks may fit by chance: several. Empty if none
+/// does, or all do.
+std::vector<int> single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
+  std::vector<int> fitting;
+  for (std::size_t rank = 0; rank < reduction.world; ++rank) {
+    if (explains(reduction, hypothesis(rank), false)) fitting.push_back(reduction.evidence->cell.local_ranks.at(rank));
+  }
+  if (fitting.size() == reduction.world) fitting.clear();
+  return fitting;
+}
+
+/// "rank 2", or "rank 2 or 5".
+std::string one_of(const std::vector<int>& ranks) { return fmt::format("rank {}", fmt::join(ranks, " or ")); }
+
+std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence,
+                               double factor) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  const Hypothesis scaled = [&](const Reduced& t, std::size_t i) { return factor * t.mean.values[i]; };
+  if (!explains(*reduction, scaled, true)) return std::nullopt;
+  return made(code, confidence,
+              fmt::format("every reduced gradient is {} times the {} of the local gradients",
+                          factor_text(factor, static_cast<int>(reduction->world)), reduction->name()));
+}
+
+std::optional<Cause> gradient_sum_not_mean(const CauseInputs& inputs) {
+  return by_factor(inputs, "gradient-sum-not-mean", kExact, world_size_of(inputs));
+}
+
+std::optional<Cause> mean_taken_twice(const CauseInputs& inputs) {
+  return by_factor(inputs, "mean-taken-twice", kExact, 1.0 / world_size_of(inputs));
+}
+
+/// The sum was divided by a count of elements: of the tensor, or of all tensors together.
+std::optional<Cause> divided_by_elements(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  const auto world = static_cast<double>(reduction->world);
+  double all = 0;
+  for (const Reduced& tensor : reduction->tensors) all += static_cast<double>(tensor.mean.values.size());
+  const Hypothesis by_own = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / static_cast<double>(t.mean.values.size()); };
+  const Hypothesis by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
+  const bool own = explains(*reduction, by_own, true);
+  if (!own && !explains(*reduction, by_all, true)) return std::nullopt;
+  return made("divided-by-wrong-world", kExact,
+              fmt::format("the sum over {} ranks was divided by the number of elements of {}", world, own ? "each tensor" : fmt::format("all tensors, {}", all)));
+}
+
+std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
+  const double world = world_size_of(inputs);
+  std::set<double> divisors = {world - 1, world + 1, 2 * world, world / 2};
+  divisors.insert(static_cast<double>(inputs.cell_facts.rows_per_rank));
+  divisors.insert(static_cast<double>(inputs.cell_facts.global_batch));
+  for (const double divisor : divisors) {
+    // Those have names of their own: the sum, the mean, and the mean of the mean.
+    if (divisor < 2 || divisor != std::floor(divisor) || divisor == world || divisor == world * world)
+      continue;
+    auto cause = by_factor(inputs, "divided-by-wrong-world", 0.9, world / divisor);
+    if (!cause) continue;
+    cause->evidence += fmt::format(": the sum over {} ranks was divided by {}", world, divisor);
+    return cause;
+  }
+  return divided_by_elements(inputs);
+}
+
+/// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took one and the same: it was reduced
+/// after the tracer had looked.
+bool each_kept_its_own(const CauseInputs& inputs, const std::string& name) {
+  if (!inputs.cell) return true;
+  std::set<uint64_t> own, taken;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    const Record *local = find_record(rank, Phase::local_gradients, name), *reduced = find_record(rank, Phase::reduced_gradients, name),
+                 *applied = find_record(rank, Phase::applied_gradients, name);
+    if (local && reduced && local->stats.hash != reduced->stats.hash) return false;
+    if (local) own.insert(local->stats.hash);
+    if (applied) taken.insert(applied->stats.hash);
+  }
+  return own.size() < 2 || taken.size() != 1;
+}
+
+/// Of a tensor in parts: has each rank's part what its own local gradient has there?
+bool parts_are_own(const CauseInputs& inputs, const Reduced& tensor) {
+  if (!inputs.cell || inputs.cell->parts.empty()) return false;
+  const std::vector<int>& ranks = inputs.forced->cell.local_ranks;
+  std::size_t found = 0;
+  for (std::size_t k = 0; k < ranks.size(); ++k) {
+    const auto rank = static_cast<std::size_t>(ranks[k]);
+    if (rank >= inputs.cell->parts.size()) return false;
+    for (const Record& part : inputs.cell->parts[rank]) {
+      if (part.phase != Phase::reduced_gradients || part.name != tensor.reduced->name) continue;
+      const auto own = values_at(*tensor.local[k], part), held = values_of(part);
+      if (!own || !held || *own != *held) return false;
+      ++found;
+    }
+  }
+  return found == ranks.size();
+}
+
+std::optional<Cause> not_reduced(const CauseInputs& inputs, bool all) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  const std::size_t wrong = wrong_count(*reduction);
+  if (wrong == 0 || (wrong == reduction->tensors.size()) != all) return std::nullopt;
+  for (const Reduced& tensor : reduction->tensors) {
+    if (!tensor.wrong || parts_are_own(inputs, tensor)) continue;
+    if (tensor.reduced->values != tensor.local[0]->values) return std::nullopt;
+    if (!each_kept_its_own(inputs, tensor.reduced->name)) return std::nullopt;
+  }
+  return made(all ? "gradient-not-reduced" : "parameter-not-reduced", kExact,
+              fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(*reduction)));
+}
+
+std::optional<Cause> gradient_not_reduced(const CauseInputs& inputs) { return not_reduced(inputs, true); }
+std::optional<Cause> parameter_not_reduced(const CauseInputs& inputs) { return not_reduced(inputs, false); }
+
+double norm_of_rank(const Reduction& reduction, std::size_t rank) {
+  double whole = 0;
+  for (const Reduced& tensor : reduction.tensors) whole = std::hypot(whole, norm(tensor.local[rank]->values));
+  return whole;
+}
+
+std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
+  std::vector<double> factors;
+  for (std::size_t rank = 0; rank < reduction->world; ++rank) {
+    factors.push_back(clip_factor(inputs.cell_facts.clip_norm, norm_of_rank(*reduction, rank)));
+  }
+  const Hypothesis clipped = [&](const Reduced& t, std::size_t i) {
+    double sum = 0;
+    for (std::size_t rank = 0; rank < factors.size(); ++rank) sum += factors[rank] * t.local[rank]->values[i];
+    return sum * reduction->share();
+  };
+  // Who clips by hand before reducing by hand shows the tracer the clipped mean where the optimizer takes it.
+  Reduction taken = *reduction;
+  for (Reduced& tensor : taken.tensors) {
+    tensor.wrong = true;
+    tensor.reduced = find_tensor(taken.evidence->cell.applied, tensor.mean.name);
+  }
+  const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
+  const bool by_hand = clips && std::ranges::all_of(taken.tensors, [](const Reduced& tensor) { return tensor.reduced; }) && explains(taken, clipped, true);
+  if (!by_hand && !explains(*reduction, clipped, true)) return std::nullopt;
+  return made(
+      "clip-before-reduction", kExact,
+      fmt::format(
+          "the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}", by_hand ? "applied" : "reduced",
+          reduction->name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
+}
+
+std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  struct Op {
+    const char* name;
+    double (*fold)(double, double);
+  };
+  static constexpr Op kOps[] = {{"max", [](double a, double b) { return std::max(a, b); }},
+                                {"min", [](double a, double b) { return std::min(a, b); }},
+                                {"product", [](double a, double b) { return a * b; }}};
+  const auto world = static_cast<double>(reduction->world);
+  for (const Op& op : kOps) {
+    for (const auto& [before, after] : {std::pair{1.0, 1.0}, {1.0, 1 / world}, {1 / world, 1.0}}) {
+      const Hypothesis folded = [&, before = before, after = after](const Reduced& t, std::size_t i) {
+        double value = before * t.local[0]->values[i];
+        for (std::size_t rank = 1; rank < t.local.size(); ++rank) {
+          value = op.fold(value, before * t.local[rank]->values[i]);
+        }
+        return after * value;
+      };
+      if (!explains(*reduction, folded, false)) continue;
+      return made("wrong-reduction-op", kExact,
+                  fmt::format("{} are the {} over ranks, not the mean", of_tensors(*reduction), op.name));
+    }
+  }
+  return std::nullopt;
+}
+
+/// Rounded to nearest even at `bits` of the 23 bits that float32's mantissa has.
+double rounded_to(double value, int bits) {
+  const auto raw = std::bit_cast<uint32_t>(static_cast<float>(value));
+  const int dropped = 23 - bits;
+  const uint32_t half = (uint32_t{1} << (dropped - 1)) - 1 + ((raw >> dropped) & 1);
+  return std::bit_cast<float>(((raw + half) >> dropped) << dropped);
+}
+
+std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction || reduction->evidence->cell.epsilon < 1e-10) return std::nullopt;
+  const auto world = static_cast<double>(reduction->world);
+  for (const auto& [name, bits] : {std::pair{"bfloat16", 7}, {"float16", 10}}) {
+    // Either the result itself has no more bits than that, or each message had none more.
+    std::size_t elements = 0, short_ones = 0;
+    bool near = true;
+    for (const Reduced& tensor : reduction->tensors) {
+      for (std::size_t i = 0; tensor.wrong && i < tensor.reduced->values.size(); ++i) {
+        const double value = tensor.reduced->values[i];
+        ++elements;
+        short_ones += rounded_to(value, bits) == value || std::abs(value) < 6.2e-5;
+        const double unit = std::ldexp(1.0, -bits) / reduction->evidence->cell.epsilon;
+        near = near && std::abs(value - tensor.mean.values[i]) <= tensor.allowance[i] * unit + 6e-8;
+      }
+    }
+    const bool result_is_short = near && elements >= 4 && short_ones == elements;
+    const auto messages = [&](bool divided_first) {
+      return explains(
+          *reduction,
+          [&, divided_first, bits = bits](const Reduced& t, std::size_t i) {
+            double sum = 0;
+            for (const NamedTensor* local : t.local) {
+              sum += divided_first ? rounded_to(local->values[i] / world, bits)
+                                   : rounded_to(local->values[i], bits) / world;
+            }
+            return sum;
+          },
+          false);
+    };
+    if (!result_is_short && !messages(false) && !messages(true)) continue;
+    return made("reduced-in-low-precision", 0.95,
+                fmt::format("{} have the {} bits of a {} mantissa and lie within its rounding of the mean",
+                            of_tensors(*reduction), bits, name));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> rank_missing(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  const auto world = static_cast<double>(reduction->world);
+  for (const double scale : {1.0, world / (world - 1)}) {
+    // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never
+    // reduced.
+    if (scale != 1 && (reduction->world == 2 || reduction->by_sum())) break;
+    const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+      return [=, share = reduction->share()](const Reduced& t, std::size_t i) {
+        return scale * (t.mean.values[i] - t.local[r]->values[i] * share);
+      };
+    });
+    if (ranks.empty()) continue;
+    return of_rank(made("rank-missing", kExact,
+                        fmt::format("{} are the {} without {}'s gradient{}", of_tensors(*reduction), reduction->name(), one_of(ranks),
+                                    scale == 1 ? "" : ", divided by one less than the world size")),
+                   ranks);
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> rank_counted_twice(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction) return std::nullopt;
+  const double share = reduction->share();
+  const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+    return [=](const Reduced& t, std::size_t i) { return t.mean.values[i] + t.local[r]->values[i] * share; };
+  });
+  if (ranks.empty()) return std::nullopt;
+  return of_rank(made("rank-counted-twice", kExact,
+                      fmt::format("{} are the {} with {}'s gradient added twice", of_tensors(*reduction), reduction->name(), one_of(ranks))),
+                 ranks);
+}
+
+std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction || !reduction->evidence->cell_before) return std::nullopt;
+  const ForcedValues& before = *reduction->evidence->cell_before;
+  if (before.local.size() != reduction->world) return std::nullopt;
+  const double share = reduction->share();
+  const auto old = [&](std::size_t rank, const std::string& name) {
+    return find_tensor(before.local[rank], name);
+  };
+  for (const Reduced& tensor : reduction->tensors) {
+    for (std::size_t rank = 0; rank < reduction->world; ++rank) {
+      const NamedTensor* found = old(rank, tensor.mean.name);
+      if (!found || found->values.size() != tensor.mean.values.size()) return std::nullopt;
+    }
+  }
+  const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
+    return [&, r](const Reduced& t, std::size_t i) {
+      return t.mean.values[i] + (old(r, t.mean.name)->values[i] - t.local[r]->values[i]) * share;
+    };
+  });
+  const Hypothesis all = [&](const Reduced& t, std::size_t i) {
+    double sum = 0;
+    for (std::size_t r = 0; r < t.local.size(); ++r) sum += old(r, t.mean.name)->values[i] * share;
+    return sum;
+  };
+  if (ranks.empty() && !explains(*reduction, all, false)) return std::nullopt;
+  return of_rank(made("stale-gradient", kExact,
+                      fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
+                                  ranks.empty() ? "every rank's contribution" : one_of(ranks) + "'s contribution", before.step)),
+                 ranks);
+}
+
+std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction || !reduction->evidence->cell_before) return std::nullopt;
+  const ForcedValues& before = *reduction->evidence->cell_before;
+  const double clipped = clip_factor(inputs.cell_facts.clip_norm, reduced_norm(before));
+  for (const double factor : {1.0, clipped}) {
+    const Hypothesis added = [&](const Reduced& t, std::size_t i) {
+      const NamedTensor* old = find_tensor(before.gradients, t.mean.name);
+      return old && i < old->values.size() ? t.mean.values[i] + factor * old->values[i] : std::nan("");
+    };
+    if (!explains(*reduction, added, true)) continue;
+    return made(
+        "gradients-not-zeroed", kExact,
+        fmt::format(
+            "every reduced gradient is the mean of the local gradients plus the reduced gradient of step {}",
+            before.step));
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> buckets_swapped(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction || wrong_count(*reduction) < 2) return std::nullopt;
+  std::string example;
+  for (const Reduced& tensor : reduction->tensors) {
+    if (!tensor.wrong) continue;
+    const auto other =
+        std::find_if(reduction->tensors.begin(), reduction->tensors.end(), [&](const Reduced& each) {
+          if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size())
+            return false;
+          for (std::size_t i = 0; i < each.mean.values.size(); ++i) {
+            if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i])
+              return false;
+          }
+          return true;
+        });
+    if (other == reduction->tensors.end()) return std::nullopt;
+    example = fmt::format("{} has the mean of {}", tensor.reduced->name, other->reduced->name);
+  }
+  return made("buckets-swapped", kExact,
+              fmt::format("{} have each other's means: {}", of_tensors(*reduction), example));
+}
+
+std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
+  const auto reduction = reduction_of(inputs);
+  if (!reduction || wrong_count(*reduction) != 1) return std::nullopt;
+  const auto wrong = std::find_if(reduction->tensors.begin(), reduction->tensors.end(),
+                                  [](const Reduced& tensor) { return tensor.wrong; });
+  std::vector<std::size_t> elements;
+  for (std::size_t i = 0; i < wrong->allowance.size(); ++i) {
+    if (distance(wrong->mean.values[i], wrong->reduced->values[i]) > wrong->allowance[i])
+      elements.push_back(i);
+  }
+  if (elements.size() != 1) return std::nullopt;
+  const std::size_t at = elements.front();
+  const WrongElement element{wrong->reduced->name,   at,
+                             wrong->mean.values[at], wrong->reduced->values[at],
+                             wrong->allowance[at],   wrong->reduced->epsilon,
+                             reduction->evidence->cell.is_wide()};
+  std::set<int> ranks, bits;
+  for (const FlippedBit& flip : flips_in_messages(element, reduction->evidence->cell.local)) {
+    ranks.insert(flip.rank);
+    bits.insert(flip.bit);
+  }
+  for (int bit = 0; bit < (element.wide ? 64 : 32); ++bit) {
+    // The result may have been flipped where it arrived.
+    const double turned = with_bit_turned(wrong->reduced->values[at], bit, element.wide);
+    if (!(std::abs(turned - wrong->mean.values[at]) <= wrong->allowance[at])) continue;
+    ranks.insert(0);
+    bits.insert(bit);
+  }
+  // A tensor of one element is "one element" under any mistake: there only a bit that fits counts, and less than a mistake that fits: a
+  // rank that is missing is a message of which one bit of the exponent leaves nothing.
+  const bool alone = wrong->allowance.size() < 2;
+  if (ranks.empty() && alone) return std::nullopt;
+  const std::string flip = ranks.empty() ? "no single bit of one rank's message explains it"
+                                         : fmt::format("bit {} of the message of rank {} explains it",
+                                                       fmt::join(bits, " or "), fmt::join(ranks, " or "));
+  return made("message-corrupted", ranks.empty() || alone ? kFits : 0.95,
+              fmt::format("only element {} of {} is not the mean of the local gradients{}: {}", at,
+                          wrong->reduced->name, reduction->bucket, flip));
+}
+
+/// Ranks hold different results of one reduction, and only one of them.
+std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::reduced_gradients || inputs.difference.divergence.kind != DivergenceKind::replica) {
+    return std::nullopt;
+  }
+  if (!inputs.cell) return std::nullopt;
+  // With two ranks, rank 0's result, which is kept, tells whose is wrong.
+  const auto reduction = reduction_of(inputs);
+  const bool first_is_right = reduction && wrong_count(*reduction) == 0;
+  if (inputs.cell->ranks.size() == 2 && !first_is_right) return std::nullopt;
+  std::set<std::string> names;
+  std::set<std::size_t> ranks;
+  for (const Record& record : inputs.cell->ranks[0].records) {
+    if (record.phase != Phase::reduced_gradients) continue;
+    std::map<uint64_t, std::vector<std::size_t>> holders;
+    for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+      for (const Record& each : inputs.cell->ranks[rank].records) {
+        if (each.phase == record.phase && each.name == record.name) holders[each.stats.hash].push_back(rank);
+      }
+    }
+    if (holders.size() < 2) continue;
+    if (holders.size() > 2) return std::nullopt;
+    const auto& [first, second] = std::pair{holders.begin()->second, holders.rbegin()->second};
+    const auto& few = first.size() < second.size() ? first : second;
+    if (few.size() != 1) return std::nullopt;
+    ranks.insert(inputs.cell->ranks.size() == 2 ? 1 : few.front());
+    names.insert(record.name);
+  }
+  if (ranks.size() != 1 || names.size() != 1) return std::nullopt;
+  return made("message-corrupted", 0.9,
+              fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(),
+                          *names.begin()));
+}
+
+constexpr Rule kReductionRules[] = {gradient_sum_not_mean, mean_taken_twice,         divided_by_wrong_world,
+                           gradient_not_reduced,  parameter_not_reduced,    clip_before_reduction,
+                           wrong_reduction_op,    reduced_in_low_precision, rank_missing,
+                           rank_counted_twice,    stale_gradient,           gradients_not_zeroed,
+                           buckets_swapped,       message_corrupted,        one_rank_got_another_result};
+
+}  // namespace
+
+std::span<const Rule> reduction_rules() { return kReductionRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,176 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "harness/answer/results/results.h"
+#include "harness/judge/compare/compared.h"
+#include "harness/lib/rewards/advantages.h"
+
+// Why two runs part: named from the evidence around the first divergence, or `unexplained`.
+
+namespace lockstep {
+
+/// The cause of a divergence that lies outside its band. One rule answers with one code; where no rule fits,
+/// or two that fit equally well contradict each other, the code is `unexplained` and the evidence tells what
+/// was seen.
+std::optional<Cause> name_cause(const CauseInputs& inputs);
+
+/// The cause of a run that did not finish, from what the launcher and the header exchange said. Nothing if it
+/// was stopped on request, or if nothing was wrong with its ranks. `ranks` of the run that failed.
+std::optional<Cause> name_failure_cause(const Failure& failure, int ranks);
+
+/// A cause at length: what `lockstep explain CODE` prints.
+struct CausePage {
+  std::string_view code;
+  std::string_view family;  ///< samples, random, control, energies, loss, gradient, reduction, update, ...
+  std::string_view what;    ///< one sentence
+  std::string_view recognised;    ///< the formula or the evidence
+  std::string_view wrong, right;  ///< a minimal example: a few lines of code each
+  std::string_view remedy;        ///< one sentence
+  std::string_view reports = {};  ///< public reports, "owner/repository#number, ..."
+};
+
+/// All codes, those of every trainer's own causes among them, family by family; `unexplained` last.
+std::span<const CausePage> cause_pages();
+
+/// Null if there is no such code.
+const CausePage* find_cause_page(std::string_view code);
+
+}  // namespace lockstep
+
+// The rules that name causes of any trainer, family by family; a trainer's own stand in its folder. A rule is
+// one small function: from the evidence to its code, or nothing. Rules do not know of each other; name_cause
+// weighs what they answer.
+
+namespace lockstep::causes {
+
+using Rule = std::optional<Cause> (*)(const CauseInputs& inputs);
+
+// Confidence that rules give: the evidence is reproduced exactly; it fits and little else would; a general
+// name for what is seen, which gives way to any other.
+inline constexpr double kExact = 0.98, kFits = 0.8, kGeneral = 0.5;
+
+std::span<const Rule> sample_rules();
+std::span<const Rule> random_rules();
+std::span<const Rule> forward_draw_rules();  ///< of what a forward pass drew, where it shows behind it
+std::span<const Rule> control_rules();
+std::span<const Rule> score_rules();
+std::span<const Rule> reward_rules();     ///< of rewards, advantages and first ratios, recorded by row
+std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
+std::span<const Rule> contrast_rules();   ///< of a loss over such scores
+std::span<const Rule> loss_rules();
+std::span<const Rule> rows_apart_rules();  ///< of single rows in replays: in the loss and what comes of it
+/// Where replays have measured single rows: on which ranks the trainer's function gives the reference's loss of the same rows; else empty.
+std::string functions_seen(const CauseInputs& inputs);
+std::span<const Rule> gradient_rules();  ///< before the reduction
+std::span<const Rule> finite_rules();    ///< of values that are no numbers, in any phase
+std::span<const Rule> reduction_rules();
+std::span<const Rule> accumulation_rules(Phase phase);  ///< of micro-steps: in loss, local and reduced gradients
+std::span<const Rule> named_loss_rules(Phase phase);    ///< of one named part of the loss: there, too
+std::span<const Rule> missing_gradient_rules();         ///< of a parameter that has none, in any phase
+std::span<const Rule> factor_rules();                   ///< one factor on loss and gradients
+std::span<const Rule> shard_rules(Phase phase);         ///< of tensors in parts: in the gradient norm and parameters
+std::span<const Rule> initial_rules();                  ///< of parameters before the first step
+std::span<const Rule> input_rules();                    ///< of what rows hold
+std::span<const Rule> average_rules();                  ///< of averaged weights
+std::span<const Rule> evaluation_rules();
+std::span<const Rule> state_rules();  ///< of the optimizer's state
+std::span<const Rule> norm_rules();  ///< of the gradient norm
+std::span<const Rule> clip_rules();  ///< of what the optimizer took
+std::span<const Rule> update_rules();
+std::span<const Rule> resumed_rules();  ///< of what a resumed run begins with
+std::span<const Rule> replica_rules();
+std::span<const Rule> buffer_rules();  ///< of buffers that move, in any phase
+std::span<const Rule> ledger_rules();
+
+/// A cause without its remedy, which stands in the cause's page.
+Cause made(const char* code, double confidence, const std::string& evidence);
+
+/// The cause as one rank's mistake, where it is that of exactly one.
+template <typename Ranks>
+Cause of_rank(Cause cause, const Ranks& ranks) {
+  if (ranks.size() == 1) cause.rank = static_cast<int>(*ranks.begin());
+  return cause;
+}
+
+/// World size of the cell; 1 if it is not known.
+int world_size_of(const CauseInputs& inputs);
+
+/// May the cell's loss leave out rows of a step, without the sample ids telling which? False where the config
+/// or the trainer is not known.
+bool rows_may_not_count(const CauseInputs& inputs);
+
+/// Did the optimizer take gradients that were clipped by that norm: as they were recorded, or as the update shows?
+bool clipped_by(const CauseInputs& inputs, double norm);
+
+/// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".
+std::string signature_text(const GradientJudgement& judgement, int world_size);
+
+/// "8 (the world size)", "1/8", "-1", "0": closed forms by name, other numbers in six digits.
+std::string factor_text(double factor, int world_size);
+
+// What a trainer adds to the rules that hold for any: roles of its parameters, rules of its own, and their
+// pages.
+
+/// What a group of parameters is in its trainer's model (one encoder, the head, the rest), as a number that
+/// the trainer defines.
+using Role = int;
+
+/// How a run's rewards become advantages.
+struct DeclaredAdvantages {
+  rewards::AdvantageWay way;
+  int64_t group_rows = 1;  ///< so many rows that follow each other by id are a group
+  double penalty = 0;      ///< what a cost takes off a reward
+};
+
+struct TrainerRules {
+  /// The role of a group of parameters ("encoder"). One mistake acts on all groups of a role alike. Null:
+  /// roles are not known, and no rule that needs them runs.
+  Role (*role_of)(std::string_view group) = nullptr;
+  /// Asked where the first divergence lies in that phase, before the rules that hold for any trainer; null:
+  /// none.
+  std::span<const Rule> (*rules)(Phase phase) = nullptr;
+  /// The role of that name, as a trace's header may declare it ("candidate encoder"); nothing: none of this trainer's.
+  /// Null: its roles cannot be declared.
+  std::optional<Role> (*role_named)(std::string_view name) = nullptr;
+  /// Those of its rules that rest on roles alone, in closed forms: they hold for any model that declares these roles.
+  std::span<const Rule> (*rules_of_roles)(Phase phase) = nullptr;
+  /// Of a run that records rewards; null: it is taken from the reference's own numbers.
+  DeclaredAdvantages (*advantages)(const RunConfig& config) = nullptr;
+  /// Pages of the codes that only its rules give, family by family; null: none.
+  std::span<const CausePage> (*pages)() = nullptr;
+};
+
+/// The rules of one trainer.
+struct RulesOfTrainer {
+  std::string_view trainer;  ///< its name
+  const TrainerRules* rules = nullptr;
+};
+
+/// Every trainer that has rules. Defined in scenarios/causes.cpp, apart from the trainers' specs: the rank program
+/// links those, and must not change with a rule or its words, or every run would train anew.
+std::span<const RulesOfTrainer> all_trainer_rules();
+
+/// The rules of a trainer; empty ones if it has none.
+const TrainerRules& trainer_rules(std::string_view trainer);
+/// The rules of the runs' trainer; of a trainer that is not ours those whose roles the cell's header declares, all of
+/// them; else empty ones.
+const TrainerRules& trainer_rules(const CauseInputs& inputs);
+
+/// What the header of the cell's traces declares; null: nothing.
+const Declared* declared_of(const CauseInputs& inputs);
+
+// The pages of causes that any trainer may have, family by family; those of a trainer's own causes stand in
+// its folder.
+
+std::span<const CausePage> data_pages();       ///< samples, random streams, control values
+std::span<const CausePage> gradient_pages();   ///< scores, loss, gradients before the reduction
+std::span<const CausePage> reduction_pages();  ///< reduction, update
+std::span<const CausePage> reward_pages();     ///< rewards and advantages
+std::span<const CausePage> run_pages();        ///< replicas, ledger, failed runs, unexplained
+
+}  // namespace lockstep::causes

@@ -1,0 +1,368 @@
+#include "harness/judge/causes/scores.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "harness/judge/causes/loss.h"
+#include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/bits.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/trace/record.h"
+#include "harness/plan/config/field.h"
+
+// Causes of wrong scores that any trainer may have: another precision, a replica with other parameters.
+
+namespace lockstep::causes {
+namespace {
+
+double unit_of(Precision precision) {
+  return precision == Precision::bfloat16  ? std::ldexp(1.0, -8)
+         : precision == Precision::float32 ? std::ldexp(1.0, -24)
+                                           : std::ldexp(1.0, -53);
+}
+
+/// Two runs that are meant to round differently do. Where scores were kept whole, no difference may be more
+/// than rounding in the coarser precision: a mistake beside it is another rule's.
+std::optional<Cause> scores_in_other_precision(const CauseInputs& inputs) {
+  if (!inputs.reference_config || !inputs.cell_config || misses_scores(inputs)) return std::nullopt;
+  const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
+  if (expected == actual) return std::nullopt;
+  static const RunField* const precision = find_core_field("precision");
+  const std::string words = fmt::format("the reference computes in {}, the cell in {}",
+                                        text_of(precision->of(*inputs.reference_config)),
+                                        text_of(precision->of(*inputs.cell_config)));
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return made("precision-differs", 0.9, words);
+  double largest = 0, size = 0;
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      largest = std::max(largest, distance(row.expected[j], row.actual[j]));
+      size = std::max(size, std::abs(row.expected[j]));
+    }
+  }
+  // Roundings of some ten operations, each on terms that may be larger than what they add up to.
+  constexpr double kMostUnits = 64;
+  const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
+  if (!(units <= kMostUnits)) return std::nullopt;
+  return made("precision-differs", kExact,
+              fmt::format("{}; {} differ by no more than {} units of the coarser one's rounding", words,
+                          score_name(inputs), short_number(units)));
+}
+
+std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty() || !inputs.cell || misses_scores(inputs)) return std::nullopt;
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
+  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
+  const auto drift = replica_drift(*inputs.cell, pointer_to(inputs.reference));
+  const auto [rank, count] = *wrong.by_rank.begin();
+  // Its scores at the reference's parameters show that it is this rank that holds something else.
+  const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };
+  if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return std::nullopt;
+  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
+  return made(
+      "replica-corrupted", 0.95,
+      fmt::format("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'",
+                  rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
+}
+
+constexpr Rule kScoresRules[] = {scores_in_other_precision, replica_shows_in_scores};
+
+}  // namespace
+
+std::span<const Rule> score_rules() { return kScoresRules; }
+
+std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
+  std::vector<AlignedRow> rows;
+  if (!inputs.forced || !inputs.forced->reference.scores || !inputs.forced->cell.scores) return rows;
+  const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
+  for (const ScoreRow& row : cell.rows) {
+    const auto same = std::find_if(reference.rows.begin(), reference.rows.end(),
+                                   [&](const ScoreRow& each) { return each.row_id == row.row_id; });
+    if (same == reference.rows.end()) continue;
+    const std::vector<int64_t>& wanted = reference.columns[static_cast<std::size_t>(same->rank)];
+    const std::vector<int64_t>& own = cell.columns[static_cast<std::size_t>(row.rank)];
+    AlignedRow aligned{row.row_id, row.rank, {}, {}, {}};
+    for (std::size_t j = 0; j < own.size(); ++j) {
+      const auto place = std::find(wanted.begin(), wanted.end(), own[j]);
+      if (place == wanted.end()) continue;
+      aligned.columns.push_back(own[j]);
+      aligned.expected.push_back(same->values[static_cast<std::size_t>(place - wanted.begin())]);
+      aligned.actual.push_back(row.values[j]);
+    }
+    rows.push_back(std::move(aligned));
+  }
+  return rows;
+}
+
+WrongScores wrong_in(const std::vector<AlignedRow>& rows, double band) {
+  WrongScores wrong;
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      ++wrong.total;
+      ++wrong.row_width[row.id];
+      ++wrong.column_height[row.columns[j]];
+      ++wrong.of_rank[row.rank];
+      if (distance(row.expected[j], row.actual[j]) <= band) continue;
+      ++wrong.count;
+      ++wrong.by_row[row.id];
+      ++wrong.by_column[row.columns[j]];
+      ++wrong.by_rank[row.rank];
+    }
+  }
+  return wrong;
+}
+
+bool misses_scores(const CauseInputs& inputs) {
+  return inputs.difference.phase == Phase::scores && inputs.difference.divergence.kind == DivergenceKind::missing;
+}
+
+bool scores_candidates(const CauseInputs& inputs) {
+  if (inputs.trainer) return scores_of(inputs.trainer).own_columns > 0;
+  if (!inputs.reference) return false;
+  std::size_t rows = 0, among_columns = 0;
+  for (const StepRecords& rank : inputs.reference->ranks) {
+    const Record *scores = find_record(rank, Phase::scores, "energies"), *ids = find_record(rank, Phase::scores, "columns");
+    const auto columns = ids ? values_of(*ids) : std::nullopt;
+    if (!scores || !columns) return false;
+    rows += scores->ids.size();
+    among_columns += static_cast<std::size_t>(std::ranges::count_if(
+        scores->ids, [&](int64_t id) { return std::ranges::find(*columns, static_cast<double>(id)) != columns->end(); }));
+  }
+  return 2 * among_columns > rows;
+}
+
+std::string_view score_name(const CauseInputs& inputs) { return scores_of(inputs.trainer).record; }
+
+// Causes of a wrong loss over candidates whose scores are right, in any trainer: the recorded row losses are recomputed from the recorded
+// scores under each hypothesis. Hypotheses count only where the plain formula gives the reference's own row losses, alone or beside a rest that
+// a row has at any layout.
+namespace {
+
+/// The rows of one rank with their candidates.
+struct CandidateRows {
+  std::vector<const ScoreRow*> rows;
+  const std::vector<int64_t>* columns = nullptr;
+  std::size_t offset = 0;  ///< where this rank's own candidates begin, if all ranks' are there
+  std::vector<int64_t> first_ids = {};  ///< of rank 0's rows
+  const RankLoss* loss = nullptr;
+};
+
+std::vector<CandidateRows> rank_rows(const ForcedValues& values) {
+  std::vector<CandidateRows> ranks;
+  if (!values.scores || values.losses.size() != values.scores->columns.size()) return ranks;
+  std::vector<int64_t> first_ids;
+  for (const ScoreRow& row : values.scores->rows) {
+    if (row.rank == 0) first_ids.push_back(row.row_id);
+  }
+  std::size_t offset = 0;
+  for (std::size_t rank = 0; rank < values.losses.size(); ++rank) {
+    CandidateRows own;
+    for (const ScoreRow& row : values.scores->rows) {
+      if (row.rank == static_cast<int>(rank)) own.rows.push_back(&row);
+    }
+    own.columns = &values.scores->columns[rank];
+    own.first_ids = first_ids;
+    own.loss = &values.losses[rank];
+    own.offset = offset;
+    offset += own.rows.size();
+    if (own.loss->row_losses.size() != own.rows.size()) return {};
+    ranks.push_back(std::move(own));
+  }
+  return ranks;
+}
+
+/// How a row's loss is made from its energies. The plain one is as it should be.
+struct Formula {
+  int64_t label_shift = 0;   ///< columns beside the row's own
+  bool local_label = false;  ///< the row's place on its rank as the column: the label of rank 0's row of that place
+  bool padding = false;      ///< padding counts as candidates
+  bool mask_duplicates = false;
+  double temperature_power = 1;
+  double sign = -1;  ///< of logits: scores are energies, and lower is better, or the other way round
+};
+
+/// Of that id: the place where it is expected, if it stands there, else the first.
+std::size_t column_of(const std::vector<int64_t>& columns, int64_t id, std::size_t expected) {
+  if (expected < columns.size() && columns[expected] == id) return expected;
+  return static_cast<std::size_t>(std::find(columns.begin(), columns.end(), id) - columns.begin());
+}
+
+/// The column of the row's own candidate.
+std::size_t own_column(const CandidateRows& rank, std::size_t row) {
+  return column_of(*rank.columns, rank.rows[row]->row_id, rank.offset + row);
+}
+
+/// Where candidates stand rank by rank, the column of the row's place on its rank; in another order the one that rank 0's row of
+/// that place has.
+std::size_t column_without_offset(const CandidateRows& rank, std::size_t row) {
+  return row < rank.first_ids.size() ? column_of(*rank.columns, rank.first_ids[row], row) : row;
+}
+
+/// 1 where none was recorded.
+double temperature_of(const RankLoss& rank) { return std::isfinite(rank.temperature) ? rank.temperature : 1; }
+
+double row_loss(const CandidateRows& rank, std::size_t row, const Formula& formula) {
+  const std::vector<int64_t>& columns = *rank.columns;
+  const std::size_t own = own_column(rank, row);
+  const auto count = static_cast<int64_t>(columns.size());
+  if (own >= columns.size() || count == 0) return std::numeric_limits<double>::quiet_NaN();
+  std::size_t target = own;
+  if (formula.local_label) target = column_without_offset(rank, row);
+  if (formula.label_shift != 0) {
+    target =
+        static_cast<std::size_t>(((static_cast<int64_t>(own) + formula.label_shift) % count + count) % count);
+  }
+  if (target >= columns.size()) return std::numeric_limits<double>::quiet_NaN();
+  const double tau = std::pow(temperature_of(*rank.loss), formula.temperature_power);
+  const auto counts = [&](std::size_t j) {
+    if (columns[j] == -1 && !formula.padding) return false;
+    return !(formula.mask_duplicates && j != target && columns[j] == columns[own]);
+  };
+  double most = -std::numeric_limits<double>::infinity(), sum = 0;
+  const std::vector<double>& scores = rank.rows[row]->values;
+  for (std::size_t j = 0; j < columns.size(); ++j) {
+    if (counts(j)) most = std::max(most, formula.sign * scores[j] / tau);
+  }
+  for (std::size_t j = 0; j < columns.size(); ++j) {
+    if (counts(j)) sum += std::exp(formula.sign * scores[j] / tau - most);
+  }
+  return most + std::log(sum) - formula.sign * scores[target] / tau;
+}
+
+/// What rounding explains of a row's loss.
+double tolerance_of(const ForcedValues& values, double temperature) {
+  const double size = 1 + largest_score(*values.scores) / std::max(temperature * temperature, 1e-6);
+  return 256 * values.epsilon * size;
+}
+
+/// What rows lose beside the formula, by sample: a second loss, for example over columns.
+using Rest = std::map<int64_t, double>;
+
+Rest rest_beside(const ForcedValues& values, const Formula& formula) {
+  Rest rest;
+  for (const CandidateRows& rank : rank_rows(values)) {
+    for (std::size_t row = 0; row < rank.rows.size(); ++row)
+      rest[rank.rows[row]->row_id] = rank.loss->row_losses[row] - row_loss(rank, row, formula);
+  }
+  return rest;
+}
+
+bool rank_follows(const ForcedValues& values, const CandidateRows& rank, const Formula& formula, const Rest& rest) {
+  bool any = false;
+  for (std::size_t row = 0; row < rank.rows.size(); ++row) {
+    const double recorded = rank.loss->row_losses[row];
+    if (recorded == 0) continue;
+    any = true;
+    const auto beside = rest.find(rank.rows[row]->row_id);
+    const double gap = std::abs(row_loss(rank, row, formula) + (beside == rest.end() ? 0 : beside->second) - recorded);
+    if (!(gap <= tolerance_of(values, temperature_of(*rank.loss)))) return false;
+  }
+  return any;
+}
+
+/// Do all recorded row losses follow the formula, with the rest of their samples? A row that does not count may have a loss of 0.
+bool follows(const ForcedValues& values, const Formula& formula, const Rest& rest = {}) {
+  const std::vector<CandidateRows> ranks = rank_rows(values);
+  return !ranks.empty() && std::ranges::all_of(ranks, [&](const CandidateRows& rank) { return rank_follows(values, rank, formula, rest); });
+}
+
+/// How the reference makes row losses of its scores.
+struct Plain {
+  Formula formula;
+  Rest rest;  ///< empty: they are the formula's
+};
+
+/// The formula that the reference follows; where it follows none, the plain one beside what else its rows lose.
+std::optional<Plain> plain(const CauseInputs& inputs) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced || !inputs.forced->reference.scores || !inputs.forced->cell.scores) return std::nullopt;
+  const ForcedValues& reference = inputs.forced->reference;
+  for (const double sign : {-1.0, 1.0}) {
+    for (const bool mask : {false, true}) {
+      const Formula formula{.mask_duplicates = mask, .sign = sign};
+      if (follows(reference, formula)) return Plain{formula, {}};
+    }
+  }
+  // A loss of energies and one of similarities leave different rests; only the reference's words could tell which it is.
+  if (inputs.trainer) return std::nullopt;
+  const Formula formula{.sign = 1};
+  Rest rest = rest_beside(reference, formula);
+  const bool finite = std::ranges::all_of(rest, [](const auto& each) { return std::isfinite(each.second); });
+  return finite && !rest.empty() ? std::optional(Plain{formula, std::move(rest)}) : std::nullopt;
+}
+
+/// The formula changed so that ranks of the cell follow it where they do not follow the plain one; the others follow that.
+bool follows_instead(const CauseInputs& inputs, const std::function<void(Formula&)>& change) {
+  const auto as_is = plain(inputs);
+  if (!as_is) return false;
+  Formula changed = as_is->formula;
+  change(changed);
+  const ForcedValues& cell = inputs.forced->cell;
+  bool any = false;
+  for (const CandidateRows& rank : rank_rows(cell)) {
+    if (rank_follows(cell, rank, as_is->formula, as_is->rest)) continue;
+    if (!rank_follows(cell, rank, changed, as_is->rest)) return false;
+    any = true;
+  }
+  return any;
+}
+
+std::optional<Cause> label_offset(const CauseInputs& inputs) {
+  const auto told = [&](const std::string& which) {
+    return made("label-offset", kExact,
+                fmt::format("the recorded row losses are those of {}; {}", which, losses_text(inputs)));
+  };
+  if (follows_instead(inputs, [](Formula& f) { f.local_label = true; })) {
+    return told("the row's place on its rank as the column of its label, without the rank's offset");
+  }
+  for (const int shift : {1, -1}) {
+    if (follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
+      return told(fmt::format("a label {} column from the row's own", shift));
+    }
+  }
+  for (const RankLoss& rank : inputs.forced ? inputs.forced->cell.losses : std::vector<RankLoss>{}) {
+    const auto rows = static_cast<int>(rank.row_losses.size());
+    for (const int shift : {rows, -rows}) {
+      if (rows > 1 && follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
+        return told(fmt::format("a label {} columns from the row's own, another rank's", shift));
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Cause> padding_not_masked(const CauseInputs& inputs) {
+  if (!follows_instead(inputs, [](Formula& f) { f.padding = true; })) return std::nullopt;
+  return made("padding-not-masked", kExact,
+              "the recorded row losses count padded columns as candidates; " + losses_text(inputs));
+}
+
+std::optional<Cause> duplicates_not_masked(const CauseInputs& inputs) {
+  const auto as_is = plain(inputs);
+  if (!as_is || !as_is->formula.mask_duplicates) return std::nullopt;
+  if (!follows_instead(inputs, [](Formula& f) { f.mask_duplicates = false; })) return std::nullopt;
+  return made("duplicates-not-masked", kExact,
+              "the recorded row losses count candidates with the row's own sample id as negatives; " +
+                  losses_text(inputs));
+}
+
+std::optional<Cause> temperature_applied_twice(const CauseInputs& inputs) {
+  if (!inputs.forced || inputs.forced->cell.losses.empty() || temperature_of(inputs.forced->cell.losses[0]) == 1) return std::nullopt;
+  if (!follows_instead(inputs, [](Formula& f) { f.temperature_power = 2; })) return std::nullopt;
+  return made("temperature-applied-twice", kExact,
+              fmt::format("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
+                          short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs)));
+}
+
+constexpr Rule kContrastRules[] = {label_offset, padding_not_masked, duplicates_not_masked, temperature_applied_twice};
+
+}  // namespace
+
+std::span<const Rule> contrast_rules() { return kContrastRules; }
+
+}  // namespace lockstep::causes

@@ -1,0 +1,380 @@
+#include "harness/judge/compare/compared.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
+#include "harness/judge/compare/bits.h"
+#include "harness/judge/compare/forced/values.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/evidence/ledger.h"
+#include "harness/judge/trace/record.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::array<const char*, kLookedKinds> kWords = {
+    "sample ids",        "random streams", "control values",     "calls of collectives", "collectives among the run's ranks",
+    "replicas",          "energies",       "loss",               "local gradients", "reduced gradients",
+    "gradient norm",     "applied gradients", "parameters",      "optimizer state", "evaluation",
+    "buffers",           "updates",        "reductions",         "norms",       "clipping"};
+
+std::set<Phase> phases_of(const StepOfRun& step) {
+  std::set<Phase> phases;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* before = nullptr;  // ranks record phase after phase
+    for (const Record& record : rank.records) {
+      if (before == nullptr || before->phase != record.phase) phases.insert(record.phase);
+      before = &record;
+    }
+  }
+  return phases;
+}
+
+std::set<std::string> tags_of(const StepRecords& rank) {
+  std::set<std::string> tags;
+  for (const Record* record : records_of(rank, Phase::collective)) tags.insert(record->collective.op + record->collective.tag);
+  return tags;
+}
+
+}  // namespace
+
+std::optional<Looked> kind_of(Phase phase) {
+  switch (phase) {
+    case Phase::samples: return Looked::samples;
+    case Phase::random: return Looked::streams;
+    case Phase::control: return Looked::controls;
+    case Phase::collective: return Looked::collectives;
+    case Phase::scores: return Looked::scores;
+    case Phase::loss: return Looked::loss;
+    case Phase::local_gradients: return Looked::local_gradients;
+    case Phase::reduced_gradients: return Looked::reduced_gradients;
+    case Phase::gradient_norm: return Looked::gradient_norm;
+    case Phase::applied_gradients: return Looked::applied_gradients;
+    case Phase::parameters: return Looked::parameters;
+    case Phase::optimizer_state: return Looked::optimizer_state;
+    case Phase::evaluation: return Looked::evaluation;
+    default: return std::nullopt;
+  }
+}
+
+void Compared::add(Looked kind, int64_t step) {
+  Count& count = counts_[static_cast<std::size_t>(kind)];
+  if (step <= count.last) return;
+  count.last = step;
+  ++count.steps;
+}
+
+std::string Compared::words(std::initializer_list<Looked> kinds, int64_t all, const std::string& scores) const {
+  std::vector<std::string> texts;
+  for (const Looked kind : kinds) {
+    if (steps(kind) == 0) continue;
+    std::string text = kind == Looked::scores ? scores : kWords[static_cast<std::size_t>(kind)];
+    if (steps(kind) < all) text += fmt::format(" ({})", counted(steps(kind), "step"));
+    texts.push_back(std::move(text));
+  }
+  return join_words(texts);
+}
+
+std::string Compared::lacking(std::initializer_list<Looked> kinds) const {
+  std::vector<std::string> texts;
+  for (const Looked kind : kinds) {
+    if (steps(kind) == 0) texts.emplace_back(kWords[static_cast<std::size_t>(kind)]);
+  }
+  return join_words(texts);
+}
+
+std::string Compared::joint_words() const {
+  const std::string all = words({Looked::reduced_gradients, Looked::applied_gradients, Looked::parameters, Looked::optimizer_state}, 0);
+  return all.empty() ? "nothing that all ranks make together" : all;
+}
+
+void Compared::add_alone(const std::set<Phase>& of_a, const std::set<Phase>& of_b) {
+  for (const auto& [own, other, is_a] : {std::tuple{&of_a, &of_b, true}, {&of_b, &of_a, false}}) {
+    for (const Phase phase : *own) {
+      const auto kind = lockstep::kind_of(phase);
+      if (kind && kind != Looked::collectives && kind != Looked::evaluation && !other->contains(phase)) ++alone_[{is_a, *kind}];
+    }
+  }
+}
+
+std::string Compared::words_of_one_run() const {
+  std::string text;
+  for (const bool is_a : {true, false}) {
+    std::vector<std::string> kinds;
+    int64_t most = 0;
+    for (const auto& [key, steps] : alone_) {
+      if (key.first != is_a) continue;
+      kinds.emplace_back(fmt::format("{} ({})", kWords[static_cast<std::size_t>(key.second)], counted(steps, "step")));
+      most = std::max(most, steps);
+    }
+    if (most > 0) text += fmt::format(" Only {} recorded {}: these were not compared there.", is_a ? "the reference" : "the run", join_words(kinds));
+  }
+  return text;
+}
+
+void Compared::add_exact(const StepOfRun& a, const StepOfRun& b) {
+  const std::set<Phase> of_a = phases_of(a), of_b = phases_of(b);
+  for (const Phase phase : {Phase::samples, Phase::random, Phase::control}) {
+    if (of_a.contains(phase) && of_b.contains(phase)) add(*kind_of(phase), b.step);
+  }
+  add_ledger(a, b);
+  add_replicas(b);
+  if (b.step >= 0) add_alone(of_a, of_b);
+}
+
+void Compared::add_ledger(const StepOfRun& a, const StepOfRun& b) {
+  const std::set<std::string> of_b = tags_of(b.ranks[0]);
+  if (of_b.empty() || b.ranks.size() == 1 || is_updated_by_some(b)) return;  // one process exchanges nothing
+  const std::set<std::string> of_a = tags_of(a.ranks[0]);
+  const bool both = std::ranges::any_of(of_b, [&](const std::string& tag) { return of_a.contains(tag); });
+  if (both) add(Looked::collectives, b.step);
+  else if (b.ranks.size() > 1) add(Looked::own_collectives, b.step);
+}
+
+void Compared::add_replicas(const StepOfRun& b) {
+  if (b.ranks.size() < 2) return;
+  const auto is_held_alike = [&](const Record& mine) {
+    return mine.replicated && find_record(b.ranks[1], mine.phase, mine.name) != nullptr;
+  };
+  if (std::ranges::any_of(b.ranks[0].records, is_held_alike)) add(Looked::replicas, b.step);
+}
+
+void Compared::add_bits(const StepOfRun& a, const StepOfRun& b) {
+  const std::set<Phase> of_a = phases_of(a), of_b = phases_of(b);
+  for (const Phase phase : of_a) {
+    const auto kind = kind_of(phase);
+    if (kind && of_b.contains(phase)) add(*kind, b.step);
+  }
+  if (b.step >= 0) add_alone(of_a, of_b);
+}
+
+void EqualParameters::after(const StepOfRun& a, const StepOfRun& b) {
+  assumed_ = false;
+  if (!equal_ && !lost_) return;
+  std::size_t seen = 0;
+  bool equal = true;
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+    if (!other || is_in_shards(*record, *other)) continue;
+    ++seen;
+    equal = equal && other->stats.hash == record->stats.hash;
+  }
+  equal_ = equal && seen > 0;
+  lost_ = false;
+}
+
+namespace {
+
+/// Values of one metric by sample, of all ranks.
+std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, const std::string& name) {
+  std::map<int64_t, std::vector<double>> rows;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record* record : records_of(rank, Phase::evaluation)) {
+      const auto values = record->name == name ? values_of(*record) : std::nullopt;
+      if (!values || record->ids.size() != values->size()) continue;
+      for (std::size_t i = 0; i < values->size(); ++i) rows[record->ids[i]].push_back((*values)[i]);
+    }
+  }
+  return rows;
+}
+
+/// Do both runs have a metric by samples?
+bool evaluated_rows_of_both(const StepOfRun& a, const StepOfRun& b) {
+  return std::ranges::any_of(records_of(a.ranks[0], Phase::evaluation), [&](const Record* record) {
+    return !record->is_scalar && !evaluated_rows(a, record->name).empty() && !evaluated_rows(b, record->name).empty();
+  });
+}
+
+}  // namespace
+
+std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
+  std::set<std::string> names;
+  for (const Record* record : records_of(a.ranks[0], Phase::evaluation)) {
+    if (!record->is_scalar && !record->ids.empty()) names.insert(record->name);
+  }
+  for (const std::string& name : names) {
+    const auto expected = evaluated_rows(a, name), actual = evaluated_rows(b, name);
+    if (expected.empty() || actual.empty()) continue;
+    const int world_size = static_cast<int>(b.ranks.size());
+    std::set<int64_t> ids;
+    for (const auto* rows : {&expected, &actual}) {
+      for (const auto& each : *rows) ids.insert(each.first);
+    }
+    for (const int64_t id : ids) {
+      const auto of_a = expected.find(id), of_b = actual.find(id);
+      const std::size_t times_a = of_a == expected.end() ? 0 : of_a->second.size(), times_b = of_b == actual.end() ? 0 : of_b->second.size();
+      if (times_a != times_b) {
+        return difference_at(b.step, Phase::evaluation, kRankUnknown, name, DivergenceKind::missing, fmt::format("sample {} {}", id, counted(static_cast<int64_t>(times_a), "time")),
+                             counted(static_cast<int64_t>(times_b), "time"), world_size);
+      }
+      const double gap = distance(of_a->second.front(), of_b->second.front());
+      if (!equal || gap <= rounding_bound(0, epsilon) * std::max(1.0, std::abs(of_a->second.front()))) continue;
+      return difference_at(b.step, Phase::evaluation, kRankUnknown, fmt::format("{}, sample {}", name, id), DivergenceKind::value, exact_number(of_a->second.front()),
+                           exact_number(of_b->second.front()), world_size);
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
+  if (auto rows = evaluated_rows_differ(a, b, equal, epsilon)) return rows;
+  std::optional<Difference> first;
+  bool judged = false, apart = false, both = evaluated_rows_of_both(a, b);
+  const std::vector<const Record*> of_a = records_of(a.ranks[0], Phase::evaluation),
+                                   of_b = records_of(b.ranks[0], Phase::evaluation);
+  for (const Record* expected : of_a) {
+    const Record* actual = find_record(b.ranks[0], Phase::evaluation, expected->name);
+    if (!actual || !expected->is_scalar || !actual->is_scalar) continue;
+    both = true;
+    // Ranks that recorded other values have evaluated their own parts.
+    const bool of_parts = std::ranges::any_of(b.ranks, [&](const StepRecords& rank) {
+      const Record* other = find_record(rank, Phase::evaluation, expected->name);
+      return other && !same_bits(other->value, actual->value);
+    });
+    const double gap = distance(expected->value, actual->value), bound = rounding_bound(0, epsilon), size = std::abs(expected->value);
+    // A small metric may be a difference of large numbers, which rounds as these do.
+    const bool is_known = equal && !of_parts && !(gap > bound * size && gap <= bound);
+    judged = judged || is_known;
+    if (is_known && !(gap <= bound * size)) {
+      if (first) continue;
+      first = difference_at(a.step, Phase::evaluation, 0, expected->name, DivergenceKind::value, exact_number(expected->value),
+                            exact_number(actual->value), static_cast<int>(b.ranks.size()));
+      first->divergence.sentence += " The parameters are equal bit for bit there.";
+    } else if (!is_known && gap > 0) {
+      apart = true;
+      const double share = gap / std::max(std::abs(expected->value), std::numeric_limits<double>::min());
+      if (metric_.empty() || share > most_) {
+        most_ = share;
+        metric_ = expected->name;
+        step_ = a.step;
+        expected_ = expected->value;
+        actual_ = actual->value;
+      }
+    }
+  }
+  only_a_ += !both && !of_a.empty();
+  only_b_ += !both && !of_b.empty();
+  judged_ += judged;
+  apart_ += apart;
+  same_ += both && !apart && !judged;
+  return first;
+}
+
+std::string Evaluations::words() const {
+  std::string text;
+  if (judged_ > 0) text += fmt::format(" Evaluation agrees at {} with bit-equal parameters.", counted(judged_, "step"));
+  if (same_ > 0) text += fmt::format(" Evaluations are equal at {}.", counted(same_, "step"));
+  if (apart_ > 0) {
+    text += fmt::format(
+        " Evaluation was not judged at {}, where parameters are unequal, ranks evaluate parts of their own or rounding may explain it: {} differs "
+        "most at step {}, {} in the reference and {} in the run.",
+        counted(apart_, "step"), metric_, step_, short_number(expected_), short_number(actual_));
+  }
+  return text + words_of_one_run();
+}
+
+std::string Evaluations::words_of_one_run() const {
+  std::string text;
+  for (const auto& [steps, whose] : {std::pair{only_a_, "the reference"}, {only_b_, "the run"}}) {
+    if (steps > 0) text += fmt::format(" Evaluation was not compared at {}: only {} recorded it.", counted(steps, "step"), whose);
+  }
+  return text;
+}
+
+namespace {
+
+/// One average with what it is made of: old average, new average, parameter.
+struct Average {
+  std::string name;
+  double epsilon = 0;
+  std::vector<double> old, now, parameter;
+};
+
+std::optional<std::vector<double>> values_in(const StepOfRun& step, Phase phase, const std::string& name) {
+  const Record* record = find_record(step.ranks[0], phase, name);
+  return record && is_floating(record->dtype) ? values_of(*record) : std::nullopt;
+}
+
+std::optional<std::vector<double>> values_of_state(const Snapshot* state, const std::string& name) {
+  const NamedTensor* tensor = state ? find_tensor(state->tensors, name) : nullptr;
+  return tensor ? std::optional(tensor->values) : std::nullopt;
+}
+
+std::vector<Average> averages_of(const AveragedStep& at, bool parameters_before) {
+  const StepOfRun* before = at.before && at.before->step == at.step.step - 1 ? at.before : nullptr;
+  std::vector<Average> all;
+  for (const Record* record : records_of(at.step.ranks[0], Phase::averaged_weights)) {
+    auto old = values_of_state(at.state, "average/" + record->name), was = values_of_state(at.state, record->name);
+    if (!old && before) old = values_in(*before, Phase::averaged_weights, record->name);
+    if (!was && before) was = values_in(*before, Phase::parameters, record->name);
+    // Before the first step an average that nobody recorded is the parameter's copy.
+    if (!old && before && before->step < 0) old = was;
+    const auto now = values_of(*record), parameter = parameters_before ? was : values_in(at.step, Phase::parameters, record->name);
+    if (now && old && parameter && now->size() == old->size() && now->size() == parameter->size())
+      all.push_back({record->name, epsilon_of(record->dtype), *old, *now, *parameter});
+  }
+  return all;
+}
+
+std::optional<AverageStep> fitted(const std::vector<Average>& averages, bool before, std::optional<double> decay) {
+  double dot = 0, squares = 0;
+  for (const Average& each : averages) {
+    for (std::size_t i = 0; i < each.now.size(); ++i) {
+      const double apart = each.old[i] - each.parameter[i];
+      dot += (each.now[i] - each.parameter[i]) * apart;
+      squares += apart * apart;
+    }
+  }
+  if (!(squares > 0)) return std::nullopt;
+  constexpr double kRoundings = 8;
+  AverageStep step{"", decay.value_or(dot / squares), 0, before};
+  for (const Average& each : averages) {
+    double rest = 0, size = 0;
+    for (std::size_t i = 0; i < each.now.size(); ++i) {
+      const double gap = each.now[i] - each.parameter[i] - step.decay * (each.old[i] - each.parameter[i]);
+      rest += gap * gap;
+      size += each.old[i] * each.old[i] + each.parameter[i] * each.parameter[i] + each.now[i] * each.now[i];
+    }
+    const double residual = size > 0 ? std::sqrt(rest / size) / (kRoundings * each.epsilon) : 0;
+    if (!(residual <= step.residual)) step.residual = residual, step.worst = each.name;
+  }
+  return step;
+}
+
+}  // namespace
+
+std::optional<AverageStep> average_step(const AveragedStep& at, std::optional<double> decay) {
+  auto after_update = fitted(averages_of(at, false), false, decay);
+  auto before_update = fitted(averages_of(at, true), true, decay);
+  if (!before_update || (after_update && after_update->residual <= before_update->residual)) return after_update;
+  return before_update;
+}
+
+std::optional<Difference> averages_difference(const AveragedStep& a, const AveragedStep& b) {
+  const auto reference = average_step(a);
+  if (!reference || reference->residual > 1 || !(std::abs(reference->decay) <= 1)) return std::nullopt;
+  const auto same = fitted(averages_of(b, reference->before), reference->before, reference->decay);
+  // Where parameters hardly move, a decay is told by rounding alone.
+  if (!same || same->residual <= 4) return std::nullopt;
+  const auto own = average_step(b);
+  std::string found = fmt::format("{} times as far from that as rounding goes", short_number(same->residual));
+  if (own && own->residual <= 1) {
+    found = own->before == reference->before
+                ? fmt::format("{} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay))
+                : fmt::format("made of the parameters {} the update", own->before ? "before" : "after");
+  }
+  return difference_at(b.step.step, Phase::averaged_weights, kAllRanks, same->worst, DivergenceKind::update,
+                       fmt::format("{} times the old average and {} times the parameter", short_number(reference->decay), short_number(1 - reference->decay)),
+                       found, static_cast<int>(b.step.ranks.size()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,226 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/answer/results/results.h"
+#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/values.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/evidence/ledger.h"
+#include "harness/judge/evidence/parts.h"
+#include "harness/judge/evidence/replays.h"
+#include "harness/judge/evidence/run_evidence.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/config/run_config.h"
+#include "harness/plan/matrix/matrix.h"
+
+// What a comparison has really looked at, and the sentences that say so.
+
+namespace lockstep {
+
+/// Kinds of evidence, in the order of a step. Of `own…` a run is compared with itself, where its reference shows that it must hold.
+enum class Looked {
+  samples,
+  streams,
+  controls,
+  collectives,       ///< of both runs, by tag
+  own_collectives,   ///< among the run's ranks
+  replicas,
+  scores,
+  loss,
+  local_gradients,
+  reduced_gradients,
+  gradient_norm,
+  applied_gradients,
+  parameters,
+  optimizer_state,
+  evaluation,
+  buffers,
+  updates,           ///< by what the run's own gradient gives
+  own_reduction,
+  own_norm,
+  own_clipping,
+};
+inline constexpr std::size_t kLookedKinds = 20;
+
+/// The kind that a phase's records are; nothing of those that are only kept for others.
+std::optional<Looked> kind_of(Phase phase);
+
+/// Counts, by kind of evidence, the steps at which it was compared. What agrees is said of these alone.
+class Compared {
+ public:
+  /// Steps must not go back. What lies before the first step is no step.
+  void add(Looked kind, int64_t step);
+  int64_t steps(Looked kind) const { return counts_[static_cast<std::size_t>(kind)].steps; }
+
+  /// Those of the kinds that were compared at all, in words: "sample ids, control values and loss (3 steps)", the
+  /// number where it is not `all`. Empty if none was.
+  std::string words(std::initializer_list<Looked> kinds, int64_t all, const std::string& scores = "energies") const;
+  /// Those that were never compared.
+  std::string lacking(std::initializer_list<Looked> kinds) const;
+  /// Of what all ranks make together, those that were.
+  std::string joint_words() const;
+  /// What one of the runs alone recorded, as a sentence with a space before it; empty if there is nothing. Collectives one layout may make
+  /// and another not, and evaluations tell it themselves.
+  std::string words_of_one_run() const;
+
+  /// What must agree exactly at any layout, and what run B's ranks and collectives show: what both runs recorded of it.
+  void add_exact(const StepOfRun& a, const StepOfRun& b);
+  /// Every phase of which both runs' rank 0 has records: two runs of one layout are compared bit for bit.
+  void add_bits(const StepOfRun& a, const StepOfRun& b);
+
+ private:
+  void add_ledger(const StepOfRun& a, const StepOfRun& b);
+  void add_replicas(const StepOfRun& b);
+  void add_alone(const std::set<Phase>& of_a, const std::set<Phase>& of_b);
+
+  struct Count {
+    int64_t steps = 0, last = -1;
+  };
+  std::array<Count, kLookedKinds> counts_{};
+  std::map<std::pair<bool, Looked>, int64_t> alone_;  ///< steps, by whether it is run A that recorded it
+};
+
+/// Whether both runs are at the same parameters, bit for bit, as far as their traces tell.
+class EqualParameters {
+ public:
+  /// At the beginning of this step?
+  bool hold() const { return equal_; }
+  /// Nothing has said yet whether they are: the traces begin with a step.
+  bool assumed() const { return assumed_; }
+  /// Steps without a partner lie between: nobody knows where they are.
+  void lost() { equal_ = false, lost_ = true; }
+  void after(const StepOfRun& a, const StepOfRun& b);
+
+ private:
+  bool equal_ = true, assumed_ = true, lost_ = false;
+};
+
+/// Held-out samples that ranks evaluated, by id, over all ranks: the first that run B has more or less often than run A, or with another value, where
+/// `equal` says that parameters are the same. Nothing where a run recorded no such rows.
+std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon);
+
+/// Metrics that both runs evaluated. Where their parameters are the same bits they must agree; elsewhere nobody knows what
+/// training has made of rounding, and both values are told.
+class Evaluations {
+ public:
+  /// `equal`: parameters after this step are the same bits. `epsilon`: of the precision in which the runs compute.
+  std::optional<Difference> differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon);
+  /// What was judged of them and what was not, as sentences with a space before each; empty if neither run evaluated.
+  std::string words() const;
+  /// Of those that one run alone recorded; the others are compared bit for bit elsewhere.
+  std::string words_of_one_run() const;
+
+ private:
+  int64_t judged_ = 0, same_ = 0, apart_ = 0, only_a_ = 0, only_b_ = 0;  ///< steps
+  double most_ = 0, expected_ = 0, actual_ = 0;
+  int64_t step_ = -1;
+  std::string metric_;
+};
+
+// What is known around the first divergence of two runs: what its cause is named from.
+
+struct TrainerSpec;
+namespace causes {
+struct TrainerRules;
+}
+
+/// What forced runs tell of the step of the divergence.
+struct ForcedEvidence {
+  ForcedValues reference, cell;
+  std::optional<ForcedValues> cell_before;  ///< the cell's forced step before
+  KnownState state;                         ///< what the cell began from
+  KnownState reference_state;               ///< what the reference began from
+  double score_band = 0, loss_band = 0;
+  GradientJudgement local;  ///< mean over ranks of the local gradients against the reference; empty: not kept
+  GradientJudgement reduced;
+};
+
+/// Everything that is known around the first divergence. What is not known is empty or null.
+struct CauseInputs {
+  Difference difference;
+  std::optional<StepOfRun> reference, cell;                ///< the runs in which it was found, at that step
+  std::optional<StepOfRun> reference_before, cell_before;  ///< their last step before it
+  SampleHistory reference_samples, cell_samples;           ///< up to one step beyond the divergence
+  GeneratorHistory cell_generators;                        ///< likewise
+  /// Rank 0's learning rates from the divergence on, if that lies in them.
+  std::map<int64_t, double> reference_rates, cell_rates;
+  std::optional<ForcedEvidence> forced;
+  std::optional<RowsApart> rows;        ///< of a replayed step at the divergence or before it, where both runs left it
+  std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
+  const RunConfig* reference_config = nullptr;
+  const RunConfig* cell_config = nullptr;
+  std::vector<ConfigDifference> config_differences;
+  TrainingFacts reference_facts;
+  TrainingFacts cell_facts;  ///< what it is compared with: see facts_to_meet
+  /// The trainer of both runs; null: it is none of ours, or the runs have two. Then only causes that hold for
+  /// any trainer are named.
+  const TrainerSpec* trainer = nullptr;
+  /// Its rules; null: those of the trainer of that name.
+  const causes::TrainerRules* rules = nullptr;
+};
+
+/// What a comparison found.
+struct Comparison {
+  Mechanism mechanism;                ///< its cause is not named yet
+  std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
+  std::string left = {};   ///< two layouts: why replays of steps do not speak for the run from `left_at` on, in words; empty: nothing shows it
+  int64_t left_at = -1;
+  bool adds_gradients = false;  ///< run B's ranks add their gradients up, and have the reference's then
+};
+
+// Which runs are compared, and what is known of them.
+
+struct CompareOptions {
+  std::string run_a, run_b;  ///< run folders; A is the reference
+  std::vector<std::string>
+      repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
+  BandConfig band;
+  const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need it are not named
+  const RunConfig* cell_config = nullptr;
+  std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
+  int64_t steps = 0;  ///< the first so many steps alone are judged, and the traces may end where they like after them; 0: all
+  /// Does a cause explain a difference? Asked of steps that runs of two layouts do not begin at the same bits, where a difference alone proves
+  /// nothing. Null: such steps are not judged against the reference.
+  std::function<bool(const CauseInputs&)> explains = nullptr;
+
+  bool replayed = false;  ///< steps that the runs do not begin with equal weights are judged by replays: nothing is left open
+
+  ConfigPair configs() const { return {reference_config, cell_config, declared}; }
+};
+
+// Averages of the parameters (EMA): do they follow the live ones as the reference's do?
+
+/// How an average came from the step before: average = decay * average + (1 - decay) * parameter.
+struct AverageStep {
+  std::string worst;      ///< the tensor that lies furthest from it
+  double decay = 0;       ///< that fits best, over all tensors
+  double residual = 0;    ///< largest distance of a tensor from it, in units of what rounding explains
+  bool before = false;    ///< the parameters are those before the update
+};
+
+/// A run's step, and what it began with: the run's step before, or values that are known ("average/NAME" for the averages).
+struct AveragedStep {
+  const StepOfRun& step;
+  const StepOfRun* before = nullptr;  ///< or null
+  const Snapshot* state = nullptr;    ///< or null
+};
+
+/// Fitted over rank 0's averages; with `decay` of that value instead. Nothing where values of this step or the one before were not
+/// kept, or nothing moved.
+std::optional<AverageStep> average_step(const AveragedStep& at, std::optional<double> decay = std::nullopt);
+
+/// The tensor of run B whose average does not come from its own parameters as the reference's does from its. Nothing where the
+/// reference's own follows no such rule.
+std::optional<Difference> averages_difference(const AveragedStep& a, const AveragedStep& b);
+
+}  // namespace lockstep

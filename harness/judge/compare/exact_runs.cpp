@@ -1,0 +1,324 @@
+#include "harness/judge/compare/exact_runs.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "harness/base/json.h"
+#include "harness/base/numbers.h"
+#include "harness/judge/compare/forced/free.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/trace/record.h"
+
+namespace lockstep {
+namespace {
+
+/// One row of a step as the rank that had it saw it.
+struct Row {
+  int64_t position = 0, id = 0;
+  int rank = 0;
+  uint64_t inputs = 0, scores = 0, gradient = 0;
+  double loss = 0;
+};
+
+std::vector<int64_t> integers(const StepRecords& rank, const char* name) {
+  const Record* record = find_record(rank, Phase::loss, name);
+  if (record == nullptr || record->dtype != DType::int64) return {};
+  std::vector<int64_t> values(record->payload.size() / sizeof(int64_t));
+  std::memcpy(values.data(), record->payload.data(), values.size() * sizeof(int64_t));
+  return values;
+}
+
+std::vector<double> losses_of(const StepRecords& rank) {
+  const Record* record = find_record(rank, Phase::loss, "row_losses");
+  return record == nullptr ? std::vector<double>{} : values_of(*record).value_or(std::vector<double>{});
+}
+
+/// In the order of the whole batch; empty if a rank's records of its rows do not fit together.
+std::vector<Row> rows_of(const StepOfRun& step) {
+  std::vector<Row> rows;
+  for (std::size_t r = 0; r < step.ranks.size(); ++r) {
+    const StepRecords& rank = step.ranks[r];
+    const Record* named = find_record(rank, Phase::loss, "row_gradients");
+    const std::vector<int64_t> positions = integers(rank, "row_positions"), inputs = integers(rank, "row_inputs"),
+                               scores = integers(rank, "row_scores"),
+                               gradients = integers(rank, "row_gradients");
+    const std::vector<double> losses = losses_of(rank);
+    if (named == nullptr) continue;
+    const std::size_t own = positions.size();
+    if (inputs.size() != own || scores.size() != own || gradients.size() != own || losses.size() != own || named->ids.size() != own) return {};
+    for (std::size_t k = 0; k < own; ++k) {
+      rows.push_back({positions[k], named->ids[k], static_cast<int>(r), static_cast<uint64_t>(inputs[k]), static_cast<uint64_t>(scores[k]),
+                      static_cast<uint64_t>(gradients[k]), losses[k]});
+    }
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& x, const Row& y) { return x.position < y.position; });
+  return rows;
+}
+
+/// By parameter: the sum over rows of the hashes of its gradients.
+std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
+  std::vector<uint64_t> sums;
+  for (const StepRecords& rank : step.ranks) {
+    const std::vector<int64_t> own = integers(rank, "row_gradients_by_tensor");
+    sums.resize(std::max(sums.size(), own.size()), 0);
+    for (std::size_t p = 0; p < own.size(); ++p) sums[p] += static_cast<uint64_t>(own[p]);
+  }
+  return sums;
+}
+
+class StepComparison {
+ public:
+  StepComparison(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& spec, Compared& compared)
+      : a_(a), b_(b), spec_(spec), compared_(compared), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
+
+  /// Phase by phase, in the order in which a step goes.
+  std::optional<Difference> first() const {
+    for (const auto part : {&StepComparison::places, &StepComparison::inputs, &StepComparison::scores,
+                            &StepComparison::losses, &StepComparison::row_gradients}) {
+      if (auto found = (this->*part)()) return found;
+    }
+    for (const Phase phase : phases_in_order()) {
+      if (auto found = alike_at(phase)) return found;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  /// `what`: which of a row's hashes differs; `phase`: where in the step that lies.
+  Difference at_row(const std::pair<Row, Row>& rows, Phase what, Phase phase, const std::string& where,
+                    const std::string& before, const std::string& now) const {
+    const Row &expected = rows.first, &actual = rows.second;
+    Difference found = difference_at(b_.step, phase, actual.rank, where, DivergenceKind::bits, before, now, world_size_);
+    found.divergence.row = actual.position;
+    found.divergence.sample = actual.id;
+    found.divergence.sentence.pop_back();
+    found.divergence.sentence += fmt::format(", in row {} (sample {}), which rank {} had", actual.position, actual.id,
+                                             actual.rank);
+    if (const std::size_t more = others(expected, what); more > 0) {
+      found.divergence.sentence += fmt::format("; so do {}", counted(static_cast<int64_t>(more), "further row"));
+    }
+    found.divergence.sentence += ".";
+    return found;
+  }
+
+  /// Rows behind the first that differ in that phase too.
+  std::size_t others(const Row& first, Phase phase) const {
+    std::size_t count = 0;
+    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
+      if (rows_a_[k].position > first.position && differ(rows_a_[k], rows_b_[k], phase)) ++count;
+    }
+    return count;
+  }
+
+  static bool differ(const Row& x, const Row& y, Phase phase) {
+    if (phase == Phase::samples) return x.inputs != y.inputs;
+    if (phase == Phase::scores) return x.scores != y.scores;
+    if (phase == Phase::loss) return !same_bits(x.loss, y.loss);
+    return x.gradient != y.gradient;
+  }
+
+  void looked_at(Looked kind) const {
+    compared_.add(kind, b_.step);
+  }
+
+  std::optional<std::pair<Row, Row>> first_row(Phase phase) const {
+    if (!rows_a_.empty() && !rows_b_.empty()) looked_at(*kind_of(phase));
+    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
+      if (differ(rows_a_[k], rows_b_[k], phase)) return std::pair{rows_a_[k], rows_b_[k]};
+    }
+    return std::nullopt;
+  }
+
+  /// The same samples at the same places of the batch.
+  std::optional<Difference> places() const {
+    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
+      const Row &x = rows_a_[k], &y = rows_b_[k];
+      if (x.position == y.position && x.id == y.id) continue;
+      Difference found = difference_at(b_.step, Phase::samples, y.rank, "samples", DivergenceKind::order,
+                                       fmt::format("sample {} in row {}", x.id, x.position),
+                                       fmt::format("sample {} in row {}", y.id, y.position), world_size_);
+      found.divergence.row = y.position;
+      found.divergence.sample = y.id;
+      return found;
+    }
+    if (rows_a_.size() == rows_b_.size()) return std::nullopt;
+    return difference_at(b_.step, Phase::samples, kRankUnknown, "samples", DivergenceKind::missing,
+                         counted(static_cast<int64_t>(rows_a_.size()), "row"),
+                         counted(static_cast<int64_t>(rows_b_.size()), "row"), world_size_);
+  }
+
+  /// What a row is made from comes before its scores and before those of the rows whose candidate it is.
+  std::optional<Difference> inputs() const {
+    const auto found = first_row(Phase::samples);
+    if (!found) return std::nullopt;
+    return at_row(*found, Phase::samples, Phase::scores, "inputs", "hash " + hex16(found->first.inputs),
+                  "hash " + hex16(found->second.inputs));
+  }
+
+  std::optional<Difference> scores() const {
+    const auto found = first_row(Phase::scores);
+    if (!found) return std::nullopt;
+    const std::string record(spec_.record), column(spec_.column);
+    const auto columns = [&](const StepOfRun& step, const Row& row) {
+      return columns_of(step.ranks[static_cast<std::size_t>(row.rank)], record);
+    };
+    const int64_t expected = columns(a_, found->first), actual = columns(b_, found->second);
+    if (expected < 0 || actual < 0 || expected == actual) {
+      return at_row(*found, Phase::scores, Phase::scores, record, "hash " + hex16(found->first.scores),
+                    "hash " + hex16(found->second.scores));
+    }
+    Difference told = at_row(*found, Phase::scores, Phase::scores, record, counted(expected - spec_.own_columns, column) + " a row",
+                             counted(actual - spec_.own_columns, column) + " a row");
+    told.divergence.kind = DivergenceKind::missing;
+    return told;
+  }
+
+  std::optional<Difference> losses() const {
+    const auto found = first_row(Phase::loss);
+    if (!found) return std::nullopt;
+    return at_row(*found, Phase::loss, Phase::loss, "row_losses", exact_number(found->first.loss),
+                  exact_number(found->second.loss));
+  }
+
+  /// The row, and the first parameter of which rows' gradients differ.
+  std::optional<Difference> row_gradients() const {
+    const auto found = first_row(Phase::local_gradients);
+    if (!found) return std::nullopt;
+    const std::vector<uint64_t> sums_a = tensor_sums(a_), sums_b = tensor_sums(b_);
+    const std::vector<const Record*> parameters = records_of(b_.ranks[0], Phase::reduced_gradients);
+    std::string tensor = "gradient";
+    for (std::size_t p = 0; p < std::min({sums_a.size(), sums_b.size(), parameters.size()}); ++p) {
+      if (sums_a[p] == sums_b[p]) continue;
+      tensor = parameters[p]->name;
+      break;
+    }
+    return at_row(*found, Phase::local_gradients, Phase::local_gradients, tensor, "hash " + hex16(found->first.gradient), "hash " + hex16(found->second.gradient));
+  }
+
+  static std::string text_of(const Record& record) {
+    if (record.is_scalar) return exact_number(record.value);
+    const std::string hash = "hash " + hex16(record.stats.hash);
+    return record.has_stats ? fmt::format("{}, norm {}", hash, exact_number(record.stats.norm)) : hash;
+  }
+
+  /// What all ranks hold alike, and what rank 0 evaluated: on each rank of B as on rank 0 of A.
+  std::optional<Difference> alike_at(Phase phase) const {
+    if (phase == Phase::snapshot || is_exact(phase)) return std::nullopt;
+    std::vector<std::map<std::string, const Record*>> by_rank;
+    for (const StepRecords& rank : b_.ranks) {
+      by_rank.emplace_back();
+      for (const Record* record : records_of(rank, phase)) by_rank.back()[record->name] = record;
+    }
+    for (const Record* record : records_of(a_.ranks[0], phase)) {
+      std::vector<int> wrong;
+      const Record* first = nullptr;
+      for (int rank = 0; rank < (record->replicated ? world_size_ : 1); ++rank) {
+        if (!record->replicated && phase != Phase::evaluation) continue;
+        const auto& own = by_rank[static_cast<std::size_t>(rank)];
+        const auto other = own.find(record->name);
+        if (other == own.end()) continue;  // rank 0 alone writes what is no tensor
+        if (const auto kind = kind_of(phase)) looked_at(*kind);
+        const bool same = record->is_scalar ? same_bits(record->value, other->second->value)
+                                            : record->stats.hash == other->second->stats.hash;
+        if (same) continue;
+        if (wrong.empty()) first = other->second;
+        wrong.push_back(rank);
+      }
+      if (wrong.empty()) continue;
+      const bool on_all = world_size_ > 1 && std::ssize(wrong) == world_size_;
+      return difference_at(b_.step, phase, on_all ? kAllRanks : wrong.front(), record->name, DivergenceKind::bits, text_of(*record),
+                           text_of(*first), world_size_);
+    }
+    return std::nullopt;
+  }
+
+  const StepOfRun &a_, &b_;
+  const ScoreSpec& spec_;
+  Compared& compared_;
+  std::vector<Row> rows_a_, rows_b_;
+  int world_size_;
+};
+
+/// The first difference at one step, whatever the layouts: rows by their place in the whole batch, with sample, rank and tensor; then
+/// what all ranks hold alike, on each rank of B against rank 0 of A. `before` is B's step before and may be null.
+OwnFindings exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRun* before, const ScoreSpec& scores,
+                          Compared& compared) {
+  OwnFindings found = own_findings(a, b, before, true, true, &compared);
+  const std::optional<Difference> bits = StepComparison(a, b, scores, compared).first();
+  if (!bits) return found;
+  found.keep_earlier(bits);
+  if (Divergence& first = found.difference->divergence; first.phase == bits->divergence.phase && !found.ledger) {
+    // At the same place the row is what the rank's own records do not say.
+    first.row = bits->divergence.row;
+    first.sample = bits->divergence.sample;
+  }
+  return found;
+}
+
+/// Both runs began the step with the same bits, so that its values tell of a known mistake as those of a forced step do. Nothing
+/// where either kept them in part: below trace level full.
+std::optional<ForcedEvidence> evidence_at(StepPairs& pairs, const CauseInputs& around) {
+  const StepOfRun &a = *around.reference, &b = *around.cell;
+  if (a.step < 0 || !keeps_gradients(a) || !keeps_gradients(b)) return std::nullopt;
+  const std::vector<ForcedValues> no_repeats;
+  const BandConfig band;  // a closed form rounds: a factor that is no power of two, each row's own backward pass
+  const StepRules rules{scores_of(around.trainer), band, around.reference_facts, around.cell_facts};
+  return evidence_of_step({a, pairs.a().dir(), b, pairs.b().dir(), around.cell_before, no_repeats,
+                           state_before(a, around.reference_before), state_before(b, around.cell_before), false, true},
+                          rules);
+}
+
+}  // namespace
+
+bool both_exact(const RunConfig* reference, const RunConfig* cell) {
+  return reference != nullptr && cell != nullptr && reference->arithmetic == Arithmetic::exact &&
+         cell->arithmetic == Arithmetic::exact;
+}
+
+Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
+  Mechanism result;
+  std::optional<CauseInputs> around;
+  Compared compared;
+  const TrainerSpec* trainer = trainer_of(pairs.a(), pairs.b());
+  while (!around && pairs.next()) {
+    OwnFindings found =
+        exact_finding(pairs.step_a(), pairs.step_b(), pointer_to(pairs.before_b()), scores_of(trainer), compared);
+    if (!found.difference) continue;
+    around = inputs_at(pairs, *found.difference);
+    around->ledger = std::move(found.ledger);
+  }
+  result.compared_steps = pairs.compared();
+  if (around) {
+    result.first_divergence = around->difference.divergence;
+    if (auto skipped = pairs.skipped_step(around->difference)) result.first_divergence = std::move(skipped);
+    around->difference.divergence = *result.first_divergence;
+    around->reference_config = reference_config;
+    around->cell_config = cell_config;
+    around->reference_facts = training_facts(reference_config, pairs.a());
+    around->cell_facts =
+        facts_to_meet(around->reference_facts, training_facts(cell_config, pairs.b()), {reference_config, cell_config});
+    around->trainer = trainer;
+    around->forced = evidence_at(pairs, *around);
+    const std::string gaps = gaps_sentence(pairs.gaps());
+    read_on(*around, pairs);
+    result.verdict = VerdictKind::divergent;
+    result.sentence = result.first_divergence->sentence + gaps;
+    return {std::move(result), std::move(around)};
+  }
+  const auto parts = {Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
+                      Looked::parameters, Looked::optimizer_state, Looked::evaluation};
+  agree_as_far(pairs, VerdictKind::identical,
+               fmt::format("Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row: {}",
+                           counted(result.compared_steps, "step"), counted(pairs.b().world_size(), "rank"),
+                           counted(pairs.a().world_size(), "rank"), compared.words(parts, result.compared_steps)),
+               result);
+  return {std::move(result), std::move(around)};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,515 @@
+#include "harness/judge/compare/forced/free.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "harness/base/json.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
+#include "harness/judge/compare/bits.h"
+#include "harness/judge/compare/compared.h"
+#include "harness/judge/compare/exact.h"
+#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/update.h"
+#include "harness/judge/compare/resumed.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/evidence/replays.h"
+#include "harness/judge/trace/record.h"
+
+namespace lockstep {
+
+void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other) {
+  if (other && (!first || earlier(*other, *first))) first = other;
+}
+
+namespace {
+
+void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step) {
+  for (const Record& record : step.ranks[0].records) {
+    if (record.phase == Phase::control && record.name == "learning_rate") rates[step.step] = record.value;
+  }
+}
+
+}  // namespace
+
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+  CauseInputs inputs;
+  inputs.difference = difference;
+  inputs.reference = pairs.step_a();
+  inputs.cell = pairs.step_b();
+  inputs.reference_before = pairs.before_a();
+  inputs.cell_before = pairs.before_b();
+  inputs.reference_samples = pairs.samples_a();
+  inputs.cell_samples = pairs.samples_b();
+  inputs.cell_generators = pairs.generators_b();
+  return inputs;
+}
+
+void read_on(CauseInputs& inputs, StepPairs& pairs) {
+  const bool of_rates = inputs.difference.phase == Phase::control && inputs.difference.divergence.where == "learning_rate";
+  if (of_rates && inputs.reference && inputs.cell) {
+    remember_rate(inputs.reference_rates, *inputs.reference);
+    remember_rate(inputs.cell_rates, *inputs.cell);
+    // The pairs may stand behind the place where the runs part.
+    remember_rate(inputs.reference_rates, pairs.step_a());
+    remember_rate(inputs.cell_rates, pairs.step_b());
+  }
+  for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
+    if (first) {
+      inputs.reference_samples = pairs.samples_a();
+      inputs.cell_samples = pairs.samples_b();
+    }
+    if (!of_rates) continue;
+    remember_rate(inputs.reference_rates, pairs.step_a());
+    remember_rate(inputs.cell_rates, pairs.step_b());
+  }
+}
+
+/// Replica drift as a difference.
+static Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size) {
+  Difference found;
+  found.phase = drift.phase;
+  found.relative = std::numeric_limits<double>::infinity();
+  found.divergence = {step,      name_of(drift.phase), drift.rank,   drift.name,
+                      DivergenceKind::replica, drift.expected,       drift.actual, ""};
+  found.divergence.sentence =
+      fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: {}.", step,
+                  name_of(drift.phase), rank_text(drift.rank, world_size), drift.sentence);
+  return found;
+}
+
+namespace {
+
+/// Values of one tensor that are not finite, over all ranks.
+struct NotFinite {
+  uint64_t count = 0;
+  std::vector<int> ranks;  ///< that hold them
+
+  int place(int world_size) const {
+    if (world_size > 1 && std::ssize(ranks) == world_size) return kAllRanks;
+    return ranks.size() == 1 ? ranks.front() : kRankUnknown;
+  }
+};
+
+NotFinite not_finite(const StepOfRun& step, Phase phase, const std::string& name) {
+  NotFinite found;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    const Record* record = find_record(step.ranks[rank], phase, name);
+    if (!record || !record->has_stats || record->stats.nonfinite == 0) continue;
+    found.count += record->stats.nonfinite;
+    found.ranks.push_back(static_cast<int>(rank));
+  }
+  return found;
+}
+
+std::string not_finite_text(const NotFinite& found) {
+  return found.count == 0 ? "finite values only" : counted(static_cast<int64_t>(found.count), "value") + " not finite";
+}
+
+}  // namespace
+
+std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b) {
+  const int world_size = static_cast<int>(b.ranks.size());
+  std::optional<Difference> first;
+  const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
+  if (expected && actual && std::isfinite(*expected) != std::isfinite(*actual)) {
+    NotFinite losses;
+    for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
+      if (!std::isfinite(find_record(b.ranks[rank], Phase::loss, "loss")->value)) losses.ranks.push_back(static_cast<int>(rank));
+    }
+    first = difference_at(a.step, Phase::loss, losses.place(world_size), "loss (mean over ranks)", DivergenceKind::value, exact_number(*expected),
+                          exact_number(*actual), world_size);
+  }
+  for (const Phase phase : {Phase::scores, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
+    for (const Record* record : records_of(a.ranks[0], phase)) {
+      if (!record->has_stats) continue;
+      const auto has_stats = [&](const StepRecords& rank) {
+        const Record* found = find_record(rank, phase, record->name);
+        return found && found->has_stats;
+      };
+      if (std::ranges::none_of(b.ranks, has_stats)) continue;
+      const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);
+      if ((own.count == 0) == (other.count == 0)) continue;
+      keep_earlier(first, difference_at(a.step, phase, other.place(world_size), record->name, DivergenceKind::value, not_finite_text(own),
+                                        not_finite_text(other), world_size));
+      break;
+    }
+  }
+  return first;
+}
+
+namespace {
+
+/// Weights before the first step are drawn or loaded: no layout changes them.
+std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+    if (!other || is_in_shards(*record, *other) || (!one_program && record->shape != other->shape) || other->stats.hash == record->stats.hash) continue;
+    const auto text = [](const Record& each) {
+      return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
+    };
+    return difference_at(a.step, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, text(*record), text(*other),
+                         static_cast<int>(b.ranks.size()));
+  }
+  return std::nullopt;
+}
+
+/// What the optimizer counted after a step; nothing if the run did not record it.
+std::optional<double> updates_after(const StepOfRun& step) {
+  const Record* count = find_record(step.ranks[0], Phase::optimizer_state, "updates");
+  if (!count) return std::nullopt;
+  if (count->is_scalar) return count->value;
+  const auto values = values_of(*count);
+  return values && values->size() == 1 ? std::optional(values->front()) : std::nullopt;
+}
+
+/// Updates are counted alike under every layout.
+std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<double> expected = updates_after(a), actual = updates_after(b);
+  if (!expected || !actual || *expected == *actual) return std::nullopt;
+  return difference_at(a.step, Phase::optimizer_state, kAllRanks, "updates", DivergenceKind::value, exact_number(*expected), exact_number(*actual),
+                       static_cast<int>(b.ranks.size()));
+}
+
+bool comes_of_gradients(Phase phase) {
+  return phase == Phase::reduced_gradients || phase == Phase::applied_gradients || phase == Phase::gradient_norm;
+}
+
+}  // namespace
+
+bool joins_updates(const StepOfRun& a, const StepOfRun* before_a, const StepOfRun& b, const StepOfRun* before_b) {
+  constexpr double kOfTheMove = 1e-3, kRoundings = 8;
+  const auto drift = replica_drift(b, &a);
+  if (!drift || !comes_of_gradients(drift->phase)) return false;
+  const auto state = [](const StepOfRun& step, const StepOfRun* before) { return state_before(step, before ? std::optional(*before) : std::nullopt); };
+  const KnownState from_a = state(a, before_a), from_b = state(b, before_b);
+  if (!from_a || !from_b) return false;
+  bool any = false;
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    if (record->is_scalar || record->name.starts_with("buffer/")) continue;
+    const Record* own = find_record(b.ranks[0], record->phase, record->name);
+    if (own && is_in_shards(*record, *own)) continue;
+    const auto expected = whole_tensor(*record);
+    const NamedTensor *old_a = find_tensor(from_a->tensors, record->name), *old_b = find_tensor(from_b->tensors, record->name);
+    const auto actual = own ? whole_tensor(*own) : std::nullopt;
+    if (!expected || !actual || !old_a || !old_b || expected->shape != actual->shape) return false;
+    const bool on_all = std::ranges::all_of(b.ranks, [&](const StepRecords& rank) {
+      const Record* held = find_record(rank, record->phase, record->name);
+      return held && held->stats.hash == own->stats.hash;
+    });
+    const double apart = distance(old_a->values, old_b->values), moved = distance(old_a->values, expected->values);
+    const double room = 2 * apart + kOfTheMove * moved + kRoundings * expected->epsilon * norm(expected->values);
+    if (!on_all || !(distance(expected->values, actual->values) <= room)) return false;
+    any = true;
+  }
+  return any;
+}
+
+OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, const StepOfRun* before,
+                         bool exact_phases, bool one_program, Compared* compared, const StepOfRun* reference_before) {
+  OwnFindings found;
+  if (exact_phases) {
+    found.difference = same_partition(reference, cell) ? first_difference(reference, cell, {.exact_phases_only = true, .of_any_trainer = !one_program})
+                                                       : first_exact_difference(reference, cell, one_program);
+  }
+  if (cell.step < 0) found.keep_earlier(initial_difference(reference, cell, one_program));
+  if (compared) compared->add_exact(reference, cell);
+  found.keep_earlier(other_count_of_updates(reference, cell));
+  const int world_size = static_cast<int>(cell.ranks.size());
+  if (const auto ledger = audit_ledger(cell, {before, &reference, one_program, reference_before})) {
+    found.keep_earlier(ledger_difference(*ledger, cell.step, world_size), ledger);
+  }
+  const auto drift = replica_drift(cell, &reference);
+  const bool joins = drift && !one_program && comes_of_gradients(drift->phase) && joins_updates(reference, reference_before, cell, before);
+  if (drift && !joins && !replica_drift(reference)) found.keep_earlier(drift_difference(*drift, cell.step, world_size));
+  return found;
+}
+
+namespace {
+
+void keep_state(std::map<int64_t, KnownState>& states, const StepOfRun& reference) {
+  if (KnownState kept = snapshot_of(reference.ranks[0])) states.emplace(reference.step, std::move(kept));
+}
+
+}  // namespace
+
+FreeFindings read_free_runs(const std::string& reference, const std::string& cell, int64_t most_steps, double epsilon) {
+  FreeFindings free;
+  StepPairs pairs(reference, cell, most_steps);
+  EqualParameters parameters;
+  free.compared_bits = pairs.same_layout();
+  const bool one_program = trainer_of(pairs.a(), pairs.b()) != nullptr;
+  bool beyond = false;  // The step after a finding is read for its samples and snapshots alone.
+  while (pairs.next()) {
+    const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
+    keep_state(free.states, a);
+    if (!free.found) {
+      free.compared = pairs.compared();
+      OwnFindings own = own_findings(a, b, pointer_to(pairs.before_b()), true, one_program, &free.looked_at, pointer_to(pairs.before_a()));
+      if (pairs.same_layout() && free.reordered < 0 && !same_partition(a, b)) free.reordered = a.step;
+      if (pairs.after_gap()) parameters.lost();
+      parameters.after(a, b);
+      own.keep_earlier(free.evaluations.differ(a, b, parameters.hold(), epsilon));
+      own.keep_earlier(number_of_one_run(a, b));
+      own.keep_earlier(averages_difference({a, pointer_to(pairs.before_a())}, {b, pointer_to(pairs.before_b())}));
+      if (own.difference) {
+        free.found = inputs_at(pairs, *own.difference);
+        free.found->ledger = own.ledger;
+      }
+      if (pairs.same_layout() && !free.bits && free.reordered < 0) {
+        const StepDifferences step = one_program ? StepDifferences{first_difference(a, b), std::nullopt} : differences_of_step(a, b);
+        if (!free.passed) free.passed = step.passed;
+        if (const auto& bits = step.counts; bits && !differ_in_zeros_alone(a, b)) {
+          free.bits = inputs_at(pairs, *bits);
+        } else if (bits && !free.zeros) {
+          free.zeros = bits->divergence;
+        }
+        if (const auto skipped = free.bits ? pairs.skipped_step(free.bits->difference) : std::nullopt; skipped && !free.found)
+          free.found.emplace().difference.divergence = *skipped;
+      }
+    } else if (!beyond) {
+      beyond = true;
+      free.found->reference_samples = pairs.samples_a();
+      free.found->cell_samples = pairs.samples_b();
+      if (free.found->difference.divergence.where == "learning_rate") read_on(*free.found, pairs);
+      break;
+    }
+  }
+  if (free.bits) {
+    free.bits->reference_samples = pairs.samples_a();
+    free.bits->cell_samples = pairs.samples_b();
+  }
+  free.ends = pairs.ends();
+  free.missing_end = pairs.missing_end();
+  free.gaps = pairs.gaps();
+  return free;
+}
+
+bool keeps_gradients(const StepOfRun& step) {
+  const std::vector<const Record*> gradients = records_of(step.ranks[0], Phase::reduced_gradients);
+  return !gradients.empty() &&
+         std::ranges::all_of(gradients, [](const Record* record) { return whole_tensor(*record).has_value(); });
+}
+
+std::optional<StepOfRun> next_with_gradients(RunReader& run, std::optional<StepOfRun>& before) {
+  while (std::optional<StepOfRun> step = run.next()) {
+    if (!records_of(step->ranks[0], Phase::reduced_gradients).empty()) return step;
+    before = std::move(step);
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+bool all_within(const GradientJudgement& judgement) {
+  return !judgement.tensors.empty() && judgement.missing.empty() && judgement.misshapen.empty() &&
+         std::ranges::all_of(judgement.tensors, [](const TensorUse& use) { return use.use.used() <= 1; });
+}
+
+/// Replicas that part into two, of which nothing tells who is wrong: rank 0's value is what its own gradient gives, or it is not.
+void place_by_update(const EqualStep& step, const StepRules& rules, const ForcedEvidence& evidence, Difference& found) {
+  Divergence& told = found.divergence;
+  if (told.kind != DivergenceKind::replica || told.rank != kRankUnknown || !evidence.state || !evidence.reference_state) return;
+  const Record* record = find_record(step.b.ranks[0], Phase::parameters, told.where);
+  if (!record || found.phase != Phase::parameters) return;
+  const Holders holders = holders_of(step.b, *record, &step.a);
+  if (holders.groups.size() != 2) return;
+  const auto used = [&](const Snapshot& state, const ForcedValues& values, const TrainingFacts& facts) -> std::optional<double> {
+    const auto inputs = update_inputs(state, values, facts);
+    const NamedTensor* after = find_tensor(values.parameters, told.where);
+    if (!inputs || !after) return std::nullopt;
+    const std::vector<UpdateUse> uses = judge_update(*inputs, {*after});
+    return uses.empty() ? std::nullopt : std::optional(uses.front().used);
+  };
+  const auto of_reference = used(*evidence.reference_state, evidence.reference, rules.reference_facts),
+             of_cell = used(*evidence.state, evidence.cell, rules.cell_facts);
+  if (!of_reference || !of_cell || *of_reference > 1) return;
+  const bool fits = *of_cell <= 1;
+  const std::vector<int>& wrong = holders.groups[(holders.groups[0].front() == 0) == fits ? 1 : 0];
+  told.rank = wrong.front();
+  told.sentence = fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: rank 0's {} {} from its own gradient.",
+                              told.step, told.phase, ranks_text(wrong), told.where, fits ? "follows" : "does not follow");
+}
+
+/// A replay takes the mean of gradients that the run itself adds up, each rank's being of its share of the loss.
+void add_up(ForcedValues& cell) {
+  const std::vector<ReductionUse> uses = judge_reduction(cell);
+  if (cell.reduced_by_sum || cell.local.size() < 2 || uses.empty() || std::ranges::any_of(uses, [](const ReductionUse& use) { return use.used > 1; })) return;
+  for (NamedTensor& tensor : cell.gradients) {
+    for (double& value : tensor.values) value *= static_cast<double>(cell.local.size());
+  }
+  cell.reduced_by_sum = true;
+}
+
+ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
+  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
+  context.at.step = step.a.step;
+  context.before = pointer_to(step.before_b);
+  context.before_a = step.before_a;
+  context.begins_equal = !step.twins;
+  ForcedEvidence& evidence = context.evidence;
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
+  evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
+  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
+  if (step.adds_gradients) add_up(evidence.cell);
+  if (step.adds_gradients) evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
+  if (!step.twins || !rules.loss_is_differentiated) note_reduction_by_sum(evidence);
+  evidence.reference_state = step.state;
+  evidence.state = step.cell_state ? step.cell_state : step.state;
+  return context;
+}
+
+/// Each phase's first difference beyond its band, the earliest of all; fills in what the evidence tells of the bands. `passed` takes what is
+/// none, which neither counts as compared nor uses a band.
+void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first, std::vector<Difference>& passed) {
+  const ForcedEvidence& evidence = context.evidence;
+  const bool joins = !rules.loss_is_differentiated && !context.twins && joins_updates(context.a, context.before_a, context.b, context.before);
+  const bool taken = !rules.loss_is_differentiated && agree_as_taken(evidence);
+  const bool alike = !rules.loss_is_differentiated && (joins || all_within(evidence.reduced) || taken);
+  for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
+                     judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
+    const ForcedStep at = context.at;
+    const std::optional<Compared> compared = context.compared ? std::optional(*context.compared) : std::nullopt;
+    std::optional<Difference> found = judge(context);
+    // Local gradients that were not what was reduced say nothing of their reduction, either.
+    const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
+    // What all optimizers take is the reference's, however it came about, such as from a loss that is scaled by hand.
+    const bool on_the_way = taken && found && (found->phase == Phase::reduced_gradients || found->phase == Phase::applied_gradients);
+    const bool joined = on_the_way || (joins && found && !found->divergence.where.starts_with("buffer/"));
+    const bool of_one_rank = joined || (found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction)));
+    if (alike && of_one_rank) {
+      context.at = at;
+      if (compared) *context.compared = *compared;
+      if (joined || is_of_one_rank(found->phase)) passed.push_back(*std::move(found));
+      continue;
+    }
+    keep_earlier(first, found);
+  }
+  keep_earlier(first, averages_difference({context.a, nullptr, evidence.reference_state.get()}, {context.b, nullptr, evidence.state.get()}));
+  context.at.groups = evidence.reduced.groups;
+}
+
+void add_step_before(const EqualStep& step, const StepRules& rules, ForcedEvidence& evidence) {
+  if (step.before_b && keeps_gradients(*step.before_b)) {
+    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
+  }
+}
+
+}  // namespace
+
+JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
+  const StepOfRun &a = step.a, &b = step.b;
+  ForcedContext context = context_of(step, rules);
+  ForcedEvidence& evidence = context.evidence;
+  const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, pointer_to(step.before_b),
+                                       step.exact_phases, rules.loss_is_differentiated, nullptr, step.before_a);
+  std::optional<Difference> first = own.difference;
+  if (first) place_by_update(step, rules, evidence, *first);
+  std::vector<Difference> passed;
+  judge_phases(context, rules, first, passed);
+  JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum, std::move(passed)};
+  if (!first) return judged;
+  CauseInputs& inputs = judged.first.emplace();
+  inputs.difference = *first;
+  inputs.reference = a;
+  inputs.cell = b;
+  inputs.cell_before = step.before_b;
+  if (first->phase == Phase::collective) inputs.ledger = own.ledger;
+  add_step_before(step, rules, evidence);
+  inputs.forced = std::move(evidence);
+  return judged;
+}
+
+namespace {
+
+bool is_joined_later(const Difference& passed) { return place_of(passed.phase) > place_of(Phase::local_gradients) && !is_of_one_rank(passed.phase); }
+
+/// "; the reported loss is 1/4 of the reference's: ranks may report shares".
+std::string share_text(const Difference& passed) {
+  constexpr double kAlike = 1e-4, kMost = 65536;
+  if (passed.phase != Phase::loss) return "";
+  const double expected = std::strtod(passed.divergence.expected.c_str(), nullptr), found = std::strtod(passed.divergence.actual.c_str(), nullptr);
+  for (const bool is_part : {true, false}) {
+    const double factor = is_part ? expected / found : found / expected, whole = std::round(factor);
+    if (!(whole > 1 && whole <= kMost && std::abs(factor - whole) <= kAlike * whole)) continue;
+    return is_part ? fmt::format("; the reported loss is 1/{:.0f} of the reference's: ranks report their shares of it", whole)
+                   : fmt::format("; the reported loss is {:.0f} times the reference's: a sum is reported, not a mean", whole);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string passed_text(const std::optional<Difference>& passed) {
+  if (!passed) return "";
+  const Divergence& it = passed->divergence;
+  return fmt::format(" Not compared, since all ranks {} the same {}: at step {}, {}, {} {}{}.", is_joined_later(*passed) ? "end the step with" : "reduce",
+                     is_joined_later(*passed) ? "parameters, which are the reference's" : "gradients", it.step, it.phase, it.where,
+                     expected_found(it.expected, it.actual), share_text(*passed));
+}
+
+ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {
+  ForcedContext context = context_of(step, rules);
+  std::optional<Difference> first;
+  std::vector<Difference> passed;
+  judge_phases(context, rules, first, passed);
+  add_step_before(step, rules, context.evidence);
+  return std::move(context.evidence);
+}
+
+namespace {
+
+/// Do two runs that are not at the same bits begin the step so close together, and have gradients so much alike, that an update
+/// that is another one shows?
+bool nearly_equal(const ForcedEvidence& evidence) {
+  constexpr double kNear = 1e-4, kAlike = 1e-3;
+  const auto apart = relative_distance(evidence.reference_state, evidence.state);
+  if (evidence.reduced.tensors.empty() || !apart || !(*apart <= kNear)) return false;
+  return std::ranges::all_of(evidence.reduced.tensors, [](const TensorUse& use) { return use.use.difference <= kAlike * use.norm_reference; });
+}
+
+}  // namespace
+
+std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum, bool of_local) {
+  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
+                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}, step.compared};
+  ForcedEvidence& evidence = context.evidence;
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
+  evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
+  evidence.reference_state = step.state;
+  evidence.state = step.cell_state;
+  context.before = pointer_to(step.before_b);
+  context.before_a = step.before_a;
+  if (!evidence.cell.local.empty()) {
+    evidence.local = judge_gradients(evidence.reference, {evidence.reference.gradients, mean_of_local(evidence.cell)}, step.repeats, rules.band);
+  }
+  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band);
+  context.begins_equal = nearly_equal(evidence);
+  std::optional<Difference> first = judge_local_forms(context);
+  if (!first) first = judge_lost_moments(context);
+  if (!first) first = judge_stale_local(context);
+  if (!first && of_local && !is_clipped_by_hand(evidence)) first = judge_own_reduction(context);
+  if (!first) first = judge_own_norm(context);
+  if (!first) first = judge_taken_by_hand(context);
+  if (!first) first = judge_applied_gradients(context);
+  if (!first) first = judge_parameters(context);
+  if (!first) return std::nullopt;
+  CauseInputs inputs;
+  inputs.difference = *first;
+  inputs.reference = step.a;
+  inputs.cell = step.b;
+  inputs.cell_before = step.before_b;
+  add_step_before(step, rules, evidence);
+  inputs.forced = std::move(evidence);
+  return inputs;
+}
+
+}  // namespace lockstep

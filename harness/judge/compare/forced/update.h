@@ -1,0 +1,158 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/judge/compare/compared.h"
+#include "harness/judge/compare/forced/values.h"
+#include "harness/judge/evidence/run_evidence.h"
+#include "harness/plan/matrix/matrix.h"
+
+// The optimizer's update of one step, recomputed in double from what the traces hold.
+
+namespace lockstep {
+
+/// What an update is made from: the state before it, the reduced gradients, their norm, the rate and the
+/// hyperparameters. All must outlive it.
+struct UpdateInputs {
+  const Snapshot& state;
+  const std::vector<NamedTensor>& gradients;
+  double gradient_norm = 0, learning_rate = 0;
+  const UpdateFacts& facts;
+  double clip_norm = 0;  ///< 0: gradients are taken as they are
+};
+
+/// Those of a run's step: from the gradients that the optimizer took where they are recorded, else from the reduced
+/// ones, to be clipped. Nothing where rate or optimizer are not known, or the norm to clip by.
+std::optional<UpdateInputs> update_inputs(const Snapshot& state, const ForcedValues& values,
+                                          const TrainingFacts& facts);
+
+/// The recorded norm of the reduced gradients, or else their norm.
+double reduced_norm(const ForcedValues& values);
+/// Is that the whole gradient's? A norm of what may be shards is none.
+bool knows_norm(const ForcedValues& values);
+
+/// The update as it should be, or with one thing changed: how mistakes are recognised.
+struct UpdateVariant {
+  double decay = 1;             ///< times the configured weight decay
+  bool other_coupling = false;  ///< AdamW's decay in the gradient, or Adam's beside it
+  bool zero_moments = false, zero_count = false;
+  int count_ahead = 0;  ///< updates that the optimizer counts beyond those that it made
+  std::optional<double> clip = {};  ///< factor on the gradients instead of the configured one
+  std::optional<double> rate = {};  ///< instead of the recorded one
+  std::optional<double> rate_factor = {}, weight_decay = {};  ///< instead of the parameter's own
+};
+
+/// The factor that clipping to clip_norm puts on gradients of that norm; 1 without clipping (0).
+double clip_factor(double clip_norm, double gradient_norm);
+
+/// A parameter after the update, and what rounding in the arithmetic of `epsilon` may change in each element.
+struct PredictedTensor {
+  std::vector<double> values, allowance;
+};
+
+/// Nothing if state or gradient lack the tensor, or an optimizer's moment is missing.
+std::optional<PredictedTensor> predict_update(const UpdateInputs& inputs, const std::string& name,
+                                              const UpdateVariant& variant = {});
+
+struct UpdateUse {
+  std::string name;
+  double used = 0;                  ///< largest difference of an element over its allowance
+  double expected = 0, actual = 0;  ///< norms of the parameter's change
+};
+
+/// Every parameter whose update can be predicted, against its recorded values.
+std::vector<UpdateUse> judge_update(const UpdateInputs& inputs, const std::vector<NamedTensor>& parameters,
+                                    const UpdateVariant& variant = {});
+
+// One forced step of a cell against its reference, phase by phase.
+
+struct ScoreSpec;
+class TwinBounds;
+
+/// What a forced step is judged from, and what is found of it on the way. All references must outlive it.
+struct ForcedContext {
+  const StepOfRun& a;  ///< the reference's records
+  const StepOfRun& b;  ///< the cell's
+  const std::vector<ForcedValues>& repeats;
+  const ScoreSpec& scores;
+  const BandConfig& band;
+  const TrainingFacts& reference_facts;
+  const TrainingFacts& cell_facts;
+  bool ours = true;   ///< of a trainer of ours, whose records are known
+  bool free = false;  ///< of free runs: what only one of them recorded is no difference
+  const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are compared with
+  ForcedEvidence evidence;
+  ForcedStep at;  ///< how much of the band is used
+  Compared* compared = nullptr;  ///< takes what was compared, or none
+  const StepOfRun* before = nullptr;    ///< the cell's step before, or none
+  const StepOfRun* before_a = nullptr;  ///< the reference's, or none
+  bool begins_equal = false;          ///< both runs begin the step with the same parameters and optimizer
+
+  int world_size() const { return static_cast<int>(b.ranks.size()); }
+  bool same_layout() const { return a.ranks.size() == b.ranks.size(); }
+
+  void looked_at(Looked kind) const {
+    if (compared) compared->add(kind, b.step);
+  }
+  /// Counts what `use` takes of its band; true if it lies outside.
+  bool outside(const std::string& where, const BandUse& use);
+  /// "differs by 1e-3, 12 times the band of 8e-5".
+  std::string band_text(const BandUse& use) const;
+  /// Band of a value of that size, computed in the precision of `epsilon`, whose repeats differ by up to
+  /// `repeated`.
+  double scalar_band(double repeated, double size, double epsilon) const;
+};
+
+/// A difference of the context's step with its sentence.
+Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
+Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, DivergenceKind kind,
+                             const std::string& expected, const std::string& actual);
+
+/// A trainer whose ranks' losses are their shares of the whole adds gradients up. It is told from one that forgot to
+/// divide by the reduced gradients, which are the reference's, and which are the sum of the local ones.
+void note_reduction_by_sum(ForcedEvidence& evidence);
+
+/// Of trainers that reduce by hand what the optimizers took is compared: is it the same?
+bool agree_as_taken(const ForcedEvidence& evidence);
+
+/// Scores, by row id and column id.
+std::optional<Difference> judge_scores(ForcedContext& context);
+std::optional<Difference> judge_loss(ForcedContext& context);
+/// A rank whose local gradients have other shapes or types than the other ranks'.
+std::optional<Difference> judge_local_forms(const ForcedContext& context);
+/// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
+std::optional<Difference> judge_local_gradients(ForcedContext& context);
+/// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the
+/// reference.
+std::optional<Difference> judge_reduced_gradients(ForcedContext& context);
+std::optional<Difference> judge_gradient_norm(ForcedContext& context);
+/// What the optimizer took against the reduced gradient, clipped as is known. Nothing is said where the reference's
+/// own is not that.
+std::optional<Difference> judge_applied_gradients(ForcedContext& context);
+/// Buffers against the reference's.
+std::optional<Difference> judge_buffers(ForcedContext& context);
+/// Parameters after the update against what the cell's own gradient should give. Nothing is said where the
+/// recomputation does not give the reference's own update.
+std::optional<Difference> judge_parameters(ForcedContext& context);
+
+/// Moments after the update against the reference's, by what the gradients' bands make of them.
+std::optional<Difference> judge_moments(ForcedContext& context);
+
+/// A rank whose local gradients have, in every tensor, the bits that they had at the step before, although its rows are other ones.
+std::optional<Difference> judge_stale_local(const ForcedContext& context);
+/// Reduced gradients against the mean (or sum) of the same run's local ones: the one that is furthest from it.
+std::optional<Difference> judge_own_reduction(const ForcedContext& context);
+/// Of trainers that clip by hand, from nearly the same weights: did the optimizers take gradients of one size?
+std::optional<Difference> judge_taken_by_hand(const ForcedContext& context);
+/// Are what stands for the reduced gradients clipped ones, as the reference's optimizer takes them, too? Traces of trainers that reduce by hand tell no other.
+bool is_clipped_by_hand(const ForcedEvidence& evidence);
+/// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.
+std::optional<Difference> judge_own_norm(const ForcedContext& context);
+
+/// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one
+/// rank, a value that is no number, or one rank's gradient by a factor.
+int rank_of_local_fault(const ForcedEvidence& evidence);
+
+}  // namespace lockstep

@@ -1,0 +1,111 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/base/text.h"
+#include "harness/judge/trace/reader.h"
+#include "harness/judge/trace/record.h"
+#include "harness/judge/trace/writer.h"
+
+// One step of a run, as all its ranks recorded it.
+
+namespace lockstep {
+
+/// What all ranks of a run saw at one step.
+struct StepOfRun {
+  int64_t step = 0;
+  std::vector<StepRecords> ranks;
+  std::shared_ptr<const Declared> declared = {};  ///< of the run; null: nothing
+  /// By rank: records of tensors of which it holds a part. `ranks` has the whole ones in their place.
+  std::vector<std::vector<Record>> parts = {};
+  /// Where ranks hold parts of their local gradients: of those that together hold one, the first; it has the whole. Empty:
+  /// none do.
+  std::vector<int> bearers = {};
+};
+
+/// Null where there is none.
+inline const StepOfRun* pointer_to(const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; }
+
+// Tensors of which ranks hold parts, put together from the placements that their records state.
+
+/// Puts whole records in the place of parts, where the parts of a tensor are all there: on every rank, as one that all hold alike,
+/// with its values on rank 0; of what is a rank's own (local gradients, their parts, inputs) on the first of the ranks that
+/// together hold one. A rank whose part is not what another rank holds of the same place keeps a whole of its own. What
+/// cannot be put together stays as it is. A replicated tensor is hashed in one piece, if its values are there.
+void put_together(StepOfRun& step);
+
+/// The optimizers' state where parameters have owners: a rank moves what it owns, all take the result, and the state that a rank has of the others'
+/// parameters says nothing. Wherever ranks end a step with one parameter in equal bits and with its state in others, all of them get the state of the
+/// rank on which it moved; where no rank can be told, none has it. The number of updates is the largest. Steps are given in their order.
+class OwnersState {
+ public:
+  void put_together(StepOfRun& step);
+
+ private:
+  std::map<std::string, std::vector<uint64_t>> last_;  ///< of state that ranks hold otherwise: its hash after the step before, by rank
+  std::map<std::string, std::size_t> owners_;          ///< as far as steps have shown
+};
+
+/// The part of that tensor that the rank holds; null if it holds none.
+const Record* find_part(const StepOfRun& step, std::size_t rank, Phase phase, const std::string& name);
+
+// The traces of all ranks of a run, step by step.
+
+/// Reads rank-<r>.trace of every rank of a run folder side by side. How many ranks there are stands in rank
+/// 0's header.
+class RunReader {
+ public:
+  /// Throws TraceError: a trace is missing, damaged, or of another rank or world size than its name and rank
+  /// 0 say.
+  explicit RunReader(const std::string& dir);
+  const std::string& dir() const { return dir_; }
+  int world_size() const { return static_cast<int>(readers_.size()); }
+  const TraceHeader& header() const { return readers_.front().header(); }
+  /// Of rank 0, with the settings of parameters that other ranks alone declare: those that they own. Null: none.
+  std::unique_ptr<const Declared> declared_of_all() const;
+  /// Parameters get the names that the other run of this model gives them, where all of these are its own names behind, or without,
+  /// one prefix: the same model inside a module, or outside of it.
+  void name_like(const std::string& reference_dir);
+
+  /// The next step that every rank holds whole, or nothing at the end of the first rank that ends. Where all
+  /// names of parameters begin with a wrapper's prefix ("module."), they stand without it; a prefix that the header
+  /// declares is taken off wherever it stands.
+  /// `used`: a step that this reader has given and nobody needs any more; its memory serves the next one.
+  std::optional<StepOfRun> next(std::optional<StepOfRun> used = {});
+
+  /// Once next() gave nothing: where and how the traces end if they are not whole; empty if they are.
+  const std::string& end() const { return end_; }
+
+ private:
+  void find_end(const std::vector<bool>& ended);
+
+  std::string dir_;
+  std::vector<TraceReader> readers_;
+  bool is_ours_ = false;
+  OwnersState owners_;
+  bool ended_ = false;
+  std::string end_;
+  std::string prefix_;  ///< see name_like
+  std::map<std::string, std::vector<int64_t>> wholes_;  ///< the reference's parameters and their shapes, of name_like
+  bool puts_prefix_ = false;
+};
+
+/// Six digits for reading; NaN and infinities as words.
+std::string short_number(double value);
+
+/// All digits that the double has.
+std::string exact_number(double value);
+
+/// "expected A, found B" for a sentence: numbers in six digits where six tell them apart, anything else as it
+/// is.
+std::string expected_found(const std::string& expected, const std::string& actual);
+
+/// "rank 5", "all 8 ranks", "a rank unknown"; see kRankUnknown.
+std::string rank_text(int rank, int world_size);
+
+}  // namespace lockstep

@@ -1,0 +1,345 @@
+#include "harness/judge/trace/rank_result.h"
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "harness/base/files.h"
+#include "harness/base/json.h"
+#include "harness/base/text.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kSchemaVersion = 2;
+
+/// Reads one file; every complaint names it and the key.
+class ResultReader {
+ public:
+  explicit ResultReader(std::string path) : path_(std::move(path)) {}
+
+  [[noreturn]] void fail(const std::string& problem) const {
+    throw std::runtime_error(path_ + ": " + problem);
+  }
+
+  const Json& at(const Json& object, const std::string& key) const {
+    const auto found = object.find(key);
+    if (found == object.end()) fail("lacks \"" + key + '"');
+    return *found;
+  }
+  std::string text(const Json& object, const std::string& key) const {
+    const Json& value = at(object, key);
+    if (!value.is_string()) fail('"' + key + "\" is not a text");
+    return value.get<std::string>();
+  }
+  std::vector<std::string> texts(const Json& object, const std::string& key) const {
+    const Json& list = at(object, key);
+    if (!list.is_array()) fail('"' + key + "\" is not a list");
+    std::vector<std::string> texts;
+    for (const Json& each : list) {
+      if (!each.is_string()) fail("an item of \"" + key + "\" is not a text");
+      texts.push_back(each.get<std::string>());
+    }
+    return texts;
+  }
+  int64_t integer(const Json& object, const std::string& key) const {
+    const Json& value = at(object, key);
+    if (!value.is_number_integer()) fail('"' + key + "\" is not an integer");
+    return value.get<int64_t>();
+  }
+  double number(const Json& value, const std::string& key) const {
+    const std::optional<double> number = number_in_json(value);
+    if (!number) fail('"' + key + "\" is not a number");
+    return *number;
+  }
+  double metric(const Json& value, const std::string& key) const {
+    if (!value.is_object()) fail("metric \"" + key + "\" is not an object");
+    const std::optional<uint64_t> bits = from_hex16(text(value, "bits"));
+    if (!bits) fail("the bits of metric \"" + key + "\" are not 16 hex digits");
+    return std::bit_cast<double>(*bits);
+  }
+  Series series(const Json& value, const std::string& key) const {
+    if (!value.is_object()) fail("curve \"" + key + "\" is not an object");
+    const Json& steps = at(value, "steps");
+    const Json& values = at(value, "values");
+    if (!steps.is_array() || !values.is_array() || steps.size() != values.size()) {
+      fail("curve \"" + key + "\" does not have one value a step");
+    }
+    Series series;
+    for (const Json& step : steps) {
+      if (!step.is_number_integer()) fail("a step of curve \"" + key + "\" is not an integer");
+      series.steps.push_back(step.get<int64_t>());
+    }
+    for (const Json& each : values) series.values.push_back(number(each, key));
+    return series;
+  }
+
+ private:
+  std::string path_;
+};
+
+CheckpointsOfRank read_checkpoints(const ResultReader& reader, const Json& json) {
+  if (!json.is_object()) reader.fail("\"checkpoints\" is not an object");
+  CheckpointsOfRank kept;
+  for (const Json& step : reader.at(json, "saved")) {
+    if (!step.is_number_integer()) reader.fail("a step of \"saved\" is not an integer");
+    kept.saved.push_back(step.get<int64_t>());
+  }
+  kept.seconds = reader.number(reader.at(json, "seconds"), "seconds");
+  kept.problems = reader.texts(json, "problems");
+  kept.resumed_at = reader.integer(json, "resumed_at");
+  kept.resumed_from = reader.text(json, "resumed_from");
+  kept.remarks = reader.texts(json, "remarks");
+  kept.stop_signal = static_cast<int>(reader.integer(json, "stop_signal"));
+  kept.stop_seconds = reader.number(reader.at(json, "stop_seconds"), "stop_seconds");
+  return kept;
+}
+
+}  // namespace
+
+std::string problem_words(const CheckpointsOfRank& checkpoints) {
+  if (checkpoints.problems.empty()) return "";
+  const std::size_t failed = checkpoints.problems.size(), all = failed + checkpoints.saved.size();
+  const int64_t newest = checkpoints.saved.empty() ? checkpoints.resumed_at : checkpoints.saved.back();
+  return fmt::format("{} of {} failed, {}{}; {}", failed, counted(static_cast<int64_t>(all), "save"), failed > 1 ? "the first: " : "",
+                     checkpoints.problems.front(),
+                     newest > 0 ? fmt::format("the newest checkpoint is of step {}", newest) : std::string("no checkpoint stands"));
+}
+
+void write_rank_result(const std::string& path, const RankResult& result, Files& files) {
+  Json json = {
+      {"schema_version", kSchemaVersion},
+      {"rank", result.rank},
+      {"world_size", result.world_size},
+      {"config_hash", result.config_hash},
+      {"data_hash", result.data_hash},
+      {"status", result.status},
+      {"error", result.error},
+      {"phase", result.phase},
+      {"steps_done", result.steps_done},
+      {"train_seconds", json_number(result.train_seconds)},
+      {"first_step_seconds", json_number(result.first_step_seconds)},
+      {"communication_seconds", json_number(result.communication_seconds)},
+      {"activation_bytes", json_number(result.activation_bytes)},
+      {"resident_first_bytes", json_number(result.resident_first_bytes)},
+      {"resident_last_bytes", json_number(result.resident_last_bytes)},
+      {"parameters_hash", result.parameters_hash},
+      {"step_seconds", json_number(result.step_seconds)},
+      {"communication_share", json_number(result.communication_share)},
+      {"weight_bytes", json_number(result.weight_bytes)},
+      {"received_bytes", json_number(result.received_bytes)},
+      {"faults_acted", result.faults_acted},
+      {"metrics", Json::object()},
+      {"curves", Json::object()},
+  };
+  for (const auto& [name, value] : result.metrics) json["metrics"][name] = json_number_and_bits(value);
+  for (const auto& [name, series] : result.curves) {
+    LOCKSTEP_CHECK(series.steps.size() == series.values.size(), "a curve needs one value a step: " + name);
+    Json values = Json::array();
+    for (double value : series.values) values.push_back(json_number(value));
+    json["curves"][name] = {{"steps", series.steps}, {"values", std::move(values)}};
+  }
+  if (const CheckpointsOfRank& kept = result.checkpoints; kept.any()) {
+    json["checkpoints"] = {{"saved", kept.saved},
+                           {"seconds", json_number(kept.seconds)},
+                           {"problems", kept.problems},
+                           {"resumed_at", kept.resumed_at},
+                           {"resumed_from", kept.resumed_from},
+                           {"remarks", kept.remarks},
+                           {"stop_signal", kept.stop_signal},
+                           {"stop_seconds", json_number(kept.stop_seconds)}};
+  }
+  if (!result.transport.empty()) json["carrier"] = {{"name", result.transport}, {"certified_by", result.certified_by}};
+  seal(json);
+  write_file_atomically(path, json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n", files);
+}
+
+RankResult read_rank_result(const std::string& path) {
+  const ResultReader reader(path);
+  const FileText file = read_file(path);
+  if (!file) reader.fail(file.problem);
+  JsonProblem problem;
+  const Json json = parse_json(file.text, &problem);
+  if (!problem.message.empty()) reader.fail(problem.text());
+  if (!json.is_object()) reader.fail("not a JSON object");
+  const int64_t version = reader.integer(json, "schema_version");
+  if (version != kSchemaVersion) {
+    reader.fail(fmt::format("schema version {}; this build reads version {}", version, kSchemaVersion));
+  }
+  if (const std::string problem = seal_problem(json); !problem.empty()) {
+    throw std::runtime_error(path + " " + problem);
+  }
+  RankResult result;
+  result.rank = static_cast<int>(reader.integer(json, "rank"));
+  result.world_size = static_cast<int>(reader.integer(json, "world_size"));
+  result.config_hash = reader.text(json, "config_hash");
+  result.data_hash = reader.text(json, "data_hash");
+  result.status = reader.text(json, "status");
+  result.error = reader.text(json, "error");
+  result.phase = reader.text(json, "phase");
+  result.steps_done = reader.integer(json, "steps_done");
+  result.train_seconds = reader.number(reader.at(json, "train_seconds"), "train_seconds");
+  result.first_step_seconds = reader.number(reader.at(json, "first_step_seconds"), "first_step_seconds");
+  const auto read = [&](const char* key) { return reader.number(reader.at(json, key), key); };
+  result.communication_seconds = read("communication_seconds");
+  result.activation_bytes = read("activation_bytes");
+  result.resident_first_bytes = read("resident_first_bytes");
+  result.resident_last_bytes = read("resident_last_bytes");
+  result.parameters_hash = reader.text(json, "parameters_hash");
+  result.step_seconds = read("step_seconds");
+  result.communication_share = read("communication_share");
+  result.weight_bytes = read("weight_bytes");
+  result.received_bytes = read("received_bytes");
+  // Results from before faults were watched have none.
+  if (json.contains("faults_acted")) result.faults_acted = reader.texts(json, "faults_acted");
+  if (json.contains("checkpoints")) result.checkpoints = read_checkpoints(reader, json["checkpoints"]);
+  if (const auto transport = json.find("carrier"); transport != json.end()) {
+    if (!transport->is_object()) reader.fail("\"transport\" is not an object");
+    result.transport = reader.text(*transport, "name");
+    result.certified_by = reader.text(*transport, "certified_by");
+  }
+  for (const auto& [name, value] : reader.at(json, "metrics").items())
+    result.metrics[name] = reader.metric(value, name);
+  for (const auto& [name, value] : reader.at(json, "curves").items())
+    result.curves[name] = reader.series(value, name);
+  return result;
+}
+
+namespace {
+
+std::vector<std::string> texts_in(const Json& json, const char* key) {
+  std::vector<std::string> all;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array()) return all;
+  for (const Json& each : *found)
+    if (each.is_string()) all.push_back(each.get<std::string>());
+  return all;
+}
+
+template <class T>
+T value_or(const Json& json, const char* key, T otherwise) {
+  const auto found = json.find(key);
+  return found == json.end() ? otherwise : json_as<T>(*found).value_or(otherwise);
+}
+
+/// A count that can be added to others; 0 where there is none.
+int64_t count_in(const Json& json, const char* key) {
+  return std::clamp<int64_t>(value_or<int64_t>(json, key, 0), 0, std::numeric_limits<int32_t>::max());
+}
+
+std::string word_of(const Unrecorded& each) {
+  return fmt::format("{} took {}{} that {} not recorded", each.what, each.at_least ? "at least " : "", counted(each.steps, "step"), each.steps == 1 ? "is" : "are");
+}
+
+std::string words_of(const std::vector<Unrecorded>& all) {
+  constexpr std::size_t kMost = 3;
+  std::string words;
+  int64_t more = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i < kMost) words += (i == 0 ? "" : ", ") + word_of(all[i]);
+    else more += all[i].steps;
+  }
+  return more == 0 ? words : fmt::format("{}, and {} others {}", words, all.size() - kMost, counted(more, "step"));
+}
+
+/// Of the ranks' ends the one that the others follow from: an error of its own comes before a lost connection, an earlier one before a later one.
+bool comes_before(const ProbeEnd& a, const ProbeEnd& b) {
+  return a.of_others != b.of_others ? !a.of_others : a.at < b.at;
+}
+
+}  // namespace
+
+ProbeReport read_probe_report(const std::string& dir, int rank) {
+  ProbeReport report;
+  const FileText file = read_file(fmt::format("{}/rank-{}.probe.json", dir, rank), kMostConfigBytes);
+  if (file.missing) return report;
+  report.there = true;
+  JsonProblem problem;
+  const Json json = file ? parse_json(file.text, &problem) : Json();
+  report.problem = !file ? file.problem : !problem.message.empty() ? problem.text() : json.is_object() ? "" : "is no JSON object";
+  if (!report.problem.empty()) return report;
+  report.tier = value_or<std::string>(json, "tier", "");
+  report.torch = value_or<std::string>(json, "torch", "");
+  report.wrapper = value_or<std::string>(json, "wrapper", "none");
+  for (const auto& [key, value] : std::initializer_list<std::pair<const char*, bool*>>{{"samples", &report.samples}, {"loss", &report.loss}, {"row_losses", &report.row_losses},
+                                   {"replay", &report.replay}, {"float64", &report.float64}, {"done", &report.done}})
+    *value = value_or(json, key, false);
+  report.steps = count_in(json, "steps");
+  report.world_size = std::max(value_or(json, "world_size", 1), 1);
+  report.metrics = texts_in(json, "metrics");
+  report.notes = texts_in(json, "notes");
+  if (value_or(json, "dropout", false))
+    report.notes.emplace_back("the model has dropout: each rank draws its own, so that another layout computes other numbers; compare without it");
+  report.seconds = value_or(json, "seconds", 0.0);
+  report.probe_seconds = value_or(json, "probe_seconds", 0.0);
+  if (const auto all = json.find("unrecorded"); all != json.end() && all->is_array()) {
+    for (const Json& each : *all)
+      if (each.is_object() && count_in(each, "steps") > 0)
+        report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), count_in(each, "steps"), !value_or(each, "done", false)});
+  }
+  if (const auto tried = json.find("tried"); tried != json.end() && tried->is_object()) {
+    report.tried = value_or<std::vector<int64_t>>(*tried, "steps", {});
+    if (const auto all = tried->find("differ"); all != tried->end() && all->is_array()) {
+      for (const Json& each : *all)
+        if (each.is_object())
+          report.differ.push_back({count_in(each, "step"), static_cast<int>(count_in(each, "rank")), value_or<std::string>(each, "phase", "local gradients"),
+                                   value_or<std::string>(each, "tensor", ""), value_or<std::string>(each, "says", "")});
+    }
+  }
+  if (const auto end = json.find("ended"); end != json.end() && end->is_object())
+    report.ended = ProbeEnd{count_in(*end, "after"), value_or<std::string>(*end, "error", "an error"), value_or<std::string>(*end, "where", ""),
+                            value_or(*end, "of_others", false), value_or(*end, "at", 0.0)};
+  return report;
+}
+
+RunAccount read_run_account(const std::string& dir) {
+  constexpr int kMostRanks = 1 << 16, kMostFolders = 1000;
+  RunAccount account;
+  std::optional<ProbeEnd> first;
+  std::string silent;
+  int first_rank = 0, most_rank = 0, world = 1;
+  int64_t most = 0;
+  std::vector<Unrecorded> beside;
+  for (int rank = 0; rank < std::min(world, kMostRanks); ++rank) {
+    const ProbeReport report = read_probe_report(dir, rank);
+    world = std::max(world, report.world_size);
+    if (report.ended && (!first || comes_before(*report.ended, *first))) {
+      first = report.ended;
+      first_rank = rank;
+    }
+    if (!report.ended && !report.done && world > 1) silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
+    int64_t steps = 0;
+    for (const Unrecorded& each : report.unrecorded) steps += each.steps;
+    if (steps > most) {
+      most = steps;
+      most_rank = rank;
+      beside = report.unrecorded;
+    }
+    account.leaves_open |= report.tier == "zero" && steps > 0 && steps >= report.steps;
+  }
+  if (first) {
+    account.ended = fmt::format("ended after {}: rank {}, {}{}", counted(first->after, "step"), first_rank, first->error,
+                                first->where.empty() ? "" : " (" + first->where + ")");
+    if (first->of_others && world > 1)
+      account.ended += fmt::format(", as an end of another rank looks from there{}", silent.empty() ? "" : "; without a word left rank " + silent);
+  }
+  if (most > 0) account.unrecorded = (world > 1 && most_rank > 0 ? fmt::format("on rank {} ", most_rank) : "") + words_of(beside);
+  for (int number = 2; number < kMostFolders; ++number) {
+    const std::string folder = fmt::format("{}/{}", dir, number);
+    std::error_code error;
+    if (!std::filesystem::exists(folder + "/rank-0.trace", error)) break;
+    account.also.push_back(folder);
+  }
+  return account;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,443 @@
+#include "harness/answer/questions/growth.h"
+#include "harness/base/numbers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "harness/answer/results/results.h"
+#include "harness/answer/results/words.h"
+#include "scenarios/energy/spec.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/simulated.h"
+#include "tests/support/synthetic_matrix.h"
+
+namespace lockstep {
+namespace {
+
+using support::certain_bounds;
+using support::NormalDraws;
+using support::Proportion;
+using support::scatter;
+using support::schema_violations;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// Cells of 8x3 under several rules against 1x3, with outcomes as a test plants them.
+class Rules {
+ public:
+  Rules() {
+    reference_.layout = {1, 3};
+    energy(reference_).negatives = Negatives::local;
+    reference_.steps = 3200;
+    matrix.question = "outcome";
+    for (int64_t seed = 0; seed < 10; ++seed) matrix.seeds.push_back(seed);
+  }
+
+  /// `effect` on accuracy_24 against the reference, with a spread of `sd` over the seeds.
+  Cell& add(LrRule rule, double effect, double sd = 0.01) {
+    static constexpr const char* kNames[] = {"none", "linear", "sqrt", "adam_sqrt"};
+    Cell cell;
+    cell.name = std::string("8x3 local lr_rule=") + kNames[static_cast<int>(rule)];
+    cell.reference = reference_;
+    cell.reference_name = "1x3 local";
+    cell.config = reference_;
+    cell.config.layout = {8, 3};
+    cell.config.steps = 400;
+    cell.config.lr_rule = rule;
+    CellResult result;
+    result.scenario = cell.name;
+    result.outcome.emplace();
+    Outcome& outcome = *result.outcome;
+    outcome.metric = outcome.primary.metric = "accuracy_24";
+    outcome.primary.mean = 0;
+    for (const int64_t seed : matrix.seeds) {
+      outcome.seeds.push_back(seed);
+      // Rules differ in their scatter too, or every paired test would be certain.
+      outcome.differences.push_back(effect + sd * scatter(seed + static_cast<int64_t>(cells.size())));
+      outcome.primary.mean += outcome.differences.back() / static_cast<double>(matrix.seeds.size());
+    }
+    outcome.n = static_cast<int>(matrix.seeds.size());
+    outcome.primary.sd = sd;
+    outcome.primary.interval = {outcome.primary.mean - sd, outcome.primary.mean + sd, 0.95};
+    result.noise_scale.emplace();
+    result.noise_scale->small_batch = 3;
+    result.noise_scale->big_batch = 24;
+    result.noise_scale->steps = 400;
+    result.noise_scale->batch = 35;
+    result.noise_scale->interval = {28, 44, 0.95};
+    result.noise_scale->at = {19, 59};
+    result.noise_scale->batch_at = {30, kInfinity};
+    cells.push_back(result);
+    matrix.cells.push_back(cell);
+    return matrix.cells.back();
+  }
+
+  std::vector<Growth> judge() const { return judge_growth(matrix, cells); }
+
+  Matrix matrix;
+  std::vector<CellResult> cells;
+
+ protected:
+  RunConfig reference_;
+};
+
+Rules usual() {
+  Rules rules;
+  rules.add(LrRule::none, -0.10);
+  rules.add(LrRule::linear, -0.06);
+  rules.add(LrRule::sqrt, 0.0);
+  rules.add(LrRule::adam_sqrt, 0.002);
+  return rules;
+}
+
+TEST(PredictedExponent, GoesFromNoneToA) {
+  EXPECT_EQ(predicted_exponent(0, 3, 24, 1), 0);
+  EXPECT_EQ(predicted_exponent(kInfinity, 3, 24, 0.5), 0.5);
+  EXPECT_NEAR(predicted_exponent(1e12, 3, 24, 0.5), 0.5, 1e-6);
+  // (1 + 35/3) / (1 + 35/24) = 304/59; log(304/59) / log 8 = 0.788428.
+  EXPECT_NEAR(predicted_exponent(35, 3, 24, 1), 0.788428, 1e-6);
+  EXPECT_NEAR(predicted_exponent(35, 3, 24, 0.5), 0.394214, 1e-6);
+}
+
+TEST(ParabolaMaximum, IsTheVertexOfOneThatBendsDown) {
+  const double x[3] = {0, 0.5, 1};
+  const auto at = [&](double c, double bend) {
+    const double y[3] = {bend * c * c, bend * (c - 0.5) * (c - 0.5), bend * (c - 1) * (c - 1)};
+    return parabola_maximum(x, y);
+  };
+  EXPECT_NEAR(at(0.3, -2), 0.3, 1e-12);
+  EXPECT_NEAR(at(1.4, -2), 1.4, 1e-12);
+  EXPECT_TRUE(std::isnan(at(0.3, 2)));
+  EXPECT_TRUE(std::isnan(at(0.3, 0)));
+}
+
+TEST(Growth, FindsTheRuleThatFits) {
+  const std::vector<Growth> all = usual().judge();
+  ASSERT_EQ(all.size(), 1U);
+  const Growth& g = all.front();
+  EXPECT_EQ(g.reference, "1x3 local");
+  EXPECT_EQ(g.from_batch, 3);
+  EXPECT_EQ(g.to_batch, 24);
+  ASSERT_EQ(g.rules.size(), 4U);
+  EXPECT_EQ(g.rules[0].exponent, 0);
+  EXPECT_DOUBLE_EQ(g.rules[1].exponent, 1);
+  EXPECT_DOUBLE_EQ(g.rules[2].exponent, 0.5);
+  EXPECT_DOUBLE_EQ(g.rules[3].exponent, 0.5);
+  EXPECT_EQ(g.best, "adam_sqrt");
+  EXPECT_THAT(g.not_worse, ElementsAre("sqrt"));
+  // Through (0, -0.10), (0.5, 0), (1, -0.06): slopes 0.2 and -0.12, curvature -0.32, vertex 0.25 + 0.2 /
+  // 0.64.
+  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+  EXPECT_LT(g.measured_interval.low, g.measured_exponent);
+  EXPECT_GT(g.measured_interval.high, g.measured_exponent);
+  EXPECT_GT(g.measured_interval.low, 0.5);
+  EXPECT_LT(g.measured_interval.high, 0.65);
+  EXPECT_DOUBLE_EQ(g.predicted_exponent, predicted_exponent(35, 3, 24, 0.75));
+  EXPECT_DOUBLE_EQ(g.predicted_interval.low, predicted_exponent(28, 3, 24, 0.5));
+  EXPECT_DOUBLE_EQ(g.predicted_interval.high, predicted_exponent(44, 3, 24, 1));
+  EXPECT_THAT(g.caveat, IsEmpty());
+  EXPECT_THAT(
+      g.sentence,
+      AllOf(HasSubstr("From 1x3 to 8x3 (3 to 24 rows, at equally many samples) adam_sqrt has the best mean 24-way accuracy over 10 paired "
+                      "seeds; the rules none "
+                      "and linear are shown to be worse; the rule sqrt is not shown to be worse."),
+            HasSubstr("predicted 0.59 (range 0.38 to 0.82) at a noise scale of 35 rows, measured 0.56 (95 % interval ")));
+}
+
+TEST(Growth, TheSgdExponentHasNoRange) {
+  Rules rules = usual();
+  for (Cell& cell : rules.matrix.cells) cell.config.optimizer = cell.reference.optimizer = OptimizerKind::sgd;
+  for (CellResult& cell : rules.cells) cell.noise_scale->interval = {35, 35, 0.95};
+  const Growth g = rules.judge().front();
+  EXPECT_DOUBLE_EQ(g.predicted_exponent, predicted_exponent(35, 3, 24, 1));
+  EXPECT_DOUBLE_EQ(g.predicted_interval.low, g.predicted_interval.high);
+}
+
+TEST(Growth, LessIsBetterWhereTheMetricSaysSo) {
+  Rules rules = usual();
+  for (CellResult& cell : rules.cells) {
+    cell.outcome->primary.higher_is_better = false;
+    for (double& d : cell.outcome->differences) d = -d;
+    cell.outcome->primary.mean = -cell.outcome->primary.mean;
+  }
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.best, "adam_sqrt");
+  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+}
+
+TEST(Growth, MeasuresNothingOutsideOrWhereTheMiddleIsWorst) {
+  Rules rising;
+  rising.add(LrRule::none, -0.10);
+  rising.add(LrRule::sqrt, -0.04);
+  rising.add(LrRule::linear, 0.0);
+  Growth g = rising.judge().front();
+  EXPECT_TRUE(std::isnan(g.measured_exponent));
+  EXPECT_GT(g.measured_interval.low, 0.8);
+  EXPECT_EQ(g.measured_interval.high, 1);
+  EXPECT_THAT(g.sentence, HasSubstr("measured at or beyond 1."));
+  Rules bent;
+  bent.add(LrRule::none, 0.0);
+  bent.add(LrRule::sqrt, -0.10);
+  bent.add(LrRule::linear, -0.05);
+  g = bent.judge().front();
+  EXPECT_TRUE(std::isnan(g.measured_exponent));
+  EXPECT_EQ(g.measured_interval.low, 0);
+  EXPECT_THAT(g.sentence, HasSubstr("the rule in between is worse than both ends"));
+  Rules two;
+  two.add(LrRule::none, 0.0);
+  two.add(LrRule::sqrt, 0.1);
+  g = two.judge().front();
+  EXPECT_TRUE(std::isnan(g.measured_exponent));
+  EXPECT_EQ(g.best, "sqrt");
+  EXPECT_TRUE(std::isinf(g.measured_interval.high));
+}
+
+TEST(Growth, HolmSparesWhatOneTestAloneWouldCallWorse) {
+  // Each rule alone is worse with p = 0.02: enough for two rules, tested both ways, and not for the twelve ways
+  // of four.
+  const double gap = 0.0076;
+  Rules rules;
+  rules.add(LrRule::sqrt, 0.0, 0.0);
+  rules.add(LrRule::none, -gap);
+  EXPECT_THAT(rules.judge().front().not_worse, IsEmpty());
+  rules.add(LrRule::linear, -gap);
+  rules.add(LrRule::adam_sqrt, -gap);
+  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none", "linear", "adam_sqrt"));
+}
+
+TEST(Growth, TheRuleThatHappensToLookBestIsNotWhatOthersAreHeldAgainst) {
+  // One-sided p = 0.033: below alpha against a rule that was named before, not against the better of two.
+  Rules rules;
+  rules.add(LrRule::sqrt, 0.0, 0.0);
+  rules.add(LrRule::none, -0.0066);
+  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
+  EXPECT_THAT(rules.judge().front().sentence, HasSubstr("sqrt has the best mean 24-way accuracy over 10 paired "
+                                                        "seeds; the rule none is not shown to be worse"));
+}
+
+TEST(Growth, LooksGiveEachPairOfRulesItsNominalLevel) {
+  // p = 0.02 of two rules passes at 0.025, and not at the nominal level of one look of several.
+  Rules rules;
+  rules.matrix.seeds_auto = {.on = true, .first = 5, .step = 5, .most = 40, .budget_s = 0};
+  rules.add(LrRule::sqrt, 0.0, 0.0);
+  rules.add(LrRule::none, -0.0076);
+  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
+  rules.add(LrRule::linear, -0.05);
+  EXPECT_THAT(rules.judge().front().not_worse, ElementsAre("none"));
+}
+
+TEST(Growth, OneSeedShowsNoRuleToBeWorse) {
+  Rules rules;
+  rules.matrix.seeds = {0};
+  rules.add(LrRule::none, -0.5);
+  rules.add(LrRule::sqrt, 0.0);
+  rules.add(LrRule::linear, -0.5);
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.best, "sqrt");
+  EXPECT_THAT(g.not_worse, ElementsAre("none", "linear"));
+  EXPECT_TRUE(std::isinf(g.measured_interval.low));
+}
+
+TEST(Growth, ACellThatFailedIsListedAndTakesNoPart) {
+  Rules rules = usual();
+  rules.cells[3].failure.emplace();
+  rules.cells[3].verdict = VerdictKind::failed;
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.best, "sqrt");
+  EXPECT_EQ(g.rules[3].verdict, VerdictKind::failed);
+  EXPECT_TRUE(std::isnan(g.rules[3].difference.mean));
+  for (CellResult& cell : rules.cells) cell.failure.emplace();
+  EXPECT_THAT(rules.judge(), IsEmpty());
+}
+
+TEST(Growth, PredictsNothingWhereTheObjectiveGrowsWithTheBatch) {
+  Rules rules = usual();
+  for (Cell& cell : rules.matrix.cells) {
+    energy(cell.config).negatives = energy(cell.reference).negatives = Negatives::global;
+  }
+  const Growth g = rules.judge().front();
+  EXPECT_TRUE(std::isnan(g.predicted_exponent));
+  EXPECT_THAT(g.caveat, HasSubstr("24 rows among its candidates where the reference has 3"));
+  EXPECT_NEAR(g.measured_exponent, 0.5625, 0.02);
+  Rules layered = usual();
+  for (Cell& cell : layered.matrix.cells) {
+    energy(cell.config).negatives = energy(cell.reference).negatives = Negatives::layer;
+  }
+  EXPECT_FALSE(std::isnan(layered.judge().front().predicted_exponent));
+}
+
+TEST(Growth, SaysThatNoRuleIsCalledForAtAnEqualBatch) {
+  Rules rules;
+  rules.add(LrRule::none, 0.0);
+  rules.add(LrRule::linear, -0.094);
+  for (Cell& cell : rules.matrix.cells) {
+    cell.reference.layout = {1, 24};
+    cell.reference.steps = 400;
+  }
+  const Growth g = rules.judge().front();
+  EXPECT_TRUE(std::isnan(g.predicted_exponent));
+  EXPECT_TRUE(std::isnan(g.rules[1].exponent));
+  EXPECT_THAT(g.caveat, HasSubstr("no learning-rate rule is needed"));
+  EXPECT_THAT(g.sentence,
+              AllOf(HasSubstr("At an equal global batch of 24 rows (1x24 and 8x3)"),
+                    HasSubstr("linear changes 24-way accuracy by -0.094"), Not(HasSubstr("none"))));
+}
+
+TEST(Growth, IsSilentWhereNoBatchGrowsAndNoRuleIsTried) {
+  Rules equal;
+  equal.add(LrRule::none, 0.0);
+  equal.matrix.cells[0].reference.layout = {1, 24};
+  equal.matrix.cells[0].reference.steps = 400;
+  EXPECT_THAT(equal.judge(), IsEmpty());
+  Rules other = usual();
+  for (Cell& cell : other.matrix.cells) cell.config.lr_scale = 0.125;
+  EXPECT_THAT(other.judge(), IsEmpty());
+  Rules controls = usual();
+  for (Cell& cell : controls.matrix.cells) cell.power_control = true;
+  EXPECT_THAT(controls.judge(), IsEmpty());
+  Rules noise = usual();
+  for (Cell& cell : noise.matrix.cells) cell.noise = true;
+  EXPECT_THAT(noise.judge(), IsEmpty());
+}
+
+TEST(Growth, KeepsGroupsApart) {
+  Rules rules = usual();
+  rules.add(LrRule::none, 0.0).config.layout = {16, 3};
+  energy(rules.add(LrRule::none, 0.0).config).negatives = Negatives::layer;  // not the reference's objective
+  const std::vector<Growth> all = rules.judge();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1].to_batch, 48);
+  EXPECT_THAT(all[1].sentence, HasSubstr("none is the only rule that was judged"));
+}
+
+TEST(Growth, BetasOfTheirOwnAreNamed) {
+  Rules rules;
+  rules.add(LrRule::none, 0.0);
+  rules.add(LrRule::sqrt, 0.0).config.beta2 = 0.99;
+  EXPECT_EQ(rules.judge().front().rules[1].rule, "sqrt beta2=0.99");
+}
+
+TEST(ResultsJson, BringsNoiseScalesAndRulesBack) {
+  Results results = support::SyntheticMatrix::usual().judge();
+  const nlohmann::json schema = nlohmann::json::parse(results_schema());
+  EXPECT_THAT(results_to_json(results), AllOf(Not(HasSubstr("noise_scale")), Not(HasSubstr("growth"))));
+  const Rules rules = usual();
+  results.cells[0].noise_scale = rules.cells[0].noise_scale;
+  results.cells[0].noise_scale->caveat = "Holds for \"local\" alone.";
+  results.growth = rules.judge();
+  results.growth[0].measured_exponent = std::nan("");
+  const std::string text = results_to_json(results);
+  const Results back = results_from_json(text, "results.json");
+  EXPECT_EQ(results_to_json(back), text);
+  EXPECT_THAT(schema_violations(nlohmann::json::parse(text), schema), IsEmpty());
+  EXPECT_EQ(back.cells[0].noise_scale->at, results.cells[0].noise_scale->at);
+  EXPECT_EQ(back.cells[0].noise_scale->batch, 35);
+  EXPECT_FALSE(back.cells[1].noise_scale);
+  ASSERT_EQ(back.growth.size(), 1U);
+  EXPECT_EQ(back.growth[0].to, (Layout{8, 3}));
+  EXPECT_EQ(back.growth[0].rules[2].rule, "sqrt");
+  EXPECT_EQ(back.growth[0].predicted_interval.low, results.growth[0].predicted_interval.low);
+  EXPECT_EQ(back.growth[0].sentence, results.growth[0].sentence);
+}
+
+TEST(MatrixJudge, AsksForTheNoiseScaleOfTheFirstSeedsRun) {
+  support::SyntheticMatrix matrix = support::SyntheticMatrix::usual();
+  EvidenceSources sources = matrix.sources();
+  std::vector<std::string> asked;
+  sources.read_noise_scale = [&](const RunConfig& config, const std::string& dir) {
+    asked.push_back(dir.substr(dir.rfind('/') + 1));
+    EXPECT_EQ(config.layout.world_size, 8);
+    NoiseScale scale;
+    scale.batch = 35;
+    return std::optional(scale);
+  };
+  matrix.options.jobs = 1;
+  const Results results = judge_matrix_from(matrix.plan, matrix.options, sources);
+  EXPECT_THAT(asked,
+              ElementsAre("8x3 global seed 0", "8x3 local seed 0", "8x3 global lr_scale=0.125 seed 0"));
+  EXPECT_EQ(results.cells[1].noise_scale->batch, 35);
+  sources.read_noise_scale = [](const RunConfig&, const std::string& dir) -> std::optional<NoiseScale> {
+    throw std::runtime_error(dir + "/rank-0.trace: offset 96: the checksum is wrong");
+  };
+  const Results torn = judge_matrix_from(matrix.plan, matrix.options, sources);
+  EXPECT_EQ(torn.cells[0].verdict, VerdictKind::failed);
+  EXPECT_EQ(torn.cells[0].failure->kind, FailureKind::unreadable);
+}
+
+/// How often intervals hold the true best exponent `best`, over seeds whose parabolas scatter.
+template <typename Interval>
+Proportion coverage(double best, double noise, int seeds, Interval interval) {
+  NormalDraws draws(static_cast<uint64_t>(1000 * best) + static_cast<uint64_t>(seeds));
+  const double x[3] = {0, 0.5, 1};
+  Proportion held;
+  for (; held.trials < 4'000; ++held.trials) {
+    std::vector<std::array<double, 3>> values(static_cast<std::size_t>(seeds));
+    for (auto& value : values) {
+      const double common = draws.normal();
+      for (int i = 0; i < 3; ++i) value[static_cast<std::size_t>(i)] = common - (x[i] - best) * (x[i] - best) + noise * draws.normal();
+    }
+    const auto found = interval(x, values);
+    const double true_best = std::clamp(best, 0.0, 1.0);
+    held.hits += found.low <= true_best && true_best <= found.high;
+  }
+  return held;
+}
+
+TEST(ExponentInterval, HoldsTheTrueExponentAsOftenAsItSays) {
+  const auto ours = [](const double (&x)[3], const std::vector<std::array<double, 3>>& values) {
+    return exponent_interval(x, values, 0.95);
+  };
+  for (const int seeds : {2, 3, 5, 10}) {
+    for (const double best : {0.3, 0.5, 0.9, 1.0, 1.4, -0.2}) {
+      for (const double noise : {0.02, 0.1, 0.5}) {
+        EXPECT_GE(certain_bounds(coverage(best, noise, seeds, ours)).high, 0.95) << seeds << " seeds, " << best << ", " << noise;
+      }
+    }
+  }
+  // No wider than it has to be where the parabola is sure.
+  EXPECT_LE(certain_bounds(coverage(0.5, 0.02, 5, ours)).low, 0.95);
+  const double x[3] = {0, 0.5, 1};
+  const Interval narrow = ours(x, {{-0.25, 0, -0.25}, {-0.25, 0.001, -0.251}, {-0.251, 0, -0.25}});
+  EXPECT_LT(narrow.high - narrow.low, 0.02);
+}
+
+TEST(ExponentInterval, WhatResamplingGivesIsFoundTooNarrow) {
+  NormalDraws draws(7);
+  const auto resampled = [&draws](const double (&x)[3], const std::vector<std::array<double, 3>>& values) {
+    std::vector<double> best;
+    for (int r = 0; r < 200; ++r) {
+      double sums[3] = {};
+      for (std::size_t k = 0; k < values.size(); ++k) {
+        const auto& value = values[static_cast<std::size_t>(draws.uniform() * 0.999999 * static_cast<double>(values.size()))];
+        for (int i = 0; i < 3; ++i) sums[i] += value[static_cast<std::size_t>(i)];
+      }
+      best.push_back(parabola_maximum(x, sums));
+    }
+    std::ranges::sort(best);
+    return Interval{best[5], best[194], 0.95};
+  };
+  EXPECT_LT(certain_bounds(coverage(0.5, 0.02, 3, resampled)).high, 0.9);
+}
+
+TEST(ExponentInterval, OneSeedHasNone) {
+  const double x[3] = {0, 0.5, 1};
+  EXPECT_TRUE(std::isinf(exponent_interval(x, {{-1, 0, -1}}, 0.95).high));
+}
+
+TEST(Growth, SaysHowManyMoreSamplesTheLargerBatchSaw) {
+  Rules rules = usual();
+  EXPECT_EQ(rules.judge().front().samples_ratio, 1);
+  for (Cell& cell : rules.matrix.cells) cell.config.steps = cell.reference.steps;
+  const Growth g = rules.judge().front();
+  EXPECT_EQ(g.samples_ratio, 8);
+  EXPECT_THAT(g.sentence, HasSubstr("From 1x3 to 8x3 (3 to 24 rows, at 8 times the samples) adam_sqrt"));
+}
+
+}  // namespace
+}  // namespace lockstep

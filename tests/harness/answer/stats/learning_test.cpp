@@ -1,0 +1,270 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <limits>
+#include <sstream>
+
+#include "harness/answer/results/words.h"
+#include "harness/answer/stats/mllog.h"
+#include "harness/base/json.h"
+#include "harness/base/numbers.h"
+#include "tests/support/json_schema.h"
+#include "tests/support/synthetic_matrix.h"
+
+// What a whole matrix says of learning: families of cells, curves, metrics that are not finite, one seed.
+
+namespace lockstep {
+namespace {
+
+using support::SyntheticMatrix;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+/// One cell that differs from 0 by a little and four that do not, at a margin that hides nothing.
+SyntheticMatrix family(int others) {
+  SyntheticMatrix matrix;
+  matrix.plan.matrix.primary.margin = 1e-6;
+  matrix.add_cell({"picked", 0.0061, 0.008});
+  for (int i = 0; i < others; ++i) matrix.add_cell({"other " + std::to_string(i), 0.0001, 0.008});
+  return matrix;
+}
+
+TEST(Family, ACellPickedOutOfManySaysThatItMayBeChance) {
+  const Results results = family(4).judge();
+  const Outcome& picked = *results.cells[0].outcome;
+  EXPECT_EQ(picked.verdict, VerdictKind::divergent);
+  EXPECT_LT(picked.p_different, 0.05);
+  EXPECT_NEAR(picked.p_holm, 5 * picked.p_different, 1e-12);
+  EXPECT_THAT(picked.sentence, HasSubstr("; with so many cells it may be chance (Holm-adjusted p 0."));
+  EXPECT_THAT(results.summary.sentence, HasSubstr("with so many cells it may be chance"));
+}
+
+TEST(Family, ACellAloneNeedsNoCorrection) {
+  const Results results = family(0).judge();
+  const Outcome& picked = *results.cells[0].outcome;
+  EXPECT_EQ(picked.p_holm, picked.p_different);
+  EXPECT_THAT(results.summary.sentence, Not(HasSubstr("chance")));
+}
+
+TEST(Family, LeavesOutPowerControlsAndPairsThatDifferInNoise) {
+  SyntheticMatrix matrix = family(2);
+  matrix.add_cell({"control", -0.4, 0.01, 0.0, true, {}});
+  matrix.add_cell({"noise", 0.0001, 0.008});
+  matrix.plan.matrix.cells.back().noise = true;
+  const Results results = matrix.judge();
+  EXPECT_NEAR(results.cells[0].outcome->p_holm, 3 * results.cells[0].outcome->p_different, 1e-12);
+  EXPECT_EQ(results.cells[3].outcome->p_holm, results.cells[3].outcome->p_different);
+  EXPECT_EQ(results.cells[4].outcome->p_holm, results.cells[4].outcome->p_different);
+}
+
+TEST(AllAtOnce, IsSaidWhereEveryCellIsEquivalent) {
+  SyntheticMatrix matrix;
+  matrix.add_cell({"3x8", 0.001, 0.008});
+  matrix.add_cell({"8x3", -0.001, 0.008});
+  matrix.add_cell({"control", -0.347, 0.018, 0.0, true, {}});
+  EXPECT_THAT(
+      matrix.judge().summary.sentence,
+      HasSubstr("All 2 together are equivalent at level 0.05 too, by an intersection-union test."));
+  SyntheticMatrix open = matrix, dead = matrix;
+  open.add_cell({"wide", 0.0, 0.3});
+  EXPECT_THAT(open.judge().summary.sentence, Not(HasSubstr("intersection-union")));
+  dead.add_cell({"dead", 0.0});
+  dead.results.erase(dead.path_of("dead seed 0", 0));
+  ASSERT_EQ(dead.judge().cells.back().verdict, VerdictKind::failed);
+  EXPECT_THAT(dead.judge().summary.sentence, Not(HasSubstr("intersection-union"))) << "a cell that failed";
+}
+
+TEST(OneSeed, IsUndecidedWithTheSeedsNeededAndDoesNotEndWellByItself) {
+  SyntheticMatrix matrix(1);
+  matrix.add_cell({"8x3 global"});
+  const Results results = matrix.judge();
+  const CellResult& cell = results.cells[0];
+  EXPECT_EQ(cell.verdict, VerdictKind::inconclusive);
+  EXPECT_EQ(cell.outcome->seeds_needed, 2);
+  EXPECT_EQ(cell.outcome->seeds_needed_half, 2);
+  EXPECT_TRUE(std::isinf(cell.outcome->sd_upper));
+  EXPECT_THAT(cell.outcome->estimates, IsEmpty());
+  EXPECT_THAT(cell.outcome->curves, IsEmpty());
+  EXPECT_FALSE(cell.failure);
+  EXPECT_EQ(results.summary.exit_code, 5);
+}
+
+TEST(OneSeed, IsAsExpectedWhereThatIsExpected) {
+  SyntheticMatrix matrix(1);
+  matrix.add_cell({"8x3 global", 0.0, 0.0, 0.0, false, {VerdictKind::inconclusive}});
+  EXPECT_EQ(matrix.judge().summary.exit_code, 0);
+}
+
+TEST(CurvesOfAMatrix, AreJudgedBesideTheEnd) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.plan.matrix.primary.target = 0.6;
+  const Results results = matrix.judge();
+  const Outcome &same = *results.cells[0].outcome, &worse = *results.cells[1].outcome;
+  ASSERT_EQ(worse.curves.size(), 1u);
+  EXPECT_THAT(worse.curves[0].steps, ElementsAre(0, 25, 50, 75, 100));
+  EXPECT_EQ(same.curves[0].first_leaves, -1);
+  EXPECT_EQ(worse.curves[0].first_leaves, 50)
+      << "-0.0235 at step 25, with what a band of ten seeds adds, is inside";
+  EXPECT_EQ(worse.curves[0].first_beyond, 50);
+  ASSERT_TRUE(worse.target);
+  EXPECT_EQ(worse.target->reference_reached, 10);
+  EXPECT_LT(worse.target->cell_reached, 10);
+  EXPECT_GT(worse.target->later, 0);
+  const auto area = std::ranges::find(worse.others, "auc_accuracy_24", &MetricDifference::metric);
+  ASSERT_NE(area, worse.others.end());
+  EXPECT_NEAR(area->mean, -0.094 / 2, 1e-12);
+  EXPECT_TRUE(area->higher_is_better);
+}
+
+TEST(NotFinite, AMetricThatDoesNotDecideIsNamedAndLeftOut) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.result("8x3 global seed 6").metrics["cross_entropy_24"] = kNaN;
+  const Results results = matrix.judge();
+  const CellResult& cell = results.cells[0];
+  EXPECT_EQ(cell.verdict, VerdictKind::equivalent);
+  EXPECT_THAT(cell.outcome->notes, ElementsAre("8x3 global, seed 6: cross_entropy_24 is nan"));
+  EXPECT_EQ(std::ranges::count(cell.outcome->others, "cross_entropy_24", &MetricDifference::metric), 0);
+  EXPECT_THAT(results.summary.sentence,
+              HasSubstr("Not compared in 8x3 global: 8x3 global, seed 6: cross_entropy_24 is nan."));
+  EXPECT_THAT(results.cells[1].outcome->notes, IsEmpty());
+}
+
+TEST(NotFinite, AMetricOfTheReferenceIsNamedInAllItsCells) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.result("1x24 global seed 2").metrics["temperature"] = std::numeric_limits<double>::infinity();
+  const Results results = matrix.judge();
+  for (const CellResult& cell : results.cells) {
+    EXPECT_THAT(cell.outcome->notes, ElementsAre("1x24 global, seed 2: temperature is inf"));
+  }
+  EXPECT_FALSE(results.references[0].metric_means.contains("temperature"));
+}
+
+TEST(NotFinite, TheCurveOfThePrimaryMetricFailsTheCellByRunSeedAndStep) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.result("8x3 global seed 6").curves["accuracy_24"].values[2] = kNaN;
+  const CellResult cell = matrix.judge().cells[0];
+  EXPECT_EQ(cell.verdict, VerdictKind::failed);
+  EXPECT_EQ(cell.failure->kind, FailureKind::nonfinite);
+  EXPECT_EQ(cell.failure->run, "8x3 global seed 6");
+  EXPECT_EQ(cell.failure->message, "accuracy_24 is nan on rank 0 at step 50, seed 6");
+}
+
+TEST(LearningJson, ComesBackAsItWas) {
+  SyntheticMatrix matrix = SyntheticMatrix::usual();
+  matrix.plan.matrix.primary.target = 0.68;
+  matrix.result("8x3 global seed 6").metrics["cross_entropy_24"] = kNaN;
+  Results results = matrix.judge();
+  results.cells[1].outcome->curves[0].note = "matched by samples seen";
+  const std::string text = results_to_json(results);
+  const Results again = results_from_json(text, "results.json");
+  EXPECT_EQ(results_to_json(again), text);
+  const Outcome &was = *results.cells[1].outcome, &is = *again.cells[1].outcome;
+  EXPECT_EQ(is.sd_upper, was.sd_upper);
+  EXPECT_EQ(is.power_half, was.power_half);
+  EXPECT_EQ(is.p_holm, was.p_holm);
+  EXPECT_EQ(is.p_different, was.p_different);
+  EXPECT_EQ(is.p_equivalent, was.p_equivalent);
+  ASSERT_EQ(is.estimates.size(), was.estimates.size());
+  EXPECT_GT(is.estimates.size(), 2u);
+  EXPECT_EQ(is.estimates.back().what, was.estimates.back().what);
+  EXPECT_EQ(is.estimates.back().interval.low, was.estimates.back().interval.low);
+  EXPECT_EQ(is.curves.at(0).low, was.curves.at(0).low);
+  EXPECT_EQ(is.curves.at(0).first_beyond, was.curves.at(0).first_beyond);
+  EXPECT_EQ(is.curves.at(0).note, "matched by samples seen");
+  EXPECT_EQ(is.target->cell_median, was.target->cell_median);
+  EXPECT_EQ(is.target->later, was.target->later);
+  EXPECT_EQ(again.cells[0].outcome->notes, results.cells[0].outcome->notes);
+  const auto schema = nlohmann::json::parse(results_schema());
+  EXPECT_THAT(support::schema_violations(nlohmann::json::parse(text), schema), IsEmpty());
+}
+
+TEST(LearningJson, RefusesACurveWithListsOfUnequalLength) {
+  auto document = nlohmann::json::parse(results_to_json(SyntheticMatrix::usual().judge()));
+  document["verdicts"][0]["statistics"]["curves"][0]["low"].erase(0);
+  seal(document);
+  EXPECT_THROW(results_from_json(document.dump(), "results.json"), std::runtime_error);
+}
+
+using nlohmann::json;
+
+MllogSource source() {
+  MllogSource s;
+  s.benchmark = "lockstep_energy";
+  s.platform = "8x3";
+  s.optimizer = "adam";
+  s.metric = "accuracy_24";
+  s.seed = 3;
+  s.batch = 24;
+  s.steps = 100;
+  s.learning_rate = 0.001;
+  s.target = 0.4;
+  s.train_samples = 1200;
+  s.started_ms = 1'000'000;
+  s.seconds = 10;
+  s.evaluations = {{25, 0.1}, {50, 0.41}, {75, 0.39}, {100, 0.6}};
+  return s;
+}
+
+/// The events of a key, in order.
+std::vector<json> events_of(const std::string& text, const std::string& key) {
+  std::vector<json> events;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    EXPECT_TRUE(line.starts_with(":::MLLOG ")) << line;
+    json event = json::parse(line.substr(9));
+    if (event.at("key") == key) events.push_back(std::move(event));
+  }
+  return events;
+}
+
+TEST(Mllog, EndsWhereTheTargetIsReached) {
+  const std::string text = mllog_text(source());
+  EXPECT_EQ(events_of(text, "submission_benchmark").at(0).at("value"), "lockstep_energy");
+  EXPECT_EQ(events_of(text, "global_batch_size").at(0).at("value"), 24);
+  EXPECT_EQ(events_of(text, "seed").at(0).at("value"), 3);
+  const std::vector<json> evaluations = events_of(text, "eval_accuracy");
+  ASSERT_EQ(evaluations.size(), 2U);
+  EXPECT_EQ(evaluations[1].at("value"), 0.41);
+  EXPECT_EQ(evaluations[1].at("time_ms"), 1'005'000) << "half of the steps in half of the time";
+  EXPECT_EQ(evaluations[1].at("metadata").at("samples_count"), 50 * 24);
+  EXPECT_EQ(evaluations[1].at("metadata").at("epoch_num"), 1.0);
+  EXPECT_EQ(events_of(text, "run_stop").at(0).at("metadata").at("status"), "success");
+}
+
+TEST(Mllog, SaysOfARunThatNeverGotThereThatItDidNot) {
+  MllogSource low = source();
+  low.target = 0.9;
+  EXPECT_EQ(events_of(mllog_text(low), "eval_accuracy").size(), 4U);
+  EXPECT_EQ(events_of(mllog_text(low), "run_stop").at(0).at("metadata").at("status"), "aborted");
+  low.finished = false;
+  low.evaluations.clear();
+  EXPECT_TRUE(events_of(mllog_text(low), "run_stop").empty());
+}
+
+TEST(Mllog, TakesALossDownToItsTarget) {
+  MllogSource loss = source();
+  loss.higher_is_better = false;
+  loss.target = 0.1;
+  EXPECT_EQ(events_of(mllog_text(loss), "eval_error").back().at("metadata").at("samples_count"), 25 * 24);
+}
+
+TEST(ReferencePoints, AreRecordsByName) {
+  ReferenceRecord record;
+  record.name = "lockstep_energy_ref_24";
+  record.benchmark = "lockstep_energy";
+  record.batch = 24;
+  record.epochs = {1.5, 2};
+  record.samples = {1800, 2400};
+  record.hyperparameters = {{"optimizer", "\"adam\""}, {"opt_base_learning_rate", "0.001"}};
+  EXPECT_EQ(json::parse(reference_points_json({record})),
+            json::parse(R"({"lockstep_energy_ref_24": {"Benchmark": "lockstep_energy", "BS": 24,
+                            "Hyperparams": {"optimizer": "adam", "opt_base_learning_rate": 0.001},
+                            "Epochs to converge": [1.5, 2], "samples to converge": [1800, 2400]}})"));
+}
+
+}  // namespace
+}  // namespace lockstep
