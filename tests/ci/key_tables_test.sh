@@ -44,15 +44,15 @@ tables 0 --check
 cmp -s "$work/docs/config.md" "$source_dir/docs/config.md" || complain "the repaired page is not the original one"
 
 # A key that no table names is found.
-sed -i 's/^<!-- keys: launchers. -->$/<!-- keys: launchers. -launchers.planted -->/' "$work/docs/config.md"
+sed -i 's/^<!-- keys: saver. -->$/<!-- keys: saver. -saver.points -->/' "$work/docs/config.md"
 tables 1
-says "on no page: launchers.planted"
+says "on no page: saver.points"
 
 # A selector that names no key, and a marker without its end, are errors.
 fresh_copy
-sed -i 's/^<!-- keys: launchers. -->$/<!-- keys: launchers.nonsense -->/' "$work/docs/config.md"
+sed -i 's/^<!-- keys: saver. -->$/<!-- keys: saver.nonsense -->/' "$work/docs/config.md"
 tables 2 --check
-says "no key launchers.nonsense"
+says "no key saver.nonsense"
 fresh_copy
 sed -i '0,/^<!-- \/keys -->$/{//d}' "$work/docs/config.md"
 tables 2 --check

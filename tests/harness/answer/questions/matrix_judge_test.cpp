@@ -685,14 +685,11 @@ std::set<std::string> asked_in_configs() {
   return asked;
 }
 
-TEST(Questions, HaveAFolderAConfigAndAPlaceInTheDocumentation) {
+TEST(Questions, HaveAConfigAndAPlaceInTheDocumentation) {
   const std::set<std::string> asked = asked_in_configs();
   const std::string docs = read_file((kSource / "docs/config.md").string()).text;
   for (const QuestionPlan* question : question_plans()) {
     const std::string name(question->name);
-    for (const char* half : {"plan.cpp", "judge.cpp"}) {
-      EXPECT_TRUE(fs::exists(kSource / "harness/answer/questions" / name / half)) << name << "/" << half;
-    }
     EXPECT_THAT(asked, Contains(name)) << "no config of configs/ asks it";
     EXPECT_THAT(docs, HasSubstr("`" + name + "`")) << "docs/config.md does not name it";
     EXPECT_FALSE(question->help.empty()) << name;
