@@ -55,7 +55,7 @@ struct Hypothesis {
   const char* words;
 };
 
-/// The hypothesis that gives what the wrong ranks recorded, as its cause. The nearest one counts, of equally near ones the first.
+/// The hypothesis that gives what the wrong ranks recorded, as its cause. The nearest counts, of equally near ones the first.
 std::optional<Finding> best_fit(const AuditedStep& step, std::span<const Hypothesis> all, const char* what,
                               double AuditedRow::* expected, double AuditedRow::* found) {
   std::set<int> wrong;
@@ -64,9 +64,9 @@ std::optional<Finding> best_fit(const AuditedStep& step, std::span<const Hypothe
     if (step.differ(row.*expected, row.*found)) wrong.insert(row.rank);
     largest = std::max(largest, std::abs(row.*found));
   }
-  constexpr double kFits = 2e-5, kSame = 1e-9;
+  constexpr double kNear = 2e-5, kSame = 1e-9;
   const Hypothesis* best = nullptr;
-  double nearest = kFits;
+  double nearest = kNear;
   for (const Hypothesis& each : all) {
     double apart = 0;
     for (const int rank : wrong) {
@@ -100,7 +100,7 @@ std::optional<Values> stale(const AuditedStep& step, int) {
 std::optional<Values> expanded(const AuditedStep& step, int) {
   return Values(step.rows.size(), step.rows.front().expected_reward);
 }
-/// To the nearest of bfloat16, ties to even.
+/// To the nearest, ties to even.
 double as_bfloat16(double value) {
   const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value));
   return std::bit_cast<float>((bits + 0x7fffU + ((bits >> 16) & 1U)) & 0xffff0000U);
@@ -188,7 +188,7 @@ std::optional<Finding> rewards_partial(const AuditedStep& step) {
                                   missing + stale, stale > 0 ? "those of the step before" : "0"), wrong};
 }
 
-/// Some rewards are no numbers, all others right.
+/// All others right.
 std::optional<Finding> rewards_not_finite(const AuditedStep& step) {
   std::set<int> wrong;
   std::string first;
@@ -349,44 +349,42 @@ std::optional<Values> padding_counted(const AuditedStep& step, int) {
   return of_batch(step, moments_of(values));
 }
 
-std::optional<Values> other_ddof(const AuditedStep& step, int) {
+std::optional<Values> by_changed(const AuditedStep& step, void (*change)(Convention&)) {
   AdvantageWay way = *step.way;
-  way.convention.ddof = 1 - way.convention.ddof;
+  change(way.convention);
   return by_way(step, way);
 }
+std::optional<Values> other_ddof(const AuditedStep& step, int) {
+  return by_changed(step, [](Convention& of) { of.ddof = 1 - of.ddof; });
+}
 std::optional<Values> epsilon_missing(const AuditedStep& step, int) {
-  AdvantageWay way = *step.way;
-  way.convention.epsilon = 0;
-  return by_way(step, way);
+  return by_changed(step, [](Convention& of) { of.epsilon = 0; });
 }
 std::optional<Values> epsilon_misplaced(const AuditedStep& step, int) {
   using enum EpsilonPlace;
-  AdvantageWay way = *step.way;
-  way.convention.epsilon_place = way.convention.epsilon_place == inside ? outside : inside;
-  return by_way(step, way);
+  return by_changed(step, [](Convention& of) { of.epsilon_place = of.epsilon_place == inside ? outside : inside; });
 }
 std::optional<Values> floor_missing(const AuditedStep& step, int) {
-  AdvantageWay way = *step.way;
-  way.convention.floor = 0;
-  return by_way(step, way);
+  return by_changed(step, [](Convention& of) { of.floor = 0; });
 }
 std::optional<Values> floor_misplaced(const AuditedStep& step, int) {
   using enum FloorPlace;
-  AdvantageWay way = *step.way;
-  way.convention.floor_place = way.convention.floor_place == variance ? deviation : variance;
-  return by_way(step, way);
+  return by_changed(step, [](Convention& of) { of.floor_place = of.floor_place == variance ? deviation : variance; });
 }
 
 template <bool kOfAllRanks>
 std::optional<Values> of_micro_steps(const AuditedStep& step, int rank) {
   if (!by_batch(step)) return {};
   Values all;
+  std::map<int64_t, Values> known;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
-    const int64_t micro_step = step.rows[i].micro_step;
-    const Statistics seen = statistics(step, moments_where(step, [&](const AuditedRow& row) {
-      return row.micro_step == micro_step && (kOfAllRanks || row.rank == rank);
-    }));
-    all.push_back(scaled(step, seen.mean, seen.deviation)[i]);
+    const int64_t at = step.rows[i].micro_step;
+    if (!known.contains(at)) {
+      known[at] = *of_batch(step, moments_where(step, [&](const AuditedRow& row) {
+        return row.micro_step == at && (kOfAllRanks || row.rank == rank);
+      }));
+    }
+    all.push_back(known[at][i]);
   }
   return all;
 }
