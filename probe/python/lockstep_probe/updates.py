@@ -1,6 +1,6 @@
 """Updates of the optimizers: what they take, and when a step's last one has been made or left out."""
 
-from lockstep_probe import model
+from lockstep_probe import float64, model
 from lockstep_probe.guard import Attached, guarded
 
 
@@ -93,6 +93,8 @@ class Updates:
                 watched = probe.parameters.of(p)
                 if watched is not None and p.grad is not None:
                     step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
+                    if step.keeps and float64.on is not None and float64.digits(model.held(p.grad)):
+                        probe.few_digits.setdefault(step.number, []).append(watched.name)
 
     def _taken_by(self, optimizer):
         """What it updates; and, where it updates copies of parameters, these: no optimizer has them."""
@@ -155,4 +157,5 @@ class Updates:
             step.late = not probe.asks and self._some_come_from_elsewhere()
             if not step.due and not step.late:
                 probe.record_state(step)
+                probe.end_after(step.number)
         probe.beat("after update")

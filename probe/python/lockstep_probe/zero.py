@@ -6,7 +6,7 @@ import importlib.machinery
 import os
 import sys
 
-_AFTER = "torch.optim"
+_AFTER = "torch"
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -60,15 +60,37 @@ def _watch_end():
 def _install():
     from torch.optim import Optimizer
 
+    if os.environ.get("LOCKSTEP_DROPOUT") == "off" or os.environ.get("LOCKSTEP_PRECISION"):
+        _change_arithmetic()
     init = Optimizer.__init__
 
     @functools.wraps(init)
     def made(self, *args, **kwargs):
         init(self, *args, **kwargs)
+        if "lockstep_probe.float64" in sys.modules and sys.modules["lockstep_probe.float64"].on:
+            sys.modules["lockstep_probe.float64"].widen_parameters(self)
         if "torch.nn.parallel" in sys.modules:
             _attach(self)
 
     Optimizer.__init__ = made
+
+
+def _change_arithmetic():
+    from lockstep_probe import float64, patches
+    from lockstep_probe.guard import say
+
+    if os.environ.get("LOCKSTEP_DROPOUT") == "off":
+        float64.no_dropout()
+    precision = os.environ.get("LOCKSTEP_PRECISION", "")
+    if precision == "float64":
+        float64.switch_on(patches.are_inside)
+        module = "torch.distributed.fsdp._fully_shard._fsdp_api"
+        if module in sys.modules:
+            float64.no_policy(sys.modules[module])
+        else:
+            sys.meta_path.insert(0, _AfterImport(module, lambda: float64.no_policy(sys.modules[module])))
+    elif precision:
+        say(f"precision {precision!r}; known: float64; the program computes in its own")
 
 
 def _attach(optimizer):
