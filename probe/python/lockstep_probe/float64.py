@@ -1,6 +1,6 @@
-"""A program that computes in float64 what it would compute in a narrower type, from the same random numbers; and one without dropout.
+"""A program that computes in float64 what it would compute in a narrower type, from the same random numbers; without dropout; by parts of a batch.
 
-Switched on before the program builds anything: LOCKSTEP_PRECISION=float64, LOCKSTEP_DROPOUT=off. What the program makes, casts to or reads in a
+Switched on before the program builds anything: LOCKSTEP_PRECISION=float64, LOCKSTEP_DROPOUT=off, LOCKSTEP_NORM_PARTS=4. What the program makes, casts to or reads in a
 narrower type is float64, operation by operation, in backward passes and functions of its own too. Numbers are drawn in float32 and are then
 widened, so that data, weights and shuffles are those of the run in the program's precision. torch.compile makes no graphs meanwhile.
 """
@@ -135,11 +135,12 @@ def _widen(p):
         p.data = p.data.double()
 
 
-def digits(gradient):
-    """Has a gradient in float64 the digits of float32 alone? Of one with few digits at all nothing is known."""
-    if gradient.dtype != torch.float64 or gradient.count_nonzero() < 8:
-        return False
-    return bool((gradient == gradient.float().double()).all()) and not bool((gradient == gradient.bfloat16().double()).all())
+def few_digits(gradients):
+    """Names of those of (name, gradient) in float64 that have the digits of float32 alone. Of one with few digits at all nothing is known, nor of one
+    that is nothing but rounding, such as a bias has before BatchNorm."""
+    gradients, least = list(gradients), 1e-12 * sum(float(g.norm()) ** 2 for _, g in gradients) ** 0.5
+    return [name for name, g in gradients if g.dtype == torch.float64 and g.count_nonzero() >= 8 and float(g.norm()) > least
+            and bool((g == g.float().double()).all()) and not bool((g == g.bfloat16().double()).all())]  # fmt: skip
 
 
 def switch_on(is_ours):
@@ -194,3 +195,23 @@ def no_dropout():
         self.dropout = 0.0
 
     F.scaled_dot_product_attention, torch.nn.RNNBase.__init__ = without, made
+
+
+# BatchNorm.
+
+
+def norm_in_parts(count):
+    """BatchNorm takes its statistics from each of `count` parts of a batch, as so many ranks do that share its rows out; the running ones from the
+    first, as those of rank 0 are kept."""
+    import torch.nn.functional as F
+
+    norm = F.batch_norm
+
+    @functools.wraps(norm)
+    def of_parts(input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5):  # noqa: A002  its name there
+        if not training or input.shape[0] < count:
+            return norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
+        running = [(running_mean, running_var)] + [(None, None)] * (count - 1)
+        return torch.cat([norm(part, *kept, weight, bias, True, momentum, eps) for part, kept in zip(input.tensor_split(count), running)])
+
+    F.batch_norm = of_parts

@@ -25,7 +25,7 @@ class Snapshot:
         self.step, self.tensors, self.ids = step, tensors, ids
 
 
-def _whole(parts):
+def whole(parts):
     """A tensor of its ranks' parts; of one that each rank holds whole the first."""
     first = parts[0]
     if first.placement is None or not first.placement.shard:
@@ -54,7 +54,7 @@ def snapshots(folder):
                     tensors.setdefault(record.name, []).append(record)
         if tensors:
             ids = [next((r.ids for r in records if r.phase == samples), ()) for _, records in ranks]
-            yield Snapshot(ranks[0][0], {name: _whole(parts) for name, parts in tensors.items()}, _in_turn(ids))
+            yield Snapshot(ranks[0][0], {name: whole(parts) for name, parts in tensors.items()}, _in_turn(ids))
 
 
 def _plain(name):

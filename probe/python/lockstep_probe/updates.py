@@ -88,13 +88,14 @@ class Updates:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
         self._record_rates(optimizer)
+        if step.keeps and float64.on is not None:
+            taken = ((watched, p.grad) for p in model.parameters_of(optimizer) if (watched := probe.parameters.of(p)) and p.grad is not None)
+            probe.few_digits.setdefault(step.number, []).extend(float64.few_digits((watched.name, model.held(gradient)) for watched, gradient in taken))
         with probe.recorder.together():
             for p in (p for group in optimizer.param_groups for p in group["params"]):
                 watched = probe.parameters.of(p)
                 if watched is not None and p.grad is not None:
                     step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
-                    if step.keeps and float64.on is not None and float64.digits(model.held(p.grad)):
-                        probe.few_digits.setdefault(step.number, []).append(watched.name)
 
     def _taken_by(self, optimizer):
         """What it updates; and, where it updates copies of parameters, these: no optimizer has them."""

@@ -60,7 +60,7 @@ def _watch_end():
 def _install():
     from torch.optim import Optimizer
 
-    if os.environ.get("LOCKSTEP_DROPOUT") == "off" or os.environ.get("LOCKSTEP_PRECISION"):
+    if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
         _change_arithmetic()
     init = Optimizer.__init__
 
@@ -81,6 +81,8 @@ def _change_arithmetic():
 
     if os.environ.get("LOCKSTEP_DROPOUT") == "off":
         float64.no_dropout()
+    if int(os.environ.get("LOCKSTEP_NORM_PARTS") or 1) > 1:
+        float64.norm_in_parts(int(os.environ["LOCKSTEP_NORM_PARTS"]))
     precision = os.environ.get("LOCKSTEP_PRECISION", "")
     if precision == "float64":
         float64.switch_on(patches.are_inside)
