@@ -43,6 +43,8 @@ DDP = "model = nn.parallel.DistributedDataParallel(net)"
 MODELS = {
     "model first": f"{OPTIMIZER.format('net')}\n{DDP}",
     "wrapper first": f"{DDP}\n{OPTIMIZER.format('model')}",
+    "zero": "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
+            f"optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.AdamW, lr=0.01)\n{DDP}",
     "fsdp2": f"from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net)\n{OPTIMIZER.format('model')}",
 }
 
@@ -156,6 +158,14 @@ def another_model(bench):
     return ""
 
 
+def lost_moments(bench):
+    """An optimizer that begins anew moves the parameters of that step elsewhere; no other step's gradients."""
+    reference, twin = both(bench, script(), script().replace("    optimizer.step()", "    if world > 1 and step == 2:\n        optimizer.state.clear()\n    optimizer.step()"))
+    found = distances(reference, twin, "parameters")
+    need(max(distances(reference, twin, "reduced gradients")) <= EXACT and max(found[:2]) <= EXACT and found[2] > 1e-3, f"parameters: {found}")
+    return ""
+
+
 def without_numbers(bench):
     text = script().replace("DataLoader(data, batch_size=12 // world // micros, sampler=sampler)",
                             "[data[[(12 * k + row) % 120 for row in range(rank, 12, world)]] for k in range(9)]")
@@ -175,12 +185,14 @@ CASES = [
     Case("led: DDP, the optimizer after it, clipped", check(model="wrapper first", clip=0.3)),
     Case("led: DDP, accumulation", check(micros=3)),
     Case("led: FSDP2, clipped", check(model="fsdp2", clip=0.3)),
+    Case("led: ZeroRedundancyOptimizer", check(model="zero")),
     Case("led: BatchNorm, by parts of the batch", check(norm="nn.BatchNorm1d(9)", parts=2)),
     Case("led: BatchNorm, by the whole batch", by_statistics),
     Case("led: a sum for a mean from step 1 on", check("sum", 1)),
     Case("led: a sum for a mean that clipping hides", check("sum", 1, clip=0.3)),
     Case("led: another limit of clipping", check("clip", seen_in="applied gradients", clip=0.3)),
     Case("led: accumulation that does not divide", check("accumulation", micros=3)),
+    Case("led: moments that are lost", lost_moments),
     Case("led: a step that is not synchronised", unsynchronised),
     Case("led: rows that are not shared out", rows_apart),
     Case("led: in the program's precision", in_its_own_precision),

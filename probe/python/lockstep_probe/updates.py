@@ -30,7 +30,8 @@ class Updates:
         for number, o in enumerate(optimizers):
             if not self.count(o) or self.probe.prepared:
                 own = set(map(id, model.parameters_of(o)))
-                within |= {id(o) for later in optimizers[number + 1 :] if own <= set(map(id, model.parameters_of(later))) and o not in vars(later).values()}
+                others = [later for later in optimizers[number + 1 :] if later is not model.inner_optimizer(o) and o not in vars(later).values()]
+                within |= {id(o) for later in others if own <= set(map(id, model.parameters_of(later)))}
         self.probe.optimizers = [o for o in optimizers if id(o) not in within]
         for handle in (handle for key in within & self._handles.keys() for handle in self._handles[key]):
             handle.remove()
@@ -76,7 +77,7 @@ class Updates:
             # Of another optimizer that never steps nothing more is expected.
             probe.optimizers = [o for o in probe.optimizers if any(o is s for s in step.stepped)]
         if done or step is None:
-            step = probe.open()
+            step = probe.open(begins=type(optimizer).__name__ == "LBFGS")  # which computes within its step
         probe.beat("update")
         if not step.records:
             return

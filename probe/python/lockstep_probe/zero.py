@@ -1,5 +1,6 @@
 """The probe without a line in the trainer: attached to the first optimizer that the process makes."""
 
+import atexit
 import functools
 import importlib.abc
 import importlib.machinery
@@ -45,6 +46,8 @@ def arm():
 
 def _watch_end():
     """An exception of a rank that has not come to a step."""
+    if os.environ.get("LOCKSTEP_STEPS"):
+        atexit.register(_without_optimizer)
     before = sys.excepthook
 
     def failed(kind, error, trace):
@@ -55,6 +58,12 @@ def _watch_end():
         before(kind, error, trace)
 
     sys.excepthook = failed
+
+
+def _without_optimizer():
+    """Of a rank, at the end of a short run."""
+    if "RANK" in os.environ and "torch" in sys.modules and not _keep and not sys.modules.get("lockstep_probe.probe"):
+        sys.stderr.write(f"lockstep_probe (rank {os.environ['RANK']}): no optimizer was made: no step is seen, none is recorded, and none can be led\n")
 
 
 def _install():
