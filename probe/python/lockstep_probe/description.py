@@ -6,7 +6,7 @@ import sys
 import torch
 
 import lockstep_probe
-from lockstep_probe import model, ownership
+from lockstep_probe import float64, model, ownership
 
 
 def unseen(probe):
@@ -87,6 +87,7 @@ def write(probe, done):
         "seconds": round(probe.seconds_whole, 4), "probe_seconds": round(probe.seconds, 4),
         "dropout": any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules),
         "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(),
-        "attempt": ownership.attempt(), "ended": probe.ended,
+        "attempt": ownership.attempt(), "ended": probe.ended, "led": probe.led.facts(),
+        "narrow": None if float64.on is None else {"operations": sorted(float64.on.narrow), "gradients": {step: names for step, names in probe.few_digits.items() if names}},
     }  # fmt: skip
     ownership.write_facts(probe.settings.out, probe.rank, facts)

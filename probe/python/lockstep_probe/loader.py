@@ -12,13 +12,14 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.data import Subset, dataloader
 
-from lockstep_probe import hashing
+from lockstep_probe import float64, hashing
 
 _MOST = 16  # batches that a loader may have fetched ahead of the forward pass: those of an accumulation, and one more
 _SAMPLED = 4096  # elements of a tensor by which a copy of it is known
 _DIVIDING = ("DistributedSampler", "BatchSamplerShard", "DistributedSamplerWrapper", "DistributedLengthGroupedSampler")
 _batches = collections.deque(maxlen=_MOST)
 _done = False
+_rows = None  # led.Rows, of a short run
 
 
 class _Batch:
@@ -87,15 +88,16 @@ def _ids(dataset, indices):
     return [int(i) for i in indices]
 
 
-def _remember(loader, index, batch):
+def _remember(loader, index, batch, divided):
     if isinstance(index, (list, tuple)) and all(isinstance(i, int) for i in index):
         with contextlib.suppress(Exception):  # of whatever kind of tensor it is
-            _batches.append(_Batch(batch, _ids(loader.dataset, index), _divided(loader)))
+            _batches.append(_Batch(batch, _ids(loader.dataset, index), divided))
 
 
-def install():
-    """Once a process: batches are remembered as loaders yield them."""
-    global _done
+def install(rows=None):
+    """Once a process: batches are remembered as loaders yield them. `rows`: sees what they ask for, and may give them other rows."""
+    global _done, _rows
+    _rows = rows
     if _done:
         return
     _done = True
@@ -111,15 +113,18 @@ def install():
     def asked(self):
         index = fetch(self)
         if hasattr(self, "_probe_asked"):  # not one that was made before the probe
-            self._probe_asked.append(index)
+            given = index if _rows is None else _rows.given(self._probe_loader, index)
+            self._probe_asked.append((given, given is not index))
+            return given
         return index
 
     @functools.wraps(following)
     def yielded(self):
-        batch = following(self)
+        batch = following(self) if float64.on is None else float64.widen(following(self))
         asked = getattr(self, "_probe_asked", None)
         if asked:
-            _remember(self._probe_loader, asked.popleft(), batch)
+            index, is_whole = asked.popleft()  # the reference's numbers are those of the whole data set
+            _remember(self._probe_loader, index, batch, 0 if is_whole else _divided(self._probe_loader))
         return batch
 
     kind.__init__, kind._next_index, kind.__next__ = made, asked, yielded

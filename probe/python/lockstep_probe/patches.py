@@ -41,6 +41,11 @@ def probes():
     return list(_probes)
 
 
+def are_inside():
+    """Does a probe itself compute?"""
+    return any(probe.inside for probe in _probes)
+
+
 def _wrap(owner, name, make):
     found = getattr(owner, name, None)
     if found is not None:

@@ -13,6 +13,7 @@ from lockstep_probe import collectives, description, hashing, heartbeat, loader,
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import Attached, guarded, say
+from lockstep_probe.led import Led, Rows
 from lockstep_probe.parameters import Parameters
 from lockstep_probe.recorder import Recorder, hash_in
 from lockstep_probe.settings import Values
@@ -57,15 +58,17 @@ class Probe:
         self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
         self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
+        self.few_digits = {}  # of a run in float64: names of gradients that have the digits of float32 alone, by step
         self.saw = {"samples": False, "loss": False, "row_losses": False}
         self._lock = threading.RLock()
         if self.is_off:
             return
         self.open_heartbeat()
         self.parameters, self.gradients, self.calls, self.state = Parameters(self), Gradients(self), Calls(self), State(self, average)
+        self.led, self.loaders = Led(self), Rows(self) if settings.steps or settings.led_by else None
         patches.watch(self)
         ownership.at_end(self.finish)
-        loader.install()
+        loader.install(self.loaders)
         self._handles = [handle for each in self.models for handle in self._before_forward(each)]
         if not self.models:
             self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
@@ -137,6 +140,8 @@ class Probe:
                 self.saw["row_losses"] = True
             else:
                 self._note(f"step: {len(rows)} row losses for {len(step.ids)} sample ids are left out", once="row_losses")
+        if not step.due and self.is_over(step):
+            self.end_after(step.number)
 
     @guarded
     def term(self, name, value, weight=1.0):
@@ -178,7 +183,7 @@ class Probe:
                 self.write()
             if not self.prepared:
                 self._prepare()
-            return self._begin(step)
+            return self._begin(step, begins)
 
     def _leave_out(self):
         """Of a step that the trainer has called over: the update that it has not made, or that another rank has."""
@@ -189,8 +194,9 @@ class Probe:
             for optimizer in list(self.optimizers):
                 self.updates.leave_out(optimizer, step.rates.get(id(optimizer)))
 
-    def _begin(self, before):
-        """The step after the step `before`, which has been written just now, or None."""
+    def _begin(self, before, begins):
+        """The step after the step `before`, which has been written just now, or None. `begins`: is its first forward pass still to be made?"""
+        self.end_after(self._number)
         self._number += 1
         keeps, records = self.values.keeps(self._number), self.values.records(self._number)
         step = self.current = Step(self._number, keeps, records, self.calls.next_ledger())
@@ -206,11 +212,12 @@ class Probe:
             self._weights = None
         if self._modes is None:
             self._modes = [{name: m.training for name, m in each.named_modules()} for each in self.models]
-        if keeps:
-            step.first += self.state.before_step()
         if self._wrapped_anew:
             self.find_wrappers()
         self.parameters.check()
+        self.led.lay_in(self._number, begins)
+        if keeps:
+            step.first += self.state.before_step()
         return step
 
     def is_over(self, step):
@@ -298,6 +305,9 @@ class Probe:
         records = self.state.after_update(step.keeps, step.keeps or self.settings.level == "full")
         self._weights = [record for _, record in zip(self.parameters, records)]
         step.state = records
+        if self.settings.led_by:
+            self.led.lay_in(step.number + 1)
+            self._weights = None
 
     def write(self, kind=trace_file.STEP):
         step, self.current = self.current, None
@@ -429,6 +439,12 @@ class Probe:
 
     # Ends.
 
+    def end_after(self, number):
+        """Of a short run the program, after the last of its steps."""
+        if self.settings.steps and number >= self.settings.steps[-1] and not self.finished:
+            self.finish()
+            raise SystemExit(0)
+
     def _note(self, text, once=None):
         if once and any(n == once for n, _ in self.notes):
             return
@@ -534,13 +550,15 @@ class Probe:
         self.current = None
         self._write_what_is_there(whole=True)
         self.writer.finish(whole)
+        if self.loaders is not None:
+            self.loaders.write()
         self.closed = True  # what a replay function calls of the probe is no step of training
         collectives.leave(self.calls)
         self._let_go()
         if self.rank == 0 and self.steps_done:
             self._say_what_it_cost()
         self.describe(done=whole)
-        if self._replay is not None and whole:
+        if self._replay is not None and whole and self.loaders is None:
             from lockstep_probe import replay
 
             self.beat("replay")

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from lockstep_probe import hashing, model, rows_apart, trace_file
+from lockstep_probe.led import Snapshot, snapshots
 from lockstep_probe.replayed import WAYS, ReplayedProbe, Wide
 from lockstep_probe.teacher import Teacher, to_wide
 
@@ -23,51 +24,9 @@ TOLERANCE = 1e-3
 NARROW = 1e-11  # of a gradient in float64 that moves by more is not exact to float64, if one rounding of float32 moves it
 
 
-class Snapshot:
-    """What a reference's step began with: whole tensors by name, and the sample ids of all ranks in the order of one process."""
-
-    def __init__(self, step, tensors, ids):
-        self.step, self.tensors, self.ids = step, tensors, ids
-
-
 def digest(path, hashes):
     with open(path, "rb") as file:
         return f"{hashes.xxh3(file.read()):016x}"
-
-
-def _whole(parts):
-    """A tensor of its ranks' parts; of one that each rank holds whole the first."""
-    first = parts[0]
-    if first.placement is None or not first.placement.shard:
-        return first.values
-    whole = torch.zeros(first.placement.whole, dtype=first.values.dtype)
-    for part in parts:
-        where = tuple(slice(o, o + n) for o, n in zip(part.placement.offset, part.values.shape))
-        whole[where] = part.values
-    return whole
-
-
-def snapshots(folder):
-    """Those of a run, from all its ranks' traces. Raises OSError, ValueError."""
-    world_size = trace_file.header_of(os.path.join(folder, "rank-0.trace"))["world_size"]
-    phase, samples = trace_file.PHASES["snapshot"], trace_file.PHASES["samples"]
-    by_step = {}
-    for rank in range(world_size):
-        for step, records in trace_file.read_steps(os.path.join(folder, f"rank-{rank}.trace")):
-            kept = [r for r in records if r.phase == phase and r.values is not None]
-            if not kept:
-                continue
-            tensors, ids = by_step.setdefault(step, ({}, {}))
-            ids[rank] = next((r.ids for r in records if r.phase == samples), ())
-            for record in kept:
-                tensors.setdefault(record.name, []).append(record)
-    found = []
-    for step in sorted(by_step):
-        tensors, ids = by_step[step]
-        rows = [ids.get(rank, ()) for rank in range(world_size)]
-        order = [each[k] for k in range(max(map(len, rows), default=0)) for each in rows if k < len(each)]
-        found.append(Snapshot(step, {name: _whole(parts) for name, parts in tensors.items()}, order))
-    return found
 
 
 class Subject:

@@ -12,7 +12,8 @@ AUTO_STEPS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 class Settings:
     """`snapshots`: steps that keep all values, or "auto": what `Values` makes of it.
 
-    `every`: other steps are recorded if their number is a multiple of it.
+    `every`: other steps are recorded if their number is a multiple of it. `steps`: what a short run is for; it ends after the last of them.
+    `led_by`: the folder of the run that leads this one.
     """
 
     out: str = ""
@@ -21,6 +22,8 @@ class Settings:
     snapshots: tuple | str = "auto"
     every: int = 1
     heartbeat: str = ""
+    led_by: str = ""
+    steps: tuple = ()
 
     @property
     def on(self):
@@ -96,6 +99,7 @@ def read(out=None, against=None, level=None, snapshots=None, every=None):
         against=os.path.abspath(against) if against else env.get("LOCKSTEP_AGAINST", ""),
         level=level or env.get("LOCKSTEP_LEVEL", "") or "hash",
         heartbeat=env.get("LOCKSTEP_HEARTBEAT", ""),
+        led_by=env.get("LOCKSTEP_LED_BY", ""),
     )
     if settings.level not in LEVELS:
         raise ValueError(f"level {settings.level!r}; known: {', '.join(LEVELS)}")
@@ -107,6 +111,13 @@ def read(out=None, against=None, level=None, snapshots=None, every=None):
     except ValueError:
         asked = snapshots if snapshots is not None else env.get("LOCKSTEP_SNAPSHOTS")
         raise ValueError(f"snapshots {asked!r}; steps such as 0,10,100, or auto, or none") from None
+    try:
+        asked = env.get("LOCKSTEP_STEPS", "")
+        settings.steps = tuple(range(int(asked))) if asked.isdigit() else _steps(asked or "none")
+    except ValueError:
+        raise ValueError(f"steps {asked!r}; how many of the first, or steps such as 0,10,100") from None
+    if settings.steps and settings.snapshots == "auto":
+        settings.snapshots = settings.steps
     try:
         settings.every = int(every or env.get("LOCKSTEP_EVERY", "") or 1)
     except ValueError:

@@ -94,6 +94,15 @@ class State:
         updates = max(counts) if counts else self.probe.updates.number()
         return [*records, self.probe.recorder.scalar(phase, "updates", updates, alike=True)]
 
+    def moments(self):
+        """(name, tensor) of the optimizers' state that this rank holds, with a snapshot's names."""
+        for optimizer in self.probe.optimizers:
+            for p in model.parameters_of(optimizer):
+                watched = self.probe.parameters.of(p)
+                for key, value in model.inner_optimizer(optimizer).state.get(p, {}).items() if watched else ():
+                    if key in model.MOMENTS and isinstance(value, torch.Tensor):
+                        yield f"{model.MOMENTS[key]}/{watched.name}", value
+
     @staticmethod
     def _state_of(optimizer, p):
         """(key, value, placement) of a parameter. Of an optimizer whose ranks hold other parameters' state each, the owner has all of the

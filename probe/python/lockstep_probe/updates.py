@@ -1,6 +1,6 @@
 """Updates of the optimizers: what they take, and when a step's last one has been made or left out."""
 
-from lockstep_probe import model
+from lockstep_probe import float64, model
 from lockstep_probe.guard import Attached, guarded
 
 
@@ -30,7 +30,8 @@ class Updates:
         for number, o in enumerate(optimizers):
             if not self.count(o) or self.probe.prepared:
                 own = set(map(id, model.parameters_of(o)))
-                within |= {id(o) for later in optimizers[number + 1 :] if own <= set(map(id, model.parameters_of(later))) and o not in vars(later).values()}
+                others = [later for later in optimizers[number + 1 :] if later is not model.inner_optimizer(o) and o not in vars(later).values()]
+                within |= {id(o) for later in others if own <= set(map(id, model.parameters_of(later)))}
         self.probe.optimizers = [o for o in optimizers if id(o) not in within]
         for handle in (handle for key in within & self._handles.keys() for handle in self._handles[key]):
             handle.remove()
@@ -76,7 +77,7 @@ class Updates:
             # Of another optimizer that never steps nothing more is expected.
             probe.optimizers = [o for o in probe.optimizers if any(o is s for s in step.stepped)]
         if done or step is None:
-            step = probe.open()
+            step = probe.open(begins=type(optimizer).__name__ == "LBFGS")  # which computes within its step
         probe.beat("update")
         if not step.records:
             return
@@ -88,6 +89,9 @@ class Updates:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
         self._record_rates(optimizer)
+        if step.keeps and float64.on is not None:
+            taken = ((watched, p.grad) for p in model.parameters_of(optimizer) if (watched := probe.parameters.of(p)) and p.grad is not None)
+            probe.few_digits.setdefault(step.number, []).extend(float64.few_digits((watched.name, model.held(gradient)) for watched, gradient in taken))
         with probe.recorder.together():
             for p in (p for group in optimizer.param_groups for p in group["params"]):
                 watched = probe.parameters.of(p)
@@ -155,4 +159,5 @@ class Updates:
             step.late = not probe.asks and self._some_come_from_elsewhere()
             if not step.due and not step.late:
                 probe.record_state(step)
+                probe.end_after(step.number)
         probe.beat("after update")

@@ -1,12 +1,13 @@
 """The probe without a line in the trainer: attached to the first optimizer that the process makes."""
 
+import atexit
 import functools
 import importlib.abc
 import importlib.machinery
 import os
 import sys
 
-_AFTER = "torch.optim"
+_AFTER = "torch"
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -45,6 +46,8 @@ def arm():
 
 def _watch_end():
     """An exception of a rank that has not come to a step."""
+    if os.environ.get("LOCKSTEP_STEPS"):
+        atexit.register(_without_optimizer)
     before = sys.excepthook
 
     def failed(kind, error, trace):
@@ -57,18 +60,48 @@ def _watch_end():
     sys.excepthook = failed
 
 
+def _without_optimizer():
+    """Of a rank, at the end of a short run."""
+    if "RANK" in os.environ and "torch" in sys.modules and not _keep and not sys.modules.get("lockstep_probe.probe"):
+        sys.stderr.write(f"lockstep_probe (rank {os.environ['RANK']}): no optimizer was made: no step is seen, none is recorded, and none can be led\n")
+
+
 def _install():
     from torch.optim import Optimizer
 
+    if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
+        _change_arithmetic()
     init = Optimizer.__init__
 
     @functools.wraps(init)
     def made(self, *args, **kwargs):
         init(self, *args, **kwargs)
+        if "lockstep_probe.float64" in sys.modules and sys.modules["lockstep_probe.float64"].on:
+            sys.modules["lockstep_probe.float64"].widen_parameters(self)
         if "torch.nn.parallel" in sys.modules:
             _attach(self)
 
     Optimizer.__init__ = made
+
+
+def _change_arithmetic():
+    from lockstep_probe import float64, patches
+    from lockstep_probe.guard import say
+
+    if os.environ.get("LOCKSTEP_DROPOUT") == "off":
+        float64.no_dropout()
+    if int(os.environ.get("LOCKSTEP_NORM_PARTS") or 1) > 1:
+        float64.norm_in_parts(int(os.environ["LOCKSTEP_NORM_PARTS"]))
+    precision = os.environ.get("LOCKSTEP_PRECISION", "")
+    if precision == "float64":
+        float64.switch_on(patches.are_inside)
+        module = "torch.distributed.fsdp._fully_shard._fsdp_api"
+        if module in sys.modules:
+            float64.no_policy(sys.modules[module])
+        else:
+            sys.meta_path.insert(0, _AfterImport(module, lambda: float64.no_policy(sys.modules[module])))
+    elif precision:
+        say(f"precision {precision!r}; known: float64; the program computes in its own")
 
 
 def _attach(optimizer):

@@ -1,0 +1,231 @@
+"""A run that another one, the reference, leads: each step begins with the weights, buffers and moments that the reference's began with, and has
+its rows. The trainer's own loop does all the rest, so that every step of two layouts can be compared, whatever training makes of rounding.
+
+The reference is a folder of traces; what leads is in its snapshots, and in rank-R.rows.json what its loaders asked for.
+"""
+
+import contextlib
+import json
+import operator
+import os
+import weakref
+
+import torch
+
+from lockstep_probe import model, ownership, trace_file
+from lockstep_probe.guard import say
+
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+
+class Snapshot:
+    """What a reference's step began with: whole tensors by name, and the sample ids of all ranks in the order of one process."""
+
+    def __init__(self, step, tensors, ids):
+        self.step, self.tensors, self.ids = step, tensors, ids
+
+
+def whole(parts):
+    """A tensor of its ranks' parts; of one that each rank holds whole the first."""
+    first = parts[0]
+    if first.placement is None or not first.placement.shard:
+        return first.values
+    whole = torch.zeros(first.placement.whole, dtype=first.values.dtype)
+    for part in parts:
+        where = tuple(slice(o, o + n) for o, n in zip(part.placement.offset, part.values.shape))
+        whole[where] = part.values
+    return whole
+
+
+def _in_turn(parts):
+    """One of each rank, then the second of each: the order of one process."""
+    return [each[k] for k in range(max(map(len, parts), default=0)) for each in parts if k < len(each)]
+
+
+def snapshots(folder):
+    """Yields those of a run, put together of all its ranks' traces. Raises OSError, ValueError."""
+    world_size = trace_file.header_of(ownership.path_of(folder, 0, "trace"))["world_size"]
+    phase, samples = trace_file.PHASES["snapshot"], trace_file.PHASES["samples"]
+    for ranks in zip(*(trace_file.read_steps(ownership.path_of(folder, rank, "trace")) for rank in range(world_size))):
+        tensors = {}
+        for _, records in ranks:
+            for record in records:
+                if record.phase == phase and record.values is not None:
+                    tensors.setdefault(record.name, []).append(record)
+        if tensors:
+            ids = [next((r.ids for r in records if r.phase == samples), ()) for _, records in ranks]
+            yield Snapshot(ranks[0][0], {name: whole(parts) for name, parts in tensors.items()}, _in_turn(ids))
+
+
+def _plain(name):
+    """A name without the wrappers within it, which another layout may not have."""
+    for wrapper in _WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def lay(tensor, kept):
+    """Puts a whole tensor, or this rank's part of it, into one of the same shape. False: it does not fit."""
+    if kept.shape != tensor.shape:
+        return False
+    if model.is_sharded(tensor):
+        from torch.distributed.tensor import distribute_tensor
+
+        part = kept.to(tensor.device, tensor.dtype)
+        part = distribute_tensor(part, tensor.device_mesh, tensor.placements, src_data_rank=None)
+        tensor.to_local().copy_(part.to_local())
+    else:
+        tensor.copy_(kept)
+    return True
+
+
+class Led:
+    """Of a probe. `problem`: why the run is not led, or not any longer; `steps`: those that were."""
+
+    def __init__(self, probe):
+        self.probe, self.folder = probe, probe.settings.led_by
+        self.steps, self.problem, self._snapshots, self._now = [], "", None, None
+
+    def lay_in(self, number, before_forward=True):
+        """What the step begins with. Once the step's first forward pass has been made nothing is changed, only compared."""
+        if not self.folder or self.problem:
+            return
+        try:
+            kept = self._at(number)
+            if kept is None:
+                return
+            with torch.no_grad():
+                self._lay(kept, before_forward)
+        except (OSError, ValueError) as error:
+            self.problem = str(error)
+        if self.problem:
+            say(f"not led by {self.folder} from step {number} on: {self.problem}")
+        elif number not in self.steps:
+            self.steps.append(number)
+
+    def _at(self, number):
+        """The reference's snapshot of that step; they are read in their order."""
+        if self._snapshots is None:
+            self._snapshots = snapshots(self.folder)
+        while self._now is None or self._now.step < number:
+            self._now = next(self._snapshots, None)
+            if self._now is None:
+                return None
+            self._now.tensors = {_plain(name): tensor for name, tensor in self._now.tensors.items()}
+        return self._now if self._now.step == number else None
+
+    def _lay(self, kept, changes):
+        """Raises ValueError that names what does not fit."""
+        for name, tensor, must in self._tensors():
+            found = kept.tensors.get(_plain(name))
+            if found is None:
+                if must:
+                    raise ValueError(f"its step {kept.step} has no {name}")
+            elif tensor.is_meta:
+                raise ValueError(f"{name} has no values yet when step {kept.step} begins (it is on the meta device)")
+            elif not changes:
+                if not model.is_sharded(tensor) and not torch.equal(tensor.cpu(), found.to(tensor.dtype)):
+                    raise ValueError(f"step {kept.step} had begun, with another {name}, before the probe saw it")
+            elif not lay(tensor, found):
+                raise ValueError(f"{name} has shape {list(tensor.shape)} here and {list(found.shape)} there")
+
+    def _tensors(self):
+        """(name, tensor, must the reference have it?) of all that a step begins with."""
+        probe = self.probe
+        for watched in probe.parameters:
+            yield watched.name, watched.parameter, True
+        for name, buffer in probe.state.buffers():
+            yield "buffer/" + name, buffer, False
+        for name, tensor, _ in probe.state.averages_in_snapshot():
+            yield name, tensor, False
+        for name, tensor in probe.state.moments():
+            yield name, tensor, False
+
+    def facts(self):
+        return {"folder": self.folder, "steps": self.steps, "problem": self.problem} if self.folder else None
+
+
+class Rows:
+    """What this rank's loaders ask for, in the order in which they are first used; and what they get in its place, of a run that is led.
+
+    Fetch after fetch a rank takes the next rows of the reference's, behind those that the ranks before it take: its data set, its collate
+    function, its workers and its accumulation stay as they are. What it had asked for is judged apart.
+    """
+
+    def __init__(self, probe):
+        self.probe, self._loaders, self.said, self._reference = probe, [], [], None
+        self.asked = []  # of each loader: the rows of its data set, and numbers by fetch, asked for and given
+
+    def given(self, loader, index):
+        """What the loader fetches in place of `index`: a list of numbers, or one."""
+        many = isinstance(index, (list, tuple))
+        try:
+            own = list(map(operator.index, index if many else [index]))
+        except TypeError:
+            self._say("rows without numbers (an IterableDataset, or a sampler of its own kind): they are the run's own")
+            return index
+        entry = self._entry(loader)
+        taken = self._reference_rows(entry, own)
+        entry["asked"].append(own)
+        if taken is None:
+            return index
+        entry["given"].append(taken)
+        return taken if many else taken[0]
+
+    def _entry(self, loader):
+        place = next((k for k, known in enumerate(self._loaders) if known() is loader), len(self._loaders))
+        if place == len(self._loaders):
+            self._loaders.append(weakref.ref(loader))
+            self.asked.append({"rows": len(loader.dataset), "asked": [], "given": []})
+        return self.asked[place]
+
+    def _reference_rows(self, entry, own):
+        if not self.probe.settings.led_by:
+            return None
+        if self._reference is None:
+            self._reference = self._read()
+        place = next(k for k, each in enumerate(self.asked) if each is entry)
+        there = self._reference[place] if place < len(self._reference) else None
+        if there is None or there["rows"] != entry["rows"]:
+            what = f"{there['rows']} rows" if there else "no such loader"
+            self._say(f"loader {place} has a data set of {entry['rows']} rows, and the reference's has {what}: its rows are the run's own")
+            return None
+        turn, ranks = self._turn()
+        at = sum(map(len, entry["asked"])) * ranks + turn * len(own)
+        taken = there["flow"][at : at + len(own)]
+        return taken if len(taken) == len(own) else None
+
+    def _turn(self):
+        """This rank's place among those that share out a batch, and how many they are: ranks that hold one model together take the same."""
+        probe = self.probe
+        probe.find_rank()
+        rank, world_size = probe.rank or 0, probe.world_size or 1
+        _, replicas = model.mesh_facts(probe.parameters.of_optimizers())
+        group = next((ranks for ranks in replicas or () if rank in ranks), range(world_size))
+        return list(group).index(rank), len(group)
+
+    def _read(self):
+        """Of each of the reference's loaders the rows of all its ranks, in the order of one process."""
+        try:
+            ranks = []
+            with contextlib.suppress(FileNotFoundError):
+                while True:
+                    with open(ownership.path_of(self.probe.settings.led_by, len(ranks), "rows.json")) as file:
+                        ranks.append(json.load(file)["loaders"])
+        except (OSError, ValueError, KeyError) as error:
+            self._say(f"the reference's rows cannot be read: {error}")
+            return []
+        if not ranks:
+            self._say("the reference has not recorded its rows: they are the run's own")
+        return [{"rows": of_ranks[0]["rows"], "flow": [row for fetch in _in_turn([each["given"] or each["asked"] for each in of_ranks]) for row in fetch]}
+                for of_ranks in zip(*ranks)]  # fmt: skip
+
+    def _say(self, text):
+        if text not in self.said:
+            self.said.append(text)
+            say(text)
+
+    def write(self):
+        """rank-R.rows.json. Raises OSError."""
+        with open(ownership.path_of(self.probe.settings.out, self.probe.rank, "rows.json"), "w") as file:
+            json.dump({"format": 1, "loaders": self.asked, "said": self.said}, file)

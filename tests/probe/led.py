@@ -1,0 +1,201 @@
+"""Programs without a line for the probe, led by a run of one process: right ones have its gradients at each step, in float64 to the last digits; wrong
+ones differ at the step of their mistake."""
+
+import contextlib
+import json
+import os
+
+import torch
+
+from case import Case, need
+from lockstep_probe import led, trace_file, zero
+
+EXACT, STEPS = 1e-12, 4
+SCRIPT = """
+import os
+import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(120, 6), torch.randint(0, 3, (120,)))
+net = nn.Sequential(nn.Linear(6, 9, bias=False), NORM, nn.Dropout(0.1), nn.Tanh(), nn.Linear(9, 3))
+MODEL
+micros, wrong = MICROS, WRONG
+sampler = DistributedSampler(data, seed=5) if not wrong == "sampler" else RandomSampler(data, generator=torch.Generator().manual_seed(rank))
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 9)
+step = 0
+for number, (x, y) in enumerate(DataLoader(data, batch_size=12 // world // micros, sampler=sampler)):
+    made = model.module if wrong == "unsynchronised" and step == 2 else model
+    loss = F.cross_entropy(made(x).float(), y, reduction="sum" if wrong == "sum" and step >= 1 else "mean")
+    (loss / (1 if wrong == "accumulation" else micros)).backward()
+    if (number + 1) % micros:
+        continue
+    if CLIP:
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1 if wrong == "clip" and world > 1 else CLIP)
+    optimizer.step()
+    optimizer.zero_grad()
+    scheduler.step()
+    step += 1
+    assert step <= 4, "the program goes on"
+"""
+OPTIMIZER = "optimizer = torch.optim.AdamW({}.parameters(), lr=0.01)"
+DDP = "model = nn.parallel.DistributedDataParallel(net)"
+MODELS = {
+    "model first": f"{OPTIMIZER.format('net')}\n{DDP}",
+    "wrapper first": f"{DDP}\n{OPTIMIZER.format('model')}",
+    "zero": "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
+            f"optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.AdamW, lr=0.01)\n{DDP}",
+    "fsdp2": f"from torch.distributed.fsdp import fully_shard\nmodel = fully_shard(net)\n{OPTIMIZER.format('model')}",
+}
+
+
+def script(model="model first", norm="nn.LayerNorm(9)", micros=1, clip=0, wrong=""):
+    text = SCRIPT.replace("MODEL", MODELS[model]).replace("NORM", norm)
+    return text.replace("MICROS", str(micros)).replace("CLIP", str(clip)).replace("WRONG", repr(wrong))
+
+
+def run(bench, name, text, world, **variables):
+    """A short run; its folder, and what the ranks said."""
+    folder = bench.path(name + "/traces")
+
+    def program(rank):
+        os.environ.update(LOCKSTEP_TRACE=folder, LOCKSTEP_STEPS=str(STEPS), LOCKSTEP_DROPOUT="off", RANK=str(rank.rank), WORLD_SIZE=str(world), **variables)
+        zero.arm()
+        with contextlib.suppress(SystemExit):
+            exec(compile(text, "train.py", "exec"), {})  # noqa: S102
+            raise AssertionError("the program came to its own end")
+
+    return folder, "".join(bench.run(program, world, name))
+
+
+def both(bench, right, text, world=2, **variables):
+    """A reference and its twin, in float64: two folders."""
+    native, _ = run(bench, "reference", right, 1)
+    reference, _ = run(bench, "reference in float64", right, 1, LOCKSTEP_LED_BY=native, LOCKSTEP_PRECISION="float64", **variables)
+    twin, said = run(bench, "twin", text, world, LOCKSTEP_LED_BY=native, LOCKSTEP_PRECISION="float64")
+    facts = json.loads(open(f"{twin}/rank-0.probe.json").read())
+    need(facts["led"]["steps"] == list(range(STEPS)) and facts["narrow"] == {"operations": [], "gradients": {}}, f"{facts['led']}, {facts['narrow']}: {said}")
+    return reference, twin
+
+
+def tensors(folder, phase):
+    """By step and name, put together of all ranks' parts."""
+    world = trace_file.header_of(f"{folder}/rank-0.trace")["world_size"]
+    found = {}
+    for ranks in zip(*(trace_file.read_steps(f"{folder}/rank-{rank}.trace") for rank in range(world))):
+        for record in (r for _, records in ranks for r in records if r.phase == trace_file.PHASES[phase] and r.values is not None):
+            found.setdefault(ranks[0][0], {}).setdefault(record.name, []).append(record)
+    return {step: {name: led.whole(parts) for name, parts in by_name.items()} for step, by_name in found.items()}
+
+
+def distances(a, b, phase):
+    """Of all tensors together, relative to the reference's, step by step."""
+    found, (ours, theirs) = [], (tensors(a, phase), tensors(b, phase))
+    for step in range(STEPS):
+        need(set(ours[step]) == set(theirs[step]) and ours[step], f"{phase} of step {step}: {sorted(set(ours[step]) ^ set(theirs[step]))}")
+        pairs = [(ours[step][name].double().flatten(), theirs[step][name].double().flatten()) for name in ours[step]]
+        off, size = (torch.cat(each) for each in zip(*((x - y, x) for x, y in pairs)))
+        found.append(float(off.norm() / size.norm()))
+    return found
+
+
+def check(wrong="", begins=0, seen_in="reduced gradients", parts=1, **options):
+    def on_bench(bench):
+        variables = {"LOCKSTEP_NORM_PARTS": str(parts)} if parts > 1 else {}
+        reference, twin = both(bench, script(**options), script(wrong=wrong, **options), **variables)
+        need(max(distances(reference, twin, "snapshot")) == 0, "steps begin with other weights than the reference's")
+        found = distances(reference, twin, seen_in)
+        right, off = found[:begins] if wrong else found, found[begins:] if wrong else []
+        need(max(right, default=0) <= EXACT and min(off, default=1) > 1e-3, f"{seen_in}: {found}")
+        if not wrong:
+            need(max(distances(reference, twin, "applied gradients")) <= EXACT and max(distances(reference, twin, "parameters")) <= EXACT, "the update differs")
+        return " ".join(f"{each:.0e}" for each in found)
+
+    return on_bench
+
+
+def unsynchronised(bench):
+    """In the one step alone."""
+    reference, twin = both(bench, script(), script(wrong="unsynchronised"))
+    found = distances(reference, twin, "reduced gradients")
+    need(max(found[:2] + found[3:]) <= EXACT and found[2] > 1e-3, f"found {found}")
+    return ""
+
+
+def by_statistics(bench):
+    """Each rank's own: the difference is there, and is not where the reference takes its statistics from parts of the batch too."""
+    reference, twin = both(bench, script(norm="nn.BatchNorm1d(9)"), script(norm="nn.BatchNorm1d(9)"))
+    found = distances(reference, twin, "reduced gradients")
+    need(min(found) > 1e-3, f"found {found}")
+    return ""
+
+
+def rows_apart(bench):
+    """A twin that does not share its data out gets the reference's rows; what it asked for is kept."""
+    reference, twin = both(bench, script(), script(wrong="sampler"))
+    need(max(distances(reference, twin, "reduced gradients")) <= EXACT, "with the reference's rows the gradients differ")
+    asked = [json.loads(open(f"{twin}/rank-{rank}.rows.json").read())["loaders"][0] for rank in range(2)]
+    there = json.loads(open(f"{reference}/rank-0.rows.json").read())["loaders"][0]
+    step = [sorted(row for each in asked for row in each[what][0]) for what in ("asked", "given")]
+    need(step[1] == sorted(there["given"][0]) and step[0] != step[1] and asked[0]["rows"] == 120, f"rows of step 0: {step}, the reference's {there}")
+    return ""
+
+
+def in_its_own_precision(bench):
+    native, _ = run(bench, "reference", script(), 1)
+    twin, said = run(bench, "twin", script(), 2, LOCKSTEP_LED_BY=native)
+    found = distances(native, twin, "reduced gradients")
+    need(max(found) < 1e-6 and max(distances(native, twin, "snapshot")) == 0, f"{found}; said: {said}")
+    return " ".join(f"{each:.0e}" for each in found)
+
+
+def another_model(bench):
+    """What does not fit is named, and the run goes on by itself."""
+    native, _ = run(bench, "reference", script(), 1)
+    twin, said = run(bench, "twin", script().replace("9, 3", "9, 4"), 2, LOCKSTEP_LED_BY=native)
+    facts = json.loads(open(f"{twin}/rank-0.probe.json").read())
+    need("4.weight has shape [4, 9] here and [3, 9] there" in facts["led"]["problem"] and "not led by" in said and not facts["led"]["steps"], f"{facts['led']}")
+    return ""
+
+
+def lost_moments(bench):
+    """An optimizer that begins anew moves the parameters of that step elsewhere; no other step's gradients."""
+    reference, twin = both(bench, script(), script().replace("    optimizer.step()", "    if world > 1 and step == 2:\n        optimizer.state.clear()\n    optimizer.step()"))
+    found = distances(reference, twin, "parameters")
+    need(max(distances(reference, twin, "reduced gradients")) <= EXACT and max(found[:2]) <= EXACT and found[2] > 1e-3, f"parameters: {found}")
+    return ""
+
+
+def without_numbers(bench):
+    text = script().replace("DataLoader(data, batch_size=12 // world // micros, sampler=sampler)",
+                            "[data[[(12 * k + row) % 120 for row in range(rank, 12, world)]] for k in range(9)]")
+    text = text.replace("number, (x, y) in enumerate([", "number, (x, y) in enumerate(iter([").replace("range(9)])", "range(9)]))")
+    stream = text.replace("iter([", "Stream([").replace("step = 0", "class Stream(torch.utils.data.IterableDataset):\n    def __init__(self, rows):\n"
+                          "        self.rows = rows\n    def __iter__(self):\n        return iter(self.rows)\nstep = 0")  # fmt: skip
+    stream = stream.replace("enumerate(Stream([", "enumerate(DataLoader(Stream([").replace("range(9)]))", "range(9)]), batch_size=None))")
+    native, _ = run(bench, "reference", stream, 1)
+    twin, said = run(bench, "twin", stream, 2, LOCKSTEP_LED_BY=native)
+    need("rows without numbers (an IterableDataset" in said, f"said: {said}")
+    need(max(distances(native, twin, "reduced gradients")) < 1e-6, "its own rows are the reference's, and the gradients differ")
+    return ""
+
+
+CASES = [
+    Case("led: DDP, the optimizer before it", check()),
+    Case("led: DDP, the optimizer after it, clipped", check(model="wrapper first", clip=0.3)),
+    Case("led: DDP, accumulation", check(micros=3)),
+    Case("led: FSDP2, clipped", check(model="fsdp2", clip=0.3)),
+    Case("led: ZeroRedundancyOptimizer", check(model="zero")),
+    Case("led: BatchNorm, by parts of the batch", check(norm="nn.BatchNorm1d(9)", parts=2)),
+    Case("led: BatchNorm, by the whole batch", by_statistics),
+    Case("led: a sum for a mean from step 1 on", check("sum", 1)),
+    Case("led: a sum for a mean that clipping hides", check("sum", 1, clip=0.3)),
+    Case("led: another limit of clipping", check("clip", seen_in="applied gradients", clip=0.3)),
+    Case("led: accumulation that does not divide", check("accumulation", micros=3)),
+    Case("led: moments that are lost", lost_moments),
+    Case("led: a step that is not synchronised", unsynchronised),
+    Case("led: rows that are not shared out", rows_apart),
+    Case("led: in the program's precision", in_its_own_precision),
+    Case("led: another model", another_model),
+    Case("led: rows without numbers", without_numbers),
+]
