@@ -62,7 +62,7 @@ def _watch_end():
 
 def _without_optimizer():
     """Of a rank, at the end of a short run."""
-    if "RANK" in os.environ and "torch" in sys.modules and not _keep and not sys.modules.get("lockstep_probe.probe"):
+    if "RANK" in os.environ and "torch" in sys.modules and not getattr(sys.modules.get("lockstep_probe.patches"), "_watched", None):
         sys.stderr.write(f"lockstep_probe (rank {os.environ['RANK']}): no optimizer was made: no step is seen, none is recorded, and none can be led\n")
 
 
