@@ -20,9 +20,8 @@
 #include "reports/words.h"
 
 namespace lockstep {
-namespace {
 
-void write_head(Markup& out, const Results& results) {
+void open_page(Markup& out, const std::string& title) {
   out.raw("<!DOCTYPE html>\n");
   out.open("html", {{"lang", "en"}}).open("head").empty("meta", {{"charset", "utf-8"}});
   // Nothing may be loaded or run, whatever a name or a log line holds.
@@ -30,9 +29,11 @@ void write_head(Markup& out, const Results& results) {
                      {"content", "default-src 'none'; style-src 'unsafe-inline'"}});
   out.empty("meta", {{"name", "viewport"}, {"content", "width=device-width, initial-scale=1"}});
   out.empty("meta", {{"name", "color-scheme"}, {"content", "light dark"}});
-  out.element("title", {}, "lockstep: " + clean_line(results.name) + ": " + status_of(results).word);
+  out.element("title", {}, clean_line(title));
   out.open("style").raw(html_style()).close().close();
 }
+
+namespace {
 
 void write_verdict_box(Markup& out, const Results& results) {
   constexpr std::size_t kLongSentence = 190;
@@ -196,7 +197,7 @@ std::string html_report(const Results& results) {
   const Results telling = with_telling_cells(results);
   const Page page{telling, cell_anchors(telling)};
   Markup out;
-  write_head(out, results);
+  open_page(out, "lockstep: " + results.name + ": " + std::string(status_of(results).word));
   out.open("body").open("main").open("header");
   out.open("h1").text(results.name);
   if (!results.question_text.empty()) out.element("span", {}, " · " + clean_line(results.question_text));

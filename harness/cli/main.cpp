@@ -5,6 +5,7 @@
 
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
+#include "harness/cli/check.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/list.h"
 #include "harness/run/launchers/local/launcher.h"
@@ -33,6 +34,7 @@ int call(const CommandOptions& command, const Console& console, double started) 
     int operator()(const DoctorOptions& o) const { return doctor_command(o, console); }
     int operator()(const ExplainOptions& o) const { return explain_command(o, console); }
     int operator()(const SchemaOptions& o) const { return schema_command(o, console); }
+    int operator()(const CheckOptions& o) const { return check_command(o, console); }
     int operator()(const TraceOptions& o) const { return trace_command(o, console); }
   };
   return std::visit(Caller{console, started}, command);

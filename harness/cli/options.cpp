@@ -245,6 +245,28 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   return command;
 }
 
+CLI::App* add_check(CLI::App& app, CheckOptions& options) {
+  CLI::App* command = app.add_subcommand("check", "does your PyTorch trainer train the same on several ranks as on one? starts what is needed");
+  last_wins(command->add_option("--ranks", options.ranks, "of the run, or of reference and run: 4 or 1,4 (default: 1 and the machine's cores or GPUs, at most 4)"))->type_name("LIST");
+  last_wins(command->add_option("--rows", options.rows, "rows of a step, over all ranks; {batch} is each rank's (default 24)"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+  last_wins(command->add_option("--steps", options.steps, "how many steps are judged, or which: 0,1,50 (default 8)"))->type_name("N|LIST")->check(step_list());
+  last_wins(command->add_option("--accumulate", options.accumulate, "micro-steps of the run: {accumulate}"))->type_name("N")->check(CLI::Range(int64_t{1}, int64_t{100000}));
+  last_wins(command->add_option("--seed", options.seed, "{seed}"))->type_name("N");
+  last_wins(command->add_option("--reference", options.reference, "what starts the reference, for a shell"))->type_name("CMD");
+  last_wins(command->add_option("--run", options.run, "what starts the run, for a shell"))->type_name("CMD");
+  command->add_flag("--same-layout", options.same_layout, "twice the same layout");
+  last_wins(command->add_option("--vary", options.vary, "accumulate: the same ranks, with more micro-steps"))->type_name("WHAT");
+  repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
+  last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
+  last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(CLI::Range(1.0, 86400.0));
+  command->add_flag("--as-written", options.as_written, "start every process as the command does, not from one that has imported its modules");
+  command->add_flag("--fresh", options.fresh, "run again what is there");
+  command->add_flag("--json", options.json, "as JSON");
+  command->add_option("COMMAND", options.command, "what starts your trainer, after --: torchrun --nproc-per-node {ranks} train.py --batch {batch}");
+  command->positionals_at_end();
+  return command;
+}
+
 /// What is wrong with the command's name, in our words: CLI11 says no more than that there is none. Empty if
 /// it is known.
 std::string command_problem(const CLI::App& app, int argc, const char* const* argv) {
@@ -280,6 +302,8 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   ExplainOptions explain;
   SchemaOptions schema;
   TraceOptions trace;
+  CheckOptions check;
+  const CLI::App* check_command = add_check(app, check);
   const CLI::App* run_command = add_run(app, run);
   const CLI::App* plan_command = add_plan(app, plan);
   const CLI::App* compare_command = add_compare(app, compare);
@@ -314,6 +338,7 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   if (explain_command->parsed()) line.command = explain;
   if (schema_command->parsed()) line.command = schema;
   if (trace_command->parsed()) line.command = trace;
+  if (check_command->parsed()) line.command = check;
   return line;
 }
 

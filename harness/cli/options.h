@@ -83,9 +83,22 @@ struct TraceOptions {
   std::vector<std::string> command;
 };
 
+struct CheckOptions {
+  std::vector<std::string> command;  ///< of both sides; or
+  std::string reference, run;        ///< of each, for a shell
+  std::string folder;                ///< where they run; empty: here
+  std::string ranks, steps = "8", out = "lockstep-check";
+  int64_t rows = 24, accumulate = 1, seed = 0;
+  bool same_layout = false;
+  std::string vary;                  ///< accumulate
+  std::vector<std::string> accept;   ///< differences that are meant
+  double timeout_s = 60;
+  bool as_written = false, fresh = false, json = false;
+};
+
 using CommandOptions = std::variant<RunOptions, PlanOptions, CompareCommandOptions, ReportOptions,
                                     ListOptions, StatusOptions, WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions,
-                                    TraceOptions>;
+                                    TraceOptions, CheckOptions>;
 
 /// What to do, or with what status to end at once.
 struct ParsedLine {

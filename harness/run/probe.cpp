@@ -106,6 +106,7 @@ std::vector<std::pair<std::string, std::string>> probe_variables(const std::stri
   add("LOCKSTEP_SNAPSHOTS", settings.snapshots);
   add("LOCKSTEP_EVERY", settings.every);
   add("LOCKSTEP_AGAINST", settings.against);
+  add("LOCKSTEP_LED_BY", settings.led_by);
   add("LOCKSTEP_HEARTBEAT", settings.heartbeat);
   add("LOCKSTEP_RUN", settings.run);
   std::string path = probe + "/" + kStartup + ":" + probe;

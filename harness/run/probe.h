@@ -30,6 +30,7 @@ struct ProbeSettings {
   std::string snapshots;  ///< steps before which the state is kept: "0,1,10"
   std::string every;      ///< steps between recorded ones
   std::string against;    ///< folder of the run whose states are replayed, an absolute path
+  std::string led_by;     ///< folder of the run that leads this one, an absolute path
   std::string heartbeat;  ///< the run's heartbeat file, an absolute path
   std::string run;        ///< what traces give as config_hash
 };

@@ -23,6 +23,9 @@ struct Page {
 /// The style sheet.
 std::string_view html_style();
 
+/// An offline page up to its body: nothing may be loaded or run, whatever a name or a log line holds.
+void open_page(Markup& out, const std::string& title);
+
 /// <section id> with its heading and, if it is not empty, a paragraph that says how to read it.
 void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why);
 

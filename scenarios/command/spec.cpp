@@ -46,6 +46,8 @@ const RunField kCommandFields[] = {
             "a log that the run leaves and whose metrics are judged: `.csv` or `.jsonl` with a column `step`, or TensorBoard's events (a file or "
             "their folder); placeholders as in `command`, from `folder` on; empty: what `lockstep_probe.metric` recorded"),
     COMMAND(against, kAny, "", "run of the reference whose states are replayed", Words::any, kPlanner),
+    COMMAND(led_by, kAny, "", "run that leads this one", Words::any, kPlanner),
+    COMMAND(recorded, kAny, "", "what the probe is asked for, such as `STEPS=8 PRECISION=float64`", Words::any, kPlanner),
 };
 #undef COMMAND
 
@@ -316,6 +318,9 @@ CommandLine command_line(const RunConfig& config, const std::string& run_dir) {
   }
   if (!own.metrics_from.empty()) line.metrics_from = (fs::path(own.folder) / filled_for(config, own.metrics_from, run_dir, false)).lexically_normal().string();
   line.against = own.against;
+  line.led_by = own.led_by;
+  std::istringstream asked(own.recorded);
+  for (std::string word; asked >> word;) line.probe.emplace_back("LOCKSTEP_" + word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
   return line;
 }
 

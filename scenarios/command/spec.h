@@ -21,6 +21,8 @@ struct CommandConfig {
   bool replay = false;       ///< runs of cells replay steps from their reference's states
   std::string metrics_from;  ///< a log with metrics: .csv, .jsonl, or TensorBoard's; empty: those that the probe recorded
   std::string against;       ///< id of the reference's run; the planner's
+  std::string led_by;        ///< id of the run that leads this one; the planner's
+  std::string recorded;      ///< what the probe is asked for: "STEPS=8 PRECISION=float64"; the planner's
   std::map<std::string, std::string> variables;  ///< env.NAME, by the whole key
   std::map<std::string, std::string> arguments;  ///< args.NAME, by the whole key
 };

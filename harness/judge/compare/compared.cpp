@@ -157,19 +157,29 @@ void Compared::add_bits(const StepOfRun& a, const StepOfRun& b) {
   if (b.step >= 0) add_alone(of_a, of_b);
 }
 
-void EqualParameters::after(const StepOfRun& a, const StepOfRun& b) {
-  assumed_ = false;
-  if (!equal_ && !lost_) return;
+void EqualParameters::look(Phase phase, const StepOfRun& a, const StepOfRun& b) {
   std::size_t seen = 0;
   bool equal = true;
-  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-    const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
+  for (const Record* record : records_of(a.ranks[0], phase)) {
+    const Record* other = find_record(b.ranks[0], phase, record->name);
     if (!other || is_in_shards(*record, *other)) continue;
     ++seen;
     equal = equal && other->stats.hash == record->stats.hash;
   }
   equal_ = equal && seen > 0;
+}
+
+void EqualParameters::after(const StepOfRun& a, const StepOfRun& b) {
+  assumed_ = false;
+  if (!equal_ && !lost_) return;
+  look(Phase::parameters, a, b);
   lost_ = false;
+}
+
+void EqualParameters::before(const StepOfRun& a, const StepOfRun& b) {
+  if (records_of(a.ranks[0], Phase::snapshot).empty() || records_of(b.ranks[0], Phase::snapshot).empty()) return;
+  look(Phase::snapshot, a, b);
+  assumed_ = lost_ = false;
 }
 
 namespace {

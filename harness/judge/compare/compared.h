@@ -100,8 +100,12 @@ class EqualParameters {
   /// Steps without a partner lie between: nobody knows where they are.
   void lost() { equal_ = false, lost_ = true; }
   void after(const StepOfRun& a, const StepOfRun& b);
+  /// Both kept what the step begins with, in equal bits: a run may be led by the other.
+  void before(const StepOfRun& a, const StepOfRun& b);
 
  private:
+  void look(Phase phase, const StepOfRun& a, const StepOfRun& b);
+
   bool equal_ = true, assumed_ = true, lost_ = false;
 };
 

@@ -287,6 +287,7 @@ class FreeLayouts {
     std::optional<CauseInputs> around;
     while (!around && pairs_.next()) {
       if (pairs_.after_gap()) parameters_.lost();
+      parameters_.before(pairs_.step_a(), pairs_.step_b());
       if (reordered_ < 0 && rows_reordered(pairs_.step_a(), pairs_.step_b())) reordered_ = pairs_.step_a().step;
       around = first_at_step();
       parameters_.after(pairs_.step_a(), pairs_.step_b());

@@ -295,6 +295,18 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
                                    value_or<std::string>(each, "tensor", ""), value_or<std::string>(each, "says", "")});
     }
   }
+  report.generated = value_or<std::vector<int64_t>>(json, "generated", {});
+  if (const auto led = json.find("led"); led != json.end() && led->is_object()) {
+    report.led = value_or<std::vector<int64_t>>(*led, "steps", {});
+    report.led_problem = value_or<std::string>(*led, "problem", "");
+    if (const auto begins = led->find("begins"); begins != led->end() && begins->is_object())
+      report.other_start = value_or<std::map<std::string, double>>(*begins, "differ", {});
+  }
+  if (const auto narrow = json.find("narrow"); narrow != json.end() && narrow->is_object()) {
+    report.narrow = texts_in(*narrow, "operations");
+    for (const auto& [step, names] : value_or<std::map<std::string, std::vector<std::string>>>(*narrow, "gradients", {}))
+      report.narrow_gradients[std::strtoll(step.c_str(), nullptr, 10)] = names;
+  }
   if (const auto end = json.find("ended"); end != json.end() && end->is_object())
     report.ended = ProbeEnd{count_in(*end, "after"), value_or<std::string>(*end, "error", "an error"), value_or<std::string>(*end, "where", ""),
                             value_or(*end, "of_others", false), value_or(*end, "at", 0.0)};

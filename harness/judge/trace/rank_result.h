@@ -108,6 +108,12 @@ struct ProbeReport {
   std::optional<ProbeEnd> ended;
   std::vector<int64_t> tried;           ///< own steps on which the replay function was tried
   std::vector<TriedDifference> differ;  ///< where it gave something else than training
+  std::vector<int64_t> led;             ///< steps that another run led
+  std::string led_problem;              ///< why it was not led, or not any longer
+  std::map<std::string, double> other_start;  ///< of a led run: parameters that began otherwise than the reference's, and how far apart, relative
+  std::vector<std::string> narrow;      ///< of a run in float64: operations that computed in a narrower type
+  std::map<int64_t, std::vector<std::string>> narrow_gradients;  ///< and gradients with the digits of one, by step
+  std::vector<int64_t> generated;       ///< steps whose rows the run has generated itself
 };
 ProbeReport read_probe_report(const std::string& dir, int rank);
 

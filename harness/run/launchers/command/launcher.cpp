@@ -137,7 +137,8 @@ void undo_shell(int& code, int& signal) {
 
 }  // namespace
 
-CommandLauncher::CommandLauncher(std::string probe, std::vector<std::string> before) : probe_(std::move(probe)), before_(std::move(before)) {
+CommandLauncher::CommandLauncher(std::string probe, std::vector<std::string> before, std::shared_ptr<Starter> starter)
+    : probe_(std::move(probe)), before_(std::move(before)), starter_(std::move(starter)) {
   events_.emplace_back();  // ready
 }
 
@@ -151,9 +152,11 @@ std::vector<std::pair<std::string, std::string>> CommandLauncher::variables_of(c
   settings.level = text_of(find_core_field("trace")->of(config));
   for (const int64_t step : config.snapshot_steps) settings.snapshots += (settings.snapshots.empty() ? "" : ",") + std::to_string(step);
   if (!going.line.against.empty()) settings.against = (fs::path(going.dir).parent_path() / going.line.against).string();
+  if (!going.line.led_by.empty()) settings.led_by = (fs::path(going.dir).parent_path() / going.line.led_by).string();
   settings.heartbeat = going.dir + "/" + going.what.heartbeats;
   settings.run = going.hash;
   Variables variables = probe_variables(probe_, settings);
+  variables.insert(variables.end(), going.line.probe.begin(), going.line.probe.end());
   std::string names;
   for (const auto& [name, value] : going.line.variables) names += (names.empty() ? "" : " ") + name;
   variables.emplace_back("LOCKSTEP_ENV", names);  // ranks say which values they have of these
@@ -180,6 +183,13 @@ void CommandLauncher::start_process(Going& going, int rank, const Variables& var
     what.words.clear();
     for (const std::string& word : before_) what.words.push_back(replaced(word, "{ranks}", std::to_string(going.what.world_size)));
     what.words.insert(what.words.end(), {kShell, "-c", kAsTorchReads + followed(going.line.shell)});
+  }
+  if (const std::vector<std::string> words = starter_ && before_.empty() ? plain_words(going.line.shell) : std::vector<std::string>(); !words.empty()) {
+    std::string why;
+    if (const auto process = starter_->start(words, what, why)) {
+      going.processes.push_back(*process);
+      return;
+    }
   }
   going.processes.push_back(start_program(std::move(what)));
 }
@@ -369,7 +379,14 @@ void CommandLauncher::look(Going& going, double now) {
   look_at_ranks(going, now);
   for (std::size_t p = 0; p < going.processes.size(); ++p) {
     int status = 0;
-    if (going.processes[p] < 0 || ::waitpid(going.processes[p], &status, WNOHANG) != going.processes[p]) continue;
+    if (going.processes[p] < 0) continue;
+    if (starter_ && starter_->owns(going.processes[p])) {
+      const std::optional<int> end = starter_->ended(going.processes[p]);
+      if (!end) continue;
+      status = *end;
+    } else if (::waitpid(going.processes[p], &status, WNOHANG) != going.processes[p]) {
+      continue;
+    }
     going.processes[p] = -1;
     look_at_hellos(going);
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0, code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;

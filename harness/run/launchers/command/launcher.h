@@ -8,6 +8,7 @@
 
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/trainer_spec.h"
+#include "harness/run/launchers/command/starter.h"
 #include "harness/run/launchers/launcher.h"
 
 // Runs whose ranks are a command of the user's, with the probe switched on (docs/config.md, trainer: command). The command starts its ranks
@@ -19,7 +20,8 @@ namespace lockstep {
 class CommandLauncher : public GatheringLauncher {
  public:
   /// `before`: words in front of a command, which start it on {ranks} ranks, for commands that do not start them themselves; empty: lockstep does.
-  CommandLauncher(std::string probe, std::vector<std::string> before);
+  /// `starter`: forks what is nothing but a Python program, or null.
+  CommandLauncher(std::string probe, std::vector<std::string> before, std::shared_ptr<Starter> starter = nullptr);
   ~CommandLauncher() override;
 
   void start(const RankStart& what) override;
@@ -61,6 +63,7 @@ class CommandLauncher : public GatheringLauncher {
 
   std::string probe_;
   std::vector<std::string> before_;
+  std::shared_ptr<Starter> starter_;
   std::map<std::string, Going> going_;
 };
 

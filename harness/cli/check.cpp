@@ -1,0 +1,512 @@
+#include "harness/cli/check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <thread>
+
+#include "harness/base/files.h"
+#include "harness/base/json.h"
+#include "harness/base/machine.h"
+#include "harness/base/text.h"
+#include "harness/cli/options.h"
+#include "harness/judge/causes/name_cause.h"
+#include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/led.h"
+#include "harness/judge/evidence/parts.h"
+#include "harness/judge/trace/rank_result.h"
+#include "harness/plan/config/canonical.h"
+#include "harness/plan/matrix/plan.h"
+#include "harness/run/launch.h"
+#include "harness/run/launchers/command/launcher.h"
+#include "harness/run/launchers/command/starter.h"
+#include "harness/run/probe.h"
+#include "harness/run/run_folder.h"
+#include "reports/check.h"
+#include "scenarios/command/spec.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kReference = "reference-float64";
+constexpr const char* kOwn = "reference";
+constexpr const char* kByRanks = "reference-by-ranks";
+
+/// What is run of one side: its command with the placeholders, its ranks and its micro-steps.
+struct Side {
+  std::string command;
+  int ranks = 1;
+  int64_t accumulate = 1;
+  std::string words() const { return counted(ranks, "rank") + (accumulate > 1 ? fmt::format(", {} micro-steps", accumulate) : ""); }
+};
+
+/// A run that somebody needs: by its id below OUT/runs.
+struct Wanted {
+  std::string id;
+  const Side* side = nullptr;
+  bool wide = true;  ///< in float64
+  int parts = 1;     ///< of a batch, from each of which BatchNorm takes its statistics
+};
+
+int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+
+/// GPUs that the driver lists, or else cores; at most 4.
+int default_ranks() {
+  std::error_code error;
+  int gpus = 0;
+  for (fs::directory_iterator at("/proc/driver/nvidia/gpus", error), end; !error && at != end; at.increment(error)) ++gpus;
+  return std::clamp(gpus > 0 ? gpus : cores(), 2, 4);
+}
+
+bool names(const std::string& text, const char* placeholder) { return text.find("{" + std::string(placeholder) + "}") != std::string::npos; }
+
+std::string command_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    // Braces of placeholders are no shell's.
+    const bool plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}") == std::string::npos && !word.empty();
+    text += (text.empty() ? "" : " ") + (plain ? word : shell_quoted(word));
+  }
+  return text;
+}
+
+class Check {
+ public:
+  Check(CheckOptions options, const Console& console) : options_(std::move(options)), console_(console) {}
+
+  int run() {
+    restore();
+    settle();
+    probe_ = find_probe();
+    fs::create_directories(options_.out);
+    identity_ = probe_identity(probe_, "");
+    identity_.data = spec_of(config_of({kReference, &reference_})).inspect_data(config_of({kReference, &reference_})).hash;
+    remember();
+    began_ = monotonic_s();
+    if (!train({{kReference, &reference_}})) return failed(in_own_precision());
+    const std::string run = "run-float64";
+    // The reference in its own precision runs beside it: it is needed if these agree.
+    const bool both = train({{run, &run_}, {kOwn, &reference_, false}});
+    if (!both && failure_ && failure_->run == run) return failed(true);
+    LedFindings found = judge_led(folder(kReference), folder(run));
+    return say(document_of(std::move(found), run));
+  }
+
+ private:
+  std::string folder(const std::string& id) const { return run_folder(options_.out, id); }
+
+  /// Of `lockstep check --out DIR` alone: what DIR was made with.
+  void restore() {
+    if (!options_.command.empty() || !options_.reference.empty() || !options_.run.empty()) return;
+    const FileText file = read_file(options_.out + "/check.json");
+    const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
+    if (!json.is_object() || !json.contains("asked")) {
+      throw ConfigError(fmt::format("no command: lockstep check -- torchrun --nproc-per-node {{ranks}} train.py --batch {{batch}} ({} holds no earlier check)", options_.out));
+    }
+    const nlohmann::json& asked = json["asked"];
+    const auto text = [&](const char* key) { return json_as<std::string>(asked.value(key, nlohmann::json())).value_or(""); };
+    options_.reference = text("reference");
+    options_.run = text("run");
+    options_.ranks = text("ranks");
+    options_.steps = text("steps");
+    options_.rows = json_as<int64_t>(asked.value("rows", nlohmann::json())).value_or(options_.rows);
+    options_.accumulate = json_as<int64_t>(asked.value("accumulate", nlohmann::json())).value_or(1);
+    options_.seed = json_as<int64_t>(asked.value("seed", nlohmann::json())).value_or(0);
+    options_.same_layout = json_as<bool>(asked.value("same_layout", nlohmann::json())).value_or(false);
+    options_.vary = text("vary");
+    options_.folder = text("folder");
+    if (options_.accept.empty()) options_.accept = json_as<std::vector<std::string>>(asked.value("accept", nlohmann::json())).value_or(std::vector<std::string>());
+  }
+
+  nlohmann::json asked() const {
+    return {{"reference", options_.reference}, {"run", options_.run}, {"ranks", options_.ranks}, {"steps", options_.steps}, {"rows", options_.rows}, {"accumulate", options_.accumulate},
+            {"seed", options_.seed}, {"same_layout", options_.same_layout}, {"vary", options_.vary}, {"folder", options_.folder}, {"accept", options_.accept}};
+  }
+  void remember() const { write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n"); }
+
+  void settle() {
+    const std::string command = command_of(options_.command);
+    if (!command.empty() && (!options_.reference.empty() || !options_.run.empty()))
+      throw ConfigError("--reference and --run say what is started: there is no command after -- then");
+    if (options_.reference.empty() != options_.run.empty()) throw ConfigError("--reference and --run belong together: the run, and what it should equal");
+    if (!command.empty()) options_.reference = options_.run = command;
+    const bool one = options_.reference == options_.run;
+    if (one && !names(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout) {
+      throw ConfigError(fmt::format("the command has no {{ranks}}: write it where the number of ranks stands, such as torchrun --nproc-per-node {{ranks}} train.py, "
+                                    "or give --reference 'CMD' --run 'CMD'"));
+    }
+    if (!options_.vary.empty()) {
+      require_known(options_.vary, {"accumulate"}, "--vary", "what varies");
+      if (!names(options_.run, "accumulate")) throw ConfigError("--vary accumulate: the command has no {accumulate}");
+    }
+    for (const std::string& code : options_.accept) require_known(code, {"batch-norm-local"}, "--accept", "difference");
+    std::vector<int> ranks;
+    for (const std::string& word : split_lists({options_.ranks})) {
+      char* end = nullptr;
+      const int64_t number = std::strtoll(word.c_str(), &end, 10);
+      if (word.empty() || *end != '\0' || number < 1 || number > 1024) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
+      ranks.push_back(static_cast<int>(number));
+    }
+    if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
+    const bool alike = options_.same_layout || !options_.vary.empty();
+    if (ranks.empty()) ranks.push_back(names(options_.run, "ranks") ? default_ranks() : 1);
+    if (ranks.size() == 1) ranks.insert(ranks.begin(), alike ? ranks.front() : 1);
+    if (options_.ranks.find(',') != std::string::npos && ranks.size() == 1) ranks.push_back(ranks.front());
+    if (options_.folder.empty()) options_.folder = fs::current_path().string();
+    options_.out = fs::absolute(options_.out).lexically_normal().string();
+    reference_ = {options_.reference, ranks[0], 1};
+    run_ = {options_.run, ranks[1], options_.vary.empty() ? options_.accumulate : std::max<int64_t>(2, options_.accumulate)};
+    for (Side* side : {&reference_, &run_}) {
+      if (options_.rows % (side->ranks * side->accumulate) != 0 && names(side->command, "batch"))
+        throw ConfigError(fmt::format("--rows {}: cannot be shared out to {}; take a multiple of {}", options_.rows, side->words(), side->ranks * side->accumulate));
+      check_placeholders(side->command);
+    }
+  }
+
+  static void check_placeholders(const std::string& command) {
+    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out"};
+    for (std::size_t at = command.find('{'); at != std::string::npos; at = command.find('{', at + 1)) {
+      const std::size_t end = command.find('}', at);
+      const std::string name = end == std::string::npos ? "" : command.substr(at + 1, end - at - 1);
+      const bool is_name = !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos && (at == 0 || command[at - 1] != '$');
+      if (is_name) require_known(name, known, "the command", "placeholder");
+    }
+  }
+
+  std::string recorded(const Wanted& wanted) const {
+    return fmt::format("STEPS={} DROPOUT=off{}{}", options_.steps, wanted.wide ? " PRECISION=float64" : "", wanted.parts > 1 ? fmt::format(" NORM_PARTS={}", wanted.parts) : "");
+  }
+
+  RunConfig config_of(const Wanted& wanted) const {
+    const Side& side = *wanted.side;
+    RunConfig config(command_spec());
+    const int64_t rows = std::max<int64_t>(1, options_.rows / side.ranks);
+    config.layout = {side.ranks, static_cast<int>(rows)};
+    config.backend = Backend::gloo;
+    config.seed = options_.seed;
+    config.steps = 1 + last_step();
+    config.timeout_s = options_.timeout_s;
+    CommandConfig& own = command_config(config);
+    own.command = side.command;
+    own.folder = options_.folder;
+    if (names(side.command, "batch")) own.arguments["args.batch"] = std::to_string(std::max<int64_t>(1, rows / side.accumulate));
+    if (names(side.command, "accumulate")) own.arguments["args.accumulate"] = std::to_string(side.accumulate);
+    own.recorded = recorded(wanted);
+    if (wanted.id != kReference) own.led_by = kReference;
+    return config;
+  }
+
+  int64_t last_step() const {
+    const std::vector<std::string> words = split_lists({options_.steps});
+    const int64_t last = words.empty() ? 8 : std::strtoll(words.back().c_str(), nullptr, 10);
+    return words.size() == 1 ? std::max<int64_t>(last - 1, 0) : last;
+  }
+
+  /// Runs those that are not there. False: one failed, and `failure_` says how.
+  bool train(const std::vector<Wanted>& wanted) {
+    failure_.reset();
+    Plan plan;
+    for (const Wanted& each : wanted) {
+      PlannedRun run;
+      run.id = each.id;
+      run.cell = each.id;
+      run.config = config_of(each);
+      run.hash = config_hash(run.config);
+      run.estimate_s = seconds_of_one_;
+      plan.runs.push_back(std::move(run));
+    }
+    if (!options_.fresh) apply_history(plan.runs, options_.out, identity_);
+    // What leads is the reference's trace: who was led by an earlier one runs again.
+    for (PlannedRun& run : plan.runs) run.reused = run.reused && (run.id == kReference || !led_anew_);
+    led_anew_ = led_anew_ || (!plan.runs.front().reused && plan.runs.front().id == kReference);
+    if (std::ranges::all_of(plan.runs, &PlannedRun::reused)) return true;
+    prepare_starter(wanted);
+    LaunchOptions launching;
+    launching.out_dir = options_.out;
+    launching.jobs = 2 * (reference_.ranks + run_.ranks);
+    launching.stop_requested = StopSignals::requested();
+    launching.stop_signal = StopSignals::number();
+    launching.make_launcher = [this] { return std::make_unique<CommandLauncher>(probe_, std::vector<std::string>(), starter_); };
+    launching.on_event = [this](const RunEvent& event) { show(event); };
+    const StopSignals signals;
+    const double before = monotonic_s();
+    LaunchReport report = launch(plan, launching, identity_);
+    if (seconds_of_one_ == 0) seconds_of_one_ = monotonic_s() - before;
+    clear_line();
+    if (report.interrupted) interrupted_ = true;
+    if (report.failures.empty() && !report.interrupted) return true;
+    if (!report.failures.empty()) failure_ = std::move(report.failures.front());
+    return false;
+  }
+
+  void prepare_starter(const std::vector<Wanted>& wanted) {
+    if (options_.as_written) return;
+    const std::vector<std::string> words = plain_words(wanted.front().side->command);
+    if (!starter_) {
+      const std::string python = python_of(words);
+      if (python.empty()) return;
+      say_line("starting Python: imports what the trainer imports");
+      starter_ = std::make_shared<Starter>(python, probe_, options_.out + "/starter.log");
+      imports_s_ = starter_->import({"torch"}, script_of(words, options_.folder));
+    } else if (const std::vector<std::string> more = starter_->modules(); !more.empty()) {
+      imports_s_ += starter_->import(more, "");
+    }
+  }
+
+  // Progress, on standard error.
+
+  void say_line(const std::string& text) {
+    if (console_.err_terminal) console_.err << "\r\x1b[K" << text << std::flush;
+    painted_ = true;
+  }
+  void clear_line() {
+    if (console_.err_terminal && painted_) console_.err << "\r\x1b[K" << std::flush;
+    painted_ = false;
+  }
+  void show(const RunEvent& event) {
+    const double left = seconds_of_one_ > 0 ? std::max(0.0, 3 * seconds_of_one_ + began_ - monotonic_s()) : 0;
+    if (event.kind == RunEvent::Kind::progress && event.step > 0)
+      say_line(fmt::format("{}: step {} of {}{}", event.run, event.step, event.steps, left > 0 ? fmt::format(", about {} left", duration_text(left)) : ""));
+    if (event.kind != RunEvent::Kind::finished) return;
+    clear_line();
+    const RecordedRank recorded = read_recorded_rank(folder(event.run), 0);
+    console_.err << fmt::format("{}: {}, {:.1f} s, {:.3g} MB a rank\n", event.run, counted(recorded.steps, "step"), event.seconds, static_cast<double>(recorded.bytes) / 1e6);
+  }
+
+  // What failed.
+
+  /// Where float64 is what failed, the run in the trainer's own precision says so.
+  bool in_own_precision() {
+    if (!failure_ || interrupted_) return false;
+    const RankFailure wide = *failure_;
+    const Side& side = reference_;
+    Wanted own{"alone", &side, false};
+    const bool well = train({own});
+    if (well) wide_failure_ = wide.message;
+    if (well) failure_ = wide;
+    return well;
+  }
+
+  int failed(bool only_wide) {
+    if (interrupted_) return kExitInterrupted;
+    if (!failure_) return kExitMachine;
+    const RankFailure& failure = *failure_;
+    if (only_wide) {
+      CheckDocument document;
+      document.verdict = CheckMark::undecided;
+      document.headline = fmt::format("undecided: the program cannot compute in float64 ({})", failure.message);
+      document.decide = again() + " --own-precision";
+      return say(std::move(document));
+    }
+    console_.err << clean_line(fmt::format("lockstep: {}: {}{}{}", failure.run, failure.rank >= 0 ? fmt::format("rank {}: ", failure.rank) : "", failure.message,
+                                           failure.operation.empty() ? "" : fmt::format(" (in {})", failure.operation)))
+                 << "\n";
+    for (const std::string& line : last_of(failure)) console_.err << "  " << clean_line(line) << "\n";
+    console_.err << "  all of it: " << folder(failure.run) << "\n";
+    const bool nothing = failure.message.find("recorded nothing") != std::string::npos;
+    return nothing ? kExitMachine : failure.kind == FailureKind::hung || failure.kind == FailureKind::slow ? kExitHung : kExitDied;
+  }
+
+  static std::vector<std::string> last_of(const RankFailure& failure) {
+    constexpr std::size_t kLines = 3;
+    const std::size_t count = std::min(kLines, failure.last_lines.size());
+    return {failure.last_lines.end() - static_cast<std::ptrdiff_t>(count), failure.last_lines.end()};
+  }
+
+  // What is said.
+
+  std::string again() const { return "lockstep check --out " + shell_quoted(fs::relative(options_.out).string()); }
+
+  bool has_batch_norm() const {
+    TraceReader reader(folder(kReference) + "/rank-0.trace");
+    while (const auto step = reader.next()) {
+      for (const Record& record : step->records)
+        if (record.name.ends_with("running_mean")) return true;
+      if (step->step >= 0) break;
+    }
+    return false;
+  }
+
+  CheckDocument document_of(LedFindings found, const std::string& run) {
+    CheckDocument document;
+    document.reference = reference_.words();
+    document.run = run_.words();
+    document.commands[0] = reference_.command;
+    document.commands[1] = run_.command;
+    document.again = again();
+    bool by_norm = false;
+    const LedItem* different = found.different();
+    const bool of_values = different && (different->name == "gradients" || different->name == "loss" || different->name == "buffers" || different->name == "clip");
+    if (of_values && has_batch_norm() && run_.ranks > reference_.ranks && train({{kByRanks, &reference_, true, run_.ranks / reference_.ranks}})) {
+      LedFindings parts = judge_led(folder(kByRanks), folder(run));
+      if (!parts.different() && !parts.undecided()) by_norm = true;
+    }
+    if (found.steps.empty()) {
+      document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);
+      document.verdict = CheckMark::undecided;
+      document.facts = facts_of(found);
+      return document;
+    }
+    if (by_norm) {
+      const bool accepted = std::ranges::find(options_.accept, "batch-norm-local") != options_.accept.end();
+      document.verdict = accepted ? CheckMark::same : CheckMark::different;
+      document.headline = accepted ? same_headline(found) + ", but for BatchNorm" : fmt::format("different from step {}: batch-norm-local", different->first);
+      document.because = {fmt::format("The whole difference is each rank's own BatchNorm statistics: all else is the same (the reference with statistics by {}' rows agrees).", run_.words())};
+      if (!accepted) document.fix = "SyncBatchNorm.convert_sync_batchnorm(model); or --accept batch-norm-local, if this is meant";
+    } else if (different) {
+      name_difference(*different, found, run, document);
+    } else if (const LedItem* open = found.undecided()) {
+      document.verdict = CheckMark::undecided;
+      document.headline = fmt::format("undecided from step {}: {} {}", open->first, open->name, open->text);
+      if (!found.narrow.empty()) document.because = {fmt::format("float64 is none in {}: what computes in a narrower type rounds", join_words(first_of(found.narrow, 3)))};
+    } else {
+      document.verdict = CheckMark::same;
+      document.headline = same_headline(found);
+      own_precision(document);
+    }
+    if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
+    for (CheckFact& fact : facts_of(found)) document.facts.push_back(std::move(fact));
+    document.charts = charts_of(found);
+    return document;
+  }
+
+  static std::vector<std::string> first_of(const std::vector<std::string>& all, std::size_t count) {
+    return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()))};
+  }
+
+  std::string same_headline(const LedFindings& found) const {
+    return fmt::format("the same: {} as {} ({}, from equal weights and rows)", run_.words(), reference_.words(), counted(static_cast<int64_t>(found.steps.size()), "step"));
+  }
+
+  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run, CheckDocument& document) {
+    document.verdict = CheckMark::different;
+    std::string code = first.code, fix;
+    if (code.empty()) {
+      CompareOptions comparing;
+      comparing.run_a = folder(kReference);
+      comparing.run_b = folder(run);
+      const Mechanism mechanism = compare_runs(comparing);
+      const bool of_step = mechanism.first_divergence && mechanism.first_divergence->step == first.first;
+      if (of_step && mechanism.cause && mechanism.cause->code != "unexplained") {
+        code = mechanism.cause->code;
+        document.because.push_back(mechanism.cause->evidence);
+        fix = mechanism.cause->remedy;
+      }
+    }
+    if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
+      document.because.insert(document.because.begin(), std::string(page->what));
+      if (fix.empty()) fix = std::string(page->remedy);
+    }
+    document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);
+    document.fix = fix;
+    if (code.empty()) document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
+    (void)found;
+  }
+
+  /// Where float64 agrees: how far the trainer's own precision rounds.
+  void own_precision(CheckDocument& document) {
+    if (failure_) {
+      document.facts.push_back({CheckMark::none, "own precision", failure_->message});
+      return;
+    }
+    if (!train({{"run", &run_, false}})) {
+      document.facts.push_back({CheckMark::none, "own precision", failure_ ? failure_->message : "interrupted"});
+      return;
+    }
+    const std::vector<LedStep> there = led_steps(folder(kReference), folder(kOwn)), here = led_steps(folder(kReference), folder("run"));
+    double rounds = 0, run_rounds = 0;
+    int64_t at = -1;
+    for (const LedStep& step : there) rounds = std::max(rounds, step.applied);
+    for (const LedStep& step : here)
+      if (step.applied > run_rounds || std::isnan(step.applied)) run_rounds = step.applied, at = step.step;
+    constexpr double kFar = 0.1, kNear = 0.01;
+    if (run_rounds > kFar && rounds < kNear) {
+      document.verdict = CheckMark::different;
+      document.headline = fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
+      document.because.push_back("what float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type");
+    }
+    const bool far = run_rounds > 100 * rounds && run_rounds > 1e-4;
+    document.facts.push_back({run_rounds > kFar && rounds < kNear ? CheckMark::different : CheckMark::same, "own precision",
+                              fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds, far ? ": the run rounds more, as a reduction in a narrow type does" : "")});
+  }
+
+  static std::vector<CheckFact> facts_of(const LedFindings& found) {
+    std::vector<CheckFact> facts;
+    for (const LedItem& item : found.items) {
+      CheckFact fact{item.state == LedState::same        ? CheckMark::same
+                     : item.state == LedState::different ? CheckMark::different
+                     : item.state == LedState::undecided ? CheckMark::undecided
+                                                         : CheckMark::none,
+                     item.name, item.text};
+      if (item.state == LedState::same && item.text.empty() && item.name == "gradients") fact.text = fmt::format("{} (float64: at most {:.1g} off)", counted(item.steps, "step"), most_of(found));
+      if (item.state == LedState::same && item.text.empty() && item.name == "rows") fact.text = counted(item.steps, "step");
+      facts.push_back(std::move(fact));
+    }
+    return facts;
+  }
+
+  static double most_of(const LedFindings& found) {
+    double most = 0;
+    for (const LedStep& step : found.steps) most = std::max(most, step.gradients);
+    return most;
+  }
+
+  std::vector<SuiteChart> charts_of(const LedFindings& found) const {
+    SuiteChart losses{.title = "Loss", .why = "of each led step, in float64", .x = {"step", "", false}, .y = {"loss", "", false}};
+    SuiteChart gradients{.title = "Difference of gradients", .why = "relative to the reference's; below 1e-12 they are the same", .x = {"step", "", false}, .y = {"difference", "", true}};
+    ChartSeries a{reference_.words(), CaseVerdict::good, {}}, b{run_.words(), CaseVerdict::good, {}}, off{"before clipping", CaseVerdict::good, {}};
+    for (const LedStep& step : found.steps) {
+      const auto x = static_cast<double>(step.step);
+      if (std::isfinite(step.expected_loss)) a.points.push_back({x, step.expected_loss});
+      if (std::isfinite(step.loss)) b.points.push_back({x, step.loss});
+      if (std::isfinite(step.gradients)) off.points.push_back({x, std::max(step.gradients, 1e-17)});
+    }
+    losses.panels = {{"", {a, b}}};
+    gradients.panels = {{"", {off}}};
+    if (const LedItem* first = found.different()) gradients.marks = {{"first difference", static_cast<double>(first->first)}};
+    return {losses, gradients};
+  }
+
+  int say(CheckDocument document) {
+    nlohmann::json json = {{"asked", asked()}, {"headline", document.headline}, {"because", document.because}, {"fix", document.fix}, {"decide", document.decide}};
+    json["verdict"] = document.verdict == CheckMark::same ? "same" : document.verdict == CheckMark::different ? "different" : "undecided";
+    for (const CheckFact& fact : document.facts)
+      json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", fact.mark == CheckMark::same ? "same" : fact.mark == CheckMark::different ? "different" : fact.mark == CheckMark::undecided ? "undecided" : "not compared"}});
+    json["seconds"] = monotonic_s() - began_;
+    json["seconds_of_imports"] = imports_s_;
+    write_file_atomically(options_.out + "/check.json", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_file_atomically(options_.out + "/check.html", check_page(document));
+    write_file_atomically(options_.out + "/check.md", check_markdown(document));
+    if (options_.json)
+      console_.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    else
+      console_.out << check_text(document, console_.out_colour, console_.out_width);
+    return document.verdict == CheckMark::same ? kExitAsExpected : document.verdict == CheckMark::different ? kExitUnexpected : kExitUndecided;
+  }
+
+  CheckOptions options_;
+  const Console& console_;
+  Side reference_, run_;
+  std::string probe_, wide_failure_;
+  BuildIdentity identity_;
+  std::shared_ptr<Starter> starter_;
+  std::optional<RankFailure> failure_;
+  bool interrupted_ = false, painted_ = false, led_anew_ = false;
+  double began_ = 0, seconds_of_one_ = 0, imports_s_ = 0;
+};
+
+}  // namespace
+
+int check_command(const CheckOptions& options, const Console& console) { return Check(options, console).run(); }
+
+}  // namespace lockstep

@@ -1,0 +1,513 @@
+#include "harness/judge/compare/led.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "harness/base/files.h"
+#include "harness/base/json.h"
+#include "harness/base/numbers.h"
+#include "harness/base/text.h"
+#include "harness/judge/compare/bits.h"
+#include "harness/judge/compare/forced/free.h"
+#include "harness/judge/compare/forced/values.h"
+#include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/trace/rank_result.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kRows = "rows", kStart = "start weights", kLoss = "loss", kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
+                  kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas";
+
+/// Below this share of all a tensor's gradient is nothing but rounding.
+constexpr double kNothing = 1e-10;
+
+
+/// How far the tensors of two runs lie apart.
+struct Apart {
+  double all = 0;      ///< of all together, relative
+  double worst = 0;    ///< of one tensor, relative to its own size or a millionth of all
+  std::string where;   ///< that tensor
+  std::string form;    ///< a tensor that one run lacks, or has in another shape: in words
+  double factor = 1, residual = 0;  ///< run = factor * reference but for a share of `residual`
+};
+
+Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& actual) {
+  Apart found;
+  double all = 0, off = 0, along = 0, own = 0;
+  for (const NamedTensor& tensor : expected) all += std::pow(norm(tensor.values), 2);
+  all = std::sqrt(all);
+  for (const NamedTensor& tensor : expected) {
+    const NamedTensor* other = find_tensor(actual, tensor.name);
+    if (!other || other->values.size() != tensor.values.size()) {
+      found.form = fmt::format("{} {}", tensor.name, other ? "has another shape" : "has no gradient in the run");
+      continue;
+    }
+    const double gap = distance(tensor.values, other->values), size = std::max(norm(tensor.values), 1e-6 * all);
+    off += gap * gap;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) along += tensor.values[i] * other->values[i];
+    own += std::pow(norm(other->values), 2);
+    // Within rounding of all gradients together nothing is said of a single one.
+    const double share = gap <= kLedSame * all ? 0 : size > 0 ? gap / size : kInfinity;
+    if (share > found.worst || !std::isfinite(share)) found.worst = share, found.where = tensor.name;
+  }
+  found.all = all > 0 ? std::sqrt(off) / all : off > 0 ? kInfinity : 0;
+  found.factor = all > 0 ? along / (all * all) : 1;
+  found.residual = own > 0 ? std::sqrt(std::max(0.0, 1 - along * along / (all * all * own))) : 0;
+  return found;
+}
+
+/// Collects over the steps what is found of an item.
+class Item {
+ public:
+  explicit Item(std::string name) { item_.name = std::move(name); }
+
+  /// `apart` against what counts as equal and as different. True: it is equal.
+  bool add(int64_t step, double apart, const std::string& where, const std::function<std::string()>& words, double same = kLedSame, double different = kLedDifferent) {
+    ++item_.steps;
+    if (apart > item_.most || std::isnan(apart)) item_.most = apart;
+    if (apart <= same) {
+      if (item_.state == LedState::not_compared) item_.state = LedState::same;
+      return true;
+    }
+    const LedState state = apart <= different ? LedState::undecided : LedState::different;
+    if (item_.state != LedState::different && (item_.state != state || item_.first < 0)) {
+      item_.state = state;
+      item_.first = step;
+      item_.where = where;
+      item_.text = words ? words() : "";
+    }
+    return false;
+  }
+  LedItem& get() { return item_; }
+
+ private:
+  LedItem item_;
+};
+
+std::string factor_text(const Apart& apart) {
+  const std::string off = fmt::format("{:.3g} % off", 100 * apart.all);
+  if (apart.residual < 1e-9 && std::abs(apart.factor - 1) > kLedDifferent) return fmt::format("{}: {} times the reference's", off, short_number(apart.factor));
+  return apart.where.empty() ? off : fmt::format("{}, most in {}", off, apart.where);
+}
+
+// Rows.
+
+/// What a rank's loaders were asked for, by fetch; see rank-R.rows.json.
+using Fetches = std::vector<std::vector<int64_t>>;
+struct LoaderRows {
+  int64_t rows = 0;
+  std::vector<Fetches> asked;  ///< by rank
+};
+
+std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
+  std::vector<LoaderRows> loaders;
+  for (int rank = 0; rank < world_size; ++rank) {
+    const FileText file = read_file(fmt::format("{}/rank-{}.rows.json", dir, rank), uint64_t{256} << 20);
+    const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
+    const auto all = json.is_object() ? json.find("loaders") : json.end();
+    if (!json.is_object() || all == json.end() || !all->is_array()) return {};
+    loaders.resize(std::max(loaders.size(), all->size()));
+    for (std::size_t i = 0; i < all->size(); ++i) {
+      const nlohmann::json& each = (*all)[i];
+      if (!each.is_object()) return {};
+      loaders[i].rows = json_as<int64_t>(each.value("rows", nlohmann::json())).value_or(0);
+      loaders[i].asked.resize(static_cast<std::size_t>(world_size));
+      loaders[i].asked[static_cast<std::size_t>(rank)] = json_as<Fetches>(each.value("asked", nlohmann::json())).value_or(Fetches());
+    }
+  }
+  return loaders;
+}
+
+/// All that ranks asked for, one fetch of each rank after the other.
+std::vector<std::vector<int64_t>> in_turn(const LoaderRows& loader) {
+  std::size_t whole = loader.asked.empty() ? 0 : loader.asked.front().size();
+  for (const Fetches& rank : loader.asked) whole = std::min(whole, rank.size());
+  std::vector<std::vector<int64_t>> all;
+  for (std::size_t n = 0; n < whole; ++n) {
+    all.emplace_back();
+    for (const Fetches& rank : loader.asked) all.back().insert(all.back().end(), rank[n].begin(), rank[n].end());
+  }
+  return all;
+}
+
+/// Of ranks that hold one model together the first.
+LoaderRows by_replica(LoaderRows loader) {
+  std::vector<Fetches> kept;
+  for (Fetches& rank : loader.asked)
+    if (std::ranges::find(kept, rank) == kept.end()) kept.push_back(std::move(rank));
+  loader.asked = std::move(kept);
+  return loader;
+}
+
+/// The rows of `count` following ones, from place `from` of the fetches laid end to end; empty where there are fewer.
+std::vector<int64_t> window(const std::vector<int64_t>& flow, std::size_t from, std::size_t count) {
+  if (from + count > flow.size()) return {};
+  return {flow.begin() + static_cast<std::ptrdiff_t>(from), flow.begin() + static_cast<std::ptrdiff_t>(from + count)};
+}
+
+std::vector<int64_t> joined(const std::vector<std::vector<int64_t>>& fetches) {
+  std::vector<int64_t> all;
+  for (const auto& each : fetches) all.insert(all.end(), each.begin(), each.end());
+  return all;
+}
+
+/// The first fetch at which a row of the epoch comes again; -1: none does.
+int64_t repeats_at(const std::vector<int64_t>& flow, std::size_t rows, std::size_t per_step) {
+  std::set<int64_t> seen;
+  for (std::size_t i = 0; i < flow.size(); ++i) {
+    if (rows > 0 && i % rows == 0) seen.clear();
+    if (!seen.insert(flow[i]).second) return static_cast<int64_t>(i / std::max<std::size_t>(per_step, 1));
+  }
+  return -1;
+}
+
+/// Two ranks that asked for the same rows in the same fetch: which, and how many; nothing if none did.
+std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> shared_rows(const LoaderRows& loader, std::size_t fetch) {
+  for (std::size_t a = 0; a < loader.asked.size(); ++a) {
+    for (std::size_t b = a + 1; b < loader.asked.size(); ++b) {
+      if (fetch >= loader.asked[a].size() || fetch >= loader.asked[b].size()) continue;
+      std::set<int64_t> rows(loader.asked[a][fetch].begin(), loader.asked[a][fetch].end());
+      const auto count = static_cast<std::size_t>(std::ranges::count_if(loader.asked[b][fetch], [&](int64_t row) { return rows.contains(row); }));
+      if (count > 0) return std::pair(std::pair(a, b), count);
+    }
+  }
+  return std::nullopt;
+}
+
+/// Do the ranks share out what the reference takes? `per_step`: rows of a step of the reference; `steps`: that were recorded.
+void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps, LedItem& item) {
+  const std::vector<std::vector<int64_t>> fetches = in_turn(reference);
+  if (fetches.empty() || run.asked.empty()) return;
+  const std::vector<int64_t> a = joined(fetches);
+  LoaderRows ranks = run;
+  if (replicas < run.asked.size()) ranks = by_replica(run);
+  const std::vector<int64_t> b = joined(in_turn(ranks));
+  if (b.empty()) return;
+  const std::size_t per_fetch = fetches.front().size();
+  const std::size_t compared = std::min({a.size() / per_fetch, b.size() / per_fetch, static_cast<std::size_t>(steps) * std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)))});
+  item.steps = std::max(item.steps, steps);
+  if (item.state == LedState::not_compared) item.state = LedState::same;
+  std::size_t first = compared;
+  for (std::size_t n = 0; n < compared && first == compared; ++n) {
+    std::vector<int64_t> of_a = window(a, n * per_fetch, per_fetch), of_b = window(b, n * per_fetch, per_fetch);
+    std::ranges::sort(of_a);
+    std::ranges::sort(of_b);
+    if (of_a != of_b) first = n;
+  }
+  if (reference.rows != run.rows && reference.rows > 0 && run.rows > 0) {
+    // Each rank has its own part of the data, numbered by itself: only how many there are can be compared.
+    item.text = fmt::format("data sets of {} rows here and of {} there: not compared by number", run.rows, reference.rows);
+    item.state = LedState::not_compared;
+    return;
+  }
+  if (first == compared) return;
+  const auto per_step = std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)));
+  const bool repeats_there = repeats_at(a, static_cast<std::size_t>(reference.rows), per_fetch) >= 0;
+  const int64_t again = repeats_at({b.begin(), b.begin() + static_cast<std::ptrdiff_t>(std::min(b.size(), compared * per_fetch))}, static_cast<std::size_t>(run.rows), per_fetch);
+  if (again < 0) {
+    item.text = fmt::format("in another order, from step {} on: every row once, on one rank", first / per_step);
+    return;
+  }
+  if (repeats_there) {
+    item.text = "drawn with repetition, other ones than the reference's";
+    return;
+  }
+  item.state = LedState::different;
+  item.first = again / static_cast<int64_t>(per_step);
+  const auto shared = shared_rows(ranks, first);
+  const bool alike = std::ranges::all_of(ranks.asked, [&](const Fetches& rank) { return rank == ranks.asked.front(); }) || (replicas > 1 && ranks.asked.size() == 1);
+  item.code = alike ? "shards-identical" : shared ? "shards-overlap" : "sample-duplicated";
+  item.text = alike    ? "every rank takes the same rows"
+              : shared ? fmt::format("ranks {} and {} share {} of step {}", shared->first.first, shared->first.second, counted(static_cast<int64_t>(shared->second), "row"), first / per_step)
+                       : fmt::format("a row comes twice, at step {}", item.first);
+}
+
+// Steps.
+
+struct Pair {
+  const StepOfRun &a, &b;
+  ForcedValues values_a, values_b;
+};
+
+class LedJudge {
+ public:
+  LedJudge(const std::string& reference, const std::string& run) : reference_(reference), run_(run), pairs_(reference, run), scores_(scores_of(nullptr)) {
+    for (const std::string& name : {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas}) items_.emplace_back(name);
+  }
+
+  LedFindings judge() {
+    const ProbeReport report = read_probe_report(run_, 0);
+    const std::set<int64_t> led(report.led.begin(), report.led.end());
+    LedFindings found;
+    found.problem = report.led_problem;
+    for (const std::string& dir : {reference_, run_}) {
+      const ProbeReport each = read_probe_report(dir, 0);
+      found.narrow.insert(found.narrow.end(), each.narrow.begin(), each.narrow.end());
+      for (const auto& [step, names] : each.narrow_gradients) narrow_[step].insert(names.begin(), names.end());
+    }
+    while (pairs_.next()) {
+      if (pairs_.step_a().step < 0 || !led.contains(pairs_.step_a().step) || records_of(pairs_.step_a().ranks[0], Phase::snapshot).empty()) continue;
+      found.steps.push_back(step());
+    }
+    start();
+    rows(static_cast<int64_t>(found.steps.size()));
+    for (const auto& [step, names] : narrow_)
+      for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
+    for (Item& item : items_) found.items.push_back(std::move(item.get()));
+    return found;
+  }
+
+ private:
+  Item& item(const std::string& name) {
+    return *std::ranges::find(items_, name, [](Item& each) { return each.get().name; });
+  }
+
+  /// A difference of a tensor that is narrow decides nothing.
+  double allowed(int64_t step, const std::string& where) const {
+    const auto found = narrow_.find(step);
+    return found != narrow_.end() && (found->second.contains(where) || where.empty()) ? kInfinity : kLedDifferent;
+  }
+
+  LedStep step() {
+    const Pair at{pairs_.step_a(), pairs_.step_b(), forced_values(pairs_.step_a(), reference_, scores_), forced_values(pairs_.step_b(), run_, scores_)};
+    LedStep found;
+    found.step = at.a.step;
+    reduction(at);
+    const bool gradients_agree = gradients(at, found);
+    loss(at, found, gradients_agree);
+    const bool applied_agree = gradients_agree && clip(at, found);
+    const bool rates_agree = rate(at);
+    if (applied_agree && rates_agree && update(at)) buffers(at);
+    replicas(at);
+    return found;
+  }
+
+  void reduction(const Pair& at) {
+    if (at.values_b.local.size() < 2) return;
+    const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
+    if (!mean.form.empty() || !(mean.residual < 1e-9)) return;
+    const auto ranks = static_cast<double>(at.values_b.local.size());
+    LedItem& own = item(kReduction).get();
+    own.state = LedState::same;
+    ++own.steps;
+    const double factor = at.values_b.reduced_by_sum ? mean.factor * ranks : mean.factor;
+    own.text = std::abs(factor - 1) < 1e-9       ? "mean of the ranks' gradients"
+               : std::abs(factor - ranks) < 1e-9 ? "sum of the ranks' gradients"
+                                                 : fmt::format("{} times the mean of the ranks' gradients", short_number(factor));
+  }
+
+  bool gradients(const Pair& at, LedStep& found) {
+    const Apart before = apart(at.values_a.gradients, at.values_b.gradients);
+    found.gradients = before.all;
+    const auto& taken_a = at.values_a.applied.empty() ? at.values_a.gradients : at.values_a.applied;
+    const auto& taken_b = at.values_b.applied.empty() ? at.values_b.gradients : at.values_b.applied;
+    const Apart taken = apart(taken_a, taken_b);
+    found.applied = taken.all;
+    double off = std::max(before.worst, before.form.empty() ? 0 : kInfinity);
+    Apart told = before;
+    if (off > kLedSame && taken.worst <= kLedSame && taken.form.empty()) {
+      // Who reduces by hand takes other gradients than those recorded before; who clips takes these, scaled: then clipping hides the difference.
+      const Apart own = apart(at.values_b.gradients, taken_b);
+      if (own.residual > 1e-6) off = 0, found.gradients = taken.all;
+    }
+    return item(kGradients).add(at.a.step, off, told.where, [&] { return told.form.empty() ? factor_text(told) : told.form; }, kLedSame, allowed(at.a.step, told.where));
+  }
+
+  void loss(const Pair& at, LedStep& found, bool gradients_agree) {
+    if (!at.values_a.loss || !at.values_b.loss) return;
+    found.expected_loss = *at.values_a.loss;
+    found.loss = *at.values_b.loss;
+    const double gap = distance(found.expected_loss, found.loss) / std::max(std::abs(found.expected_loss), 1e-30);
+    LedItem& own = item(kLoss).get();
+    if (gradients_agree && gap > kLedSame) {
+      own.steps++;
+      if (own.state == LedState::not_compared) own.state = LedState::same;
+      own.text = "each rank's is a share of its own; gradients agree";
+      return;
+    }
+    item(kLoss).add(at.a.step, gap, "", [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); });
+  }
+
+  bool clip(const Pair& at, LedStep&) {
+    if (at.values_a.applied.empty() || at.values_b.applied.empty()) return true;
+    const Apart taken = apart(at.values_a.applied, at.values_b.applied);
+    return item(kClip).add(at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where, [&] {
+      return taken.form.empty() ? fmt::format("what the optimizer takes is {}", factor_text(taken)) : taken.form;
+    }, kLedSame, allowed(at.a.step, taken.where));
+  }
+
+  bool rate(const Pair& at) {
+    bool same = true;
+    for (const Record* expected : records_of(at.a.ranks[0], Phase::control)) {
+      if (!expected->is_scalar || expected->name.find("scale") != std::string::npos) continue;
+      for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
+        const Record* actual = find_record(at.b.ranks[rank], Phase::control, expected->name);
+        if (!actual || !actual->is_scalar) continue;
+        const double gap = distance(expected->value, actual->value) / std::max({std::abs(expected->value), std::abs(actual->value), 1e-30});
+        if (!item(kRate).add(at.a.step, gap, expected->name, [&] {
+              return fmt::format("{} {} → {}{}", expected->name, short_number(expected->value), short_number(actual->value), at.b.ranks.size() > 1 && rank > 0 ? fmt::format(" on rank {}", rank) : "");
+            })) same = false;
+      }
+    }
+    return same;
+  }
+
+  /// Of a parameter the elements that a gradient moves: what follows from rounding alone is left out.
+  static std::function<bool(std::size_t)> moved(const NamedTensor* gradient, double all, std::size_t size) {
+    if (!gradient || gradient->values.size() != size) return nullptr;
+    const double least = kNothing * std::max(largest_of(gradient->values), all * 1e-6);
+    return [gradient, least](std::size_t i) { return std::abs(gradient->values[i]) > least || gradient->values[i] == 0; };
+  }
+
+  bool update(const Pair& at) {
+    const KnownState began = state_before(at.a, pairs_.before_a());
+    if (!began) return true;
+    const auto& taken = at.values_a.applied.empty() ? at.values_a.gradients : at.values_a.applied;
+    const double all = whole_norm(taken);
+    double worst = 0;
+    std::string where;
+    const auto look = [&](const NamedTensor& expected, const NamedTensor* actual, const NamedTensor* before, const std::string& parameter) {
+      if (!actual || actual->values.size() != expected.values.size()) return;
+      const NamedTensor* gradient = find_tensor(taken, parameter);
+      const auto counts = moved(gradient, all, expected.values.size());
+      double off = 0, change = 0, size = 0;
+      for (std::size_t i = 0; i < expected.values.size(); ++i) {
+        if (counts && !counts(i)) continue;
+        off += std::pow(distance(expected.values[i], actual->values[i]), 2);
+        size += expected.values[i] * expected.values[i];
+        if (before && before->values.size() == expected.values.size()) change += std::pow(expected.values[i] - before->values[i], 2);
+      }
+      // A parameter is judged by its change, and within rounding of itself not at all.
+      const double base = before ? std::sqrt(change) : std::sqrt(size);
+      const double gap = std::sqrt(off);
+      if (gap <= 1e-14 * std::sqrt(size)) return;
+      const double share = base > 0 ? gap / base : kInfinity;
+      if (share > worst) worst = share, where = expected.name;
+    };
+    for (const NamedTensor& expected : at.values_a.parameters) {
+      if (expected.name.starts_with("buffer/")) continue;
+      look(expected, find_tensor(at.values_b.parameters, expected.name), find_tensor(began->tensors, expected.name), expected.name);
+    }
+    for (const NamedTensor& expected : at.values_a.optimizer_state) {
+      const std::size_t slash = expected.name.find('/');
+      look(expected, find_tensor(at.values_b.optimizer_state, expected.name), nullptr, slash == std::string::npos ? "" : expected.name.substr(slash + 1));
+    }
+    for (const Record* expected : records_of(at.a.ranks[0], Phase::averaged_weights)) {
+      const Record* actual = find_record(at.b.ranks[0], Phase::averaged_weights, expected->name);
+      const auto of_a = whole_tensor(*expected), of_b = actual ? whole_tensor(*actual) : std::nullopt;
+      if (of_a && of_b) look({"average/" + of_a->name, of_a->shape, of_a->values}, &*of_b, nullptr, "");
+    }
+    return item(kUpdate).add(at.a.step, worst, where, [&] { return fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst, where); }, kLedDifferent, 10 * kLedDifferent);
+  }
+
+  void buffers(const Pair& at) {
+    double worst = 0;
+    std::string where;
+    for (const NamedTensor& expected : at.values_a.parameters) {
+      if (!expected.name.starts_with("buffer/")) continue;
+      const NamedTensor* actual = find_tensor(at.values_b.parameters, expected.name);
+      if (!actual || actual->values.size() != expected.values.size()) continue;
+      const double size = norm(expected.values), gap = distance(expected.values, actual->values), share = gap == 0 ? 0 : size > 0 ? gap / size : kInfinity;
+      if (share > worst) worst = share, where = expected.name.substr(expected.name.find('/') + 1);
+    }
+    item(kBuffers).add(at.a.step, worst, where, [&] { return fmt::format("{} {:.3g} % off", where, 100 * worst); }, 1e-10);
+  }
+
+  /// Do all ranks end the step with the same parameters?
+  void replicas(const Pair& at) {
+    if (at.b.ranks.size() < 2) return;
+    const auto drift = replica_drift(at.b, &at.a);
+    LedItem& own = item(kReplicas).get();
+    double apart = 0;
+    if (drift && drift->phase == Phase::parameters) {
+      const Record* first = find_record(at.b.ranks[0], drift->phase, drift->name);
+      for (const StepRecords& rank : at.b.ranks) {
+        const Record* other = find_record(rank, drift->phase, drift->name);
+        if (first && other && first->has_stats && other->has_stats && first->stats.norm > 0) {
+          for (const auto& [x, y] : {std::pair(first->stats.norm, other->stats.norm), std::pair(first->stats.min, other->stats.min), std::pair(first->stats.max, other->stats.max)})
+            apart = std::max(apart, distance(x, y) / std::max(std::abs(x), first->stats.norm * 1e-3));
+        }
+      }
+    }
+    const bool was_different = own.state == LedState::different;
+    item(kReplicas).add(at.a.step, apart, drift ? drift->name : "", [&] { return drift ? drift->sentence : ""; }, 1e-9, 1e-9);
+    if (own.state == LedState::different && !was_different && drift) own.rank = drift->rank;
+  }
+
+  void start() {
+    LedItem& own = item(kStart).get();
+    for (int rank = 0; rank < pairs_.b().world_size(); ++rank) {
+      const ProbeReport report = read_probe_report(run_, rank);
+      if (report.led.empty()) continue;
+      own.steps = 1;
+      if (own.state == LedState::not_compared) own.state = LedState::same;
+      const auto most = std::ranges::max_element(report.other_start, {}, [](const auto& each) { return each.second; });
+      if (most == report.other_start.end() || own.state == LedState::different) continue;
+      if (most->second <= kLedDifferent) continue;
+      own.state = LedState::different;
+      own.first = 0;
+      own.most = most->second;
+      own.where = most->first;
+      own.rank = rank;
+      own.text = fmt::format("rank {} begins with another {}, {:.3g} % off", rank, most->first, 100 * most->second);
+    }
+  }
+
+  void rows(int64_t steps) {
+    const int ranks = pairs_.b().world_size();
+    const std::vector<LoaderRows> there = loaders_of(reference_, pairs_.a().world_size()), here = loaders_of(run_, ranks);
+    for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {
+      if (item(kRows).get().state == LedState::different) break;
+      judge_loader(there[i], here[i], static_cast<std::size_t>(ranks), steps, item(kRows).get());
+    }
+  }
+
+  std::string reference_, run_;
+  StepPairs pairs_;
+  const ScoreSpec& scores_;
+  std::vector<Item> items_;
+  std::map<int64_t, std::set<std::string>> narrow_;
+};
+
+const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {
+  const LedItem* first = nullptr;
+  for (const LedItem& item : items)
+    if (item.state == state && (!first || item.first < first->first)) first = &item;
+  return first;
+}
+
+}  // namespace
+
+const LedItem* LedFindings::find(const std::string& name) const {
+  const auto found = std::ranges::find(items, name, &LedItem::name);
+  return found == items.end() ? nullptr : &*found;
+}
+const LedItem* LedFindings::different() const { return earliest(items, LedState::different); }
+const LedItem* LedFindings::undecided() const { return earliest(items, LedState::undecided); }
+
+LedFindings judge_led(const std::string& reference, const std::string& run) { return LedJudge(reference, run).judge(); }
+
+std::vector<LedStep> led_steps(const std::string& reference, const std::string& run) {
+  StepPairs pairs(reference, run);
+  std::vector<LedStep> steps;
+  while (pairs.next()) {
+    if (pairs.step_a().step < 0 || !keeps_gradients(pairs.step_a()) || !keeps_gradients(pairs.step_b())) continue;
+    const ForcedValues a = forced_values(pairs.step_a(), reference, scores_of(nullptr)), b = forced_values(pairs.step_b(), run, scores_of(nullptr));
+    LedStep step{.step = a.step};
+    if (a.loss && b.loss) step.expected_loss = *a.loss, step.loss = *b.loss;
+    step.gradients = apart(a.gradients, b.gradients).all;
+    step.applied = a.applied.empty() || b.applied.empty() ? step.gradients : apart(a.applied, b.applied).all;
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+}  // namespace lockstep

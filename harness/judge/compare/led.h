@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "harness/answer/results/results.h"
+
+// A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can be judged by itself.
+
+namespace lockstep {
+
+enum class LedState { same, different, undecided, not_compared };
+
+/// One thing that a step does, over all steps.
+struct LedItem {
+  std::string name;  ///< "rows", "start weights", "loss", "reduction", "gradients", "clip", "rate", "update", "buffers", "replicas"
+  LedState state = LedState::not_compared;
+  int64_t steps = 0;       ///< at which it was compared
+  int64_t first = -1;      ///< of `different` and `undecided`: the step
+  double most = 0;         ///< the largest distance, relative to the reference's size
+  int rank = kAllRanks;    ///< the one rank that differs
+  std::string where = {};  ///< tensor
+  std::string text = {};   ///< in words; of what agrees too where there is something to say
+  std::string code = {};   ///< the cause, where it is clear from this alone
+};
+
+struct LedStep {
+  int64_t step = 0;
+  double expected_loss = std::numeric_limits<double>::quiet_NaN(), loss = std::numeric_limits<double>::quiet_NaN();
+  double gradients = std::numeric_limits<double>::quiet_NaN();  ///< distance of the gradients before clipping, relative to the reference's
+  double applied = std::numeric_limits<double>::quiet_NaN();    ///< and of those that the optimizer took
+};
+
+struct LedFindings {
+  std::vector<LedItem> items;  ///< in the order of a step
+  std::vector<LedStep> steps;
+  std::string problem = {};    ///< why nothing, or not all, could be led
+  std::vector<std::string> narrow = {};  ///< what computed in a narrower type than float64
+
+  const LedItem* find(const std::string& name) const;
+  /// What differs first: the item of the earliest step, of one step the earliest item. Null: nothing does.
+  const LedItem* different() const;
+  const LedItem* undecided() const;
+};
+
+/// Both are folders of traces in float64, and the run was led by the reference. A distance up to kLedSame counts as none, one beyond kLedDifferent as
+/// a difference; what lies between, or comes from a narrower type, decides nothing. Throws TraceError.
+LedFindings judge_led(const std::string& reference, const std::string& run);
+inline constexpr double kLedSame = 1e-12, kLedDifferent = 1e-6;
+
+/// The steps alone, of runs in any precision.
+std::vector<LedStep> led_steps(const std::string& reference, const std::string& run);
+
+}  // namespace lockstep
