@@ -58,14 +58,14 @@ struct Wanted {
   int parts = 1;     ///< of a batch, from each of which BatchNorm takes its statistics
 };
 
-int cores() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
+int cores_here() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
 
 /// GPUs that the driver lists, or else cores; at most 4.
 int default_ranks() {
   std::error_code error;
   int gpus = 0;
   for (fs::directory_iterator at("/proc/driver/nvidia/gpus", error), end; !error && at != end; at.increment(error)) ++gpus;
-  return std::clamp(gpus > 0 ? gpus : cores(), 2, 4);
+  return std::clamp(gpus > 0 ? gpus : cores_here(), 2, 4);
 }
 
 bool names(const std::string& text, const char* placeholder) { return text.find("{" + std::string(placeholder) + "}") != std::string::npos; }
@@ -80,9 +80,9 @@ std::string command_of(const std::vector<std::string>& words) {
   return text;
 }
 
-class Check {
+class TrainerCheck {
  public:
-  Check(CheckOptions options, const Console& console) : options_(std::move(options)), console_(console) {}
+  TrainerCheck(CheckOptions options, const Console& console) : options_(std::move(options)), console_(console) {}
 
   int run() {
     restore();
@@ -251,7 +251,8 @@ class Check {
 
   void prepare_starter(const std::vector<Wanted>& wanted) {
     if (options_.as_written) return;
-    const std::vector<std::string> words = plain_words(wanted.front().side->command);
+    const RunConfig config = config_of(wanted.front());
+    const std::vector<std::string> words = plain_words(spec_of(config).command(config, folder(wanted.front().id)).shell);
     if (!starter_) {
       const std::string python = python_of(words);
       if (python.empty()) return;
@@ -462,8 +463,14 @@ class Check {
   }
 
   std::vector<SuiteChart> charts_of(const LedFindings& found) const {
-    SuiteChart losses{.title = "Loss", .why = "of each led step, in float64", .x = {"step", "", false}, .y = {"loss", "", false}};
-    SuiteChart gradients{.title = "Difference of gradients", .why = "relative to the reference's; below 1e-12 they are the same", .x = {"step", "", false}, .y = {"difference", "", true}};
+    SuiteChart losses, gradients;
+    losses.title = "Loss";
+    losses.why = "of each step, in float64, from equal weights";
+    gradients.title = "Difference of gradients";
+    gradients.why = "relative to the reference's; below 1e-12 they are the same";
+    losses.x = gradients.x = {"step", "", false};
+    losses.y = {"loss", "", false};
+    gradients.y = {"difference", "", true};
     ChartSeries a{reference_.words(), CaseVerdict::good, {}}, b{run_.words(), CaseVerdict::good, {}}, off{"before clipping", CaseVerdict::good, {}};
     for (const LedStep& step : found.steps) {
       const auto x = static_cast<double>(step.step);
@@ -507,6 +514,6 @@ class Check {
 
 }  // namespace
 
-int check_command(const CheckOptions& options, const Console& console) { return Check(options, console).run(); }
+int check_command(const CheckOptions& options, const Console& console) { return TrainerCheck(options, console).run(); }
 
 }  // namespace lockstep
