@@ -243,6 +243,10 @@ class TrainerCheck {
     LaunchReport report = launch(plan, launching, identity_);
     if (seconds_of_one_ == 0) seconds_of_one_ = monotonic_s() - before;
     clear_line();
+    if (starter_ && !starter_->refused.empty() && starter_->refused != refused_) {
+      refused_ = starter_->refused;
+      console_.err << clean_line(fmt::format("  every process is started anew, which takes longer: {}", refused_)) << "\n";
+    }
     if (report.interrupted) interrupted_ = true;
     if (report.failures.empty() && !report.interrupted) return true;
     if (!report.failures.empty()) failure_ = std::move(report.failures.front());
@@ -504,7 +508,7 @@ class TrainerCheck {
   CheckOptions options_;
   const Console& console_;
   Side reference_, run_;
-  std::string probe_, wide_failure_;
+  std::string probe_, wide_failure_, refused_;
   BuildIdentity identity_;
   std::shared_ptr<Starter> starter_;
   std::optional<RankFailure> failure_;

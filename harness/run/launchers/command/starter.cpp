@@ -117,10 +117,10 @@ Starter::Starter(const std::string& python, const std::string& probe, const std:
   ::posix_spawn_file_actions_init(&files);
   ::posix_spawn_file_actions_adddup2(&files, in[0], 0);
   ::posix_spawn_file_actions_adddup2(&files, out[1], 1);
-  ::posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  ::posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   std::vector<std::string> words = {python, "-u", "-m", "lockstep_probe.starter"};
   std::vector<std::pair<std::string, std::string>> own = probe_variables(probe, {});
-  own.emplace_back("OMP_NUM_THREADS", "1");  // read when libraries load
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) own.emplace_back(name, "1");  // read when libraries load, as the runs have them
   std::vector<std::string> variables = environment_with(own);
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
   posix_spawnattr_t attributes;
@@ -232,7 +232,7 @@ std::optional<pid_t> Starter::start(const std::vector<std::string>& words, const
     for (auto at = answers_.begin(); at != answers_.end(); ++at) {
       const nlohmann::json said = parse_json(*at);
       if (said.value("cannot", nlohmann::json()) == name) {
-        why = json_as<std::string>(said.value("why", nlohmann::json())).value_or("");
+        why = refused = json_as<std::string>(said.value("why", nlohmann::json())).value_or("");
         answers_.erase(at);
         return std::nullopt;
       }
@@ -244,7 +244,7 @@ std::optional<pid_t> Starter::start(const std::vector<std::string>& words, const
       return process;
     }
     if (monotonic_s() > deadline || !read_more(0.05)) {
-      why = "the process that starts Python does not answer";
+      why = refused = "the process that starts Python does not answer";
       return std::nullopt;
     }
   }

@@ -39,6 +39,7 @@ class Starter {
   std::optional<pid_t> start(const std::vector<std::string>& words, const ProgramStart& what, std::string& why);
   /// A process of its own that has ended: as waitpid tells it. Nothing: it goes on.
   std::optional<int> ended(pid_t process);
+  std::string refused = {};  ///< why the last one that was not forked was not
   bool owns(pid_t process) const { return going_.contains(process); }
 
  private:
