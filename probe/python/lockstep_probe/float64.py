@@ -86,7 +86,7 @@ class Mode(TorchDispatchMode):
         low, more = narrowed(list(args)), {key: narrowed(each) for key, each in kwargs.items()}
         if places:
             into = args[places[0]]
-            if into.dtype != torch.float64 or type(into) is not torch.Tensor:
+            if into.dtype != torch.float64 or type(into) not in (torch.Tensor, torch.nn.Parameter):
                 return func(*args, **kwargs)
             drawn = torch.empty_strided(into.shape, into.stride(), dtype=torch.float32, device=into.device)
             func(*(drawn if k == places[0] else each for k, each in enumerate(low)), **more)
