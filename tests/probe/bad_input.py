@@ -81,52 +81,6 @@ class NotRows(Adam):
             self.probe.rows(["a", "b"])
 
 
-class OtherReplay(Adam):
-    """The replay function divides the loss by two."""
-
-    def backward(self, loss):
-        (loss if self.training_now else loss / 2).backward()
-
-    def forward_backward(self, called, ids):
-        self.training_now = called is self.called
-        return super().forward_backward(called, ids)
-
-
-class FailingReplay(OtherReplay):
-    def backward(self, loss):
-        if not self.training_now:
-            raise KeyError("no such column")
-        loss.backward()
-
-
-class RowsInReplay(Adam):
-    """The replay function calls the probe, as training does."""
-
-    def forward_backward(self, called, ids):
-        if self.probe is not None:
-            self.probe.rows(ids)
-            self.probe.term("part", 1.0)
-        probe, self.probe = self.probe, None
-        try:
-            return super().forward_backward(called, ids)
-        finally:
-            self.probe = probe
-
-
-class Finished:
-    """Ends the probe within the training, so that what it says at its end is heard."""
-
-    def train(self):
-        super().train()
-        if self.probe is not None:
-            self.probe.finish()
-        return self
-
-
-def finished(kind):
-    return type(kind.__name__, (Finished, kind), {})
-
-
 class DiskFull(Adam):
     """No file may grow beyond 20 kB."""
 
@@ -270,9 +224,6 @@ CASES = [
     _case("parameters after the probe", Grown, 1, "parameters were added", "late.weight", "late.bias"),
     _case("rows and inputs of other lengths", WrongLengths, 1, "inputs or labels of shape [23, 12] for 24 ids"),
     _case("sample ids that are no numbers", NotRows, 1, "ValueError", "training goes on"),
-    _case("a replay that is not the training", finished(OtherReplay), 2, "does not reproduce", "local gradient of first.weight", "0.5 times", lines=10),
-    _case("a replay that fails", finished(FailingReplay), 2, "no such column", lines=10),
-    _case("a replay that calls the probe", finished(RowsInReplay), 2, "4 steps at level hash", lines=10),
     _case("another level", Adam, 1, "level 'all'; known: off, hash, stats, full", env={"LOCKSTEP_LEVEL": "all"}),
     _case("snapshots that are no steps", Adam, 1, "snapshots 'first'", env={"LOCKSTEP_SNAPSHOTS": "first"}),
     _case("a folder that cannot be made", Adam, 1, "cannot write /proc/traces", "training goes on", out="/proc/traces"),

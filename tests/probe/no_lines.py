@@ -155,7 +155,7 @@ def without_warnings(bench):
 
     def program(run):
         warnings.simplefilter("error")
-        Trainer(run, lines=10).train().probe.finish()
+        Trainer(run).train().probe.finish()
 
     said = bench.run(program, 2, "a")
     need("Warning" not in "".join(said) and "4 steps" in said[0] and not said[1], f"said: {said}")

@@ -33,10 +33,6 @@ class Tensor(Words):
                 parallelize_module(block, mesh, self.plan())
         return model
 
-    @property
-    def build(self):
-        return (lambda: self.wrap(self.make_model())) if self.world > 1 else None
-
     def own_ids(self, step):
         return self.batch(step)
 
@@ -117,7 +113,7 @@ class Pipeline(Words):
 
     def forward_backward(self, called, ids):
         x, y = self.inputs(ids), self.labels(ids)
-        if self.probe is not None and called is self.called:
+        if self.probe is not None:
             self.probe.rows(ids, x, y)
         if self.world == 1:
             loss = self.row_mean(called(x), y)
@@ -169,27 +165,20 @@ class Adversaries(Trainer):
     def update(self):
         pass
 
-    @property
-    def build(self):
-        return None
-
     def forward_backward(self, called, ids):
         generator, discriminator = called
         x, share = self.inputs(ids), self.world / self.rows
-        mine = self.probe is not None and called is self.called
-        if mine:
+        if self.probe is not None:
             self.probe.rows(ids, x)
         generator.zero_grad()
         fake = generator(self.labels(ids))
         loss = F.softplus(-discriminator(fake)).sum() * share
         loss.backward()
-        if mine:
-            self.both[0].step()
+        self.both[0].step()
         discriminator.zero_grad()
         second = (F.softplus(-discriminator(x)) + F.softplus(discriminator(fake.detach()))).sum() * share
         second.backward()
-        if mine:
-            self.both[1].step()
+        self.both[1].step()
         return loss.detach()
 
     def labels(self, ids):
@@ -197,7 +186,7 @@ class Adversaries(Trainer):
 
 
 class DiscriminatorFirst(Adversaries):
-    """The generator's loss is that of the new discriminator, whose gradients it leaves dirty: a replay without updates is another."""
+    """The generator's loss is that of the new discriminator, whose gradients it leaves dirty."""
 
     def forward_backward(self, called, ids):
         generator, discriminator = called

@@ -17,10 +17,9 @@ class Trainer:
 
     steps, rows, micro, rate, clip, first_step = 4, 24, 1, 0.2, None, 0
     ddp, seed, lines, level = {}, 3, 3, None
-    dropout_in_replay = True
     declare = {}
 
-    def __init__(self, run, against=None, lines=None, level=None, out=None):
+    def __init__(self, run, lines=None, level=None, out=None):
         self.run, self.rank, self.world = run, run.rank, run.world
         self.lines = self.lines if lines is None else lines
         torch.manual_seed(self.seed)
@@ -31,17 +30,12 @@ class Trainer:
         self.probe = None
         if self.lines:
             self.probe = lockstep_probe.attach(self.called, self.probed_optimizers(), out=run.folder if out is None else out or None, level=level or self.level,
-                                               against=against, first_step=self.first_step, declare=self.declare,
-                                               average=self.average())  # fmt: skip
-        if self.lines >= 10:
-            self.probe.replay(self.forward_backward, build=self.build, dropout=self.dropout_in_replay)
+                                               first_step=self.first_step, declare=self.declare, average=self.average())  # fmt: skip
 
     # What a layout or a mistake changes.
 
     def make_model(self):
         return models.Mlp()
-
-    build = None  # a fresh, wrapped model, where none can be copied
 
     def wrap(self, model):
         return DistributedDataParallel(model, **self.ddp) if self.world > 1 else model
@@ -93,7 +87,7 @@ class Trainer:
         total, micros = 0.0, self.micro_steps(ids)
         for number, part in enumerate(micros):
             x, y = self.inputs(part), self.labels(part)
-            if self.probe is not None and called is self.called:
+            if self.probe is not None:
                 self.probe.rows(part, x, y)
             with self.held_back(called) if number < len(micros) - 1 else contextlib.nullcontext():
                 self.called_rows = self.row_losses(called, x, y)
@@ -189,10 +183,6 @@ class Sharded(Trainer):
     def parts_to_shard(self, model):
         return [model.second]
 
-    @property
-    def build(self):
-        return (lambda: self.wrap(self.make_model())) if self.world > 1 else None
-
     @contextlib.contextmanager
     def held_back(self, called):
         if self.world == 1:
@@ -209,21 +199,18 @@ class Resumed(Trainer):
     first_step, lines = 2, 0
 
     def train(self):
-        steps, lines = self.steps, self.asked
+        steps = self.steps
         self.first_step, self.steps, self.lines = 0, 2, 0
         Trainer.train(self)
         self.loaded()
         self.first_step, self.steps = 2, steps - 2
-        self.probe = lockstep_probe.attach(self.called, self.optimizer, out=self.run.folder, against=self.against, first_step=2)
-        if lines >= 10:
-            self.probe.replay(self.forward_backward)
+        self.probe = lockstep_probe.attach(self.called, self.optimizer, out=self.run.folder, first_step=2)
         return Trainer.train(self)
 
     def loaded(self):
         """What a wrong resumption changes."""
 
-    def __init__(self, run, against=None, lines=None, **more):
-        self.against, self.asked = against, lines
+    def __init__(self, run, lines=None, **more):
         super().__init__(run, lines=0, **more)
 
 

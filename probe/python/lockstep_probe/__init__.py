@@ -17,12 +17,11 @@ __version__ = "0.1.0"
 __all__ = ["attach"]
 
 
-def attach(model, optimizer=None, *, out=None, against=None, level=None, snapshots=None, every=None, declare=None, average=None,
+def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every=None, declare=None, average=None,
            own=(), first_step=0, rank=None, world_size=None):  # fmt: skip
     """The probe of this rank. `model`: a module, wrapped or not, or a list of them; `optimizer`: one, or a list.
 
     out         folder of the traces; else LOCKSTEP_TRACE. Without either the probe does nothing
-    against     folder of the reference's traces, whose steps are replayed; else LOCKSTEP_AGAINST
     level       off, hash, stats, full; else LOCKSTEP_LEVEL, else hash
     snapshots   steps that keep all values, such as [0, 10, 100]; else LOCKSTEP_SNAPSHOTS, else by the model's size
     every       records every so manyth step; else LOCKSTEP_EVERY, else 1
@@ -48,12 +47,12 @@ def attach(model, optimizer=None, *, out=None, against=None, level=None, snapsho
             say("attach: this model has a probe already; that one goes on, and this call changes nothing")
             return probe
     try:
-        asked = settings.read(out, against, level, snapshots, every)
+        asked = settings.read(out, level, snapshots, every)
     except ValueError as error:
         say(f"attach: {error}; nothing is recorded, and training goes on")
         asked = settings.Settings(level="off")
     for probe in patches.probes():
-        if probe.is_off or probe.tier == "replayed":
+        if probe.is_off:
             continue
         if not probe.prepared:
             if probe.tier == "zero" or os.path.abspath(probe.settings.out) == os.path.abspath(asked.out):

@@ -82,8 +82,7 @@ def write(probe, done):
     modules = [m for each in probe.models for m in each.modules()]
     facts = {
         "format": 1, "tier": probe.tier, "probe": lockstep_probe.__version__, "torch": torch.__version__, "wrapper": _wrapper(probe), **probe.saw,
-        "metrics": sorted(probe.metrics), "replay": probe.replayed, "float64": probe.replayed_wide, "tried": probe.tried,
-        "level": probe.settings.level, "steps": probe.steps_done, "done": done, "world_size": probe.world_size,
+        "metrics": sorted(probe.metrics), "level": probe.settings.level, "steps": probe.steps_done, "done": done, "world_size": probe.world_size,
         "seconds": round(probe.seconds_whole, 4), "probe_seconds": round(probe.seconds, 4),
         "dropout": any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules),
         "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(),

@@ -19,10 +19,10 @@ _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrap
 
 
 class Snapshot:
-    """What a reference's step began with: whole tensors by name, and the sample ids of all ranks in the order of one process."""
+    """What a reference's step began with: whole tensors by name."""
 
-    def __init__(self, step, tensors, ids):
-        self.step, self.tensors, self.ids = step, tensors, ids
+    def __init__(self, step, tensors):
+        self.step, self.tensors = step, tensors
 
 
 def whole(parts):
@@ -45,7 +45,7 @@ def _in_turn(parts):
 def snapshots(folder):
     """Yields those of a run, put together of all its ranks' traces. Raises OSError, ValueError."""
     world_size = trace_file.header_of(ownership.path_of(folder, 0, "trace"))["world_size"]
-    phase, samples = trace_file.PHASES["snapshot"], trace_file.PHASES["samples"]
+    phase = trace_file.PHASES["snapshot"]
     for ranks in zip(*(trace_file.read_steps(ownership.path_of(folder, rank, "trace")) for rank in range(world_size))):
         tensors = {}
         for _, records in ranks:
@@ -53,8 +53,7 @@ def snapshots(folder):
                 if record.phase == phase and record.values is not None:
                     tensors.setdefault(record.name, []).append(record)
         if tensors:
-            ids = [next((r.ids for r in records if r.phase == samples), ()) for _, records in ranks]
-            yield Snapshot(ranks[0][0], {name: whole(parts) for name, parts in tensors.items()}, _in_turn(ids))
+            yield Snapshot(ranks[0][0], {name: whole(parts) for name, parts in tensors.items()})
 
 
 def _plain(name):

@@ -33,7 +33,6 @@ class Probe:
     """See `lockstep_probe.attach`. `current`: the open step; `inside`: does the probe itself run?"""
 
     is_copy = False  # of a probe, in a process that was forked
-    replayed = replayed_wide = False  # have steps been replayed, in float64 too?
 
     def __init__(self, models, optimizers, settings, *, declare=None, average=None, own=(), first_step=0, tier="lines", rank=None, world_size=None):
         self.settings, self.tier = settings, tier
@@ -48,14 +47,12 @@ class Probe:
         self.claimed = False  # is the trace its own?
         self.prepared = self.finished = self.closed = self._failed = False
         self.autocast, self.saw_forward = None, False  # as the first step shows it
-        self._modes = None  # of each module: does it train?
-        self._ids_at, self.metrics = {}, set()
-        self.tried = {"steps": [], "differ": []}  # own steps on which the replay function was tried, and where it gives other gradients
+        self.metrics = set()
         self._weights = None  # records of the parameters after the last step
         self._unwritten = []  # steps of which a GPU has not given all yet: batches, and the writer's arguments
-        self.writer = self._pulse = self._replay = self.replicas = self._initial = None
+        self.writer = self._pulse = self._initial = None
         self._wrappers, self._wrapped, self._wrapped_anew = [], [], False
-        self.asks = tier in ("lines", "replay")  # is step() called after updates? until a step has gone by without
+        self.asks = tier == "lines"  # is step() called after updates? until a step has gone by without
         self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self.few_digits = {}  # of a run in float64: names of gradients that have the digits of float32 alone, by step
@@ -160,15 +157,6 @@ class Probe:
             step.last.append(self.recorder.scalar("evaluation", name, self.recorder.number(value)))
         self.metrics.add(str(name))
 
-    def replay(self, step_on, *, build=None, dropout=True):
-        """`step_on(model, ids)`: forward and backward of this rank for the samples `ids`. `dropout=False`: without dropout there.
-
-        `build()` makes a fresh model, wrapped as in training, where the probe cannot copy one (FSDP2); under a default dtype of float64 too.
-        """
-        if not self.is_off:
-            self._replay = (step_on, build, dropout)
-            self.tier = "replay"
-
     # The step.
 
     def open(self, begins=False):
@@ -210,8 +198,6 @@ class Probe:
             step.generators = after or random_state.states(self.recorder.hashes.xxh3)
         else:
             self._weights = None
-        if self._modes is None:
-            self._modes = [{name: m.training for name, m in each.named_modules()} for each in self.models]
         if self._wrapped_anew:
             self.find_wrappers()
         self.parameters.check()
@@ -248,17 +234,17 @@ class Probe:
         self.values = Values(self.settings, self.state.costs())
         for text in description.unseen(self):
             self._note(text)
-        self.writer = self.trace(hashes)
+        self.writer = trace_file.Writer(os.path.join(self.settings.out, f"rank-{self.rank}.trace"), hashes)
         self.say_what_it_takes()
         if dist.is_available() and dist.is_initialized():
-            self.listen_to_collectives()
+            self.calls.listen()
         self._initial = self.state.after_update(self.values.keeps(0), False)  # until the first step is written
         self._weights = [record for _, record in zip(self.parameters, self._initial)]
         self.describe(done=False)
         self._seconds_of_setup = time.perf_counter() - self._began
 
     def find_wrappers(self):
-        self._wrappers, self._wrapped_anew = self.wrappers(), False
+        self._wrappers, self._wrapped_anew = [w for w in map(model.find_wrapper, self.models) if w is not None], False
         self._wrapped = [(w, set(map(id, w.parameters()))) for w in self._wrappers]
         self.by_hand = self.world_size > 1 and not self._wrappers and not any(model.fsdp_groups(m) for m in self.models)
 
@@ -291,15 +277,6 @@ class Probe:
         if not self.prepared and not self.is_off:
             self.process, self.is_copy = os.getpid(), True
 
-    def wrappers(self):
-        return [w for w in map(model.find_wrapper, self.models) if w is not None]
-
-    def trace(self, hashes):
-        return trace_file.Writer(os.path.join(self.settings.out, f"rank-{self.rank}.trace"), hashes)
-
-    def listen_to_collectives(self):
-        self.calls.listen()
-
     def record_state(self, step):
         step.due = step.late = False
         records = self.state.after_update(step.keeps, step.keeps or self.settings.level == "full")
@@ -319,8 +296,6 @@ class Probe:
         if step.due or step.late:
             self.asks &= not step.due
             self.record_state(step)
-        if step.keeps:
-            self._ids_at[step.number] = list(step.ids)
         self.saw["loss"] |= bool(step.losses or step.roots or step.others_roots)
         records = step.record(self.recorder) + self.calls.records(step.ledger)
         self._unwritten.append((self.recorder.fetch(), (step.number, records + step.first + step.state + step.last, kind)))
@@ -339,7 +314,6 @@ class Probe:
         """The header, and what training began with, in front of the first step; or alone, where there will be none."""
         if self._initial is not None:
             said, initial, self._initial = description.declared(self, step), self._initial, None
-            self.replicas = said.get("replicas")
             self.writer.header(description.header(self, said))
             self.writer.step(step.number - 1, initial)
 
@@ -521,7 +495,7 @@ class Probe:
 
     @guarded
     def finish(self):
-        """Writes what is left, and replays steps if there is a replay function. At the end of the process by itself."""
+        """Writes what is left. At the end of the process by itself."""
         if self.finished:
             return
         self.finished = True
@@ -552,18 +526,12 @@ class Probe:
         self.writer.finish(whole)
         if self.loaders is not None:
             self.loaders.write()
-        self.closed = True  # what a replay function calls of the probe is no step of training
+        self.closed = True
         collectives.leave(self.calls)
         self._let_go()
         if self.rank == 0 and self.steps_done:
             self._say_what_it_cost()
         self.describe(done=whole)
-        if self._replay is not None and whole and self.loaders is None:
-            from lockstep_probe import replay
-
-            self.beat("replay")
-            replay.replay(self, *self._replay)
-            self.describe(done=True)
         if self._pulse is not None:
             self._pulse.close()
         self.is_off = True

@@ -17,7 +17,6 @@ class Settings:
     """
 
     out: str = ""
-    against: str = ""
     level: str = "hash"
     snapshots: tuple | str = "auto"
     every: int = 1
@@ -77,7 +76,7 @@ class Values:
             named = ", ".join(self.left_out[:-4:-1]) + (f" and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else "")
             kept = sum(cost <= FULL_BYTES for cost in self._up_to.values())
             return (f"step 0 keeps the values of the {kept} smallest of {len(self._up_to)} tensors ({FULL_BYTES >> 20} MB a rank); not those of {named}, "
-                    f"which are compared by hashes and norms, and not replayed: --snapshots 0 keeps all, {size}")  # fmt: skip
+                    f"which are compared by hashes and norms, and do not lead another run: --snapshots 0 keeps all, {size}")  # fmt: skip
         first, later = "step 0" if self.first == 1 else f"the first {self.first:,} steps", ", ".join(f"{s:,}" for s in self.later)
         most = (self.first + len(self.later)) * self.step_bytes / 1e6
         return f"values of {first}{later and f' and of {later}'} take up to {most:.3g} MB a rank"
@@ -91,12 +90,11 @@ def _steps(text):
     return tuple(sorted({int(word) for word in text.split(",")}))
 
 
-def read(out=None, against=None, level=None, snapshots=None, every=None):
+def read(out=None, level=None, snapshots=None, every=None):
     """Arguments first, then the environment. Raises ValueError that names what is wrong."""
     env = os.environ
     settings = Settings(
         out=os.path.abspath(out) if out else env.get("LOCKSTEP_TRACE", ""),
-        against=os.path.abspath(against) if against else env.get("LOCKSTEP_AGAINST", ""),
         level=level or env.get("LOCKSTEP_LEVEL", "") or "hash",
         heartbeat=env.get("LOCKSTEP_HEARTBEAT", ""),
         led_by=env.get("LOCKSTEP_LED_BY", ""),

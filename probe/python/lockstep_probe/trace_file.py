@@ -1,4 +1,4 @@
-"""The trace file of a rank, as docs/trace.md describes it: format 2, written a step at a time, and read back for replays."""
+"""The trace file of a rank, as docs/trace.md describes it: format 2, written a step at a time, and read back by runs that it leads."""
 
 import dataclasses
 import json
@@ -229,12 +229,6 @@ def _record(b, definition):
         raw = b.take(count * kind.itemsize)
         values = torch.frombuffer(bytearray(raw), dtype=kind).reshape(shape) if count else torch.zeros(shape, dtype=kind)
     return Kept(phase, name, values, ids, placement, hash_)
-
-
-def kept(record):
-    """A record that has just been made, as it would be read back."""
-    definition, data = record
-    return _record(Bytes(memoryview(bytes(data))), _definition(definition.bytes))
 
 
 def read_steps(path):

@@ -1,9 +1,10 @@
-"""DistributedDataParallel as in PyTorch's tutorial, with the probe's lines: three, or with step_on() and replay() ten.
-Then steps of the reference are replayed, in float32 and in float64.
+"""DistributedDataParallel as in PyTorch's tutorial, with the probe's three lines and their import.
 
-    lockstep trace --out A -- torchrun --nproc-per-node 1 ten_lines.py --batch 24
-    lockstep trace --out B --against A -- torchrun --nproc-per-node 8 ten_lines.py --batch 3
+    lockstep trace --out A -- torchrun --nproc-per-node 1 three_lines.py --batch 24
+    lockstep trace --out B -- torchrun --nproc-per-node 8 three_lines.py --batch 3
     lockstep compare A B
+
+Without any of them: lockstep check --ranks 1,8 --rows 24 -- torchrun --nproc-per-node {ranks} three_lines.py --batch {batch}
 """
 
 import argparse
@@ -43,13 +44,6 @@ def main():
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=args.batch, sampler=sampler)
     probe = lockstep_probe.attach(model, optimizer)
-
-    def step_on(model, ids):
-        loss = loss_fn(model(data.x[ids]), data.y[ids])
-        loss.backward()
-        return loss
-
-    probe.replay(step_on)
     for epoch in range(args.epochs):
         sampler.set_epoch(epoch)
         for ids, x, y in loader:
