@@ -256,7 +256,8 @@ class TrainerCheck {
   void prepare_starter(const std::vector<Wanted>& wanted) {
     if (options_.as_written) return;
     const RunConfig config = config_of(wanted.front());
-    const std::vector<std::string> words = plain_words(spec_of(config).command(config, folder(wanted.front().id)).shell);
+    std::vector<std::string> words = plain_words(spec_of(config).command(config, folder(wanted.front().id)).shell);
+    take_assignments(words);
     if (!starter_) {
       const std::string python = python_of(words);
       if (python.empty()) return;
@@ -353,8 +354,10 @@ class TrainerCheck {
     const LedItem* different = found.different();
     const bool of_values = different && (different->name == "gradients" || different->name == "loss" || different->name == "buffers" || different->name == "clip");
     if (of_values && has_batch_norm() && run_.ranks > reference_.ranks && train({{kByRanks, &reference_, true, run_.ranks / reference_.ranks}})) {
-      LedFindings parts = judge_led(folder(kByRanks), folder(run));
-      if (!parts.different() && !parts.undecided()) by_norm = true;
+      const LedFindings parts = judge_led(folder(kByRanks), folder(run));
+      const LedItem* left = parts.different() ? parts.different() : parts.undecided();
+      by_norm = left == nullptr;
+      if (left) document.facts.push_back({CheckMark::none, "BatchNorm", fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
     }
     if (found.steps.empty()) {
       document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);

@@ -23,12 +23,11 @@
 namespace lockstep {
 namespace {
 
-const std::string kRows = "rows", kStart = "start weights", kLoss = "loss", kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
+const std::string kRateName = "learning_rate", kRows = "rows", kStart = "start weights", kLoss = "loss", kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
                   kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas";
 
-/// Below this share of all a tensor's gradient is nothing but rounding.
-constexpr double kNothing = 1e-10;
-
+/// An element of a gradient below these shares of its tensor's largest and of all is nothing but rounding.
+constexpr double kOfTensor = 1e-10, kOfAll = 1e-13;
 
 /// How far the tensors of two runs lie apart.
 struct Apart {
@@ -257,6 +256,7 @@ class LedJudge {
       if (pairs_.step_a().step < 0 || !led.contains(pairs_.step_a().step) || records_of(pairs_.step_a().ranks[0], Phase::snapshot).empty()) continue;
       found.steps.push_back(step());
     }
+    schedule();
     start();
     rows(static_cast<int64_t>(found.steps.size()));
     for (const auto& [step, names] : narrow_)
@@ -293,9 +293,18 @@ class LedJudge {
   void reduction(const Pair& at) {
     if (at.values_b.local.size() < 2) return;
     const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
-    if (!mean.form.empty() || !(mean.residual < 1e-9)) return;
-    const auto ranks = static_cast<double>(at.values_b.local.size());
     LedItem& own = item(kReduction).get();
+    if (!mean.form.empty() || own.state == LedState::different) return;
+    if (!(mean.residual < 1e-9)) {
+      // Of one that was before: the step whose ranks keep their own.
+      const Apart alone = apart(at.values_b.local.front(), at.values_b.gradients);
+      if (own.state != LedState::same || !(alone.all < kLedSame)) return;
+      own.state = LedState::different;
+      own.first = at.a.step;
+      own.text = fmt::format("not reduced at step {}", at.a.step);
+      return;
+    }
+    const auto ranks = static_cast<double>(at.values_b.local.size());
     own.state = LedState::same;
     ++own.steps;
     const double factor = at.values_b.reduced_by_sum ? mean.factor * ranks : mean.factor;
@@ -351,6 +360,7 @@ class LedJudge {
       for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
         const Record* actual = find_record(at.b.ranks[rank], Phase::control, expected->name);
         if (!actual || !actual->is_scalar) continue;
+        if (expected->name == kRateName && rank == 0) rates_a_[at.a.step] = expected->value, rates_b_[at.a.step] = actual->value;
         const double gap = distance(expected->value, actual->value) / std::max({std::abs(expected->value), std::abs(actual->value), 1e-30});
         if (!item(kRate).add(at.a.step, gap, expected->name, [&] {
               return fmt::format("{} {} → {}{}", expected->name, short_number(expected->value), short_number(actual->value), at.b.ranks.size() > 1 && rank > 0 ? fmt::format(" on rank {}", rank) : "");
@@ -363,7 +373,7 @@ class LedJudge {
   /// Of a parameter the elements that a gradient moves: what follows from rounding alone is left out.
   static std::function<bool(std::size_t)> moved(const NamedTensor* gradient, double all, std::size_t size) {
     if (!gradient || gradient->values.size() != size) return nullptr;
-    const double least = kNothing * std::max(largest_of(gradient->values), all * 1e-6);
+    const double least = std::max(kOfTensor * largest_of(gradient->values), kOfAll * all);
     return [gradient, least](std::size_t i) { return std::abs(gradient->values[i]) > least || gradient->values[i] == 0; };
   }
 
@@ -442,6 +452,21 @@ class LedJudge {
     if (own.state == LedState::different && !was_different && drift) own.rank = drift->rank;
   }
 
+  /// Does the run's schedule go on by as many steps as there are ranks where the reference's goes on by one?
+  void schedule() {
+    LedItem& own = item(kRate).get();
+    const auto ranks = static_cast<int64_t>(pairs_.b().world_size());
+    int64_t seen = 0;
+    bool fits = own.state == LedState::different && ranks > 1;
+    for (const auto& [step, rate] : rates_b_) {
+      const auto there = rates_a_.find(step * ranks);
+      if (step == 0 || there == rates_a_.end()) continue;
+      ++seen;
+      fits = fits && distance(there->second, rate) <= 1e-9 * std::abs(rate) && distance(rates_a_.at(step), rate) > 1e-9 * std::abs(rate);
+    }
+    if (fits && seen > 0) own.code = "scheduler-stepped-per-rank";
+  }
+
   void start() {
     LedItem& own = item(kStart).get();
     for (int rank = 0; rank < pairs_.b().world_size(); ++rank) {
@@ -475,6 +500,7 @@ class LedJudge {
   const ScoreSpec& scores_;
   std::vector<Item> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
+  std::map<int64_t, double> rates_a_, rates_b_;
 };
 
 const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {

@@ -184,9 +184,14 @@ void CommandLauncher::start_process(Going& going, int rank, const Variables& var
     for (const std::string& word : before_) what.words.push_back(replaced(word, "{ranks}", std::to_string(going.what.world_size)));
     what.words.insert(what.words.end(), {kShell, "-c", kAsTorchReads + followed(going.line.shell)});
   }
-  if (const std::vector<std::string> words = starter_ && before_.empty() ? plain_words(going.line.shell) : std::vector<std::string>(); !words.empty()) {
+  if (std::vector<std::string> words = starter_ && before_.empty() ? plain_words(going.line.shell) : std::vector<std::string>(); !words.empty()) {
+    ProgramStart forked = what;
+    for (std::string& entry : take_assignments(words)) {
+      std::erase_if(forked.environment, [&](const std::string& each) { return each.starts_with(entry.substr(0, entry.find('=') + 1)); });
+      forked.environment.push_back(std::move(entry));
+    }
     std::string why;
-    if (const auto process = starter_->start(words, what, why)) {
+    if (const auto process = starter_->start(words, forked, why)) {
       going.processes.push_back(*process);
       return;
     }

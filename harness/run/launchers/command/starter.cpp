@@ -91,8 +91,18 @@ std::vector<std::string> plain_words(const std::string& shell) {
       words.back() += c;
     }
   }
-  const bool is_assignment = !words.empty() && words.front().find('=') != std::string::npos;
-  return within != 0 || is_assignment ? std::vector<std::string>() : words;
+  return within != 0 ? std::vector<std::string>() : words;
+}
+
+std::vector<std::string> take_assignments(std::vector<std::string>& words) {
+  const auto is_assignment = [](const std::string& word) { return word.find('=') != std::string::npos && word.find('=') > 0 && word.find('/') > word.find('='); };
+  auto end = words.begin();
+  if (end != words.end() && *end == "env") ++end;
+  const auto first = end;
+  while (end != words.end() && is_assignment(*end)) ++end;
+  const std::vector<std::string> taken(first, end);
+  words.erase(words.begin(), end);
+  return taken;
 }
 
 std::string python_of(const std::vector<std::string>& words) {

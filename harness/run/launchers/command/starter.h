@@ -17,6 +17,9 @@ namespace lockstep {
 /// The words of a shell command that is nothing but words and quotation marks; none where a shell would do more with it.
 std::vector<std::string> plain_words(const std::string& shell);
 
+/// Takes `env` and "NAME=value" in front of a command away; the latter are returned.
+std::vector<std::string> take_assignments(std::vector<std::string>& words);
+
 /// The Python that the words start: themselves, or what the first line of the script that they name says. Empty: another program.
 std::string python_of(const std::vector<std::string>& words);
 
