@@ -56,7 +56,7 @@ class Start:
     """What this process is like before it forks: what a program must not find otherwise than in an interpreter of its own."""
 
     def __init__(self):
-        self.environment, self.state, self.learnt = dict(os.environ), None, tempfile.TemporaryFile("a+b")  # noqa: SIM115
+        self.environment, self.learnt = dict(os.environ), tempfile.TemporaryFile("a+b")  # noqa: SIM115
         self.modules, self.names = {}, set()  # top-level ones, with the folder that each is in; and all
 
 
@@ -181,9 +181,6 @@ def load(names, script=None):
         why = _import(name, of_it)
         if why:
             failed[name] = why
-        if name == "torch" and not why and _start.state is None:
-            torch = sys.modules["torch"]
-            _start.state = torch.get_rng_state()
     os.environ.clear()
     os.environ.update(_start.environment)
     specs = ((name, getattr(module, "__spec__", None)) for name, module in list(sys.modules.items()) if "." not in name)
@@ -194,7 +191,7 @@ def load(names, script=None):
 def problem():
     """Why no program can be forked."""
     torch = sys.modules.get("torch")
-    if torch is None or _start.state is None:
+    if not hasattr(torch, "cuda"):
         return "PyTorch cannot be imported"
     opened = []
     for each in os.listdir("/proc/self/fd"):
@@ -231,6 +228,8 @@ def _become(program, words, environment, folder, fds):
     try:
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
+        for fd in {fd for fd in fds if fd > 2}:
+            os.close(fd)
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(folder)
@@ -265,7 +264,7 @@ def _renew(environment):
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     torch = sys.modules["torch"]
-    torch.set_rng_state(_start.state)
+    torch.default_generator.seed()
     threads = environment.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and threads != _start.environment.get("OMP_NUM_THREADS"):
         torch.set_num_threads(int(threads))
@@ -313,7 +312,7 @@ def _run(is_module, name, argv, original):
             print(end.code, file=sys.stderr)
     except BaseException:  # noqa: BLE001
         kind, error, trace = sys.exc_info()
-        while trace.tb_next and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+        while trace.tb_next and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
         sys.excepthook(kind, error.with_traceback(trace), trace)
         status = 130 if kind is KeyboardInterrupt else 1
@@ -323,8 +322,8 @@ def _run(is_module, name, argv, original):
 
 
 def _say_modules():
-    names = [name for name, module in list(sys.modules.items()) if name not in _start.names and (spec := getattr(module, "__spec__", None)) and spec.name == name
-             and _is_installed(spec) and not name.startswith(("lockstep_probe", "__"))]  # fmt: skip
+    specs = [spec for module in list(sys.modules.values()) if (spec := getattr(module, "__spec__", None)) and spec.name not in _start.names]
+    names = [spec.name for spec in specs if _is_installed(spec) and not spec.name.startswith(("lockstep_probe", "__"))]
     os.write(_start.learnt.fileno(), (json.dumps(names) + "\n").encode())
 
 
@@ -332,8 +331,8 @@ def _flush():
     """What a program has not closed."""
     sys.stdout.flush()
     for each in gc.get_objects():
-        if isinstance(each, (io.TextIOWrapper, io.BufferedWriter)) and not each.closed:
-            with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # closed, or detached
+            if isinstance(each, (io.TextIOWrapper, io.BufferedWriter)):
                 each.flush()
     _libc.fflush(None)
 
@@ -363,22 +362,27 @@ class _Twin:
         with open(fds.pop(), "rb") as file:
             session, asked = pickle.load(file)
         read, write = os.pipe()
+        gate = os.pipe()  # shut until the process between has ended
         between = os.fork()
         if not between:
             child = os.fork()
             if not child:
                 channel.close()
-                os.close(read)
-                os.close(write)
+                for each in (read, write, gate[1]):
+                    os.close(each)
+                os.read(gate[0], 1)
+                os.close(gate[0])
                 if session:
                     os.setsid()
                 _become(*asked, fds)
             os.write(write, b"%d" % child)
             os._exit(0)
         os.waitpid(between, 0)
-        channel.sendall(os.read(read, 20))
-        for each in (read, write, *fds):
+        for each in (*gate, *fds):
             os.close(each)
+        channel.sendall(os.read(read, 20))
+        os.close(read)
+        os.close(write)
         return True
 
     def install(self):
@@ -437,7 +441,8 @@ def _descendants():
 class Server:
     def __init__(self):
         self._input, self._output = os.dup(0), os.dup(1)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.close(0)
+        os.open(os.devnull, os.O_RDONLY)
         os.dup2(2, 1)
         self._runs, self._problem = {}, "nothing has been imported"  # of each process: id, and when it began
 
@@ -507,14 +512,14 @@ class Server:
     def kill():
         """All that it has started, and what these have."""
         until = time.monotonic() + 10
-        while time.monotonic() < until and (found := _descendants()):
-            for pid in found:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ChildProcessError):
+            while time.monotonic() < until:
+                for pid in _descendants():
+                    with contextlib.suppress(OSError):
+                        os.kill(pid, signal.SIGKILL)
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-            time.sleep(0.005)
+                time.sleep(0.005)
 
 
 def main():
@@ -532,6 +537,7 @@ def main():
 
 
 if __name__ == "__main__":
+    _start.learnt.close()
     from lockstep_probe import starter  # programs get a __main__ of their own
 
     starter.main()
