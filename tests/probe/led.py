@@ -68,13 +68,19 @@ def run(bench, name, text, world, **variables):
     return folder, "".join(bench.run(program, world, name))
 
 
+def facts_of(folder, rank=0):
+    return json.loads(open(f"{folder}/rank-{rank}.probe.json").read())
+
+
 def both(bench, right, text, world=2, **variables):
-    """A reference and its twin, in float64: two folders."""
-    native, _ = run(bench, "reference", right, 1)
-    reference, _ = run(bench, "reference in float64", right, 1, LOCKSTEP_LED_BY=native, LOCKSTEP_PRECISION="float64", **variables)
-    twin, said = run(bench, "twin", text, world, LOCKSTEP_LED_BY=native, LOCKSTEP_PRECISION="float64")
-    facts = json.loads(open(f"{twin}/rank-0.probe.json").read())
+    """A reference in float64, which nothing leads, and its twin: two folders. With `variables` the reference once more, with these."""
+    wide = {"LOCKSTEP_PRECISION": "float64"}
+    first, _ = run(bench, "reference", right, 1, **wide)
+    reference = run(bench, "reference again", right, 1, LOCKSTEP_LED_BY=first, **wide, **variables)[0] if variables else first
+    twin, said = run(bench, "twin", text, world, LOCKSTEP_LED_BY=first, **wide)
+    facts = facts_of(twin)
     need(facts["led"]["steps"] == list(range(STEPS)) and facts["narrow"] == {"operations": [], "gradients": {}}, f"{facts['led']}, {facts['narrow']}: {said}")
+    need(not facts["led"]["begins"]["differ"] and facts["led"]["begins"]["compared"] >= 3, f"its own start: {facts['led']['begins']}")
     return reference, twin
 
 
@@ -137,24 +143,58 @@ def rows_apart(bench):
     asked = [json.loads(open(f"{twin}/rank-{rank}.rows.json").read())["loaders"][0] for rank in range(2)]
     there = json.loads(open(f"{reference}/rank-0.rows.json").read())["loaders"][0]
     step = [sorted(row for each in asked for row in each[what][0]) for what in ("asked", "given")]
-    need(step[1] == sorted(there["given"][0]) and step[0] != step[1] and asked[0]["rows"] == 120, f"rows of step 0: {step}, the reference's {there}")
+    need(step[1] == sorted(there["asked"][0]) and step[0] != step[1] and asked[0]["rows"] == 120, f"rows of step 0: {step}, the reference's {there}")
     return ""
 
 
 def in_its_own_precision(bench):
-    native, _ = run(bench, "reference", script(), 1)
-    twin, said = run(bench, "twin", script(), 2, LOCKSTEP_LED_BY=native)
-    found = distances(native, twin, "reduced gradients")
-    need(max(found) < 1e-6 and max(distances(native, twin, "snapshot")) == 0, f"{found}; said: {said}")
-    return " ".join(f"{each:.0e}" for each in found)
+    """Both runs are led by the one in float64: they begin each step with its weights, rounded; counters and flags are its own."""
+    text = script(norm="nn.BatchNorm1d(9)").replace("model = nn", "net.register_buffer('flag', torch.tensor([True, False]))\nmodel = nn")
+    text = text.replace("made(x)", "made(x.to(net[0].weight.dtype))")
+    first, _ = run(bench, "reference in float64", text, 1, LOCKSTEP_PRECISION="float64")
+    native, _ = run(bench, "reference", text, 1, LOCKSTEP_LED_BY=first)
+    for name, kind in (("twin", text), ("in bfloat16", text.replace("model = nn", "net.bfloat16()\nmodel = nn"))):
+        twin, said = run(bench, name, kind, 1 if name == "in bfloat16" else 2, LOCKSTEP_LED_BY=first)
+        counted = [{k: v for k, v in each.items() if "num_batches" in k or "flag" in k} for each in (tensors(twin, "snapshot")[2], tensors(first, "snapshot")[2])]
+        need(len(counted[0]) == 2 and str(counted[0]) == str(counted[1]), f"{name}: {counted}")
+        need(max(distances(native, twin, "snapshot")) <= (0 if name == "twin" else 4e-3), f"{name} does not begin as the reference: {said}")
+        differ = facts_of(twin)["led"]["begins"]["differ"]
+        need(all(each < 1e-2 for each in differ.values()), f"{name}, own start: {differ}")
+    return ""
 
 
 def another_model(bench):
-    """What does not fit is named, and the run goes on by itself."""
-    native, _ = run(bench, "reference", script(), 1)
-    twin, said = run(bench, "twin", script().replace("9, 3", "9, 4"), 2, LOCKSTEP_LED_BY=native)
-    facts = json.loads(open(f"{twin}/rank-0.probe.json").read())
+    """What does not fit is named, and the run goes on by itself; another start of the same model is said, and led."""
+    first, _ = run(bench, "reference", script(), 1)
+    twin, said = run(bench, "twin", script().replace("9, 3", "9, 4"), 2, LOCKSTEP_LED_BY=first)
+    facts = facts_of(twin)
     need("4.weight has shape [4, 9] here and [3, 9] there" in facts["led"]["problem"] and "not led by" in said and not facts["led"]["steps"], f"{facts['led']}")
+    twin, said = run(bench, "another start", script().replace("net = nn", "torch.manual_seed(rank + 3)\nnet = nn"), 2, LOCKSTEP_LED_BY=first)
+    led_ = facts_of(twin)["led"]
+    need(min(led_["begins"]["differ"].values()) > 0.1 and len(led_["begins"]["differ"]) >= 3 and led_["steps"] == list(range(STEPS)), f"{led_}")
+    need(max(distances(first, twin, "reduced gradients")) < 1e-6, "it is led, and the gradients differ")
+    return ""
+
+
+def goes_on(bench):
+    """A program that catches SystemExit is ended at its next update, after what it has registered for its end."""
+    text = script().replace("step = 0\nfor", "step = 0\nimport atexit\natexit._clear()\natexit.register(print, 'at its end', flush=True)\nfor").replace("    optimizer.step()", "    try:\n        optimizer.step()\n    except SystemExit:\n        pass")
+    folder, said = run(bench, "goes on", text.replace("step <= 4", "step <= 5"), 2)
+    need(said.count("it is ended here") == said.count("at its end") == 2 and facts_of(folder)["done"], f"said: {said}")
+    return ""
+
+
+def few_bytes(bench):
+    """Of the steps that are asked for the first ones and the last, as many as there is room for; the twin is led at these."""
+    text = script()
+    most = {"LOCKSTEP_MOST_BYTES": "12000"}
+    first, said = run(bench, "reference", text, 1, **most)
+    twin, _ = run(bench, "twin", text, 2, LOCKSTEP_LED_BY=first, **most)
+    kept = facts_of(first)["steps_kept"]
+    need(kept == [0, 1, 3] and sorted(step for step in tensors(first, "snapshot") if step >= 0) == kept and facts_of(twin)["led"]["steps"] == kept, f"{kept}: {said}")
+    need("do not fit in 0.012 MB" in said, said)
+    none, said = run(bench, "none", text, 1, LOCKSTEP_MOST_BYTES="9")
+    need(facts_of(none)["steps_kept"] == [] and "no values are kept" in said, said)
     return ""
 
 
@@ -196,6 +236,8 @@ CASES = [
     Case("led: a step that is not synchronised", unsynchronised),
     Case("led: rows that are not shared out", rows_apart),
     Case("led: in the program's precision", in_its_own_precision),
-    Case("led: another model", another_model),
+    Case("led: another model, and another start", another_model),
+    Case("led: a program that goes on after its end", goes_on),
+    Case("led: steps that do not fit", few_bytes),
     Case("led: rows without numbers", without_numbers),
 ]

@@ -63,19 +63,20 @@ def _plain(name):
     return name
 
 
-def lay(tensor, kept):
-    """Puts a whole tensor, or this rank's part of it, into one of the same shape. False: it does not fit."""
-    if kept.shape != tensor.shape:
-        return False
-    if model.is_sharded(tensor):
-        from torch.distributed.tensor import distribute_tensor
+def _part(tensor, kept):
+    """What of a whole tensor this rank has, as it has it."""
+    kept = kept.to(tensor.device, tensor.dtype)
+    if not model.is_sharded(tensor):
+        return kept
+    from torch.distributed.tensor import distribute_tensor
 
-        part = kept.to(tensor.device, tensor.dtype)
-        part = distribute_tensor(part, tensor.device_mesh, tensor.placements, src_data_rank=None)
-        tensor.to_local().copy_(part.to_local())
-    else:
-        tensor.copy_(kept)
-    return True
+    return distribute_tensor(kept, tensor.device_mesh, tensor.placements, src_data_rank=None).to_local()
+
+
+def _apart(a, b):
+    """The distance of two tensors, relative to the second; 1e9 where it is none."""
+    a, b = a.detach().double(), b.double()
+    return float(torch.nan_to_num((a - b).norm() / (b.norm() or 1.0), 1e9, 1e9))
 
 
 class Led:
@@ -84,6 +85,7 @@ class Led:
     def __init__(self, probe):
         self.probe, self.folder = probe, probe.settings.led_by
         self.steps, self.problem, self._snapshots, self._now = [], "", None, None
+        self._begins = None  # of its own first step: how far its tensors were from the reference's, by name
 
     def lay_in(self, number, before_forward=True):
         """What the step begins with. Once the step's first forward pass has been made nothing is changed, only compared."""
@@ -115,6 +117,7 @@ class Led:
 
     def _lay(self, kept, changes):
         """Raises ValueError that names what does not fit."""
+        begins, self._begins = self._begins, {} if self._begins is None else self._begins
         for name, tensor, must in self._tensors():
             found = kept.tensors.get(_plain(name))
             if found is None:
@@ -122,11 +125,16 @@ class Led:
                     raise ValueError(f"its step {kept.step} has no {name}")
             elif tensor.is_meta:
                 raise ValueError(f"{name} has no values yet when step {kept.step} begins (it is on the meta device)")
-            elif not changes:
-                if not model.is_sharded(tensor) and not torch.equal(tensor.cpu(), found.to(tensor.dtype)):
-                    raise ValueError(f"step {kept.step} had begun, with another {name}, before the probe saw it")
-            elif not lay(tensor, found):
+            elif found.shape != tensor.shape:
                 raise ValueError(f"{name} has shape {list(tensor.shape)} here and {list(found.shape)} there")
+            else:
+                part, own = _part(tensor, found), tensor.to_local() if model.is_sharded(tensor) else tensor
+                if begins is None:
+                    self._begins[name] = 0.0 if torch.equal(own, part) else _apart(own, part)
+                if changes:
+                    own.copy_(part)
+                elif not torch.equal(own, part):
+                    raise ValueError(f"step {kept.step} had begun, with another {name}, before the probe saw it")
 
     def _tensors(self):
         """(name, tensor, must the reference have it?) of all that a step begins with."""
@@ -141,7 +149,11 @@ class Led:
             yield name, tensor, False
 
     def facts(self):
-        return {"folder": self.folder, "steps": self.steps, "problem": self.problem} if self.folder else None
+        if not self.folder:
+            return None
+        apart = sorted(filter(lambda each: each[1] != 0, (self._begins or {}).items()), key=lambda each: -each[1])
+        begins = {"compared": len(self._begins or {}), "differ": dict(apart[:20])}
+        return {"folder": self.folder, "steps": self.steps, "problem": self.problem, "begins": begins}
 
 
 class Rows:

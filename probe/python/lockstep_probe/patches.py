@@ -249,6 +249,7 @@ def _before_any_update(optimizer, *_):
     if optimizer in nested:  # an earlier update has failed
         del nested[nested.index(optimizer) :]
     nested.append(optimizer)
+    tell("end_by_force")
     for probe in _live():
         if not probe.updates.knows(optimizer) and any(map(probe.parameters.of, model.parameters_of(optimizer))):
             probe.add_optimizer(optimizer)  # another one for the same model: its updates train what is recorded

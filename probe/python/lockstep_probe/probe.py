@@ -1,5 +1,6 @@
 """The probe of one rank: what PyTorch's hooks show of each step, on its way into the rank's trace."""
 
+import atexit
 import contextlib
 import multiprocessing
 import os
@@ -417,7 +418,18 @@ class Probe:
         """Of a short run the program, after the last of its steps."""
         if self.settings.steps and number >= self.settings.steps[-1] and not self.finished:
             self.finish()
+            if threading.current_thread() is not threading.main_thread():
+                self.end_by_force()
             raise SystemExit(0)
+
+    def end_by_force(self):
+        """Of a program that goes on after the end of a short run: it catches SystemExit, or trains in a thread."""
+        if self.settings.steps and self.finished and self.claimed and self.process == os.getpid():
+            say("the program goes on after the last step of a short run: it is ended here")
+            self.process = 0
+            if multiprocessing.parent_process() is None:
+                atexit._run_exitfuncs()
+            os._exit(0)
 
     def _note(self, text, once=None):
         if once and any(n == once for n, _ in self.notes):

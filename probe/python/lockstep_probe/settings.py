@@ -13,7 +13,7 @@ class Settings:
     """`snapshots`: steps that keep all values, or "auto": what `Values` makes of it.
 
     `every`: other steps are recorded if their number is a multiple of it. `steps`: what a short run is for; it ends after the last of them.
-    `led_by`: the folder of the run that leads this one.
+    `led_by`: the folder of the run that leads this one. `most_bytes`: what their values may take on a rank; 0: whatever it is.
     """
 
     out: str = ""
@@ -23,6 +23,7 @@ class Settings:
     heartbeat: str = ""
     led_by: str = ""
     steps: tuple = ()
+    most_bytes: int = 0
 
     @property
     def on(self):
@@ -49,6 +50,10 @@ class Values:
             if self.auto and spent > FULL_BYTES:
                 self.left_out.append(name)
         self._left_out = set(self.left_out)
+        steps, many = settings.steps, settings.most_bytes // max(self.step_bytes, 1)
+        self.kept = steps if not settings.most_bytes or many >= len(steps) else steps[:many] if many < 3 else (*steps[: many - 1], steps[-1])
+        if self.kept != steps and settings.snapshots == steps:
+            settings.snapshots = self.kept
 
     def keeps(self, step):
         if not self.auto:
@@ -71,7 +76,8 @@ class Values:
         settings, size = self._settings, f"{self.step_bytes / 1e6:.3g} MB a rank and step"
         if not self.auto:
             steps = "all steps" if settings.level == "full" else f"steps {', '.join(map(str, settings.snapshots))}" if settings.snapshots else ""
-            return f"values of {steps} take up to {size}" if steps else "no values are kept"
+            of = f"; those of steps {', '.join(map(str, settings.steps))} do not fit in {settings.most_bytes / 1e6:.3g} MB" if self.kept != settings.steps else ""
+            return (f"values of {steps} take up to {size}" if steps else f"no values are kept, {size}" if of else "no values are kept") + of
         if self.left_out:
             named = ", ".join(self.left_out[:-4:-1]) + (f" and {len(self.left_out) - 3} more" if len(self.left_out) > 3 else "")
             kept = sum(cost <= FULL_BYTES for cost in self._up_to.values())
@@ -114,6 +120,10 @@ def read(out=None, level=None, snapshots=None, every=None):
         settings.steps = tuple(range(int(asked))) if asked.isdigit() else _steps(asked or "none")
     except ValueError:
         raise ValueError(f"steps {asked!r}; how many of the first, or steps such as 0,10,100") from None
+    try:
+        settings.most_bytes = int(env.get("LOCKSTEP_MOST_BYTES", "") or 0)
+    except ValueError:
+        raise ValueError(f"most bytes {env['LOCKSTEP_MOST_BYTES']!r}; a whole number") from None
     if settings.steps and settings.snapshots == "auto":
         settings.snapshots = settings.steps
     try:
