@@ -383,7 +383,11 @@ class TrainerCheck {
       own_precision(document);
     }
     if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
-    for (CheckFact& fact : facts_of(found)) document.facts.push_back(std::move(fact));
+    for (CheckFact& fact : facts_of(found)) {
+      // What is accepted is no difference any more.
+      if (by_norm && document.verdict == CheckMark::same && fact.mark == CheckMark::different) fact.mark = CheckMark::none;
+      document.facts.push_back(std::move(fact));
+    }
     document.charts = charts_of(found);
     return document;
   }
@@ -451,6 +455,7 @@ class TrainerCheck {
   static std::vector<CheckFact> facts_of(const LedFindings& found) {
     std::vector<CheckFact> facts;
     for (const LedItem& item : found.items) {
+      if (item.state == LedState::not_compared && (item.name == "norm" || item.name == "metrics" || item.name == "replicas")) continue;
       CheckFact fact{item.state == LedState::same        ? CheckMark::same
                      : item.state == LedState::different ? CheckMark::different
                      : item.state == LedState::undecided ? CheckMark::undecided

@@ -24,7 +24,7 @@ namespace lockstep {
 namespace {
 
 const std::string kRateName = "learning_rate", kRows = "rows", kStart = "start weights", kLoss = "loss", kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
-                  kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas";
+                  kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas", kNorm = "norm", kMetrics = "metrics";
 
 /// An element of a gradient below these shares of its tensor's largest and of all is nothing but rounding.
 constexpr double kOfTensor = 1e-10, kOfAll = 1e-13;
@@ -231,6 +231,19 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
 
 // Steps.
 
+/// Tensors of that phase by name, of the first rank that holds each: ranks may hold parameters of their own.
+std::vector<NamedTensor> of_all_ranks(const StepOfRun& step, Phase phase) {
+  std::vector<NamedTensor> found;
+  std::set<std::string> seen;
+  for (const StepRecords& rank : step.ranks) {
+    for (const Record* record : records_of(rank, phase)) {
+      if (seen.contains(record->name)) continue;
+      if (auto tensor = whole_tensor(*record)) seen.insert(record->name), found.push_back(std::move(*tensor));
+    }
+  }
+  return found;
+}
+
 struct Pair {
   const StepOfRun &a, &b;
   ForcedValues values_a, values_b;
@@ -239,7 +252,7 @@ struct Pair {
 class LedJudge {
  public:
   LedJudge(const std::string& reference, const std::string& run) : reference_(reference), run_(run), pairs_(reference, run), scores_(scores_of(nullptr)) {
-    for (const std::string& name : {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas}) items_.emplace_back(name);
+    for (const std::string& name : {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas, kNorm, kMetrics}) items_.emplace_back(name);
   }
 
   LedFindings judge() {
@@ -277,7 +290,12 @@ class LedJudge {
   }
 
   LedStep step() {
-    const Pair at{pairs_.step_a(), pairs_.step_b(), forced_values(pairs_.step_a(), reference_, scores_), forced_values(pairs_.step_b(), run_, scores_)};
+    Pair at{pairs_.step_a(), pairs_.step_b(), forced_values(pairs_.step_a(), reference_, scores_), forced_values(pairs_.step_b(), run_, scores_)};
+    for (const auto& [values, records] : {std::pair(&at.values_a, &at.a), std::pair(&at.values_b, &at.b)}) {
+      values->applied = of_all_ranks(*records, Phase::applied_gradients);
+      values->parameters = of_all_ranks(*records, Phase::parameters);
+      values->optimizer_state = of_all_ranks(*records, Phase::optimizer_state);
+    }
     LedStep found;
     found.step = at.a.step;
     reduction(at);
@@ -287,7 +305,23 @@ class LedJudge {
     const bool rates_agree = rate(at);
     if (applied_agree && rates_agree && update(at)) buffers(at);
     replicas(at);
+    for (const auto& [name, phase] : {std::pair(kNorm, Phase::gradient_norm), std::pair(kMetrics, Phase::evaluation)}) {
+      if (gradients_agree) scalars(at, name, phase);
+    }
     return found;
+  }
+
+  /// What both recorded as numbers, on any rank: where gradients agree, these must.
+  void scalars(const Pair& at, const std::string& name, Phase phase) {
+    for (const Record* expected : records_of(at.a.ranks[0], phase)) {
+      if (!expected->is_scalar) continue;
+      for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
+        const Record* actual = find_record(at.b.ranks[rank], phase, expected->name);
+        if (!actual || !actual->is_scalar) continue;
+        const double gap = distance(expected->value, actual->value) / std::max(std::abs(expected->value), 1e-30);
+        item(name).add(at.a.step, gap, expected->name, [&] { return fmt::format("{} {} → {} on rank {}", expected->name, short_number(expected->value), short_number(actual->value), rank); }, 1e-9);
+      }
+    }
   }
 
   void reduction(const Pair& at) {
@@ -374,7 +408,7 @@ class LedJudge {
   static std::function<bool(std::size_t)> moved(const NamedTensor* gradient, double all, std::size_t size) {
     if (!gradient || gradient->values.size() != size) return nullptr;
     const double least = std::max(kOfTensor * largest_of(gradient->values), kOfAll * all);
-    return [gradient, least](std::size_t i) { return std::abs(gradient->values[i]) > least || gradient->values[i] == 0; };
+    return [gradient, least](std::size_t i) { return std::abs(gradient->values[i]) > least; };
   }
 
   bool update(const Pair& at) {
