@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <ostream>
 #include <set>
@@ -199,8 +200,12 @@ class TrainerCheck {
     CommandConfig& own = command_config(config);
     own.command = side.command;
     own.folder = options_.folder;
-    if (names(side.command, "batch")) own.arguments["args.batch"] = std::to_string(std::max<int64_t>(1, rows / side.accumulate));
-    if (names(side.command, "accumulate")) own.arguments["args.accumulate"] = std::to_string(side.accumulate);
+    const auto fill = [&](const char* name, int64_t value) {
+      const std::string key = std::string("args.") + name;
+      if (names(side.command, name) && find_field(command_spec(), key)) own.arguments[key] = std::to_string(value);  // looked for, a key is known
+    };
+    fill("batch", std::max<int64_t>(1, rows / side.accumulate));
+    fill("accumulate", side.accumulate);
     own.recorded = recorded(wanted);
     if (wanted.id != kReference) own.led_by = kReference;
     return config;
@@ -415,14 +420,23 @@ class TrainerCheck {
         fix = mechanism.cause->remedy;
       }
     }
+    // The reference's gradient is a sum of the ranks', with other weights than theirs, which together are one: each divides by its own count.
+    const double total = std::accumulate(found.shares.begin(), found.shares.end(), 0.0) / std::max<double>(1, static_cast<double>(found.shares.size()));
+    const bool own_counts = found.shares.size() > 1 && std::abs(total - 1) < 0.1 && std::ranges::all_of(found.shares, [](double share) { return share > 0; }) &&
+                            std::ranges::any_of(found.shares, [](double share) { return std::abs(share - 1) > 1e-6; });
+    if (own_counts && (code.empty() || code == "mean-of-means")) {
+      code = "mean-of-means";
+      std::vector<std::string> words;
+      for (const double share : found.shares) words.push_back(fmt::format("{:.3g}", 100 * share));
+      document.because = {fmt::format("Each rank divides by its own count (rows, tokens), one process by all: ranks should count {} % of what they do.", join_words(words))};
+    }
     if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
-      document.because.insert(document.because.begin(), std::string(page->what));
+      if (!own_counts || code != "mean-of-means") document.because.insert(document.because.begin(), std::string(page->what));
       if (fix.empty()) fix = std::string(page->remedy);
     }
     document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);
     document.fix = fix;
     if (code.empty()) document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
-    (void)found;
   }
 
   /// Where float64 agrees: how far the trainer's own precision rounds.

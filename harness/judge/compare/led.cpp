@@ -63,6 +63,50 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
   return found;
 }
 
+/// The reference's gradient as a weighted sum of the ranks' own, by least squares over the tensors that all hold; none where it is no such sum.
+std::vector<double> shares_of(const std::vector<NamedTensor>& reference, const std::vector<std::vector<NamedTensor>>& local) {
+  const std::size_t ranks = local.size();
+  std::vector<std::vector<double>> products(ranks, std::vector<double>(ranks + 1));  // normal equations, their right side last
+  double size = 0;
+  for (const NamedTensor& expected : reference) {
+    std::vector<const NamedTensor*> own;
+    for (const auto& rank : local) own.push_back(find_tensor(rank, expected.name));
+    if (std::ranges::any_of(own, [&](const NamedTensor* each) { return !each || each->values.size() != expected.values.size(); })) return {};
+    for (std::size_t i = 0; i < expected.values.size(); ++i) {
+      for (std::size_t r = 0; r < ranks; ++r) {
+        for (std::size_t q = r; q < ranks; ++q) products[r][q] += own[r]->values[i] * own[q]->values[i];
+        products[r][ranks] += own[r]->values[i] * expected.values[i];
+      }
+      size += expected.values[i] * expected.values[i];
+    }
+  }
+  for (std::size_t r = 0; r < ranks; ++r)
+    for (std::size_t q = 0; q < r; ++q) products[r][q] = products[q][r];
+  std::vector<double> right(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) right[r] = products[r][ranks];
+  for (std::size_t r = 0; r < ranks; ++r) {  // Gauss and Jordan, with pivots from the diagonal
+    const double pivot = products[r][r];
+    if (!(std::abs(pivot) > 1e-12 * size)) return {};  // ranks whose gradients are alike: their weights are not determined
+    for (double& each : products[r]) each /= pivot;
+    for (std::size_t q = 0; q < ranks; ++q) {
+      if (q == r) continue;
+      const double factor = products[q][r];
+      for (std::size_t c = 0; c <= ranks; ++c) products[q][c] -= factor * products[r][c];
+    }
+  }
+  std::vector<double> weights(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) weights[r] = products[r][ranks];
+  double off = 0;
+  for (const NamedTensor& expected : reference) {
+    for (std::size_t i = 0; i < expected.values.size(); ++i) {
+      double sum = -expected.values[i];
+      for (std::size_t r = 0; r < ranks; ++r) sum += weights[r] * find_tensor(local[r], expected.name)->values[i];
+      off += sum * sum;
+    }
+  }
+  return off <= 1e-16 * size ? weights : std::vector<double>();
+}
+
 /// Collects over the steps what is found of an item.
 class Item {
  public:
@@ -274,6 +318,7 @@ class LedJudge {
     rows(static_cast<int64_t>(found.steps.size()));
     for (const auto& [step, names] : narrow_)
       for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
+    found.shares = shares_;
     for (Item& item : items_) found.items.push_back(std::move(item.get()));
     return found;
   }
@@ -300,6 +345,11 @@ class LedJudge {
     found.step = at.a.step;
     reduction(at);
     const bool gradients_agree = gradients(at, found);
+    if (!gradients_agree && shares_.empty() && at.values_b.local.size() > 1) {
+      shares_ = shares_of(at.values_a.gradients, at.values_b.local);
+      for (double& share : shares_) share *= static_cast<double>(shares_.size());
+      if (at.values_b.reduced_by_sum) shares_.clear();
+    }
     loss(at, found, gradients_agree);
     const bool applied_agree = gradients_agree && clip(at, found);
     const bool rates_agree = rate(at);
@@ -535,6 +585,7 @@ class LedJudge {
   std::vector<Item> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
+  std::vector<double> shares_;
 };
 
 const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {
