@@ -184,6 +184,16 @@ def goes_on(bench):
     return ""
 
 
+def samples(bench):
+    """Each rank, with a seed of its own, trains on what it draws from the model: rows draw what they draw in one process."""
+    text = script().replace("for number,", "torch.manual_seed(rank)\nfor number,").replace("    made = model.module", "    with torch.no_grad():\n        y = torch.multinomial(net(x).softmax(-1), 1)[:, 0]\n    made = model.module")
+    reference, twin = both(bench, text, text)
+    found = distances(reference, twin, "reduced gradients")
+    need(max(found) <= EXACT, f"{found}")
+    need(facts_of(twin)["generated"] == list(range(STEPS)) and facts_of(reference)["generated"] == list(range(STEPS)), f"{facts_of(twin)['generated']}")
+    return ""
+
+
 def few_bytes(bench):
     """Of the steps that are asked for the first ones and the last, as many as there is room for; the twin is led at these."""
     text = script()
@@ -239,5 +249,6 @@ CASES = [
     Case("led: another model, and another start", another_model),
     Case("led: a program that goes on after its end", goes_on),
     Case("led: steps that do not fit", few_bytes),
+    Case("led: samples of the model's own", samples),
     Case("led: rows without numbers", without_numbers),
 ]

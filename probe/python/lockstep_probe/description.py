@@ -87,7 +87,7 @@ def write(probe, done):
         "dropout": any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in modules),
         "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(),
         "attempt": ownership.attempt(), "ended": probe.ended, "led": probe.led.facts(),
-        "steps_kept": list(probe.values.kept) if probe.settings.steps else None,
+        "generated": sorted(probe.generated), "steps_kept": list(probe.values.kept) if probe.settings.steps else None,
         "narrow": None if float64.on is None else {"operations": sorted(float64.on.narrow), "gradients": {step: names for step, names in probe.few_digits.items() if names}},
     }  # fmt: skip
     ownership.write_facts(probe.settings.out, probe.rank, facts)

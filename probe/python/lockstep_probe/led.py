@@ -201,12 +201,12 @@ class Rows:
             what = f"{there['rows']} rows" if there else "no such loader"
             self._say(f"loader {place} has a data set of {entry['rows']} rows, and the reference's has {what}: its rows are the run's own")
             return None
-        turn, ranks = self._turn()
+        turn, ranks = self.turn()
         at = sum(map(len, entry["asked"])) * ranks + turn * len(own)
         taken = there["flow"][at : at + len(own)]
         return taken if len(taken) == len(own) else None
 
-    def _turn(self):
+    def turn(self):
         """This rank's place among those that share out a batch, and how many they are: ranks that hold one model together take the same."""
         probe = self.probe
         probe.find_rank()

@@ -66,9 +66,22 @@ def _without_optimizer():
         sys.stderr.write(f"lockstep_probe (rank {os.environ['RANK']}): no optimizer was made: no step is seen, none is recorded, and none can be led\n")
 
 
+def _once_there(name, then):
+    """Of a module, imported or to be imported."""
+    if name in sys.modules:
+        then(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, lambda: then(sys.modules[name])))
+
+
 def _install():
     from torch.optim import Optimizer
 
+    if os.environ.get("LOCKSTEP_STEPS"):
+        from lockstep_probe import generation
+
+        generation.by_row()
+        _once_there("transformers.generation.utils", generation.count)
     if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
         _change_arithmetic()
     init = Optimizer.__init__
@@ -95,11 +108,7 @@ def _change_arithmetic():
     precision = os.environ.get("LOCKSTEP_PRECISION", "")
     if precision == "float64":
         float64.switch_on(patches.are_inside)
-        module = "torch.distributed.fsdp._fully_shard._fsdp_api"
-        if module in sys.modules:
-            float64.no_policy(sys.modules[module])
-        else:
-            sys.meta_path.insert(0, _AfterImport(module, lambda: float64.no_policy(sys.modules[module])))
+        _once_there("torch.distributed.fsdp._fully_shard._fsdp_api", float64.no_policy)
     elif precision:
         say(f"precision {precision!r}; known: float64; the program computes in its own")
 
