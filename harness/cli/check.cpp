@@ -22,6 +22,7 @@
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/led.h"
+#include "harness/judge/compare/resumption.h"
 #include "harness/judge/evidence/parts.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/canonical.h"
@@ -57,6 +58,8 @@ struct Wanted {
   const Side* side = nullptr;
   bool wide = true;  ///< in float64
   int parts = 1;     ///< of a batch, from each of which BatchNorm takes its statistics
+  int64_t stop = 0;  ///< of --resumed: the step, counted from the run's own first, before which it ends
+  std::string out = {};  ///< the run whose folder {out} is; empty: its own
 };
 
 int cores_here() { return static_cast<int>(std::max(1U, std::thread::hardware_concurrency())); }
@@ -94,6 +97,7 @@ class TrainerCheck {
     identity_.data = spec_of(config_of({kReference, &reference_})).inspect_data(config_of({kReference, &reference_})).hash;
     remember();
     began_ = monotonic_s();
+    if (!options_.resumed.empty()) return resumed();
     if (!train({{kReference, &reference_}})) return failed(in_own_precision());
     const std::string run = "run-float64";
     // The reference in its own precision runs beside it: it is needed if these agree.
@@ -104,6 +108,22 @@ class TrainerCheck {
   }
 
  private:
+  /// --resumed: a whole run; one that stops, and the same resumed.
+  int resumed() {
+    const int64_t steps = 1 + last_step(), stop = options_.resumed == "half" ? steps / 2 : std::strtoll(options_.resumed.c_str(), nullptr, 10);
+    if (stop < 1 || stop >= steps) throw ConfigError(fmt::format("--resumed {}: a step from 1 to {}; --steps has more", stop, steps - 1));
+    if (!names(reference_.command, "out")) throw ConfigError("--resumed: the command has no {out}: write it for the folder in which the trainer saves and from which it resumes");
+    const Side second{options_.resume_with.empty() ? reference_.command : options_.resume_with, reference_.ranks, reference_.accumulate};
+    check_placeholders(second.command);
+    if (!train({{"whole", &reference_, false, 1, steps}, {"stopped", &reference_, false, 1, stop, "stopped"}})) return failed(false);
+    if (!train({{"resumed", &second, false, 1, steps - stop, "stopped"}})) return failed(false);
+    CheckDocument document = resumed_document(judge_resumed(folder("whole"), folder("stopped"), folder("resumed")), folder("stopped"));
+    document.commands[0] = reference_.command;
+    document.commands[1] = second.command;
+    document.again = again();
+    return say(std::move(document));
+  }
+
   std::string folder(const std::string& id) const { return run_folder(options_.out, id); }
 
   /// Of `lockstep check --out DIR` alone: what DIR was made with.
@@ -125,13 +145,15 @@ class TrainerCheck {
     options_.seed = json_as<int64_t>(asked.value("seed", nlohmann::json())).value_or(0);
     options_.same_layout = json_as<bool>(asked.value("same_layout", nlohmann::json())).value_or(false);
     options_.vary = text("vary");
+    options_.resumed = text("resumed");
+    options_.resume_with = text("resume_with");
     options_.folder = text("folder");
     if (options_.accept.empty()) options_.accept = json_as<std::vector<std::string>>(asked.value("accept", nlohmann::json())).value_or(std::vector<std::string>());
   }
 
   nlohmann::json asked() const {
     return {{"reference", options_.reference}, {"run", options_.run}, {"ranks", options_.ranks}, {"steps", options_.steps}, {"rows", options_.rows}, {"accumulate", options_.accumulate},
-            {"seed", options_.seed}, {"same_layout", options_.same_layout}, {"vary", options_.vary}, {"folder", options_.folder}, {"accept", options_.accept}};
+            {"seed", options_.seed}, {"same_layout", options_.same_layout}, {"vary", options_.vary}, {"resumed", options_.resumed}, {"resume_with", options_.resume_with}, {"folder", options_.folder}, {"accept", options_.accept}};
   }
   void remember() const { write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n"); }
 
@@ -142,7 +164,7 @@ class TrainerCheck {
     if (options_.reference.empty() != options_.run.empty()) throw ConfigError("--reference and --run belong together: the run, and what it should equal");
     if (!command.empty()) options_.reference = options_.run = command;
     const bool one = options_.reference == options_.run;
-    if (one && !names(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout) {
+    if (one && !names(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout && options_.resumed.empty()) {
       throw ConfigError(fmt::format("the command has no {{ranks}}: write it where the number of ranks stands, such as torchrun --nproc-per-node {{ranks}} train.py, "
                                     "or give --reference 'CMD' --run 'CMD'"));
     }
@@ -159,7 +181,7 @@ class TrainerCheck {
       ranks.push_back(static_cast<int>(number));
     }
     if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
-    const bool alike = options_.same_layout || !options_.vary.empty();
+    const bool alike = options_.same_layout || !options_.vary.empty() || !options_.resumed.empty();
     if (ranks.empty()) ranks.push_back(names(options_.run, "ranks") ? default_ranks() : 1);
     if (ranks.size() == 1) ranks.insert(ranks.begin(), alike ? ranks.front() : 1);
     if (options_.ranks.find(',') != std::string::npos && ranks.size() == 1) ranks.push_back(ranks.front());
@@ -200,14 +222,15 @@ class TrainerCheck {
     CommandConfig& own = command_config(config);
     own.command = side.command;
     own.folder = options_.folder;
-    const auto fill = [&](const char* name, int64_t value) {
+    const auto fill = [&](const char* name, const std::string& value) {
       const std::string key = std::string("args.") + name;
-      if (names(side.command, name) && find_field(command_spec(), key)) own.arguments[key] = std::to_string(value);  // looked for, a key is known
+      if (names(side.command, name) && find_field(command_spec(), key)) own.arguments[key] = value;  // looked for, a key is known
     };
-    fill("batch", std::max<int64_t>(1, rows / side.accumulate));
-    fill("accumulate", side.accumulate);
-    own.recorded = recorded(wanted);
-    if (wanted.id != kReference) own.led_by = kReference;
+    fill("batch", std::to_string(std::max<int64_t>(1, rows / side.accumulate)));
+    fill("accumulate", std::to_string(side.accumulate));
+    if (!wanted.out.empty()) fill("out", folder(wanted.out));
+    own.recorded = wanted.stop > 0 ? fmt::format("STOP={}", wanted.stop) : recorded(wanted);
+    if (wanted.id != kReference && wanted.stop == 0) own.led_by = kReference;
     return config;
   }
 
@@ -232,7 +255,7 @@ class TrainerCheck {
     }
     if (!options_.fresh) apply_history(plan.runs, options_.out, identity_);
     // What leads is the reference's trace: who was led by an earlier one runs again.
-    for (PlannedRun& run : plan.runs) run.reused = run.reused && (run.id == kReference || !led_anew_);
+    for (PlannedRun& run : plan.runs) run.reused = run.reused && (run.id == kReference || !led_anew_) && command_config(run.config).arguments.count("args.out") == 0;
     led_anew_ = led_anew_ || (!plan.runs.front().reused && plan.runs.front().id == kReference);
     if (std::ranges::all_of(plan.runs, &PlannedRun::reused)) return true;
     prepare_starter(wanted);

@@ -256,6 +256,8 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   last_wins(command->add_option("--run", options.run, "what starts the run, for a shell"))->type_name("CMD");
   command->add_flag("--same-layout", options.same_layout, "twice the same layout");
   last_wins(command->add_option("--vary", options.vary, "accumulate: the same ranks, with more micro-steps"))->type_name("WHAT");
+  command->add_option("--resumed", options.resumed, "does a run that is stopped before step K (default: half) and resumed train as one that is not?")->type_name("K")->expected(0, 1)->default_str("half")->check(CLI::IsMember({"half"}) | CLI::Range(int64_t{1}, int64_t{1000000000}));
+  last_wins(command->add_option("--resume-with", options.resume_with, "with --resumed: what resumes, for a shell (default: the same command)"))->type_name("CMD");
   repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
   last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
   last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(CLI::Range(1.0, 86400.0));

@@ -91,6 +91,7 @@ struct CheckOptions {
   int64_t rows = 24, accumulate = 1, seed = 0;
   bool same_layout = false;
   std::string vary;                  ///< accumulate
+  std::string resumed, resume_with;  ///< the step before which a run is stopped and then resumed, or "half"; what resumes it, for a shell
   std::vector<std::string> accept;   ///< differences that are meant
   double timeout_s = 60;
   bool as_written = false, fresh = false, json = false;

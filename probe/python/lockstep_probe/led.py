@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from lockstep_probe import model, ownership, trace_file
+from lockstep_probe import held, model, ownership, trace_file
 from lockstep_probe.guard import say
 
 _WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
@@ -166,6 +166,7 @@ class Rows:
     def __init__(self, probe):
         self.probe, self._loaders, self.said, self._reference = probe, [], [], None
         self.asked = []  # of each loader: the rows of its data set, and numbers by fetch, asked for and given
+        self.taken, self.steps = [], {}  # rows of each batch that training has got; by step what it began with that no trace has
 
     def given(self, loader, index):
         """What the loader fetches in place of `index`: a list of numbers, or one."""
@@ -236,7 +237,22 @@ class Rows:
             self.said.append(text)
             say(text)
 
+    def took(self, index):
+        """A batch that a loader has yielded; those of an evaluation are not training's."""
+        if any(m.training for m in self.probe.models) or not self.probe.models:
+            with contextlib.suppress(TypeError):
+                self.taken.append([operator.index(i) for i in (index if isinstance(index, (list, tuple)) else [index])])
+
+    def begin(self, step):
+        self.steps[step.number] = {"taken": len(self.taken), "generators": {stream: str(state) for stream, state in step.generators[0].items()}, "inputs": [],
+                                   **held.of(self.probe)}  # fmt: skip
+
+    def enter(self, step, tensors):
+        """What a forward pass gets."""
+        if step.number in self.steps:
+            self.steps[step.number]["inputs"].append(held.hash_of(self.probe, tensors))
+
     def write(self):
         """rank-R.rows.json. Raises OSError."""
         with open(ownership.path_of(self.probe.settings.out, self.probe.rank, "rows.json"), "w") as file:
-            json.dump({"format": 1, "loaders": self.asked, "said": self.said}, file)
+            json.dump({"format": 1, "loaders": self.asked, "said": self.said, "taken": self.taken, "steps": self.steps}, file)

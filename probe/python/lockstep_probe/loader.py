@@ -31,7 +31,7 @@ class _Batch:
     """
 
     def __init__(self, batch, ids, divided):
-        tensors = list(_tensors(batch))
+        tensors = list(tensors(batch))
         self.ids, self.divided = ids, divided
         self.storages = [place for place in map(_place, tensors) if place]
         self.prints = {_print(t) for t in tensors if t.device.type == "cpu"}
@@ -40,15 +40,15 @@ class _Batch:
         return any(place[0].cdata == ref.cdata and low <= place[1] and place[2] <= high for ref, low, high in self.storages)
 
 
-def _tensors(value, depth=0):
+def tensors(value, depth=0):
     if isinstance(value, torch.Tensor):
         yield value
     elif depth < 4 and isinstance(value, (list, tuple)):
         for each in value:
-            yield from _tensors(each, depth + 1)
+            yield from tensors(each, depth + 1)
     elif depth < 4 and isinstance(value, collections.abc.Mapping):
         for each in value.values():
-            yield from _tensors(each, depth + 1)
+            yield from tensors(each, depth + 1)
 
 
 def _place(tensor):
@@ -124,6 +124,8 @@ def install(rows=None):
         asked = getattr(self, "_probe_asked", None)
         if asked:
             index, is_whole = asked.popleft()  # the reference's numbers are those of the whole data set
+            if _rows is not None:
+                _rows.took(index)
             _remember(self._probe_loader, index, batch, 0 if is_whole else _divided(self._probe_loader))
         return batch
 
@@ -145,7 +147,7 @@ def ids_of(inputs, world_size, seen):
 
     `seen`: batches that the step has taken already, which a second forward pass over them adds nothing to.
     """
-    found = _holders(list(_tensors(inputs)))
+    found = _holders(list(tensors(inputs)))
     if not found or any(batch.ids != found[0].ids for batch in found):
         return []
     if any(batch in seen for batch in found) or not (world_size == 1 or found[-1].divided in (0, world_size)):

@@ -41,6 +41,8 @@ class Probe:
         self.own, self.declared, self.first_step = tuple(own), dict(declare or {}), first_step
         self.rank, self.world_size = rank, world_size
         self.is_off = not settings.on
+        if settings.stop:
+            settings.steps = settings.snapshots = tuple(range(first_step, first_step + settings.stop + 1))
         self.seconds, self.seconds_whole, self.notes = 0.0, 0.0, []
         self.current, self.steps_done, self._number = None, 0, first_step - 1
         self.process, self.inside = os.getpid(), False
@@ -206,6 +208,11 @@ class Probe:
         self.led.lay_in(self._number, begins)
         if keeps:
             step.first += self.state.before_step()
+        if self.settings.stop:
+            self.loaders.begin(step)
+            if step.number == self.settings.steps[-1]:
+                self.write()
+                self.end_after(step.number)
         return step
 
     def is_over(self, step):
@@ -355,6 +362,8 @@ class Probe:
         if not self._told_rows:
             step.ids += loader.ids_of(inputs, self.world_size, step.batches)
             self.saw["samples"] |= bool(step.ids)
+        if self.settings.stop:
+            self.loaders.enter(step, loader.tensors(inputs))
         if step.records:
             step.drawing = torch.get_rng_state()
         self.saw_forward = True

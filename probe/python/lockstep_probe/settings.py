@@ -14,6 +14,8 @@ class Settings:
 
     `every`: other steps are recorded if their number is a multiple of it. `steps`: what a short run is for; it ends after the last of them.
     `led_by`: the folder of the run that leads this one. `most_bytes`: what their values may take on a rank; 0: whatever it is.
+    `led_by`: the folder of the run that leads this one. `stop`: the program ends when this step, counted from the run's first, would begin; what each
+    step up to it begins with is kept with all that a trainer holds (`held`).
     """
 
     out: str = ""
@@ -24,6 +26,7 @@ class Settings:
     led_by: str = ""
     steps: tuple = ()
     most_bytes: int = 0
+    stop: int = 0
 
     @property
     def on(self):
@@ -124,6 +127,7 @@ def read(out=None, level=None, snapshots=None, every=None):
         settings.most_bytes = int(env.get("LOCKSTEP_MOST_BYTES", "") or 0)
     except ValueError:
         raise ValueError(f"most bytes {env['LOCKSTEP_MOST_BYTES']!r}; a whole number") from None
+    settings.stop = int(env.get("LOCKSTEP_STOP") or 0)
     if settings.steps and settings.snapshots == "auto":
         settings.snapshots = settings.steps
     try:

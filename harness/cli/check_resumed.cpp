@@ -1,0 +1,97 @@
+// lockstep check --resumed: what is said of a run that its trainer has resumed.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "harness/base/text.h"
+#include "harness/cli/check.h"
+#include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/resumption.h"
+#include "reports/check.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LostState {
+  std::string_view name, what, fix;
+};
+
+/// Of states that have no page of their own.
+constexpr LostState kStates[] = {
+    {"weights", "The resumed run begins with other weights than the stopped one ended with.", "load the whole state_dict with strict=True, in the type that it was trained in"},
+    {"buffers", "The resumed run begins with other buffers.", "save and load the model's state_dict: it has the buffers; those with persistent=False are yours to save"},
+    {"scaler", "The GradScaler begins with its first scale.", "save scaler.state_dict() and load it before the first step"},
+    {"averages", "The average of the weights is not the one that was saved.", "save the averaged model's state_dict, and load it after the weights"},
+    {"declared averages", "The average of the weights is not the one that was saved.", "save the averaged model's state_dict, and load it after the weights"},
+    {"rows", "The resumed run takes other rows.", "restore the sampler's epoch and the generator that shuffles before the loader is asked, then move it to its place"},
+    {"generators", "Random generators are not where they were.",
+     "save torch.get_rng_state(), random.getstate() and numpy.random.get_state() of each rank, and set them when the loader is at its place"},
+};
+
+std::string fix_of(const LedItem& item) {
+  if (const CausePage* page = item.code.empty() ? nullptr : find_cause_page(item.code)) return std::string(page->remedy);
+  const auto* const state = std::ranges::find(kStates, item.name, &LostState::name);
+  return state == std::end(kStates) ? "" : std::string(state->fix);
+}
+
+std::string what_of(const LedItem& item) {
+  if (const CausePage* page = item.code.empty() ? nullptr : find_cause_page(item.code)) return std::string(page->what);
+  const auto* const state = std::ranges::find(kStates, item.name, &LostState::name);
+  return state == std::end(kStates) ? "" : std::string(state->what);
+}
+
+bool has_saved(const std::string& folder) {
+  constexpr std::string_view kOurs[] = {"rank-", "run.json", "done", "command.log", "heartbeat", "python-stacks"};
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (std::ranges::none_of(kOurs, [&](std::string_view own) { return name.starts_with(own); })) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+CheckDocument resumed_document(const ResumedFindings& found, const std::string& folder) {
+  CheckDocument document;
+  document.reference = "the whole run";
+  document.run = "the resumed run";
+  const auto broken = std::ranges::find(found.items, LedState::different, &LedItem::state);
+  document.verdict = CheckMark::different;
+  if (found.anew) {
+    const bool saved = has_saved(folder);
+    document.headline = "did not resume: begins with the start weights";
+    document.fix = saved ? "load the checkpoint that is in {out}; if another command resumes, give it by --resume-with"
+                         : fmt::format("save into {{out}} sooner: before step {} nothing was saved there; or stop later, with --resumed K", found.stopped);
+  } else if (!found.lost.empty()) {
+    const LedItem& first = *found.find(found.lost.front());
+    document.headline = fmt::format("resumed otherwise at step {}: {}", found.begins, first.code.empty() ? first.name + " lost" : first.code);
+    document.because = {what_of(first)};
+    document.fix = fix_of(first);
+    for (std::size_t i = 1; i < std::min<std::size_t>(found.lost.size(), 4); ++i) document.because.push_back(fmt::format("{} too: {}", found.lost[i], fix_of(*found.find(found.lost[i]))));
+  } else if (broken != found.items.end()) {
+    document.headline = fmt::format("resumed otherwise from step {}: {}", broken->first, broken->name);
+    document.because = {"All states that are seen agree; what follows from them does not: the program holds something else that it does not save."};
+  } else {
+    const LedItem* rows = found.find("rows");
+    const bool open = found.steps == 0 || (found.chance >= 0 && rows && rows->state == LedState::not_compared);
+    document.verdict = open ? CheckMark::undecided : CheckMark::same;
+    document.headline = found.steps == 0 ? "undecided: the resumed run has made no step" : open ? "undecided: the program takes other rows each time" : fmt::format("resumed the same: {} from step {} on", counted(found.steps, "step"), found.begins);
+    if (open && found.steps > 0) document.fix = "give the program a seed, so that two of its runs take the same rows";
+  }
+  if (!found.anew && found.begins < found.stopped) document.because.push_back(fmt::format("It begins at step {}, the newest checkpoint's, where the run was stopped before step {}.", found.begins, found.stopped));
+  if (found.chance >= 0)
+    document.because.push_back(fmt::format("Two runs of this program differ by themselves from step {} ({}): states are compared, and not what the steps compute.", found.chance, found.chance_text));
+  for (const LedItem& item : found.items) {
+    if (found.anew && item.state != LedState::different) continue;
+    document.facts.push_back({item.state == LedState::same ? CheckMark::same : item.state == LedState::different ? CheckMark::different : CheckMark::none, item.name, item.text});
+  }
+  return document;
+}
+
+}  // namespace lockstep
