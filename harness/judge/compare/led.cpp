@@ -551,23 +551,34 @@ class LedJudge {
     if (fits && seen > 0) own.code = "scheduler-stepped-per-rank";
   }
 
+  /// What the run's own start was before anything was laid in.
   void start() {
     LedItem& own = item(kStart).get();
+    std::vector<std::map<std::string, double>> starts;
     for (int rank = 0; rank < pairs_.b().world_size(); ++rank) {
       const ProbeReport report = read_probe_report(run_, rank);
-      if (report.led.empty()) continue;
-      own.steps = 1;
-      if (own.state == LedState::not_compared) own.state = LedState::same;
-      const auto most = std::ranges::max_element(report.other_start, {}, [](const auto& each) { return each.second; });
-      if (most == report.other_start.end() || own.state == LedState::different) continue;
-      if (most->second <= kLedDifferent) continue;
-      own.state = LedState::different;
-      own.first = 0;
-      own.most = most->second;
-      own.where = most->first;
-      own.rank = rank;
-      own.text = fmt::format("rank {} begins with another {}, {:.3g} % off", rank, most->first, 100 * most->second);
+      if (!report.led.empty()) starts.push_back(report.other_start);
+      if (!report.led.empty() && rank != static_cast<int>(starts.size()) - 1) return;
     }
+    if (starts.empty()) return;
+    own.steps = 1;
+    own.state = LedState::same;
+    const auto other = std::ranges::find_if(starts, [](const auto& start) { return std::ranges::any_of(start, [](const auto& each) { return each.second > kLedDifferent; }); });
+    if (other == starts.end()) return;
+    const auto most = std::ranges::max_element(*other, {}, [](const auto& each) { return each.second; });
+    own.most = most->second;
+    own.where = most->first;
+    if (std::ranges::all_of(starts, [&](const auto& start) { return start == starts.front(); })) {
+      // A program that sets no seed begins otherwise each time.
+      own.text = fmt::format("others than the reference's, alike on all ranks: is a seed set? ({})", most->first);
+      return;
+    }
+    own.state = LedState::different;
+    own.first = 0;
+    const auto count = std::ranges::count_if(starts, [](const auto& start) { return !start.empty(); });
+    if (count == 1) own.rank = static_cast<int>(other - starts.begin());
+    own.code = most->first.starts_with("buffer/") ? "buffers-not-synchronised" : "initial-weights-differ";
+    own.text = fmt::format("{} with another {}, {:.3g} % off", count == 1 ? fmt::format("rank {} begins", own.rank) : "ranks begin", most->first, 100 * most->second);
   }
 
   void rows(int64_t steps) {
