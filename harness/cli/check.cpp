@@ -58,6 +58,7 @@ struct Wanted {
   const Side* side = nullptr;
   bool wide = true;  ///< in float64
   int parts = 1;     ///< of a batch, from each of which BatchNorm takes its statistics
+  std::string led_by = kReference;
   int64_t stop = 0;  ///< of --resumed: the step, counted from the run's own first, before which it ends
   std::string out = {};  ///< the run whose folder {out} is; empty: its own
 };
@@ -94,17 +95,16 @@ class TrainerCheck {
     probe_ = find_probe();
     fs::create_directories(options_.out);
     identity_ = probe_identity(probe_, "");
-    identity_.data = spec_of(config_of({kReference, &reference_})).inspect_data(config_of({kReference, &reference_})).hash;
+    identity_.data = spec_of(config_of({kReference, &reference_, true, 1, ""})).inspect_data(config_of({kReference, &reference_, true, 1, ""})).hash;
     remember();
     began_ = monotonic_s();
     if (!options_.resumed.empty()) return resumed();
-    if (!train({{kReference, &reference_}})) return failed(in_own_precision());
+    if (!train({{kReference, &reference_, true, 1, ""}})) return in_own_precision();
     const std::string run = "run-float64";
     // The reference in its own precision runs beside it: it is needed if these agree.
     const bool both = train({{run, &run_}, {kOwn, &reference_, false}});
-    if (!both && failure_ && failure_->run == run) return failed(true);
-    LedFindings found = judge_led(folder(kReference), folder(run));
-    return say(document_of(std::move(found), run));
+    if (!both && (interrupted_ || (failure_ && failure_->run == run))) return in_own_precision();
+    return say(document_of(judge_led(folder(kReference), folder(run)), run));
   }
 
  private:
@@ -230,7 +230,7 @@ class TrainerCheck {
     fill("accumulate", std::to_string(side.accumulate));
     if (!wanted.out.empty()) fill("out", folder(wanted.out));
     own.recorded = wanted.stop > 0 ? fmt::format("STOP={}", wanted.stop) : recorded(wanted);
-    if (wanted.id != kReference && wanted.stop == 0) own.led_by = kReference;
+    if (wanted.stop == 0) own.led_by = wanted.led_by;
     return config;
   }
 
@@ -319,29 +319,21 @@ class TrainerCheck {
 
   // What failed.
 
-  /// Where float64 is what failed, the run in the trainer's own precision says so.
-  bool in_own_precision() {
-    if (!failure_ || interrupted_) return false;
-    const RankFailure wide = *failure_;
-    const Side& side = reference_;
-    Wanted own{"alone", &side, false};
-    const bool well = train({own});
-    if (well) wide_failure_ = wide.message;
-    if (well) failure_ = wide;
-    return well;
-  }
-
-  int failed(bool only_wide) {
+  /// A run in float64 has failed. If the program fails anyway that is said; else it is judged as far as its own precision goes.
+  int in_own_precision() {
     if (interrupted_) return kExitInterrupted;
     if (!failure_) return kExitMachine;
+    const RankFailure wide = *failure_;
+    if (wide.kind != FailureKind::threw) return failed();
+    if (!train({{"reference-alone", &reference_, false, 1, ""}}) || !train({{"run-alone", &run_, false, 1, "reference-alone"}})) return interrupted_ ? kExitInterrupted : failed();
+    constexpr LedBounds kOfFloat32{1e-5, 1e-2};
+    CheckDocument document = document_of(judge_led(folder("reference-alone"), folder("run-alone"), kOfFloat32), "run-alone", "reference-alone");
+    document.because.push_back(fmt::format("Not in float64, which the program cannot compute in ({}: {}): differences below 1e-2 decide nothing.", wide.run, wide.message));
+    return say(std::move(document));
+  }
+
+  int failed() {
     const RankFailure& failure = *failure_;
-    if (only_wide) {
-      CheckDocument document;
-      document.verdict = CheckMark::undecided;
-      document.headline = fmt::format("undecided: the program cannot compute in float64 ({})", failure.message);
-      document.decide = again() + " --own-precision";
-      return say(std::move(document));
-    }
     console_.err << clean_line(fmt::format("lockstep: {}: {}{}{}", failure.run, failure.rank >= 0 ? fmt::format("rank {}: ", failure.rank) : "", failure.message,
                                            failure.operation.empty() ? "" : fmt::format(" (in {})", failure.operation)))
                  << "\n";
@@ -371,7 +363,7 @@ class TrainerCheck {
     return false;
   }
 
-  CheckDocument document_of(LedFindings found, const std::string& run) {
+  CheckDocument document_of(LedFindings found, const std::string& run, const std::string& reference = kReference) {
     CheckDocument document;
     document.reference = reference_.words();
     document.run = run_.words();
@@ -379,13 +371,16 @@ class TrainerCheck {
     document.commands[1] = run_.command;
     document.again = again();
     bool by_norm = false;
+    std::vector<CheckFact> last;
     const LedItem* different = found.different();
+    const int64_t different_from = different ? different->first : -1;
     const bool of_values = different && (different->name == "gradients" || different->name == "loss" || different->name == "buffers" || different->name == "clip");
     if (of_values && has_batch_norm() && run_.ranks > reference_.ranks && train({{kByRanks, &reference_, true, run_.ranks / reference_.ranks}})) {
       const LedFindings parts = judge_led(folder(kByRanks), folder(run));
       const LedItem* left = parts.different() ? parts.different() : parts.undecided();
       by_norm = left == nullptr;
-      if (left) document.facts.push_back({CheckMark::none, "BatchNorm", fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
+      if (by_norm) found.items = parts.items;
+      if (left) last.push_back({CheckMark::none, "BatchNorm", fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
     }
     if (found.steps.empty()) {
       document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);
@@ -396,11 +391,12 @@ class TrainerCheck {
     if (by_norm) {
       const bool accepted = std::ranges::find(options_.accept, "batch-norm-local") != options_.accept.end();
       document.verdict = accepted ? CheckMark::same : CheckMark::different;
-      document.headline = accepted ? same_headline(found) + ", but for BatchNorm" : fmt::format("different from step {}: batch-norm-local", different->first);
+      document.headline = accepted ? same_headline(found) + ", but for BatchNorm" : fmt::format("different from step {}: batch-norm-local", different_from);
+      last.push_back({accepted ? CheckMark::none : CheckMark::different, "BatchNorm", fmt::format("{:.3g} % of the gradient", 100 * most_of(found))});
       document.because = {fmt::format("The whole difference is each rank's own BatchNorm statistics: all else is the same (the reference with statistics by {}' rows agrees).", run_.words())};
       if (!accepted) document.fix = "SyncBatchNorm.convert_sync_batchnorm(model); or --accept batch-norm-local, if this is meant";
     } else if (different) {
-      name_difference(*different, found, run, document);
+      name_difference(*different, found, run, reference, document);
     } else if (const LedItem* open = found.undecided()) {
       document.verdict = CheckMark::undecided;
       document.headline = fmt::format("undecided from step {}: {} {}", open->first, open->name, open->text);
@@ -408,14 +404,11 @@ class TrainerCheck {
     } else {
       document.verdict = CheckMark::same;
       document.headline = same_headline(found);
-      own_precision(document);
+      if (reference == kReference) last.push_back(own_precision(document));
     }
     if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
-    for (CheckFact& fact : facts_of(found)) {
-      // What is accepted is no difference any more.
-      if (by_norm && document.verdict == CheckMark::same && fact.mark == CheckMark::different) fact.mark = CheckMark::none;
-      document.facts.push_back(std::move(fact));
-    }
+    for (CheckFact& fact : facts_of(found)) document.facts.push_back(std::move(fact));
+    for (CheckFact& fact : last) document.facts.push_back(std::move(fact));
     document.charts = charts_of(found);
     return document;
   }
@@ -428,12 +421,12 @@ class TrainerCheck {
     return fmt::format("the same: {} as {} ({}, from equal weights and rows)", run_.words(), reference_.words(), counted(static_cast<int64_t>(found.steps.size()), "step"));
   }
 
-  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run, CheckDocument& document) {
+  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run, const std::string& reference, CheckDocument& document) {
     document.verdict = CheckMark::different;
     std::string code = first.code, fix;
     if (code.empty()) {
       CompareOptions comparing;
-      comparing.run_a = folder(kReference);
+      comparing.run_a = folder(reference);
       comparing.run_b = folder(run);
       const Mechanism mechanism = compare_runs(comparing);
       const bool of_step = mechanism.first_divergence && mechanism.first_divergence->step == first.first;
@@ -463,15 +456,8 @@ class TrainerCheck {
   }
 
   /// Where float64 agrees: how far the trainer's own precision rounds.
-  void own_precision(CheckDocument& document) {
-    if (failure_) {
-      document.facts.push_back({CheckMark::none, "own precision", failure_->message});
-      return;
-    }
-    if (!train({{"run", &run_, false}})) {
-      document.facts.push_back({CheckMark::none, "own precision", failure_ ? failure_->message : "interrupted"});
-      return;
-    }
+  CheckFact own_precision(CheckDocument& document) {
+    if (failure_ || !train({{"run", &run_, false}})) return {CheckMark::none, "own precision", failure_ ? failure_->message : "interrupted"};
     const std::vector<LedStep> there = led_steps(folder(kReference), folder(kOwn)), here = led_steps(folder(kReference), folder("run"));
     double rounds = 0, run_rounds = 0;
     int64_t at = -1;
@@ -479,14 +465,15 @@ class TrainerCheck {
     for (const LedStep& step : here)
       if (step.applied > run_rounds || std::isnan(step.applied)) run_rounds = step.applied, at = step.step;
     constexpr double kFar = 0.1, kNear = 0.01;
-    if (run_rounds > kFar && rounds < kNear) {
+    const bool apart = !(run_rounds <= kFar) && rounds < kNear, rounds_more = run_rounds > 100 * rounds && run_rounds > 1e-4;
+    if (apart) {
       document.verdict = CheckMark::different;
       document.headline = fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
-      document.because.push_back("what float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type");
+      document.because.push_back("What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.");
     }
-    const bool far = run_rounds > 100 * rounds && run_rounds > 1e-4;
-    document.facts.push_back({run_rounds > kFar && rounds < kNear ? CheckMark::different : CheckMark::same, "own precision",
-                              fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds, far ? ": the run rounds more, as a reduction in a narrow type does" : "")});
+    std::string text = fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds, rounds_more ? ": the run rounds more, as a reduction in a narrow type does" : "");
+    if (reference_.ranks == run_.ranks && std::ranges::all_of(led_steps(folder(kOwn), folder("run")), [](const LedStep& step) { return step.gradients == 0; })) text += ", bit for bit alike";
+    return {apart ? CheckMark::different : CheckMark::same, "own precision", text};
   }
 
   static std::vector<CheckFact> facts_of(const LedFindings& found) {
@@ -553,7 +540,7 @@ class TrainerCheck {
   CheckOptions options_;
   const Console& console_;
   Side reference_, run_;
-  std::string probe_, wide_failure_, refused_;
+  std::string probe_, refused_;
   BuildIdentity identity_;
   std::shared_ptr<Starter> starter_;
   std::optional<RankFailure> failure_;

@@ -26,6 +26,8 @@ namespace {
 const std::string kRateName = "learning_rate", kRows = "rows", kStart = "start weights", kLoss = "loss", kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
                   kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas", kNorm = "norm", kMetrics = "metrics";
 
+/// As good as rounding in float64.
+constexpr double kRounding = LedBounds{}.same;
 /// An element of a gradient below these shares of its tensor's largest and of all is nothing but rounding.
 constexpr double kOfTensor = 1e-10, kOfAll = 1e-13;
 
@@ -45,6 +47,7 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
   all = std::sqrt(all);
   for (const NamedTensor& tensor : expected) {
     const NamedTensor* other = find_tensor(actual, tensor.name);
+    if (!other && norm(tensor.values) <= kRounding * all) continue;  // none, or one of zeros
     if (!other || other->values.size() != tensor.values.size()) {
       found.form = fmt::format("{} {}", tensor.name, other ? "has another shape" : "has no gradient in the run");
       continue;
@@ -54,7 +57,7 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
     for (std::size_t i = 0; i < tensor.values.size(); ++i) along += tensor.values[i] * other->values[i];
     own += std::pow(norm(other->values), 2);
     // Within rounding of all gradients together nothing is said of a single one.
-    const double share = gap <= kLedSame * all ? 0 : size > 0 ? gap / size : kInfinity;
+    const double share = gap <= kRounding * all ? 0 : size > 0 ? gap / size : kInfinity;
     if (share > found.worst || !std::isfinite(share)) found.worst = share, found.where = tensor.name;
   }
   found.all = all > 0 ? std::sqrt(off) / all : off > 0 ? kInfinity : 0;
@@ -113,7 +116,7 @@ class Item {
   explicit Item(std::string name) { item_.name = std::move(name); }
 
   /// `apart` against what counts as equal and as different. True: it is equal.
-  bool add(int64_t step, double apart, const std::string& where, const std::function<std::string()>& words, double same = kLedSame, double different = kLedDifferent) {
+  bool add(int64_t step, double apart, const std::string& where, const std::function<std::string()>& words, double same, double different) {
     ++item_.steps;
     if (apart > item_.most || std::isnan(apart)) item_.most = apart;
     if (apart <= same) {
@@ -137,7 +140,7 @@ class Item {
 
 std::string factor_text(const Apart& apart) {
   const std::string off = fmt::format("{:.3g} % off", 100 * apart.all);
-  if (apart.residual < 1e-9 && std::abs(apart.factor - 1) > kLedDifferent) return fmt::format("{}: {} times the reference's", off, short_number(apart.factor));
+  if (apart.residual < 1e-9 && std::abs(apart.factor - 1) > LedBounds{}.different) return fmt::format("{}: {} times the reference's", off, short_number(apart.factor));
   return apart.where.empty() ? off : fmt::format("{}, most in {}", off, apart.where);
 }
 
@@ -288,6 +291,29 @@ std::vector<NamedTensor> of_all_ranks(const StepOfRun& step, Phase phase) {
   return found;
 }
 
+/// Those of the names that `others` have.
+std::vector<NamedTensor> those_of(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& others) {
+  std::vector<NamedTensor> found;
+  for (const NamedTensor& tensor : tensors)
+    if (find_tensor(others, tensor.name)) found.push_back(tensor);
+  return found;
+}
+
+/// A step's values. Where nothing is recorded between a backward pass and the optimizer, what that takes stands for the gradients.
+ForcedValues values_of(const StepOfRun& step, const std::string& dir) {
+  const bool keeps = keeps_gradients(step);
+  ForcedValues values;
+  if (keeps) values = forced_values(step, dir, scores_of(nullptr));
+  values.step = step.step;
+  values.applied = of_all_ranks(step, Phase::applied_gradients);
+  values.parameters = of_all_ranks(step, Phase::parameters);
+  values.optimizer_state = of_all_ranks(step, Phase::optimizer_state);
+  if (keeps) return values;
+  values.gradients = values.applied;
+  values.loss = mean_loss(step);
+  return values;
+}
+
 struct Pair {
   const StepOfRun &a, &b;
   ForcedValues values_a, values_b;
@@ -295,7 +321,7 @@ struct Pair {
 
 class LedJudge {
  public:
-  LedJudge(const std::string& reference, const std::string& run) : reference_(reference), run_(run), pairs_(reference, run), scores_(scores_of(nullptr)) {
+  LedJudge(const std::string& reference, const std::string& run, LedBounds bounds) : reference_(reference), run_(run), bounds_(bounds), pairs_(reference, run) {
     for (const std::string& name : {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas, kNorm, kMetrics}) items_.emplace_back(name);
   }
 
@@ -331,16 +357,11 @@ class LedJudge {
   /// A difference of a tensor that is narrow decides nothing.
   double allowed(int64_t step, const std::string& where) const {
     const auto found = narrow_.find(step);
-    return found != narrow_.end() && (found->second.contains(where) || where.empty()) ? kInfinity : kLedDifferent;
+    return found != narrow_.end() && (found->second.contains(where) || where.empty()) ? kInfinity : bounds_.different;
   }
 
   LedStep step() {
-    Pair at{pairs_.step_a(), pairs_.step_b(), forced_values(pairs_.step_a(), reference_, scores_), forced_values(pairs_.step_b(), run_, scores_)};
-    for (const auto& [values, records] : {std::pair(&at.values_a, &at.a), std::pair(&at.values_b, &at.b)}) {
-      values->applied = of_all_ranks(*records, Phase::applied_gradients);
-      values->parameters = of_all_ranks(*records, Phase::parameters);
-      values->optimizer_state = of_all_ranks(*records, Phase::optimizer_state);
-    }
+    const Pair at{pairs_.step_a(), pairs_.step_b(), values_of(pairs_.step_a(), reference_), values_of(pairs_.step_b(), run_)};
     LedStep found;
     found.step = at.a.step;
     reduction(at);
@@ -369,7 +390,7 @@ class LedJudge {
         const Record* actual = find_record(at.b.ranks[rank], phase, expected->name);
         if (!actual || !actual->is_scalar) continue;
         const double gap = distance(expected->value, actual->value) / std::max(std::abs(expected->value), 1e-30);
-        item(name).add(at.a.step, gap, expected->name, [&] { return fmt::format("{} {} → {} on rank {}", expected->name, short_number(expected->value), short_number(actual->value), rank); }, 1e-9);
+        item(name).add(at.a.step, gap, expected->name, [&] { return fmt::format("{} {} → {} on rank {}", expected->name, short_number(expected->value), short_number(actual->value), rank); }, std::max(1e-9, bounds_.same), bounds_.different);
       }
     }
   }
@@ -382,7 +403,7 @@ class LedJudge {
     if (!(mean.residual < 1e-9)) {
       // Of one that was before: the step whose ranks keep their own.
       const Apart alone = apart(at.values_b.local.front(), at.values_b.gradients);
-      if (own.state != LedState::same || !(alone.all < kLedSame)) return;
+      if (own.state != LedState::same || !(alone.all < bounds_.same)) return;
       own.state = LedState::different;
       own.first = at.a.step;
       own.text = fmt::format("not reduced at step {}", at.a.step);
@@ -398,20 +419,23 @@ class LedJudge {
   }
 
   bool gradients(const Pair& at, LedStep& found) {
-    const Apart before = apart(at.values_a.gradients, at.values_b.gradients);
-    found.gradients = before.all;
+    if (at.values_a.gradients.empty() || at.values_b.gradients.empty()) return true;  // an optimizer that calls for them itself: its updates show them
     const auto& taken_a = at.values_a.applied.empty() ? at.values_a.gradients : at.values_a.applied;
     const auto& taken_b = at.values_b.applied.empty() ? at.values_b.gradients : at.values_b.applied;
     const Apart taken = apart(taken_a, taken_b);
+    // What the optimizers do not take is another model's, or a later step's.
+    const std::vector<NamedTensor> before_a = those_of(at.values_a.gradients, taken_a), before_b = those_of(at.values_b.gradients, taken_b);
+    const Apart told = apart(before_a, before_b);
+    found.gradients = told.all;
     found.applied = taken.all;
-    double off = std::max(before.worst, before.form.empty() ? 0 : kInfinity);
-    Apart told = before;
-    if (off > kLedSame && taken.worst <= kLedSame && taken.form.empty()) {
-      // Who reduces by hand takes other gradients than those recorded before; who clips takes these, scaled: then clipping hides the difference.
-      const Apart own = apart(at.values_b.gradients, taken_b);
-      if (own.residual > 1e-6) off = 0, found.gradients = taken.all;
+    double off = std::max(told.worst, told.form.empty() ? 0 : kInfinity);
+    if (off > bounds_.same && taken.worst <= bounds_.same && taken.form.empty()) {
+      // Who reduces by hand, or evaluates several times, takes other gradients than those recorded before; who clips takes these, scaled: then clipping
+      // hides the difference.
+      const Apart own_a = apart(before_a, taken_a), own_b = apart(before_b, taken_b);
+      if (!told.form.empty() || own_a.residual > 1e-6 || own_b.residual > 1e-6) off = 0, found.gradients = taken.all;
     }
-    return item(kGradients).add(at.a.step, off, told.where, [&] { return told.form.empty() ? factor_text(told) : told.form; }, kLedSame, allowed(at.a.step, told.where));
+    return item(kGradients).add(at.a.step, off, told.where, [&] { return told.form.empty() ? factor_text(told) : told.form; }, bounds_.same, allowed(at.a.step, told.where));
   }
 
   void loss(const Pair& at, LedStep& found, bool gradients_agree) {
@@ -420,13 +444,13 @@ class LedJudge {
     found.loss = *at.values_b.loss;
     const double gap = distance(found.expected_loss, found.loss) / std::max(std::abs(found.expected_loss), 1e-30);
     LedItem& own = item(kLoss).get();
-    if (gradients_agree && gap > kLedSame) {
+    if (gradients_agree && gap > bounds_.same) {
       own.steps++;
       if (own.state == LedState::not_compared) own.state = LedState::same;
       own.text = "each rank's is a share of its own; gradients agree";
       return;
     }
-    item(kLoss).add(at.a.step, gap, "", [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); });
+    item(kLoss).add(at.a.step, gap, "", [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); }, bounds_.same, bounds_.different);
   }
 
   bool clip(const Pair& at, LedStep&) {
@@ -434,7 +458,7 @@ class LedJudge {
     const Apart taken = apart(at.values_a.applied, at.values_b.applied);
     return item(kClip).add(at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where, [&] {
       return taken.form.empty() ? fmt::format("what the optimizer takes is {}", factor_text(taken)) : taken.form;
-    }, kLedSame, allowed(at.a.step, taken.where));
+    }, bounds_.same, allowed(at.a.step, taken.where));
   }
 
   bool rate(const Pair& at) {
@@ -448,7 +472,7 @@ class LedJudge {
         const double gap = distance(expected->value, actual->value) / std::max({std::abs(expected->value), std::abs(actual->value), 1e-30});
         if (!item(kRate).add(at.a.step, gap, expected->name, [&] {
               return fmt::format("{} {} → {}{}", expected->name, short_number(expected->value), short_number(actual->value), at.b.ranks.size() > 1 && rank > 0 ? fmt::format(" on rank {}", rank) : "");
-            })) same = false;
+            }, LedBounds{}.same, LedBounds{}.different)) same = false;
       }
     }
     return same;
@@ -499,7 +523,7 @@ class LedJudge {
       const auto of_a = whole_tensor(*expected), of_b = actual ? whole_tensor(*actual) : std::nullopt;
       if (of_a && of_b) look({"average/" + of_a->name, of_a->shape, of_a->values}, &*of_b, nullptr, "");
     }
-    return item(kUpdate).add(at.a.step, worst, where, [&] { return fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst, where); }, kLedDifferent, 10 * kLedDifferent);
+    return item(kUpdate).add(at.a.step, worst, where, [&] { return fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst, where); }, std::max(1e-6, bounds_.same), 10 * bounds_.different);
   }
 
   void buffers(const Pair& at) {
@@ -512,7 +536,7 @@ class LedJudge {
       const double size = norm(expected.values), gap = distance(expected.values, actual->values), share = gap == 0 ? 0 : size > 0 ? gap / size : kInfinity;
       if (share > worst) worst = share, where = expected.name.substr(expected.name.find('/') + 1);
     }
-    item(kBuffers).add(at.a.step, worst, where, [&] { return fmt::format("{} {:.3g} % off", where, 100 * worst); }, 1e-10);
+    item(kBuffers).add(at.a.step, worst, where, [&] { return fmt::format("{} {:.3g} % off", where, 100 * worst); }, std::max(1e-10, bounds_.same), bounds_.different);
   }
 
   /// Do all ranks end the step with the same parameters?
@@ -563,7 +587,7 @@ class LedJudge {
     if (starts.empty()) return;
     own.steps = 1;
     own.state = LedState::same;
-    const auto other = std::ranges::find_if(starts, [](const auto& start) { return std::ranges::any_of(start, [](const auto& each) { return each.second > kLedDifferent; }); });
+    const auto other = std::ranges::find_if(starts, [&](const auto& start) { return std::ranges::any_of(start, [&](const auto& each) { return each.second > bounds_.different; }); });
     if (other == starts.end()) return;
     const auto most = std::ranges::max_element(*other, {}, [](const auto& each) { return each.second; });
     own.most = most->second;
@@ -591,8 +615,8 @@ class LedJudge {
   }
 
   std::string reference_, run_;
+  LedBounds bounds_;
   StepPairs pairs_;
-  const ScoreSpec& scores_;
   std::vector<Item> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
@@ -615,14 +639,14 @@ const LedItem* LedFindings::find(const std::string& name) const {
 const LedItem* LedFindings::different() const { return earliest(items, LedState::different); }
 const LedItem* LedFindings::undecided() const { return earliest(items, LedState::undecided); }
 
-LedFindings judge_led(const std::string& reference, const std::string& run) { return LedJudge(reference, run).judge(); }
+LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds) { return LedJudge(reference, run, bounds).judge(); }
 
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run) {
   StepPairs pairs(reference, run);
   std::vector<LedStep> steps;
   while (pairs.next()) {
-    if (pairs.step_a().step < 0 || !keeps_gradients(pairs.step_a()) || !keeps_gradients(pairs.step_b())) continue;
-    const ForcedValues a = forced_values(pairs.step_a(), reference, scores_of(nullptr)), b = forced_values(pairs.step_b(), run, scores_of(nullptr));
+    if (pairs.step_a().step < 0) continue;
+    const ForcedValues a = values_of(pairs.step_a(), reference), b = values_of(pairs.step_b(), run);
     LedStep step{.step = a.step};
     if (a.loss && b.loss) step.expected_loss = *a.loss, step.loss = *b.loss;
     step.gradients = apart(a.gradients, b.gradients).all;

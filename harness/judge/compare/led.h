@@ -48,10 +48,12 @@ struct LedFindings {
   const LedItem* undecided() const;
 };
 
-/// Both are folders of traces in float64, and the run was led by the reference. A distance up to kLedSame counts as none, one beyond kLedDifferent as
-/// a difference; what lies between, or comes from a narrower type, decides nothing. Throws TraceError.
-LedFindings judge_led(const std::string& reference, const std::string& run);
-inline constexpr double kLedSame = 1e-12, kLedDifferent = 1e-6;
+/// Both are folders of traces, in float64 unless `bounds` are of another precision, and the run was led by the reference. A distance up to `same` counts as
+/// none, one beyond `different` as a difference; what lies between, or comes from a narrower type, decides nothing. Throws TraceError.
+struct LedBounds {
+  double same = 1e-12, different = 1e-6;
+};
+LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds = {});
 
 /// The steps alone, of runs in any precision.
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run);

@@ -1,0 +1,150 @@
+"""`lockstep check` on trainers without a line for it: right ones are the same, wrong ones differ at their step by their name, and what cannot be judged
+is one clear line; nothing is left running."""
+
+import json
+import os
+import subprocess
+import sys
+
+from case import Case, need
+
+SCRIPT = '''
+import argparse, os, signal, time
+import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
+args = argparse.ArgumentParser()
+args.add_argument("--batch", type=int, default=12)
+args.add_argument("--kind", default="")
+args = args.parse_args()
+kind = args.kind
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(rank if kind == "start" else 1)
+if kind == "unseeded":
+    torch.seed()
+data = TensorDataset(torch.randn(120, 6, generator=torch.Generator().manual_seed(3)), torch.randint(0, 3, (120,), generator=torch.Generator().manual_seed(4)))
+net = nn.Sequential(nn.Linear(6, 9, bias=False), nn.BatchNorm1d(9) if "norm" in kind else nn.LayerNorm(9), nn.Dropout(0.1), nn.Linear(9, 3))
+model = net if kind == "start" else nn.parallel.DistributedDataParallel(net)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+sampler = RandomSampler(data, generator=torch.Generator().manual_seed(rank)) if kind == "sampler" else DistributedSampler(data, seed=5)
+if kind == "crash" and rank == 1:
+    raise ValueError("no such file: vocabulary.txt")
+if kind == "meta":
+    net.to("meta")
+step = 0
+for epoch in range(40):
+    for x, y in DataLoader(data, batch_size=args.batch, sampler=sampler):
+        made = net if kind == "unsynchronised" and step == 2 else model
+        losses, weight = F.cross_entropy(made(x), y, reduction="none"), (1.0 + y)
+        total = weight.sum()
+        if kind != "means":
+            dist.all_reduce(total)
+            total = total / world
+        loss = (losses * weight).sum() / total * (world if kind == "times" and step >= 1 else 1)
+        optimizer.zero_grad()
+        loss.backward()
+        if kind == "start":
+            for p in net.parameters():
+                dist.all_reduce(p.grad)
+                p.grad /= world
+        nn.utils.clip_grad_norm_(net.parameters(), 0.1 / world if kind == "clip" else 0.1)
+        if kind == "hang" and rank == 1 and step == 1:
+            time.sleep(600)
+        if kind == "killed" and rank == 1 and step == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.step()
+        for _ in range(world if kind == "schedule" and step > 0 else 1):
+            scheduler.step()
+        step += 1
+'''
+NAMES = {"sampler": (0, ""), "unsynchronised": (2, "gradient-not-reduced"), "times": (1, "loss-times-world"), "means": (0, "mean-of-means"), "clip": (0, ""),
+         "schedule": (2, ""), "start": (0, "initial-weights-differ"), "norm": (0, "batch-norm-local")}  # fmt: skip
+
+
+def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):
+    """Exit code, what was printed, and check.json of one command."""
+    script, out = bench.path("train.py"), bench.path("out")
+    with open(script, "w") as file:
+        file.write(text)
+    python = f"{os.path.dirname(sys.executable)}/torchrun"
+    command = [bench.lockstep, "check", "--out", out, "--ranks", ranks, "--steps", steps, "--rows", "12", "--timeout", "4", *words]
+    if "--" not in words:
+        command += ["--", python, "--nproc-per-node", "{ranks}", script, "--batch", "{batch}"]
+    done = subprocess.run([word.replace("TORCHRUN", python).replace("SCRIPT", script) for word in command], capture_output=True, text=True, check=False, timeout=120)
+    document = json.loads(open(f"{out}/check.json").read()) if os.path.exists(f"{out}/check.json") else {}
+    left = subprocess.run(["pgrep", "-f", script], capture_output=True, text=True, check=False).stdout.split()
+    need(not left, f"processes {left} are left: {done.stderr}")
+    return done, document
+
+
+def kind(name):
+    return "--", "TORCHRUN", "--nproc-per-node", "{ranks}", "SCRIPT", "--batch", "{batch}", "--kind", name
+
+
+def right(name, *options, ranks="2", saying=""):
+    def on_bench(bench):
+        done, document = check(bench, *options, *kind(name), ranks=ranks)
+        need(done.returncode == 0 and document["verdict"] == "same" and saying in done.stdout, f"{done.returncode}: {done.stdout}{done.stderr}")
+        need(len(done.stdout.splitlines()) <= 12 and "<svg" in open(bench.path("out/check.html")).read(), done.stdout)
+        return document["headline"]
+
+    return on_bench
+
+
+def wrong(name):
+    def on_bench(bench):
+        step, code = NAMES[name]
+        done, document = check(bench, *kind(name))
+        need(done.returncode == 1 and f"different from step {step}" in document["headline"] and code in document["headline"], f"{done.returncode}: {done.stdout}{done.stderr}")
+        need(len(done.stdout.splitlines()) <= 12, done.stdout)
+        return document["headline"]
+
+    return on_bench
+
+
+def refused(code, saying, *words, text=SCRIPT, ranks="2"):
+    def on_bench(bench):
+        done, _ = check(bench, *words, text=text, ranks=ranks)
+        said = done.stdout + done.stderr
+        need(done.returncode == code and saying in said, f"{done.returncode}: {said}")
+        return next(line for line in said.splitlines() if saying in line)[:100]
+
+    return on_bench
+
+
+def again(bench):
+    """What is there is not run again, and the command is known from its folder."""
+    first, _ = check(bench, *kind(""))
+    done = subprocess.run([bench.lockstep, "check", "--out", bench.path("out")], capture_output=True, text=True, check=False)
+    need(done.returncode == 0 and done.stdout == first.stdout and " s, " not in done.stderr, f"{done.stdout}{done.stderr}")
+    return ""
+
+
+def as_written(bench):
+    """From one process and by starting every program anew: the same bits."""
+    traces = []
+    for words in ((), ("--as-written", "--fresh")):
+        done, _ = check(bench, *words, *kind(""))
+        need(done.returncode == 0, done.stdout + done.stderr)
+        traces.append(open(bench.path("out/runs/run/rank-1.trace"), "rb").read())
+    need(traces[0] == traces[1], "the run's traces differ")
+    return ""
+
+
+CASES = [
+    Case("check: DDP", right("", ranks="3", saying="mean of the ranks' gradients")),
+    Case("check: no seed", right("unseeded", saying="is a seed set?")),
+    Case("check: BatchNorm that is meant", right("norm", "--accept", "batch-norm-local", saying="but for BatchNorm")),
+    *(Case(f"check: {name}", wrong(name)) for name in NAMES),
+    Case("check: again", again),
+    Case("check: every process anew", as_written),
+    Case("check: without {ranks}", refused(2, "has no {ranks}", "--", "TORCHRUN", "SCRIPT")),
+    Case("check: an unknown placeholder", refused(2, "unknown placeholder 'rank'", "--", "TORCHRUN", "--nproc-per-node", "{ranks}", "SCRIPT", "{rank}")),
+    Case("check: rows that cannot be shared out", refused(2, "cannot be shared out", ranks="5")),
+    Case("check: ranks that the command ignores", refused(3, "does the command pass {ranks} on?", "--", "TORCHRUN", "--nproc-per-node", "2", "SCRIPT", "{ranks}", text=SCRIPT.replace("args.parse_args()", "args.parse_known_args()[0]"))),
+    Case("check: a rank that throws", refused(3, "ValueError: no such file: vocabulary.txt", *kind("crash"))),
+    Case("check: a rank that hangs", refused(4, "rank 1", *kind("hang"))),
+    Case("check: a rank that is killed", refused(3, "killed by signal 9", *kind("killed"))),
+    Case("check: no optimizer", refused(7, "recorded nothing", text="import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n")),
+]
