@@ -115,8 +115,8 @@ class TrainerCheck {
     if (!names(reference_.command, "out")) throw ConfigError("--resumed: the command has no {out}: write it for the folder in which the trainer saves and from which it resumes");
     const Side second{options_.resume_with.empty() ? reference_.command : options_.resume_with, reference_.ranks, reference_.accumulate};
     check_placeholders(second.command);
-    if (!train({{"whole", &reference_, false, 1, steps}, {"stopped", &reference_, false, 1, stop, "stopped"}})) return failed(false);
-    if (!train({{"resumed", &second, false, 1, steps - stop, "stopped"}})) return failed(false);
+    if (!train({{"whole", &reference_, false, 1, "", steps}, {"stopped", &reference_, false, 1, "", stop, "stopped"}})) return failed();
+    if (!train({{"resumed", &second, false, 1, "", steps - stop, "stopped"}})) return failed();
     CheckDocument document = resumed_document(judge_resumed(folder("whole"), folder("stopped"), folder("resumed")), folder("stopped"));
     document.commands[0] = reference_.command;
     document.commands[1] = second.command;
@@ -321,11 +321,10 @@ class TrainerCheck {
 
   /// A run in float64 has failed. If the program fails anyway that is said; else it is judged as far as its own precision goes.
   int in_own_precision() {
-    if (interrupted_) return kExitInterrupted;
-    if (!failure_) return kExitMachine;
+    if (interrupted_ || !failure_) return failed();
     const RankFailure wide = *failure_;
     if (wide.kind != FailureKind::threw) return failed();
-    if (!train({{"reference-alone", &reference_, false, 1, ""}}) || !train({{"run-alone", &run_, false, 1, "reference-alone"}})) return interrupted_ ? kExitInterrupted : failed();
+    if (!train({{"reference-alone", &reference_, false, 1, ""}}) || !train({{"run-alone", &run_, false, 1, "reference-alone"}})) return failed();
     constexpr LedBounds kOfFloat32{1e-5, 1e-2};
     CheckDocument document = document_of(judge_led(folder("reference-alone"), folder("run-alone"), kOfFloat32), "run-alone", "reference-alone");
     document.because.push_back(fmt::format("Not in float64, which the program cannot compute in ({}: {}): differences below 1e-2 decide nothing.", wide.run, wide.message));
@@ -333,6 +332,7 @@ class TrainerCheck {
   }
 
   int failed() {
+    if (interrupted_ || !failure_) return interrupted_ ? kExitInterrupted : kExitMachine;
     const RankFailure& failure = *failure_;
     console_.err << clean_line(fmt::format("lockstep: {}: {}{}{}", failure.run, failure.rank >= 0 ? fmt::format("rank {}: ", failure.rank) : "", failure.message,
                                            failure.operation.empty() ? "" : fmt::format(" (in {})", failure.operation)))
