@@ -8,7 +8,7 @@ import os
 import torch
 
 from case import Case, need
-from lockstep_probe import led, trace_file, zero
+from lockstep_probe import float64, led, trace_file, zero
 
 EXACT, STEPS = 1e-12, 4
 SCRIPT = """
@@ -133,6 +133,8 @@ def by_statistics(bench):
     reference, twin = both(bench, script(norm="nn.BatchNorm1d(9)"), script(norm="nn.BatchNorm1d(9)"))
     found = distances(reference, twin, "reduced gradients")
     need(min(found) > 1e-3, f"found {found}")
+    alone = [("all", torch.tensor([0.1] * 9, dtype=torch.float64)), ("rounding", torch.full((9,), 1.1, dtype=torch.float32).double() * 2**-60)]
+    need(float64.few_digits(iter(alone)) == [] and float64.few_digits(iter([("cut", alone[1][1])])) == ["cut"], "what is nothing but rounding")
     return ""
 
 

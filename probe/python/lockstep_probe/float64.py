@@ -138,7 +138,8 @@ def _widen(p):
 def few_digits(gradients):
     """Names of those of (name, gradient) in float64 that have the digits of float32 alone. Of one with few digits at all nothing is known, nor of one
     that is nothing but rounding, such as a bias has before BatchNorm."""
-    gradients, least = list(gradients), 1e-12 * sum(float(g.norm()) ** 2 for _, g in gradients) ** 0.5
+    gradients = list(gradients)
+    least = 1e-12 * sum(float(g.norm()) ** 2 for _, g in gradients) ** 0.5
     return [name for name, g in gradients if g.dtype == torch.float64 and g.count_nonzero() >= 8 and float(g.norm()) > least
             and bool((g == g.float().double()).all()) and not bool((g == g.bfloat16().double()).all())]  # fmt: skip
 
