@@ -14,7 +14,6 @@
 //     probe.step(loss);                      // parameters, buffers; ends the step. Call it before a scheduler changes the rate
 //     probe.metric("accuracy", accuracy);    // evaluations after it, until the next rows()
 //   }
-//   probe.replay(train_step);                // last, if meaning and rounding are to be told apart
 //
 // Each line may be left out, apart from step(). Environment:
 //
@@ -23,7 +22,7 @@
 //   LOCKSTEP_SNAPSHOTS  steps, separated by commas, that keep all values, and what they begin with; none; or auto (default): the first steps, as far
 //                       as 64 MB reach, and steps 0, 1, 10, 100, … of small models
 //   LOCKSTEP_EVERY      records every n-th step, and the snapshots'; default 1
-//   LOCKSTEP_AGAINST    the folder of the reference's traces, whose snapshots replay() takes; unset: this run's own
+//   LOCKSTEP_LED_BY     the folder of the traces of the run that this one should equal: each step that it kept begins with its weights and moments
 //
 // What the probe cannot do (a full disk, a folder that it cannot write) it says once on stderr; then it is off, and training goes on. One
 // thread may call it. Tensors on devices are copied to the host. Compile with -O2 or -O3: one core then takes 0.5 ns per float32 element.
@@ -34,9 +33,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_as_real.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/dropout.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/optimizer.h>
@@ -525,19 +522,15 @@ class Writer {
   std::string data_, frame_;
 };
 
-// ---------------------------------------------------------------- what replay() reads of the reference's traces
+// ---------------------------------------------------------------- what a led run reads of the reference's trace
 
 struct Snapshot {
   std::map<std::string, at::Tensor> tensors;
-  double updates = 0, rate = 0;
+  double updates = 0;
 };
 
-/// Of one trace: the snapshots with values by step, and the sample ids of those steps.
-struct Kept {
-  std::string digest;  ///< XXH3 of its bytes
-  std::map<int64_t, Snapshot> snapshots;
-  std::map<int64_t, std::vector<int64_t>> ids;
-};
+/// Of one trace, by step.
+using Snapshots = std::map<int64_t, Snapshot>;
 
 /// Reads bytes and never past their end.
 class Cursor {
@@ -594,16 +587,15 @@ inline Definition read_definition(std::string_view bytes) {
   return what;
 }
 
-inline void read_record(const Definition& what, int64_t step, Cursor& in, Kept& kept) {
+inline void read_record(const Definition& what, int64_t step, Cursor& in, Snapshots& kept) {
   if (what.kind == samples) {
-    kept.ids[step] = in.signed_list(in.varint());
+    in.signed_list(in.varint());
   } else if (what.kind == random) {
     in.take(8);
     in.varint();
   } else if (what.kind == scalar) {
     const auto value = in.raw<double>();
-    if (what.phase == Phase::snapshot && what.name == "updates") kept.snapshots[step].updates = value;
-    if (what.phase == Phase::control && what.name == "learning_rate" && kept.snapshots.contains(step)) kept.snapshots[step].rate = value;
+    if (what.phase == Phase::snapshot && what.name == "updates") kept[step].updates = value;
   } else if (what.kind == collective) {
     in.take(16);
   } else {
@@ -624,38 +616,17 @@ inline void read_record(const Definition& what, int64_t step, Cursor& in, Kept& 
     const std::string_view values = in.take(bytes);
     if (what.phase != Phase::snapshot) return;
     const auto type = at::TensorOptions().dtype(Host::kTypes[what.dtype]);
-    kept.snapshots[step].tensors[what.name] = at::from_blob(const_cast<char*>(values.data()), what.shape, type).clone();
+    kept[step].tensors[what.name] = at::from_blob(const_cast<char*>(values.data()), what.shape, type).clone();
   }
-}
-
-inline std::string hex16(uint64_t value) {
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(value));
-  return digits;
-}
-
-/// Is its last frame the end mark?
-inline bool has_end_mark(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
-  for (uint32_t payload = 1; payload <= 10; ++payload) {
-    uint64_t head = 0;
-    if (size < 12 + 16 + static_cast<std::streamoff>(payload)) return false;
-    in.seekg(size - 16 - static_cast<std::streamoff>(payload));
-    in.read(reinterpret_cast<char*>(&head), sizeof head);
-    if (in && head == frame_head(payload, Frame::end_mark)) return true;
-  }
-  return false;
 }
 
 /// Checks each frame's length and checksum. A trace that is cut short is read up to there.
-inline Kept read_trace(const std::filesystem::path& path) {
-  Kept kept;
+inline Snapshots read_trace(const std::filesystem::path& path) {
+  Snapshots kept;
   std::ifstream in(path, std::ios::binary);
   if (!in) throw std::runtime_error(path.string() + " cannot be read: " + std::strerror(errno));
   const std::string file(std::istreambuf_iterator<char>(in), {});
   const std::string_view bytes = file;
-  kept.digest = hex16(XXH3_64bits(bytes.data(), bytes.size()));
   if (!bytes.starts_with(std::string_view(kMagic, 8))) throw std::runtime_error(path.string() + " is not a trace");
   std::vector<Definition> definitions;
   std::vector<std::vector<uint64_t>> sequences;
@@ -785,7 +756,7 @@ class Probe {
 
   /// Is anything recorded?
   bool enabled() const { return writer_ != nullptr; }
-  /// The dtype in which the model computes: float64 while replay() asks for it, else that of its first parameter.
+  /// The dtype of the model's first parameter.
   at::ScalarType dtype() const { return model_.parameters().empty() ? at::kFloat : model_.parameters().front().scalar_type(); }
 
   /// Begins the step, or goes on with its next micro-step: sample ids of the rows of this rank.
@@ -884,36 +855,8 @@ class Probe {
         writer_->finish();
       }
       writer_.reset();
+      if (!led_by_.empty()) write_led();
     });
-  }
-
-  /// Ends the trace and takes the reference's kept steps again: for each snapshot the model's parameters and buffers and the optimizer's state
-  /// are loaded (8 at most), and `train_step(ids)` does what the trainer does with these rows, from rows() to step(); once as it is, once in float64, for
-  /// which inputs must be of dtype(). The traces stand in replay/<hash of the reference>/single and …/double. Afterwards model and optimizer
-  /// hold what they held before. Modules of dropout pass everything meanwhile.
-  template <typename TrainStep>
-  void replay(TrainStep train_step) {
-    if (!writer_) return;
-    finish();
-    try {
-      const std::string against = detail::environment("LOCKSTEP_AGAINST");
-      const std::filesystem::path reference = against.empty() ? folder_ : std::filesystem::path(against);
-      const detail::Kept first = ended_trace(reference, 0);
-      const std::map<int64_t, std::vector<int64_t>> ids = ids_against(reference, first);
-      const std::filesystem::path out = folder_ / "replay" / first.digest;
-      const Held held = hold();
-      for (const auto& [dropout, p] : held.dropouts) dropout->options.p(0);  // other masks on other ranks would hide everything else
-      try {
-        for (const bool in_double : {false, true}) replay_all(first, ids, out / (in_double ? "double" : "single"), in_double, held, train_step);
-      } catch (const std::exception& error) {
-        turn_off(std::string("the replay failed: ") + error.what());
-      }
-      for (const auto& [dropout, p] : held.dropouts) dropout->options.p(p);
-      restore(held);
-    } catch (const std::exception& error) {
-      turn_off(std::string("the replay failed: ") + error.what());
-    }
-    writer_.reset();
   }
 
  private:
@@ -923,6 +866,7 @@ class Probe {
 
   void read_environment() {
     const std::string level = detail::environment("LOCKSTEP_LEVEL"), every = detail::environment("LOCKSTEP_EVERY");
+    led_by_ = detail::environment("LOCKSTEP_LED_BY");
     if (!folder_.is_absolute()) throw std::runtime_error("LOCKSTEP_TRACE must name an absolute folder, not " + folder_.string());
     const std::map<std::string, Level> levels = {{"", Level::hash}, {"hash", Level::hash}, {"stats", Level::stats}, {"full", Level::full}};
     if (!levels.contains(level)) throw std::runtime_error("LOCKSTEP_LEVEL must be off, hash, stats or full, not " + level);
@@ -1034,8 +978,8 @@ class Probe {
     writer_->begin(step_ - 1);
     recorded_ = true;
     keeps_ = keeps(step_);
-    if (!replaying_) weights();
-    state_ = replaying_ ? State::between : State::held;
+    weights();
+    state_ = State::held;
   }
   void flush() {
     if (state_ == State::held && recorded_) writer_->end_step(detail::Frame::whole_step);
@@ -1044,12 +988,13 @@ class Probe {
   void begin() {
     start();
     flush();
-    keeps_ = replaying_ || keeps(step_);
+    keeps_ = keeps(step_);
     recorded_ = keeps_ || step_ % every_ == 0;
     state_ = State::open;
     ids_.clear();
     row_losses_.clear();
     rate_.reset();
+    if (!led_by_.empty()) lead();
     if (!recorded_) return;
     writer_->begin(step_);
     if (keeps_) {
@@ -1176,134 +1121,53 @@ class Probe {
     return sum;
   }
 
-  // ---- replay
+  // ---- a led run
 
-  static constexpr int64_t kMostReplays = 8;  ///< steps
-
-  /// What the model and the optimizer hold before a replay.
-  struct Held {
-    std::vector<std::pair<at::Tensor, at::Tensor>> tensors;  ///< of the model, and a copy
-    std::map<void*, std::unique_ptr<torch::optim::OptimizerParamState>> states;
-    std::vector<double> rates;
-    std::vector<std::pair<torch::nn::DropoutImpl*, double>> dropouts;
-  };
-
-  Held hold() {
-    Held held;
-    for (const at::Tensor& each : model_.parameters()) held.tensors.emplace_back(each, each.detach().clone());
-    for (const at::Tensor& each : model_.buffers()) held.tensors.emplace_back(each, each.detach().clone());
-    for (const auto& [key, state] : optimizer_.state()) held.states[key] = state->clone();
-    for (const auto& group : optimizer_.param_groups()) held.rates.push_back(group.options().get_lr());
-    for (const auto& each : model_.modules(false)) {
-      if (auto* dropout = each->as<torch::nn::DropoutImpl>()) held.dropouts.emplace_back(dropout, dropout->options.p());
+  /// Puts what the reference's step began with into the model and the optimizer. The first thing that does not fit ends it, and is said.
+  void lead() {
+    if (!led_problem_.empty()) return;
+    try {
+      if (!reference_) reference_ = detail::read_trace(led_by_ / "rank-0.trace");
+      const auto found = reference_->find(step_);
+      if (found == reference_->end() || found->second.tensors.empty()) return;
+      lay_in(found->second);
+      led_ += (led_.empty() ? "" : ",") + std::to_string(step_);
+    } catch (const std::exception& error) {
+      led_problem_ = error.what();
+      std::fprintf(stderr, "lockstep_probe: rank %lld: not led by %s from step %lld on: %s\n", static_cast<long long>(options_.rank), led_by_.c_str(),
+                   static_cast<long long>(step_), error.what());
     }
-    return held;
   }
-  void restore(const Held& held) {
-    for (const auto& [tensor, copy] : held.tensors) become(tensor, copy.clone());
-    optimizer_.state().clear();
-    for (const auto& [key, state] : held.states) optimizer_.state()[key] = state->clone();
-    for (std::size_t i = 0; i < held.rates.size(); ++i) optimizer_.param_groups()[i].options().set_lr(held.rates[i]);
-  }
-  /// Keeps the tensor's identity, by which optimizers know it.
-  static void become(const at::Tensor& tensor, const at::Tensor& value) {
-    tensor.mutable_grad() = at::Tensor();
-    tensor.set_data(value);
-  }
-
-  /// A rank's trace of the run, once it is ended: ranks of this run end theirs at different times.
-  static detail::Kept ended_trace(const std::filesystem::path& folder, int64_t rank) {
-    const std::filesystem::path path = folder / ("rank-" + std::to_string(rank) + ".trace");
-    constexpr int kTries = 600;
-    for (int tried = 0; tried < kTries; ++tried) {
-      if (detail::has_end_mark(path)) return detail::read_trace(path);
-      ::poll(nullptr, 0, 100);
-    }
-    throw std::runtime_error(path.string() + " has no end mark after 60 s");
-  }
-
-  /// This rank's rows at each snapshot: those of the reference's same rank if it has as many ranks, else each world_size-th of its batch.
-  std::map<int64_t, std::vector<int64_t>> ids_against(const std::filesystem::path& reference, const detail::Kept& first) {
-    std::vector<std::map<int64_t, std::vector<int64_t>>> all = {first.ids};
-    for (int64_t rank = 1; std::filesystem::exists(reference / ("rank-" + std::to_string(rank) + ".trace")); ++rank) all.push_back(ended_trace(reference, rank).ids);
-    const auto world_size = static_cast<std::size_t>(options_.world_size), own = static_cast<std::size_t>(options_.rank);
-    if (all.size() == world_size) return all[own];
-    std::map<int64_t, std::vector<int64_t>> mine;
-    for (const auto& [step, snapshot] : first.snapshots) {
-      std::size_t longest = 0;
-      for (auto& rank : all) longest = std::max(longest, rank[step].size());
-      std::vector<int64_t> batch;  // the k-th row of rank r is row k * ranks + r
-      for (std::size_t k = 0; k < longest; ++k) {
-        for (auto& rank : all) {
-          if (k < rank[step].size()) batch.push_back(rank[step][k]);
-        }
-      }
-      for (std::size_t i = own; i < batch.size(); i += world_size) mine[step].push_back(batch[i]);
-    }
-    return mine;
-  }
-
-  template <typename TrainStep>
-  void replay_all(const detail::Kept& reference, const std::map<int64_t, std::vector<int64_t>>& ids, const std::filesystem::path& out, bool in_double,
-                  const Held& held, TrainStep& train_step) {
-    replaying_ = true;
-    int64_t taken = 0;
-    for (const auto& [step, snapshot] : reference.snapshots) {
-      const auto rows = ids.find(step);
-      if (snapshot.tensors.empty() || rows == ids.end()) continue;
-      restore(held);
-      load(snapshot, step, in_double);
-      if (taken == 0) open(out);
-      guard([&] { flush_before(step); });
-      seed(static_cast<uint64_t>(step));
-      train_step(rows->second);
-      if (!writer_ || ++taken == kMostReplays) break;
-    }
-    finish();
-  }
-  static void seed(uint64_t value) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
-    const std::lock_guard<std::mutex> lock(generator.mutex());
-    generator.set_current_seed(value);
-  }
-  void flush_before(int64_t step) {
-    flush();
-    step_ = step;
-  }
-
-  void load(const detail::Snapshot& snapshot, int64_t step, bool in_double) {
-    const auto as_wanted = [&](const std::string& name, const at::Tensor& like) -> at::Tensor {
+  void lay_in(const detail::Snapshot& snapshot) {
+    const auto kept_for = [&](const std::string& name, const at::Tensor& like) -> at::Tensor {
       const auto found = snapshot.tensors.find(name);
       if (found == snapshot.tensors.end()) return {};
-      if (like.defined() && found->second.sizes() != like.sizes()) throw std::runtime_error("the snapshot of step " + std::to_string(step) + " holds " + name + " in another shape");
-      const bool widened = in_double && like.is_floating_point();
-      return found->second.to(like.device(), widened ? at::kDouble : like.scalar_type(), false, true);
+      if (found->second.sizes() != like.sizes()) throw std::runtime_error("its step " + std::to_string(step_) + " holds " + name + " in another shape");
+      return found->second.to(like.device(), like.scalar_type(), false, true);
     };
     std::map<const void*, std::string> names;
     for (const auto& each : model_.named_parameters()) {
-      const at::Tensor value = as_wanted(each.key(), each.value());
-      if (!value.defined()) throw std::runtime_error("the snapshot of step " + std::to_string(step) + " lacks " + each.key());
-      become(each.value(), value);
+      const at::Tensor value = kept_for(each.key(), each.value());
+      if (!value.defined()) throw std::runtime_error("its step " + std::to_string(step_) + " has no " + each.key());
+      each.value().copy_(value);
       names[each.value().unsafeGetTensorImpl()] = each.key();
     }
     for (const auto& each : model_.named_buffers()) {
-      if (const at::Tensor value = as_wanted("buffer/" + each.key(), each.value()); value.defined()) {
-        become(each.value(), value);
-      } else if (in_double && each.value().is_floating_point()) {
-        become(each.value(), each.value().to(at::kDouble));
-      }
+      if (const at::Tensor value = kept_for("buffer/" + each.key(), each.value()); value.defined()) each.value().copy_(value);
     }
-    optimizer_.state().clear();
-    auto& groups = optimizer_.param_groups();
-    const double rate = groups.empty() ? 0 : groups.front().options().get_lr();
-    for (auto& group : groups) {
-      if (snapshot.rate > 0 && rate > 0) group.options().set_lr(group.options().get_lr() / rate * snapshot.rate);
+    for (auto& group : optimizer_.param_groups()) {
       for (const at::Tensor& parameter : group.params()) {
         const std::string& name = names[parameter.unsafeGetTensorImpl()];
-        const detail::Moments moments = {as_wanted("first_moment/" + name, parameter), as_wanted("second_moment/" + name, parameter), static_cast<int64_t>(snapshot.updates)};
+        const detail::Moments moments = {kept_for("first_moment/" + name, parameter), kept_for("second_moment/" + name, parameter), static_cast<int64_t>(snapshot.updates)};
         if (auto state = detail::state_of(group.options(), moments)) optimizer_.state()[parameter.unsafeGetTensorImpl()] = std::move(state);
       }
     }
+  }
+  /// rank-<r>.probe.json.
+  void write_led() {
+    std::ofstream out(folder_ / ("rank-" + std::to_string(options_.rank) + ".probe.json"));
+    out << "{\"format\":1,\"tier\":\"header\",\"samples\":true,\"loss\":true,\"done\":true,\"world_size\":" << options_.world_size << ",\"steps\":" << step_
+        << ",\"led\":{\"folder\":" << detail::json_text(led_by_.string()) << ",\"steps\":[" << led_ << "],\"problem\":" << detail::json_text(led_problem_) << "}}";
   }
 
   torch::nn::Module& model_;
@@ -1315,8 +1179,11 @@ class Probe {
   std::set<int64_t> snapshots_;
   Level level_ = Level::hash;
   State state_ = State::before;
-  bool recorded_ = false, keeps_ = false, replaying_ = false;
+  bool recorded_ = false, keeps_ = false;
   std::unique_ptr<detail::Writer> writer_;
+  std::filesystem::path led_by_;
+  std::optional<detail::Snapshots> reference_;  ///< what leads; read before the first step
+  std::string led_, led_problem_;               ///< steps that were led, with commas; why no more are
   // Of the step that is open:
   std::vector<int64_t> ids_;
   std::vector<at::Tensor> row_losses_;

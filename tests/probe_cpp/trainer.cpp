@@ -119,8 +119,6 @@ int main(int count, char** words) {
       return 1;
     }
   }
-  probe.replay(train_step);
-  // After a replay the model holds what it held: a checkpoint may follow.
   std::printf("sum of parameters %.17g\n", model.first->weight.detach().to(at::kDouble).sum().item().toDouble());
   return 0;
 }
