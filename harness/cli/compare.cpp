@@ -19,7 +19,6 @@
 #include "harness/cli/options.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/evidence/arms.h"
-#include "harness/judge/evidence/replays.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"

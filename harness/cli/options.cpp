@@ -231,7 +231,10 @@ CLI::App* add_schema(CLI::App& app, SchemaOptions& options) {
 CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   CLI::App* command = app.add_subcommand("trace", "run your own trainer's command, and record what it computes");
   last_wins(command->add_option("--out", options.out, "folder for the traces"))->type_name("DIR")->required();
-  last_wins(command->add_option("--against", options.against, "folder of the run that it should equal, whose states are replayed"))->type_name("DIR");
+  last_wins(command->add_option("--led-by", options.led_by, "folder of the run that it should equal: each step begins with the weights that it had there"))->type_name("DIR");
+  last_wins(command->add_option("--steps", options.steps, "end after so many steps, or after these: 0,1,50; they keep all values"))->type_name("N|LIST")->check(step_list());
+  command->add_flag("--float64", options.float64, "compute everything in float64");
+  command->add_flag("--no-dropout", options.no_dropout, "without dropout");
   last_wins(command->add_option("--level", options.level, "how much of each tensor is kept: hash, stats or full"))
       ->type_name("LEVEL")
       ->check(CLI::IsMember({"hash", "stats", "full"}));

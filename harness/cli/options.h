@@ -77,8 +77,9 @@ struct SchemaOptions {
 
 struct TraceOptions {
   std::string out;                    ///< folder of the traces
-  std::string against;                ///< folder of the run whose states are replayed; empty: of none
-  std::string level, snapshots, every;  ///< as given; empty: as the probe has it
+  std::string led_by;                 ///< folder of the run that leads this one; empty: of none
+  std::string level, snapshots, every, steps;  ///< as given; empty: as the probe has it
+  bool float64 = false, no_dropout = false;
   bool overwrite = false;             ///< removes the traces of an earlier run from `out`
   std::vector<std::string> command;
 };

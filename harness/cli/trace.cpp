@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the probe leaves in a folder: rank-3.trace, rank-3.probe.json.
+/// What the probe leaves in a folder: rank-3.trace, rank-3.probe.json, rank-3.rows.json.
 bool is_probes_own(const fs::path& path) {
   const std::string name = path.filename().string();
   constexpr std::string_view kRank = "rank-";
@@ -30,10 +30,10 @@ bool is_probes_own(const fs::path& path) {
   const std::size_t end = name.find_first_not_of("0123456789", kRank.size());
   if (end == kRank.size() || end == std::string::npos) return false;
   const std::string_view rest = std::string_view(name).substr(end);
-  return rest == ".trace" || rest == ".probe.json";
+  return rest == ".trace" || rest == ".probe.json" || rest == ".rows.json";
 }
 
-/// Those in the folder, in its further trainings, and in the replays below them.
+/// Those in the folder, and in its further trainings.
 std::vector<fs::path> left_before(const fs::path& out) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -42,8 +42,6 @@ std::vector<fs::path> left_before(const fs::path& out) {
     if (at->path().filename().string().find_first_not_of("0123456789") != std::string::npos || !fs::is_directory(at->path(), error)) continue;
     for (fs::path& each : left_before(at->path())) found.push_back(std::move(each));
   }
-  for (fs::recursive_directory_iterator at(out / "replay", error), end; !error && at != end; at.increment(error))
-    if (is_probes_own(at->path())) found.push_back(at->path());
   std::ranges::sort(found);
   return found;
 }
@@ -67,7 +65,7 @@ void make_room(const fs::path& out, bool overwrite) {
 void require_traces(const std::string& folder) {
   std::error_code error;
   if (fs::exists(fs::path(folder) / "rank-0.trace", error)) return;
-  throw ConfigError("--against " + folder + ": has no rank-0.trace; name the folder of the run that this one should equal");
+  throw ConfigError("--led-by " + folder + ": has no rank-0.trace; name the folder of the run that this one should equal");
 }
 
 constexpr int kPassedOn[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -185,8 +183,8 @@ void say_recorded(const TraceOptions& options, const std::string& out, const Rec
     for (const std::string& note : report.notes) err << "  note: " << clean_line(note) << "\n";
   }
   for (const std::string& line : problems_of(recorded)) err << "  " << clean_line(line) << "\n";
-  err << fmt::format("next: lockstep compare {} {}\n", options.against.empty() ? "REF" : shell_quoted(options.against), shell_quoted(options.out));
-  if (options.against.empty()) err << "  REF: the folder of the run that this one should equal, recorded in the same way\n";
+  err << fmt::format("next: lockstep compare {} {}\n", options.led_by.empty() ? "REF" : shell_quoted(options.led_by), shell_quoted(options.out));
+  if (options.led_by.empty()) err << "  REF: the folder of the run that this one should equal, recorded in the same way\n";
 }
 
 constexpr const char* kNothing =
@@ -202,14 +200,17 @@ constexpr const char* kNothing =
 int trace_command(const TraceOptions& options, const Console& console) {
   const std::string probe = find_probe();
   const fs::path out = fs::absolute(options.out).lexically_normal();
-  if (!options.against.empty()) require_traces(options.against);
+  if (!options.led_by.empty()) require_traces(options.led_by);
   make_room(options.out, options.overwrite);
   ProbeSettings settings;
   settings.trace = out.string();
   settings.level = options.level;
   settings.snapshots = options.snapshots;
   settings.every = options.every;
-  if (!options.against.empty()) settings.against = fs::absolute(options.against).lexically_normal().string();
+  if (!options.led_by.empty()) settings.led_by = fs::absolute(options.led_by).lexically_normal().string();
+  settings.steps = options.steps;
+  settings.float64 = options.float64;
+  settings.no_dropout = options.no_dropout;
   const CommandEnd end = run_in_foreground(options.command, environment_with(probe_variables(probe, settings)));
   const Recorded recorded = read_recorded(out.string());
   const bool any = std::ranges::any_of(recorded.ranks, &RecordedRank::there);

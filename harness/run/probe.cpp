@@ -105,8 +105,10 @@ std::vector<std::pair<std::string, std::string>> probe_variables(const std::stri
   add("LOCKSTEP_LEVEL", settings.level);
   add("LOCKSTEP_SNAPSHOTS", settings.snapshots);
   add("LOCKSTEP_EVERY", settings.every);
-  add("LOCKSTEP_AGAINST", settings.against);
   add("LOCKSTEP_LED_BY", settings.led_by);
+  add("LOCKSTEP_STEPS", settings.steps);
+  add("LOCKSTEP_PRECISION", settings.float64 ? "float64" : "");
+  add("LOCKSTEP_DROPOUT", settings.no_dropout ? "off" : "");
   add("LOCKSTEP_HEARTBEAT", settings.heartbeat);
   add("LOCKSTEP_RUN", settings.run);
   std::string path = probe + "/" + kStartup + ":" + probe;
@@ -130,8 +132,7 @@ std::vector<std::string> environment_with(const std::vector<std::pair<std::strin
 std::string judged_with(const ProbeReport& report) {
   std::vector<std::string> words = {"free runs"};
   if (report.samples) words.emplace_back("rows by their ids");
-  if (report.replay) words.emplace_back("steps replayed from the reference's state");
-  if (report.float64) words.emplace_back("float64 twins");
+  if (!report.led.empty()) words.emplace_back("steps led by the reference");
   return fmt::format("{}", fmt::join(words, ", "));
 }
 

@@ -29,8 +29,10 @@ struct ProbeSettings {
   std::string level;      ///< hash, stats, full
   std::string snapshots;  ///< steps before which the state is kept: "0,1,10"
   std::string every;      ///< steps between recorded ones
-  std::string against;    ///< folder of the run whose states are replayed, an absolute path
   std::string led_by;     ///< folder of the run that leads this one, an absolute path
+  std::string steps;      ///< how many of the first steps, or which: the program ends after the last
+  bool float64 = false;   ///< all is computed in float64
+  bool no_dropout = false;
   std::string heartbeat;  ///< the run's heartbeat file, an absolute path
   std::string run;        ///< what traces give as config_hash
 };

@@ -40,12 +40,11 @@ const RunField kCommandFields[] = {
     COMMAND(folder, kAny, "", "where the command runs; default the config's folder", Words::path),
     COMMAND(files, kAny, "",
             "further files whose contents decide whether a run is reused: paths and patterns (`vocab.txt data/*.json`), from `folder` on"),
-    COMMAND(replay, kAny, "",
-            "runs of cells also replay steps of their reference, from the states that this kept before `forced_steps`; the probe must be able to"),
+    COMMAND(led, kAny, "",
+            "runs of cells are led by their reference's: `forced_steps` begin with the weights and moments that it had there"),
     COMMAND(metrics_from, kAny, "",
             "a log that the run leaves and whose metrics are judged: `.csv` or `.jsonl` with a column `step`, or TensorBoard's events (a file or "
             "their folder); placeholders as in `command`, from `folder` on; empty: what `lockstep_probe.metric` recorded"),
-    COMMAND(against, kAny, "", "run of the reference whose states are replayed", Words::any, kPlanner),
     COMMAND(led_by, kAny, "", "run that leads this one", Words::any, kPlanner),
     COMMAND(recorded, kAny, "", "what the probe is asked for, such as `STEPS=8 PRECISION=float64`", Words::any, kPlanner),
 };
@@ -317,7 +316,6 @@ CommandLine command_line(const RunConfig& config, const std::string& run_dir) {
     if (!value.empty()) line.variables.emplace_back(key.substr(kVariables.size()), value);
   }
   if (!own.metrics_from.empty()) line.metrics_from = (fs::path(own.folder) / filled_for(config, own.metrics_from, run_dir, false)).lexically_normal().string();
-  line.against = own.against;
   line.led_by = own.led_by;
   std::istringstream asked(own.recorded);
   for (std::string word; asked >> word;) line.probe.emplace_back("LOCKSTEP_" + word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
@@ -334,8 +332,8 @@ void leave_out_places(RunConfig& config) { command_config(config).folder.clear()
 
 bool read_reference(RunConfig& config, const std::string& reference_run) {
   CommandConfig& own = command_config(config);
-  if (own.replay) own.against = reference_run;
-  return own.replay;
+  if (own.led) own.led_by = reference_run;
+  return own.led;
 }
 
 std::string how_to_get_samples(const RunConfig&, std::string_view) { return ""; }

@@ -18,9 +18,8 @@ struct CommandConfig {
   std::string command;       ///< for /bin/sh -c, with placeholders
   std::string folder;        ///< where it runs: an absolute path once a config is read
   std::string files;         ///< further files of its identity: paths and patterns with blanks between them, from the folder on
-  bool replay = false;       ///< runs of cells replay steps from their reference's states
+  bool led = false;          ///< runs of cells are led by their reference's of the same seed
   std::string metrics_from;  ///< a log with metrics: .csv, .jsonl, or TensorBoard's; empty: those that the probe recorded
-  std::string against;       ///< id of the reference's run; the planner's
   std::string led_by;        ///< id of the run that leads this one; the planner's
   std::string recorded;      ///< what the probe is asked for: "STEPS=8 PRECISION=float64"; the planner's
   std::map<std::string, std::string> variables;  ///< env.NAME, by the whole key

@@ -21,7 +21,7 @@ def reference(bench, kind, world):
     """The right run: once for all cases of this process that are compared with it."""
     key = (kind, world)
     if key not in _references:
-        folder = pathlib.Path(bench.folder).parent / f"reference-{kind.__name__}-{world}-{os.getpid()}"
+        folder = pathlib.Path(bench.folder).parent / f"reference-{kind.__name__}-{world}-{len(_references)}-{os.getpid()}"
         own = type(bench)(bench.lockstep, folder)
         _references[key] = own.train(kind, world, "a")[0]
     return _references[key]
@@ -40,9 +40,12 @@ def judged(found, step, codes):
     return f"not named"
 
 
-def check(kind, world, codes, step=0, right=None, right_world=1, still_open=""):
-    """`still_open`: what compare does not do yet; the case then only runs, and says what it finds."""
+def check(kind, world, codes, step=0, right=None, right_world=1, still_open="", told=False):
+    """`still_open`: what compare does not do yet; the case then only runs, and says what it finds. `told`: the trainer gives the losses of its rows,
+    which must give the name."""
     right = right or kind.__mro__[1]
+    if told:
+        right, kind = Told.of(right), Told.of(kind)
 
     def on_bench(bench):
         a = reference(bench, right, right_world)
@@ -51,11 +54,34 @@ def check(kind, world, codes, step=0, right=None, right_world=1, still_open=""):
         if still_open:
             return f"{found['verdict']} {code_of(found)}, open: {still_open}"
         try:
-            return judged(found, step, codes)
+            word = judged(found, step, codes)
+            need(not told or code_of(found) in codes, f"not named: {found['sentence']} {found['cause']}")
+            return word
         except Problem as problem:
             raise Problem(f"{problem}\n{''.join(said)}") from None
 
     return on_bench
+
+
+class Told:
+    """Of a trainer that gives the probe the losses of its rows, and what each counts."""
+
+    @classmethod
+    def of(cls, kind):
+        return type(kind.__name__, (cls, kind), {})
+
+    def before_step(self, step):
+        super().before_step(step)
+        self.rows_told, self.counts = [], []
+
+    def row_losses(self, called, x, y):
+        rows = super().row_losses(called, x, y)
+        self.rows_told.append(rows.detach())
+        self.counts.append((y >= 0).sum(1) if y.dim() == 2 else torch.ones(len(rows)))
+        return rows
+
+    def told(self):
+        return {"row_losses": torch.cat(self.rows_told), "counts": torch.cat(self.counts)}
 
 
 class Accumulated(Trainer):
@@ -652,7 +678,7 @@ CASES = [
     _case(ClippedTwice, 3, "clip-twice"),
     _case(OtherInit, 3, "initial-weights-differ", step=-1),
     _case(NoWrapper, 3, "gradient-not-reduced"),
-    _case(MeanOfMeans, 3, "mean-of-means"),
+    _case(MeanOfMeans, 3, "mean-of-means", told=True),
     _case(Alike, 1, "micro-steps-weighted-alike"),
     _case(OwnDeviation, 3, "local-statistics"),
     _case(OverWorld, 3, "loss-over-world", "gradient-over-world"),

@@ -90,8 +90,8 @@ class Trainer:
             if self.probe is not None:
                 self.probe.rows(part, x, y)
             with self.held_back(called) if number < len(micros) - 1 else contextlib.nullcontext():
-                self.called_rows = self.row_losses(called, x, y)
-                loss = self.called_rows.sum() * self.share(y, micros)
+                rows = self.row_losses(called, x, y)
+                loss = rows.sum() * self.share(y, micros)
                 self.backward(loss)
             total += loss.detach()
         return total
@@ -121,9 +121,13 @@ class Trainer:
             self.reduce()
             self.update()
             if self.probe is not None:
-                self.probe.step(loss)
+                self.probe.step(loss, **self.told())
             self.after_step(step)
         return self
+
+    def told(self):
+        """What the probe is given beside the loss."""
+        return {}
 
     def after_step(self, step):
         pass

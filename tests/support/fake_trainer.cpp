@@ -153,7 +153,7 @@ int train(const Options& options, int rank, int world) {
   if (fault != "cut") trace.finish();
   write_text(folder + "/rank-" + std::to_string(rank) + ".probe.json",
              "{\"format\": 1, \"tier\": \"zero\", \"torch\": \"0\", \"wrapper\": \"none\", \"samples\": true, \"loss\": true, \"row_losses\": false, "
-             "\"metrics\": [\"error\"], \"replay\": false, \"float64\": false, \"steps\": 6, \"seconds\": 1.5, \"probe_seconds\": 0.5, \"notes\": []}");
+             "\"metrics\": [\"error\"], \"steps\": 6, \"seconds\": 1.5, \"probe_seconds\": 0.5, \"notes\": []}");
   return 0;
 }
 

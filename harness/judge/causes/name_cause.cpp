@@ -18,7 +18,6 @@
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/causes/scores.h"
 #include "harness/judge/compare/exact_runs.h"
-#include "harness/judge/evidence/replays.h"
 #include "harness/judge/trace/rank_result.h"
 #include "harness/plan/config/trainer_spec.h"
 
@@ -140,7 +139,7 @@ std::string plain_evidence(const CauseInputs& inputs) {
   // With which weights a resumed run begins.
   if (inputs.difference.phase == Phase::snapshot && inputs.difference.divergence.kind == DivergenceKind::value)
     text += "; " + expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual);
-  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs), functions_seen(inputs)}) {
+  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
     if (!fact.empty()) text += "; " + fact;
   }
   const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);
@@ -301,7 +300,6 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   for (const auto rules : {causes::missing_gradient_rules, causes::buffer_rules, causes::forward_draw_rules}) ask(rules());
   for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   ask(causes::factor_rules());
-  ask(causes::rows_apart_rules());
   if (phase == Phase::scores) ask(causes::reward_rules());
   if (causes::scores_candidates(inputs)) {
     if (phase == Phase::scores) ask(causes::candidate_rules());
@@ -590,11 +588,9 @@ void tell_rank(Mechanism& mechanism, int world_size) {
   }
 }
 
-Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences, const std::optional<ProbeReplays>& replays = {}) {
+Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& differences) {
   Mechanism& mechanism = comparison.mechanism;
   if (comparison.around) {
-    if (replays && !replays->cell_rows.empty())
-      comparison.around->rows = rows_apart(replays->reference_rows, replays->cell_rows, comparison.around->difference.divergence.step);
     comparison.around->config_differences = differences;
     // What one header alone declares is not known to differ: told, and no cause.
     std::erase_if(comparison.around->config_differences, [](const ConfigDifference& each) { return each.reference == kNotDeclared || each.cell == kNotDeclared; });
@@ -618,71 +614,6 @@ bool is_explained(const CauseInputs& inputs) {
   // One factor on all of several tensors is unlike anything that rounding grows into, though many mistakes have one.
   const bool of_all = cause->code == "constant-factor" && inputs.forced && inputs.forced->reference.gradients.size() > 1;
   return of_all || cause->confidence >= kCertain;
-}
-
-ForcedInputs inputs_of(const ProbeReplays& replays, const CompareOptions& options) {
-  ForcedInputs inputs;
-  inputs.reference_free = options.run_a;
-  inputs.cell_free = options.run_b;
-  inputs.forced_reference = replays.reference;
-  inputs.forced_cell = replays.cell;
-  inputs.reference_twin = replays.reference_twin;
-  inputs.cell_twin = replays.cell_twin;
-  inputs.forced_repeats = replays.repeats;
-  inputs.steps = inputs.forced_steps = options.steps;
-  inputs.beside_free = true;
-  return inputs;
-}
-
-/// The first of run B's own steps that the replayed function does not give from the run's own weights and samples.
-/// Where it gives that step of the reference, the run did something else there; else the function is not the
-/// training's.
-std::optional<Mechanism> beside_the_function(const Mechanism& forced, const CompareOptions& options) {
-  const ProbeReport reference = read_probe_report(options.run_a, 0), cell = read_probe_report(options.run_b, 0);
-  const auto first = std::ranges::min_element(cell.differ, {}, &TriedDifference::step);
-  if (first == cell.differ.end() || (options.steps > 0 && first->step >= options.steps)) return std::nullopt;
-  const bool of_reference = std::ranges::find(reference.differ, first->step, &TriedDifference::step) != reference.differ.end();
-  Mechanism told = forced;
-  if (of_reference || std::ranges::find(reference.tried, first->step) == reference.tried.end()) {
-    told.verdict = VerdictKind::inconclusive;
-    told.sentence = fmt::format("The replayed function does not give what the run computed at step {}, rank {}{}: {}. So replays do not stand for the training there: give "
-                                "probe.replay a function that does what the training does at that step. {}",
-                                first->step, first->rank, of_reference ? ", nor the reference's" : "", first->says, forced.sentence);
-    return told;
-  }
-  Divergence where{first->step, first->phase, first->rank, first->tensor, DivergenceKind::value,
-                   "what the replayed function gives from the same weights and samples, as in the reference", first->says, ""};
-  where.sentence = fmt::format("They first differ at step {}, {}, rank {}: {}. The replayed function gives the reference's step, and not this run's: "
-                               "the training did something else there.", where.step, where.phase, where.rank, first->says);
-  told.verdict = VerdictKind::divergent;
-  told.sentence = fmt::format("{} What replays compare agrees: {}", where.sentence, forced.sentence);
-  told.first_divergence = std::move(where);
-  told.cause = Cause{"unexplained", 0, "no known cause fits", std::string(find_cause_page("unexplained")->remedy)};
-  return told;
-}
-
-/// What the runs' own traces leave open is decided by replays of the reference's steps; what either shows first counts.
-Mechanism by_replays(Mechanism free, Mechanism forced, const CompareOptions& options, const Comparison& of_traces) {
-  const bool parted = free.verdict == VerdictKind::divergent;
-  if (forced.verdict == VerdictKind::divergent) {
-    return !parted || forced.first_divergence->step < free.first_divergence->step ? std::move(forced) : std::move(free);
-  }
-  if (parted || forced.verdict != VerdictKind::within_envelope) return free;
-  if (auto beside = beside_the_function(forced, options)) {
-    forced = *std::move(beside);
-  } else if (!of_traces.left.empty()) {
-    const std::vector<int64_t> tried = read_probe_report(options.run_b, 0).tried;
-    const bool is_given = std::ranges::find(tried, of_traces.left_at) != tried.end();
-    const std::string open = fmt::format("No known cause explains it, and the replayed function does not contain it. To decide, let the probe keep the "
-                                         "values of step {0}, at which it then tries the function (lockstep trace --snapshots {0}).", of_traces.left_at);
-    forced.verdict = VerdictKind::inconclusive;
-    forced.sentence = fmt::format("Replayed steps agree, but from step {} on the run itself is not judged: {}. {} {}", of_traces.left_at, of_traces.left,
-                                  is_given ? "The function gives that step from the run's own weights: what moved these the replays do not contain. "
-                                             "To decide, compare two runs of one layout, with and without what differs."
-                                           : open, forced.sentence);
-  }
-  if (!free.sentence.empty()) forced.sentence += " In the runs themselves:" + free.sentence;
-  return forced;
 }
 
 /// A class of PyTorch's? Other names do not tell what they compute.
@@ -750,17 +681,8 @@ Mechanism compare_runs(const CompareOptions& options) {
   CompareOptions asking = options;
   asking.explains = is_explained;
   const bool alone = !options.reference_config && !options.cell_config && options.repeats.empty();
-  const std::optional<ProbeReplays> replays = alone ? probe_replays(options.run_a, options.run_b) : std::nullopt;
-  asking.replayed = replays.has_value();
-  const Comparison free = compare_traces(asking);
-  const bool is_open = free.mechanism.verdict != VerdictKind::identical && free.mechanism.verdict != VerdictKind::within_envelope;
   const std::vector<ConfigDifference> differences = differences_of(options);
-  Mechanism mechanism = named(free, differences, replays);
-  if (replays && is_open) {
-    ForcedInputs forced = inputs_of(*replays, options);
-    forced.adds_gradients = free.adds_gradients;
-    mechanism = by_replays(std::move(mechanism), named(compare_forced(forced), differences, replays), options, free);
-  }
+  Mechanism mechanism = named(compare_traces(asking), differences);
   mechanism = with_differences(alone ? parted_by_settings(std::move(mechanism), differences) : std::move(mechanism), differences);
   return alone ? with_accounts(std::move(mechanism), options) : mechanism;
 }

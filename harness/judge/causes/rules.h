@@ -63,9 +63,6 @@ std::span<const Rule> reward_rules();     ///< of rewards, advantages and first 
 std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
 std::span<const Rule> contrast_rules();   ///< of a loss over such scores
 std::span<const Rule> loss_rules();
-std::span<const Rule> rows_apart_rules();  ///< of single rows in replays: in the loss and what comes of it
-/// Where replays have measured single rows: on which ranks the trainer's function gives the reference's loss of the same rows; else empty.
-std::string functions_seen(const CauseInputs& inputs);
 std::span<const Rule> gradient_rules();  ///< before the reduction
 std::span<const Rule> finite_rules();    ///< of values that are no numbers, in any phase
 std::span<const Rule> reduction_rules();

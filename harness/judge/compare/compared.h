@@ -17,7 +17,6 @@
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/evidence/ledger.h"
 #include "harness/judge/evidence/parts.h"
-#include "harness/judge/evidence/replays.h"
 #include "harness/judge/evidence/run_evidence.h"
 #include "harness/plan/config/canonical.h"
 #include "harness/plan/config/run_config.h"
@@ -159,7 +158,6 @@ struct CauseInputs {
   /// Rank 0's learning rates from the divergence on, if that lies in them.
   std::map<int64_t, double> reference_rates, cell_rates;
   std::optional<ForcedEvidence> forced;
-  std::optional<RowsApart> rows;        ///< of a replayed step at the divergence or before it, where both runs left it
   std::optional<LedgerFinding> ledger;  ///< if the ledger's own audit found it
   const RunConfig* reference_config = nullptr;
   const RunConfig* cell_config = nullptr;
@@ -177,9 +175,6 @@ struct CauseInputs {
 struct Comparison {
   Mechanism mechanism;                ///< its cause is not named yet
   std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
-  std::string left = {};   ///< two layouts: why replays of steps do not speak for the run from `left_at` on, in words; empty: nothing shows it
-  int64_t left_at = -1;
-  bool adds_gradients = false;  ///< run B's ranks add their gradients up, and have the reference's then
 };
 
 // Which runs are compared, and what is known of them.
@@ -196,8 +191,6 @@ struct CompareOptions {
   /// Does a cause explain a difference? Asked of steps that runs of two layouts do not begin at the same bits, where a difference alone proves
   /// nothing. Null: such steps are not judged against the reference.
   std::function<bool(const CauseInputs&)> explains = nullptr;
-
-  bool replayed = false;  ///< steps that the runs do not begin with equal weights are judged by replays: nothing is left open
 
   ConfigPair configs() const { return {reference_config, cell_config, declared}; }
 };

@@ -10,7 +10,7 @@
 #include "harness/base/numbers.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/replays.h"
+#include "harness/judge/evidence/replicas.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {

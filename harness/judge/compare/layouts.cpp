@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "harness/judge/compare/exact.h"
 #include "harness/judge/compare/forced/free.h"
 #include "harness/judge/compare/step_pairs.h"
+#include "harness/judge/trace/rank_result.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {
@@ -210,44 +212,26 @@ class BoundedStep {
   std::optional<Difference> passed_;
 };
 
-/// One number that both runs record at each step: how far they come apart, and whether rounding does that. It grows as
-/// training goes on, from step to step by no more than a factor; who suddenly computes something else jumps.
+/// One number that both runs record at each step: how far they come apart where it is not judged.
 class Course {
  public:
-  explicit Course(std::string name, double least_jump, double most) : name_(std::move(name)), least_jump_(least_jump), most_(most) {}
+  explicit Course(std::string name) : name_(std::move(name)) {}
 
-  /// `judged`: the step was compared from equal parameters.
-  void add(int64_t step, std::optional<double> expected, std::optional<double> actual, bool judged) {
-    constexpr double kGrowth = 1000, kLeast = 1e-6;
+  void add(int64_t step, std::optional<double> expected, std::optional<double> actual) {
     if (!expected || !actual || !std::isfinite(*expected) || !std::isfinite(*actual)) return;
     size_ = seen_ == 0 ? std::abs(*expected) : size_ + (std::abs(*expected) - size_) / static_cast<double>(seen_ + 1);
     ++seen_;
     const double size = std::max(std::abs(*expected), size_), gap = size > 0 ? distance(*expected, *actual) / size : 0;
-    const bool comparable = judged_ ? begins_together_ : judged;
-    if (judged && !judged_) judged_ = true, begins_together_ = gap < least_jump_;
-    if (!judged && gap > apart_) apart_ = gap, at_ = step;
-    if (!judged && left_ < 0 && comparable) {
-      const double growth = step == last_ + 1 ? kGrowth : kInfinity;
-      if (gap > std::min(most_, std::max(least_jump_, growth * std::max(widest_, kLeast)))) left_ = step, left_by_ = gap, before_ = widest_;
-    }
-    widest_ = std::max(widest_, gap);
-    last_ = step;
+    if (gap > apart_) apart_ = gap, at_ = step;
   }
 
-  /// The first step at which rounding does not explain it; -1: none.
-  int64_t left() const { return left_; }
-  std::string left_text() const {
-    return fmt::format("{} {:.2g} % apart, where they were {:.2g} % apart before", name_, 100 * left_by_, 100 * before_);
-  }
-  /// "losses by up to 2 % (step 5)"; empty where no step that was not judged has it.
+  /// "losses by up to 2 % (step 5)"; empty where no step has it.
   std::string text() const { return at_ < 0 ? "" : fmt::format("{} by up to {:.2g} % (step {})", name_, 100 * apart_, at_); }
 
  private:
   std::string name_;
-  double least_jump_, most_;  ///< what is no jump, whatever was before; what is too far apart, however it came
-  double size_ = 0, widest_ = 0, apart_ = 0, left_by_ = 0, before_ = 0;
-  int64_t seen_ = 0, at_ = -1, left_ = -1, last_ = -1;
-  bool judged_ = false, begins_together_ = false;
+  double size_ = 0, apart_ = 0;
+  int64_t seen_ = 0, at_ = -1;
 };
 
 /// Is the reduced gradient nearer to the sum of the ranks' own than to their mean?
@@ -276,10 +260,11 @@ class FreeLayouts {
         scores_(scores_of(trainer_)),
         configs_(options.configs()),
         explains_(options.explains),
-        replayed_(options.replayed),
         rules_{scores_, band_, training_facts(configs_.reference, pairs.a()), {}, trainer_ != nullptr},
         epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
     rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs_.cell, pairs.b()), configs_);
+    const ProbeReport report = trainer_ ? ProbeReport() : read_probe_report(pairs.b().dir(), 0);
+    if (report.led_problem.empty()) led_ = {report.led.begin(), report.led.end()};
   }
 
   Comparison compare() {
@@ -300,14 +285,13 @@ class FreeLayouts {
       result.first_divergence = around->difference.divergence;
       complete(*around);
     }
-    result.verdict = result.first_divergence ? VerdictKind::divergent : VerdictKind::inconclusive;
+    result.verdict = result.first_divergence ? VerdictKind::divergent : led_decides() ? VerdictKind::within_envelope : VerdictKind::inconclusive;
     result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
     if (reordered_ >= 0 && pairs_.same_layout()) {
       result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
     result.sentence += gaps_sentence(pairs_.gaps());
-    const auto [left, left_at] = left_text();
-    return {std::move(result), std::move(around), left, left_at, reduced_by_sum_.value_or(false)};
+    return {std::move(result), std::move(around)};
   }
 
  private:
@@ -321,7 +305,11 @@ class FreeLayouts {
     if (drew) ++drawn_steps_;
     const bool equal = is_step && !drew && known && parameters_.hold() && rounding_bound(0, epsilon_) <= kUselessBound;
     const bool whole = is_step && keeps_gradients(a) && keeps_gradients(b);
-    if (is_step && !drew) note_course(a, b, equal);
+    if (led_.contains(a.step)) led_open_ += equal ? 0 : 1;
+    if (is_step && !drew && !equal) {
+      losses_.add(a.step, mean_loss(a), mean_loss(b));
+      gradients_.add(a.step, gradient_size(a), gradient_size(b));
+    }
     if (equal && whole) {
       std::optional<CauseInputs> differing = by_values(a, b);
       return differing ? std::move(differing) : found_at_step(moved_buffer());
@@ -425,7 +413,7 @@ class FreeLayouts {
   /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it
   /// is one if a cause explains it. Nothing is said once the runs have come further apart.
   std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
-    constexpr double kSensitivity = 100, kMost = 5e-3, kOther = 1e-2;
+    constexpr double kSensitivity = 100, kMost = 5e-3;
     if (!explains_ || apart_ || (trainer_ && scores_.taken)) return std::nullopt;
     const EqualStep step = values_at(a, b, near_);
     const auto begins = relative_distance(step.state, step.cell_state);
@@ -446,10 +434,7 @@ class FreeLayouts {
     apart_ = true;
     CauseInputs inputs = *judged.first;
     complete_facts(inputs);
-    if (!explains_(inputs)) {
-      if (size > 0 && last_gap_ > kOther && std::isfinite(last_gap_)) unexplained_ = a.step;
-      return std::nullopt;
-    }
+    if (!explains_(inputs)) return std::nullopt;
     inputs.difference.divergence.sentence +=
         fmt::format(" The two begin this step {} apart, by their size, which explains no more than {} of it.", short_number(*begins), short_number(allowed));
     return inputs;
@@ -474,25 +459,6 @@ class FreeLayouts {
     if (judged_steps_ == 0) assumed_ = parameters_.assumed();
     ++judged_steps_;
     last_judged_ = step;
-  }
-
-  void note_course(const StepOfRun& a, const StepOfRun& b, bool equal) {
-    losses_.add(a.step, mean_loss(a), mean_loss(b), equal);
-    gradients_.add(a.step, gradient_size(a), gradient_size(b), equal);
-  }
-
-  /// What rounding does not explain, in words, and from which step on; empty and -1 if it explains all.
-  std::pair<std::string, int64_t> left_text() const {
-    std::vector<std::string> texts;
-    int64_t first = unexplained_;
-    for (const Course* course : {&losses_, &gradients_}) {
-      if (course->left() < 0) continue;
-      texts.push_back(course->left_text());
-      first = first < 0 ? course->left() : std::min(first, course->left());
-    }
-    if (first < 0) return {"", -1};
-    if (texts.empty()) texts.push_back("gradients are other ones, although both runs begin the step nearly alike");
-    return {join_words(texts), first};
   }
 
   static std::optional<double> gradient_size(const StepOfRun& step) {
@@ -520,6 +486,9 @@ class FreeLayouts {
     inputs.cell_generators = pairs_.generators_b();
   }
 
+  /// A run that its reference leads is judged at the steps that it was led at.
+  bool led_decides() const { return judged_steps_ > 0 && !led_.empty() && led_open_ == 0 && pairs_.missing_end().empty(); }
+
   /// What was compared, up to where, what was not, and what would decide.
   std::string open_sentence() const {
     const int64_t compared = pairs_.compared();
@@ -530,8 +499,7 @@ class FreeLayouts {
     }
     const std::string exactly = exact_.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                               Looked::own_collectives, Looked::replicas}, compared);
-    // Of runs with replays these tell it.
-    std::string text = replayed_ ? "" : exactly.empty() ? fmt::format("Over {} nothing that must be equal bit for bit was recorded.", counted(compared, "step"))
+    std::string text = exactly.empty() ? fmt::format("Over {} nothing that must be equal bit for bit was recorded.", counted(compared, "step"))
                                        : fmt::format("Equal bit for bit over {}, as required: {}.", counted(compared, "step"), exactly);
     const std::string judged = equal_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients,
                                              Looked::gradient_norm, Looked::own_clipping, Looked::buffers, Looked::updates},
@@ -548,15 +516,14 @@ class FreeLayouts {
     if (drawn_steps_ > 0) {
       text += fmt::format(" Losses and gradients of {} were not compared: forward passes take random numbers there (dropout, sampling), and rows "
                           "of another layout get others.", counted(drawn_steps_, "step"));
-    } else if (judged_steps_ < compared && !replayed_) {
+    } else if (judged_steps_ < compared) {
       text += unjudged_text();
     }
     text += exact_.words_of_one_run() + evaluations_.words();
-    if (!replayed_) {
+    if (!led_decides()) {
+      const std::string command = fmt::format("lockstep check --ranks {},{} -- COMMAND", pairs_.a().world_size(), pairs_.b().world_size());
       text += fmt::format(" To decide, compare gradients from equal parameters: {}, or four permuted repeats of the reference (--repeat).",
-                          trainer_          ? "use forced runs (forced_steps)"
-                          : drawn_steps_ > 0 ? "let the probe replay the reference's steps without dropout (probe.replay, dropout=False)"
-                                             : "let the probe replay the reference's steps (probe.replay)");
+                          trainer_ ? "use forced runs (forced_steps)" : command);
     }
     if (!ends.empty()) text += fmt::format(" Compared up to the end of the shorter trace: {}.", ends);
     if (const std::string missing = pairs_.missing_end(); !missing.empty() && missing != ends) text += fmt::format(" {}.", missing);
@@ -604,12 +571,12 @@ class FreeLayouts {
   const ConfigPair configs_;
   const std::function<bool(const CauseInputs&)> explains_;
   int64_t drawn_steps_ = 0;  ///< whose forward passes took random numbers
-  const bool replayed_;  ///< see CompareOptions
+  std::set<int64_t> led_;  ///< steps at which run B was led by its reference
+  int64_t led_open_ = 0;   ///< and that did not begin with the reference's bits all the same
   StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;
-  Course losses_{"losses", 1e-3, 0.02}, gradients_{"gradient norms", 1e-2, kInfinity};
-  int64_t unexplained_ = -1;  ///< the first step that both begin nearly alike and whose gradients are other ones, without a cause; -1: none
+  Course losses_{"losses"}, gradients_{"gradient norms"};
   double last_gap_ = 0;  ///< largest relative difference of gradients at steps that began nearly alike
   bool apart_ = false;   ///< the runs have come too far apart to be compared by values
   mutable Compared near_;

@@ -14,7 +14,7 @@
 #include "harness/base/json.h"
 #include "harness/base/text.h"
 #include "harness/judge/evidence/parts.h"
-#include "harness/judge/evidence/replays.h"
+#include "harness/judge/evidence/replicas.h"
 
 namespace lockstep {
 

@@ -271,7 +271,7 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
   report.torch = value_or<std::string>(json, "torch", "");
   report.wrapper = value_or<std::string>(json, "wrapper", "none");
   for (const auto& [key, value] : std::initializer_list<std::pair<const char*, bool*>>{{"samples", &report.samples}, {"loss", &report.loss}, {"row_losses", &report.row_losses},
-                                   {"replay", &report.replay}, {"float64", &report.float64}, {"done", &report.done}})
+                                   {"done", &report.done}})
     *value = value_or(json, key, false);
   report.steps = count_in(json, "steps");
   report.world_size = std::max(value_or(json, "world_size", 1), 1);
@@ -285,15 +285,6 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
     for (const Json& each : *all)
       if (each.is_object() && count_in(each, "steps") > 0)
         report.unrecorded.push_back({value_or<std::string>(each, "what", "something else"), count_in(each, "steps"), !value_or(each, "done", false)});
-  }
-  if (const auto tried = json.find("tried"); tried != json.end() && tried->is_object()) {
-    report.tried = value_or<std::vector<int64_t>>(*tried, "steps", {});
-    if (const auto all = tried->find("differ"); all != tried->end() && all->is_array()) {
-      for (const Json& each : *all)
-        if (each.is_object())
-          report.differ.push_back({count_in(each, "step"), static_cast<int>(count_in(each, "rank")), value_or<std::string>(each, "phase", "local gradients"),
-                                   value_or<std::string>(each, "tensor", ""), value_or<std::string>(each, "says", "")});
-    }
   }
   report.generated = value_or<std::vector<int64_t>>(json, "generated", {});
   if (const auto led = json.find("led"); led != json.end() && led->is_object()) {

@@ -87,27 +87,18 @@ struct ProbeEnd {
   double at = 0;           ///< seconds since 1970
 };
 
-/// A step of a run's own that its replay function does not repeat: on which rank, where, and how.
-struct TriedDifference {
-  int64_t step = 0;
-  int rank = 0;
-  std::string phase, tensor, says;
-};
-
 /// rank-<r>.probe.json: what the probe says of itself beside a trace.
 struct ProbeReport {
   bool there = false;
   std::string problem;  ///< it cannot be read: why
   std::string tier, torch, wrapper;
-  bool samples = false, loss = false, row_losses = false, replay = false, float64 = false, done = false;
+  bool samples = false, loss = false, row_losses = false, done = false;
   int64_t steps = 0;
   int world_size = 1;
   std::vector<std::string> metrics, notes;
   double seconds = 0, probe_seconds = 0;
   std::vector<Unrecorded> unrecorded;
   std::optional<ProbeEnd> ended;
-  std::vector<int64_t> tried;           ///< own steps on which the replay function was tried
-  std::vector<TriedDifference> differ;  ///< where it gave something else than training
   std::vector<int64_t> led;             ///< steps that another run led
   std::string led_problem;              ///< why it was not led, or not any longer
   std::map<std::string, double> other_start;  ///< of a led run: parameters that began otherwise than the reference's, and how far apart, relative

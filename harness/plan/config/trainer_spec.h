@@ -114,7 +114,6 @@ struct CommandLine {
   std::vector<std::pair<std::string, std::string>> variables;
   bool starts_ranks = false;  ///< it starts all ranks itself; else it is started once for each rank
   std::string metrics_from;   ///< a log that it leaves, whose metrics are the run's; empty: none
-  std::string against;        ///< id of the run whose states its probe replays; empty: of none
   std::string led_by;         ///< id of the run that leads this one; empty: none
   std::vector<std::pair<std::string, std::string>> probe = {};  ///< further variables of the probe
 };

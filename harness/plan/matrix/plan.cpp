@@ -91,7 +91,7 @@ bool same_model(const RunConfig& a, const RunConfig& b) {
 
 // A reference with the same bits, or another layout: the first needs no band, the second cannot do without.
 bool wants_forced(const Matrix& matrix, const Cell& cell) {
-  // An A/A pair shows how outcomes scatter and nothing else. A command's probe replays steps in the run itself.
+  // An A/A pair shows how outcomes scatter and nothing else. A command's own run is led.
   if (matrix.forced_steps.empty() || cell.noise || spec_of(cell.config).is_command()) return false;
   // A run that must fail has no step that could be compared.
   if (cell.expected == std::vector{VerdictKind::failed}) return false;
@@ -240,7 +240,10 @@ class Planner {
     const auto steps = gone_on_from_.find(&cell);
     config.snapshot_steps = merged(config.snapshot_steps, steps == gone_on_from_.end() ? std::vector<int64_t>{} : steps->second);
     std::vector<std::string> needs = go_on_from_source(cell, config);
-    if (!reference.empty() && reads_reference(config, reference)) needs.push_back(reference);
+    if (!reference.empty() && reads_reference(config, reference)) {
+      needs.push_back(reference);
+      config.snapshot_steps = merged(config.snapshot_steps, below(matrix_.forced_steps, config.steps));
+    }
     return add(RunRole::cell, cell.name, std::move(config), std::move(needs));
   }
 

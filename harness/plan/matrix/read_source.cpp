@@ -159,6 +159,8 @@ class SourceReader {
     matrix.ranks = RanksPolicy::real;
     if (!is_given("primary.metric")) matrix.primary.metric = "train_loss";
     const QuestionPlan& asks = asked_by(matrix);
+    if (is_given("led") && asks.by_outcome)
+      problems_.add(source_.place_of("led"), "the metrics of a led run are its reference's: question must be mechanism or detection");
     if (asks.references != References::given) {
       problems_.add(source_.place_of("question"),
                     fmt::format("{} runs lockstep's own trainers; of a command ask mechanism, outcome or detection", asks.name));
@@ -180,6 +182,11 @@ class SourceReader {
   void find_replay() {
     std::string& step = source_.matrix.replay;
     if (step.empty()) return;
+    if (settings_.trainer().is_command()) {
+      problems_.add(source_.place_of("replay"), "a command has no saved steps: led: true lets its reference lead the cells' runs, and lockstep check compares one program");
+      step.clear();
+      return;
+    }
     const std::filesystem::path folder = std::filesystem::path(source_.matrix.file).parent_path();
     step = std::filesystem::absolute(folder / step).lexically_normal().string();
     if (!asked_by(source_.matrix).takes_replay) {

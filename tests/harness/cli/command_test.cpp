@@ -236,7 +236,7 @@ TEST_F(TraceCommand, TellsTheCommandWhereTheProbeIsAndWhatItShallKeep) {
                                   "PYTHONPATH=" + folder_ / "probe/lockstep_probe/startup:" + folder_ / "probe:before\n"}) {
     EXPECT_THAT(end.out, HasSubstr(says));
   }
-  EXPECT_THAT(end.out, Not(HasSubstr("LOCKSTEP_AGAINST")));
+  EXPECT_THAT(end.out, Not(HasSubstr("LOCKSTEP_LED_BY")));
 }
 
 TEST_F(TraceCommand, EndsWithSevenAndReasonsWhereNothingWasRecorded) {
@@ -280,7 +280,7 @@ TEST_F(TraceCommand, KeepsTheTracesOfAnEarlierRunUnlessItIsToldOtherwise) {
 TEST_F(TraceCommand, RefusesWhatItCannotUse) {
   EXPECT_THAT(trace({}, {"/bin/true"}, "", "/nowhere").err, AllOf(HasSubstr("lockstep_probe) is not found; tried /nowhere"), HasSubstr("LOCKSTEP_PROBE")));
   EXPECT_THAT(trace({}, {"no-such-program"}).err, HasSubstr("no-such-program: cannot be started: No such file or directory"));
-  EXPECT_THAT(trace({"--against", "none"}, {"/bin/true"}).err, HasSubstr("--against none: has no rank-0.trace"));
+  EXPECT_THAT(trace({"--led-by", "none"}, {"/bin/true"}).err, HasSubstr("--led-by none: has no rank-0.trace"));
   EXPECT_THAT(trace({"--snapshots", "0,x"}, {"/bin/true"}).err, HasSubstr("must be steps such as 0,1,10, or none or auto, not '0,x'"));
   EXPECT_EQ(trace({"--snapshots", "none"}, {"/bin/true"}).code, 7);
   EXPECT_EQ(trace({"--level", "some"}, {"/bin/true"}).code, 2);

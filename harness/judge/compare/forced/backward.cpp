@@ -11,7 +11,7 @@
 #include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/replays.h"
+#include "harness/judge/evidence/replicas.h"
 #include "harness/plan/config/trainer_spec.h"
 
 namespace lockstep {

@@ -75,7 +75,7 @@ class ForcedJudge {
       } else {
         const std::vector<ForcedValues> repeats = repeats_of(*a);
         JudgedStep judged = judge_equal_step({*a, reference_.dir(), *b, cell_.dir(), before, repeats, state, cell_state,
-                                              exact_phases_too, free_, nullptr, nullptr, &compared_, nullptr, inputs_.adds_gradients},
+                                              exact_phases_too, free_, nullptr, nullptr, &compared_},
                                              rules_);
         steps_.push_back(std::move(judged.at));
         note_passed(judged);
@@ -176,7 +176,7 @@ class ForcedJudge {
     const std::vector<ForcedValues> no_repeats;
     JudgedStep meaning =
         judge_equal_step({steps.a_twin, reference_twin_->dir(), steps.b_twin, cell_twin_->dir(), steps.before_twin, no_repeats,
-                          steps.state, nullptr, exact_phases_too, false, &of_meaning, nullptr, &compared_, nullptr, inputs_.adds_gradients},
+                          steps.state, nullptr, exact_phases_too, false, &of_meaning, nullptr, &compared_},
                          rules_);
     // Both sides are the cell's: what its config says holds for both.
     const StepRules of_cell{rules_.scores, rules_.band, own_facts_, own_facts_, rules_.loss_is_differentiated};
@@ -284,12 +284,12 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, c
                                        100 * result.band_used, most->worst_tensor, most->step);
   const std::string compared_there = judge.compared_there();
   text += fmt::format(" Compared there: {}.", compared_there.empty() ? "nothing" : compared_there);
-  text += passed_text(judge.passed() || inputs.beside_free ? judge.passed() : free.passed);
+  text += passed_text(judge.passed() ? judge.passed() : free.passed);
   const std::string exactly = free.looked_at.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
                                                     Looked::own_collectives, Looked::replicas}, free.compared);
   if (!exactly.empty()) text += fmt::format(" Equal bit for bit over {}: {}.", counted(free.compared, "step"), exactly);
   if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
-  if (!inputs.beside_free) text += free.looked_at.words_of_one_run() + free.evaluations.words();
+  text += free.looked_at.words_of_one_run() + free.evaluations.words();
   const auto bits_text = [&](const Divergence& bits, const char* how) {
     text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
   };

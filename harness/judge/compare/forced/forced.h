@@ -30,8 +30,6 @@ struct ForcedInputs {
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
   int64_t steps = 0;         ///< of the free runs, see CompareOptions
   int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
-  bool beside_free = false;  ///< what the free runs alone show, their own comparison tells
-  bool adds_gradients = false;  ///< the cell's free run adds up its ranks' gradients, rightly: see Comparison
   bool one_build = true;  ///< both were computed by one build of the programs: equal configs then have equal bits
 
   ConfigPair configs() const { return {reference_config, cell_config, declared}; }

@@ -18,7 +18,6 @@
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/resumed.h"
 #include "harness/judge/compare/step_pairs.h"
-#include "harness/judge/evidence/replays.h"
 #include "harness/judge/trace/record.h"
 
 namespace lockstep {
@@ -336,16 +335,6 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
                               told.step, told.phase, ranks_text(wrong), told.where, fits ? "follows" : "does not follow");
 }
 
-/// A replay takes the mean of gradients that the run itself adds up, each rank's being of its share of the loss.
-void add_up(ForcedValues& cell) {
-  const std::vector<ReductionUse> uses = judge_reduction(cell);
-  if (cell.reduced_by_sum || cell.local.size() < 2 || uses.empty() || std::ranges::any_of(uses, [](const ReductionUse& use) { return use.used > 1; })) return;
-  for (NamedTensor& tensor : cell.gradients) {
-    for (double& value : tensor.values) value *= static_cast<double>(cell.local.size());
-  }
-  cell.reduced_by_sum = true;
-}
-
 ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
   ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
                         rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
@@ -358,8 +347,6 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
   evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
   evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
   evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
-  if (step.adds_gradients) add_up(evidence.cell);
-  if (step.adds_gradients) evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
   if (!step.twins || !rules.loss_is_differentiated) note_reduction_by_sum(evidence);
   evidence.reference_state = step.state;
   evidence.state = step.cell_state ? step.cell_state : step.state;

@@ -85,7 +85,6 @@ struct EqualStep {
   const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is compared with, if not `a`'s
   Compared* compared = nullptr;          ///< takes what was compared, or none
   const StepOfRun* before_a = nullptr;   ///< the reference's step before, or none
-  bool adds_gradients = false;           ///< the cell's run adds up what a replay takes the mean of
 };
 
 /// What all steps of a comparison share.

@@ -13,7 +13,7 @@
 
 #include "harness/base/numbers.h"
 #include "harness/judge/compare/exact.h"
-#include "harness/judge/evidence/replays.h"
+#include "harness/judge/evidence/replicas.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/trainer_spec.h"
 

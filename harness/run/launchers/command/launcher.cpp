@@ -151,7 +151,6 @@ std::vector<std::pair<std::string, std::string>> CommandLauncher::variables_of(c
   settings.trace = going.dir;
   settings.level = text_of(find_core_field("trace")->of(config));
   for (const int64_t step : config.snapshot_steps) settings.snapshots += (settings.snapshots.empty() ? "" : ",") + std::to_string(step);
-  if (!going.line.against.empty()) settings.against = (fs::path(going.dir).parent_path() / going.line.against).string();
   if (!going.line.led_by.empty()) settings.led_by = (fs::path(going.dir).parent_path() / going.line.led_by).string();
   settings.heartbeat = going.dir + "/" + going.what.heartbeats;
   settings.run = going.hash;

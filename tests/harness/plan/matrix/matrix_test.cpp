@@ -604,15 +604,17 @@ TEST(CommandMatrix, HasRealRanksAndNoRunsThatOnlyOurTrainersHave) {
   EXPECT_THAT(plan.runs[1].needs, IsEmpty());
 }
 
-TEST(CommandMatrix, RunsThatReplayWaitForTheirReferenceOfTheSameSeed) {
-  const Plan plan = make_plan(parse(kCommand + "replay: true\nseeds: 0..1\nquestion: mechanism\naxes: {layout: [3x8]}\n"), "/nowhere", {});
+TEST(CommandMatrix, RunsThatAreLedWaitForTheirReferenceOfTheSameSeed) {
+  const Plan plan = make_plan(parse(kCommand + "led: true\nseeds: 0..1\nquestion: mechanism\naxes: {layout: [3x8]}\n"), "/nowhere", {});
   ASSERT_EQ(plan.runs.size(), 4U);
   for (const std::size_t seed : {0U, 1U}) {
     EXPECT_THAT(plan.runs[2 + seed].needs, ElementsAre(plan.runs[seed].id));
     const RunConfig& config = plan.runs[2 + seed].config;
-    EXPECT_EQ(spec_of(config).command(config, "").against, plan.runs[seed].id);
-    EXPECT_THAT(plan.runs[seed].config.snapshot_steps, ElementsAre(0, 1, 2, 5, 10, 20));
+    EXPECT_EQ(spec_of(config).command(config, "").led_by, plan.runs[seed].id);
+    for (const std::size_t run : {seed, 2 + seed}) EXPECT_THAT(plan.runs[run].config.snapshot_steps, ElementsAre(0, 1, 2, 5, 10, 20));
   }
+  EXPECT_THAT(problems_of(kCommand + "led: true\nquestion: outcome\naxes: {layout: [3x8]}\n"), Contains(HasSubstr("led run are its reference's: question must be")));
+  EXPECT_THAT(problems_of(kCommand + "replay: true\nquestion: mechanism\naxes: {layout: [3x8]}\n"), Contains(HasSubstr("led: true lets its reference lead")));
 }
 
 TEST(CommandMatrix, RefusesAnUnknownPlaceholderByPlaceWithTheNearest) {
