@@ -31,10 +31,10 @@ class _Batch:
     """
 
     def __init__(self, batch, ids, divided):
-        tensors = list(tensors(batch))
+        found = list(tensors(batch))
         self.ids, self.divided = ids, divided
-        self.storages = [place for place in map(_place, tensors) if place]
-        self.prints = {_print(t) for t in tensors if t.device.type == "cpu"}
+        self.storages = [place for place in map(_place, found) if place]
+        self.prints = {_print(t) for t in found if t.device.type == "cpu"}
 
     def holds(self, place):
         return any(place[0].cdata == ref.cdata and low <= place[1] and place[2] <= high for ref, low, high in self.storages)
