@@ -183,6 +183,9 @@ def goes_on(bench):
     text = script().replace("step = 0\nfor", "step = 0\nimport atexit\natexit._clear()\natexit.register(print, 'at its end', flush=True)\nfor").replace("    optimizer.step()", "    try:\n        optimizer.step()\n    except SystemExit:\n        pass")
     folder, said = run(bench, "goes on", text.replace("step <= 4", "step <= 5"), 2)
     need(said.count("it is ended here") == said.count("at its end") == 2 and facts_of(folder)["done"], f"said: {said}")
+    text = text.replace("        pass", "        import time\n        time.sleep(200)").replace("step = 0\nimport", "step = 0\nfrom lockstep_probe import probe\nprobe.GRACE_S = 1\nimport")
+    folder, said = run(bench, "waits", text, 1)
+    need("it is ended here" in said and facts_of(folder)["done"], f"said: {said}")
     return ""
 
 

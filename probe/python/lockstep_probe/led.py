@@ -73,6 +73,11 @@ def _part(tensor, kept):
     return distribute_tensor(kept, tensor.device_mesh, tensor.placements, src_data_rank=None).to_local()
 
 
+def _same(a, b):
+    """Bit by bit where torch cannot compare: float8."""
+    return torch.equal(*(each.view(torch.uint8) if each.is_floating_point() and each.element_size() == 1 else each for each in (a, b)))
+
+
 def _apart(a, b):
     """The distance of two tensors, relative to the second; 1e9 where it is none."""
     a, b = a.detach().double(), b.double()
@@ -130,10 +135,10 @@ class Led:
             else:
                 part, own = _part(tensor, found), tensor.to_local() if model.is_sharded(tensor) else tensor
                 if begins is None:
-                    self._begins[name] = 0.0 if torch.equal(own, part) else _apart(own, part)
+                    self._begins[name] = 0.0 if _same(own, part) else _apart(own, part)
                 if changes:
                     own.copy_(part)
-                elif not torch.equal(own, part) and not _apart(own, part) < min(64 * torch.finfo(own.dtype).eps, 1e-2):
+                elif not _same(own, part) and not _apart(own, part) < min(64 * torch.finfo(own.dtype).eps, 1e-2):
                     raise ValueError(f"step {kept.step} had begun, with another {name}, before the probe saw it")
 
     def _tensors(self):

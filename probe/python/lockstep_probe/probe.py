@@ -26,6 +26,8 @@ from lockstep_probe.updates import Updates
 def whole_numbers(ids):
     return [int(i) for i in (ids.tolist() if isinstance(ids, torch.Tensor) else ids)]
 
+GRACE_S = 20  # a program's own end after the last step of a short run
+
 # Columns of the record of scores, as lockstep knows them: reward, advantage, group, ratio.
 REWARD_COLUMNS = (2000000, 8000000, 9000000, 10000000)
 
@@ -430,14 +432,17 @@ class Probe:
             self.finish()
             if threading.current_thread() is not threading.main_thread():
                 self.end_by_force()
+            last = threading.Timer(GRACE_S, self.end_by_force, [False])
+            last.daemon = True
+            last.start()
             raise SystemExit(0)
 
-    def end_by_force(self):
-        """Of a program that goes on after the end of a short run: it catches SystemExit, or trains in a thread."""
+    def end_by_force(self, with_exit_functions=True):
+        """Of a program that goes on after the end of a short run: it catches SystemExit, trains in a thread or waits for one."""
         if self.settings.steps and self.finished and self.claimed and self.process == os.getpid():
             say("the program goes on after the last step of a short run: it is ended here")
             self.process = 0
-            if multiprocessing.parent_process() is None:
+            if with_exit_functions and multiprocessing.parent_process() is None:
                 atexit._run_exitfuncs()
             os._exit(0)
 

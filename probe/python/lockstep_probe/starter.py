@@ -392,10 +392,9 @@ class _Twin:
 
         def fork_exec(*given):
             try:
-                asked = self._asked(*given)
-            except (Cannot, OSError):
+                return self._fork(*self._asked(*given))
+            except (Cannot, OSError, ValueError):  # also where the twin is gone
                 return plain(*given)
-            return self._fork(*asked)
 
         setattr(owner, name, fork_exec)
 
