@@ -13,13 +13,45 @@ import triton
 import triton.language as tl
 
 from lockstep_probe.hashing import DTYPES, Later
-from lockstep_probe.portable_hash import WORD, masks_and_keys, shape_key
 
 # A tensor in the table: address, words of a row, chunks of a row, first chunk, key, position of the first row.
 FIELDS = 6
 CHUNK = tl.constexpr(8)  # blocks
 MOST_TABLES = 4096
 MOST_WAITING = 64 << 20  # bytes of tensors that are gathered: some are copies, such as unscaled gradients
+WORD = (1 << 64) - 1
+
+
+def _signed(words):
+    return torch.tensor([w - (1 << 64) if w >> 63 else w for w in words], dtype=torch.int64)
+
+
+def mix(x):
+    x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCD & WORD
+    x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53 & WORD
+    return x ^ (x >> 33)
+
+
+def masks_and_keys():
+    state = 0x6C6F636B73746570
+
+    def draw():
+        nonlocal state
+        state = (state + 0x9E3779B97F4A7C15) & WORD
+        z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & WORD
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EB & WORD
+        return z ^ (z >> 31)
+
+    pairs = [(draw() >> 32, draw() | 1) for _ in range(1024)]
+    return _signed([mask for mask, _ in pairs]), _signed([key for _, key in pairs])
+
+
+def shape_key(dtype, shape):
+    """`shape`: without the first extent, if rows have positions."""
+    key = mix(dtype + 0x7472616365)
+    for extent in shape:
+        key = mix((key + extent + 0x9E3779B97F4A7C15) & WORD)
+    return key
 
 
 @triton.jit

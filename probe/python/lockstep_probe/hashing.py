@@ -1,14 +1,12 @@
-"""Hashes of tensors and frames: by the small C library where it is found, else by PyTorch (some hundred times slower).
+"""Hashes of tensors and frames, by a small C library that comes with lockstep.
 
 docs/trace.md defines them. A tensor here is contiguous, dense and in the machine's own memory; device_hash has a GPU's.
 """
 
 import ctypes
 import importlib.util
-import math
 import os
 import pathlib
-import struct
 
 import torch
 
@@ -34,8 +32,6 @@ def places():
 
 
 class Native:
-    name = "C library"
-
     def __init__(self, library):
         word, pointer = ctypes.c_uint64, ctypes.c_void_p
         self._xxh3, self._hash = library.lockstep_xxh3, library.lockstep_tensor_hash
@@ -70,38 +66,6 @@ class Native:
         return hashes
 
 
-class Portable:
-    """The same bytes without the library."""
-
-    name = "PyTorch; install the wheel of lockstep for a hash some hundred times faster"
-
-    def __init__(self):
-        from lockstep_probe.portable_hash import tensor_hash, xxh3
-
-        self.xxh3, self._hash = xxh3, tensor_hash
-
-    @staticmethod
-    def extents(shape):
-        return tuple(shape)
-
-    def tensor_hash(self, tensor, extents, first=-1):
-        positions = range(first, first + tensor.shape[0]) if first >= 0 and tensor.dim() else None
-        return self._hash(tensor, DTYPES[tensor.dtype], positions)
-
-    def tensor_record(self, tensor, extents, first=-1):
-        values = tensor.to(torch.float64).reshape(-1)
-        finite = values[torch.isfinite(values)]
-        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
-        numbers = "<3d" if DTYPES[tensor.dtype] in WIDE else "<3f"
-        norm = math.sqrt(float((finite * finite).sum()))
-        return (struct.pack("<Q", self.tensor_hash(tensor, extents, first)) + struct.pack(numbers, norm, low, high)
-                + varint(len(values) - len(finite)))  # fmt: skip
-
-    def row_hashes(self, tensor):
-        words = [self._hash(row, DTYPES[tensor.dtype], None) for row in tensor]
-        return torch.tensor([w - (1 << 64) if w >> 63 else w for w in words], dtype=torch.int64)
-
-
 def varint(value):
     out = bytearray()
     while value >= 0x80:
@@ -112,15 +76,15 @@ def varint(value):
 
 
 def load():
-    if os.environ.get("LOCKSTEP_HASH") != "portable":
-        for place in places():
-            try:
-                library = ctypes.CDLL(str(place))
-                if library.lockstep_hash_version() == VERSION:
-                    return Native(library)
-            except (OSError, AttributeError):
-                continue
-    return Portable()
+    """Raises RuntimeError where it is not found."""
+    for place in places():
+        try:
+            library = ctypes.CDLL(str(place))
+            if library.lockstep_hash_version() == VERSION:
+                return Native(library)
+        except (OSError, AttributeError):
+            continue
+    raise RuntimeError(f"{FILE} is not found; the wheel of lockstep brings it, and LOCKSTEP_HASH may name it")
 
 
 class Later:

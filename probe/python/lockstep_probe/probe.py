@@ -236,8 +236,6 @@ class Probe:
             self.models = [model.bare(m) for m in model.owners(self.parameters.of_optimizers())]
             self._handles += [handle for each in self.models for handle in self._before_forward(each)]
         hashes = hashing.load()
-        if hashes.name != "C library":
-            self._note(f"hashes are computed by {hashes.name}")
         self.recorder = Recorder(hashes, self.settings.level, self.rank == 0)
         self.parameters.find()
         patches.watch_pipelines()
