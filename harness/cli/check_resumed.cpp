@@ -29,6 +29,7 @@ constexpr LostState kStates[] = {
     {"averages", "The average of the weights is not the one that was saved.", "save the averaged model's state_dict, and load it after the weights"},
     {"declared averages", "The average of the weights is not the one that was saved.", "save the averaged model's state_dict, and load it after the weights"},
     {"rows", "The resumed run takes other rows.", "restore the sampler's epoch and the generator that shuffles before the loader is asked, then move it to its place"},
+    {"contents", "The same rows hold other values, such as augmentations that a loader's workers draw.", "draw them from a seed made of epoch and row, or let the loader restore its workers' seeds"},
     {"generators", "Random generators are not where they were.",
      "save torch.get_rng_state(), random.getstate() and numpy.random.get_state() of each rank, and set them when the loader is at its place"},
 };
@@ -79,10 +80,10 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
     document.because = {"All states that are seen agree; what follows from them does not: the program holds something else that it does not save."};
   } else {
     const LedItem* rows = found.find("rows");
-    const bool open = found.steps == 0 || (found.chance >= 0 && rows && rows->state == LedState::not_compared);
+    const bool open = found.steps == 0 || found.unseeded || (found.chance >= 0 && rows && rows->state == LedState::not_compared);
     document.verdict = open ? CheckMark::undecided : CheckMark::same;
-    document.headline = found.steps == 0 ? "undecided: the resumed run has made no step" : open ? "undecided: the program takes other rows each time" : fmt::format("resumed the same: {} from step {} on", counted(found.steps, "step"), found.begins);
-    if (open && found.steps > 0) document.fix = "give the program a seed, so that two of its runs take the same rows";
+    document.headline = found.steps == 0 ? "undecided: the resumed run has made no whole step" : open ? found.unseeded ? "undecided: the program begins with other weights each time" : "undecided: the program takes other rows each time" : fmt::format("resumed the same: {} from step {} on", counted(found.steps, "step"), found.begins);
+    if (open && found.steps > 0) document.fix = "give the program a seed, so that two of its runs begin alike and take the same rows";
   }
   if (!found.anew && found.begins < found.stopped) document.because.push_back(fmt::format("It begins at step {}, the newest checkpoint's, where the run was stopped before step {}.", found.begins, found.stopped));
   if (found.chance >= 0)

@@ -99,6 +99,7 @@ class ResumedJudge {
     results();
     rows();
     generators();
+    contents();
     for (const LedItem& item : found_.items)
       if (item.state == LedState::different && !is_result(item.name)) found_.lost.push_back(item.name);
     // A shuffle draws its order from a generator: of these two the generator is what was lost.
@@ -146,7 +147,8 @@ class ResumedJudge {
           const auto other = b->second.find(place);
           if (other == b->second.end() || same(record, other->second)) continue;
           found_.chance = step;
-          found_.chance_text = fmt::format("{} {}", name_of(place.first), place.second);
+          found_.chance_text = place.first == Phase::snapshot ? place.second : fmt::format("{} {}", name_of(place.first), place.second);
+          found_.unseeded = step == 0 && is_weight(place);
           break;
         }
       }
@@ -296,9 +298,14 @@ class ResumedJudge {
     state("averages", "averages", "", [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t rank) {
       const std::set<std::string> weights = known(rank);
       const nlohmann::json before = whole_[rank].at(found_.begins - 1, "averages"), start = whole_[rank].at(0, "averages");
+      // A copy that moves is not the one that a loaded checkpoint still holds.
+      const auto moved = [](const RankKept& run, int64_t step, const nlohmann::json& one) {
+        const nlohmann::json now = run.at(step, "averages"), next = run.at(step + 1, "averages");
+        return std::count(now.begin(), now.end(), one) - std::count(next.begin(), next.end(), one) > 0;
+      };
       for (const nlohmann::json& each : expected) {
         const auto copy = json_as<std::vector<std::string>>(each).value_or(std::vector<std::string>());
-        if (copy.size() != 2 || contains(own, each)) continue;
+        if (copy.size() != 2 || (moved(whole_[rank], found_.begins, each) ? moved(resumed_[rank], first_, each) : contains(own, each))) continue;
         const bool stays = contains(start, each), held = copy[0] != "dict" && copy[0] != "list" && copy[0] != "tuple" && copy[0] != "OrderedDict";
         // A copy that was made to be saved, or that holds the weights of the best step, is not trained with.
         if (stays ? !held : weights.contains(copy[1]) || (!held && contains(before, each))) continue;
@@ -356,6 +363,8 @@ class ResumedJudge {
           ++compared;
           if (whole.taken[there + n] != own.taken[here + n]) said = other_rows(rank, there + n, here + n, code);
         }
+        // Of a loader that fetches ahead the contents say which step's rows these are.
+        if (!said.empty() && !other_inputs(rank, compared, code).empty() && code == "position-lost") said = other_inputs(rank, compared, code);
       } else {
         said = other_inputs(rank, compared, code);
       }
@@ -367,6 +376,21 @@ class ResumedJudge {
     if (compared == 0 || by_chance || found_.anew) add("rows", LedState::not_compared, by_chance ? "drawn anew by each run of the program" : "");
     else if (ranks.empty()) add("rows", LedState::same, counted(found_.steps, "step"));
     else add("rows", LedState::different, text + on(ranks), code);
+  }
+
+  /// Where rows, weights and generators are the same: what a loader's workers draw, for one.
+  void contents() {
+    for (const char* name : {"weights", "rows", "generators"})
+      if (const LedItem* item = found_.find(name); item == nullptr || item->state != LedState::same) return;
+    std::set<std::size_t> ranks;
+    std::string text, code;
+    int64_t compared = 0;
+    for (std::size_t rank = 0; rank < ranks_; ++rank) {
+      const std::string said = other_inputs(rank, compared, code);
+      if (!said.empty()) ranks.insert(rank);
+      if (text.empty()) text = said;
+    }
+    if (!ranks.empty() && found_.chance < 0 && results_differ()) add("contents", LedState::different, "the same rows hold other values " + text.substr(0, text.find(" other")) + on(ranks));
   }
 
   int64_t step_of_batch(std::size_t rank, std::size_t batch) const {

@@ -20,6 +20,7 @@ struct ResumedFindings {
   bool anew = false;              ///< it begins as the run had begun: nothing was loaded
   int64_t chance = -1;            ///< the first step at which the run that was stopped differs from the whole one by itself
   std::string chance_text = {};   ///< what differs there
+  bool unseeded = false;          ///< two runs begin with other weights
 
   const LedItem* find(const std::string& name) const;
 };
