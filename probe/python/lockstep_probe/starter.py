@@ -1,14 +1,19 @@
 """Starts programs for `lockstep check`: one process that has imported what they import, and that forks each of them.
 
-Importing takes seconds, forking milliseconds. A forked program finds what a new interpreter would show it: its environment, arguments, folder, files,
-signals and random numbers; only the seed of Python's hashes is that of this process. Whatever it starts itself by `subprocess` with the same
-interpreter, as torchrun, `accelerate launch` and Lightning do, is forked too, by a twin: a copy of the process from before its program began.
+Importing takes seconds, forking milliseconds. A forked program finds what a new interpreter would show it: its
+environment, arguments, folder, files, signals and random numbers; only the seed of Python's hashes is that of this
+process. What it starts itself by `subprocess` with the same interpreter, as torchrun, `accelerate launch` and Lightning
+do, is forked too, by a twin: a copy of the process from before its program began.
 
 Lines of JSON on stdin and stdout:
-    {"import": [names], "script": path or null}                     {"imported": [names], "seconds": s, "failed": {name: why}}
-    {"start": id, "words": [], "environment": {}, "folder": path, "log": path}    {"started": id, "pid": n} or {"cannot": id, "why": text}
-    {"modules": null}          {"modules": [names]}: installed ones that programs which have ended had imported, and this process has not
-and, of a program that has ended, {"ended": id, "code": n, "signal": n or 0, "seconds": s}. At the end of stdin all that it started is killed.
+    {"import": [names], "script": path or null}
+        {"imported": [names], "seconds": s, "failed": {name: why}}
+    {"start": id, "words": [], "environment": {}, "folder": path, "log": path}
+        {"started": id, "pid": n} or {"cannot": id, "why": text}
+        and when it has ended {"ended": id, "code": n, "signal": n or 0, "seconds": s}
+    {"modules": null}
+        {"modules": [names]}: installed ones that programs which have ended had imported, and this process has not
+At the end of stdin all that it has started is killed.
 """
 
 import ast
@@ -41,11 +46,13 @@ import types
 
 from lockstep_probe import ownership, zero
 
-_ALWAYS = ("torch", "torch._dynamo", "lockstep_probe.probe", "lockstep_probe.float64")  # an optimizer's first step imports torch._dynamo
+# An optimizer's first step imports torch._dynamo.
+_ALWAYS = ("torch", "torch._dynamo", "lockstep_probe.probe", "lockstep_probe.float64")
 _PYTHONPATH = [os.path.abspath(each) for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
 _STANDARD = os.path.realpath(sysconfig.get_path("stdlib")) + os.sep
 _libc = ctypes.CDLL(None)
-_SET_SUBREAPER, _SET_SIGNAL_OF_DEATH = 36, 1  # of prctl: orphans below this process become its children; what it gets when its parent dies
+# Of prctl: orphans below this process become its children; the signal that it gets when its parent dies.
+_SET_SUBREAPER, _SET_SIGNAL_OF_DEATH = 36, 1
 
 
 class Cannot(Exception):
@@ -53,7 +60,7 @@ class Cannot(Exception):
 
 
 class Start:
-    """What this process is like before it forks: what a program must not find otherwise than in an interpreter of its own."""
+    """What this process is like before it forks."""
 
     def __init__(self):
         self.environment, self.learnt = dict(os.environ), tempfile.TemporaryFile("a+b")  # noqa: SIM115
@@ -67,24 +74,27 @@ _start = Start()
 
 
 def _is_this(path):
-    own = sys.executable
-    return bool(path) and os.path.realpath(os.path.dirname(path)) == os.path.realpath(os.path.dirname(own)) and os.path.realpath(path) == os.path.realpath(own)
+    """An interpreter: this one, of this virtual environment."""
+    places = [(os.path.realpath(os.path.dirname(each)), os.path.realpath(each)) for each in (path or "", sys.executable)]
+    return places[0] == places[1]
 
 
 def _interpreter(path, search):
     """What the first line of a script names."""
     with open(path, "rb") as file:
         head = file.read(1000).decode(errors="replace")
-    found = re.match(r"#!\s*(?:\S*/env\s+(?:-S\s+)?(?P<name>\S+)|/bin/sh\n'''exec'\s+\"?(?P<path>[^\s\"]+)|(?P<plain>\S+))", head)
+    by_env, by_shell = r"\S*/env\s+(?:-S\s+)?(?P<name>\S+)", r"/bin/sh\n'''exec'\s+\"?(?P<path>[^\s\"]+)"
+    found = re.match(rf"#!\s*(?:{by_env}|{by_shell}|(?P<plain>\S+))", head)
     return found and (found["path"] or found["plain"] or shutil.which(found["name"], path=search))
 
 
 def _understood(words, environment, folder):
     """(is it `-m`? module or script, its arguments with itself) of a command. Raises Cannot."""
     for name in {*_start.environment, *environment}:
-        special = name in ("MKL_NUM_THREADS", "TORCH_LOGS") or name.startswith(("PYTHON", "LD_")) and name not in ("PYTHONPATH", "PYTHONUNBUFFERED")
-        if special and environment.get(name) != _start.environment.get(name):
-            raise Cannot(f"{name} is {environment.get(name)!r}, and was {_start.environment.get(name)!r} for what has been imported")
+        special = name in ("MKL_NUM_THREADS", "TORCH_LOGS") or name.startswith(("PYTHON", "LD_"))
+        here, there = _start.environment.get(name), environment.get(name)
+        if special and here != there and name not in ("PYTHONPATH", "PYTHONUNBUFFERED"):
+            raise Cannot(f"{name} is {there!r}, and was {here!r} for what has been imported")
     if "OMP_NUM_THREADS" in _start.environment and "OMP_NUM_THREADS" not in environment:
         raise Cannot("OMP_NUM_THREADS is not set, and was for what has been imported")
     search = environment.get("PATH")
@@ -101,7 +111,7 @@ def _understood(words, environment, folder):
     is_module = rest[:1] == ["-m"]
     rest = rest[is_module:]
     if not rest or (rest[0].startswith("-") and not is_module):
-        raise Cannot(f"{' '.join(rest[:1]) or 'no program'}: only -u, -m and scripts are known of an interpreter's words")
+        raise Cannot(f"{' '.join(rest[:1]) or 'no program'}: of an interpreter's words only -u, -m and scripts are known")
     script = os.path.join(folder, rest[0])
     if not is_module and not os.path.isfile(script):
         raise Cannot(f"{rest[0]} is not a file")
@@ -136,14 +146,15 @@ def _is_installed(spec):
 
 
 def _imports(body):
-    """(module, names) of the imports of a script's top level, and (variable, value) of the environment that it sets before them."""
+    """(module, names) of the imports of a script's top level, and (variable, value) of what it sets of the environment."""
     for each in body:
         if isinstance(each, ast.Import):
             yield from ((alias.name, ()) for alias in each.names)
         elif isinstance(each, ast.ImportFrom) and each.module and not each.level:
             yield each.module, [alias.name for alias in each.names]
         elif not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found = re.match(r"os\.environ(?:\[|\.setdefault\()('[^']*')(?:\] = |, )('[^']*')\)?$", ast.unparse(each)) if isinstance(each, (ast.Assign, ast.Expr)) else None
+            text = ast.unparse(each) if isinstance(each, (ast.Assign, ast.Expr)) else ""
+            found = re.match(r"os\.environ(?:\[|\.setdefault\()('[^']*')(?:\] = |, )('[^']*')\)?$", text)
             if found:
                 yield ast.literal_eval(found[1]), ast.literal_eval(found[2])
             for block in ("body", "handlers", "orelse", "finalbody"):
@@ -156,7 +167,8 @@ def _import(name, names=()):
         module = importlib.import_module(name)
         for each in names:
             with contextlib.suppress(Exception):  # the program's own import says what is wrong
-                getattr(module, each, None) or importlib.util.find_spec(f"{name}.{each}") and importlib.import_module(f"{name}.{each}")
+                if getattr(module, each, None) is None and importlib.util.find_spec(f"{name}.{each}"):
+                    importlib.import_module(f"{name}.{each}")
     except BaseException as error:  # noqa: BLE001  also SystemExit
         return f"{type(error).__name__}: {error}"
     return ""
@@ -184,7 +196,8 @@ def load(names, script=None):
     os.environ.clear()
     os.environ.update(_start.environment)
     specs = ((name, getattr(module, "__spec__", None)) for name, module in list(sys.modules.items()) if "." not in name)
-    _start.modules = {name: os.path.dirname(_place(spec).replace("/__init__.py", "")) for name, spec in specs if spec and spec.has_location and spec.origin}
+    places = {name: _place(spec) for name, spec in specs if spec and spec.has_location and spec.origin}
+    _start.modules = {name: os.path.dirname(place.replace("/__init__.py", "")) for name, place in places.items()}
     return failed
 
 
@@ -199,7 +212,7 @@ def problem():
             opened.append(os.readlink(f"/proc/self/fd/{each}"))
     if torch.cuda.is_initialized() or "/dev/nvidia-uvm" in opened:
         return "what the program imports has initialized CUDA, which a forked process cannot use"
-    return "" if _computes() else "a forked process does not come back from its first operation: an import has started threads that compute"
+    return "" if _computes() else "a forked process does not compute: an import has started threads that it lacks"
 
 
 def _computes():
@@ -268,23 +281,24 @@ def _renew(environment):
     threads = environment.get("OMP_NUM_THREADS", "")
     if threads.isdigit() and threads != _start.environment.get("OMP_NUM_THREADS"):
         torch.set_num_threads(int(threads))
-    rank = next((int(environment[name]) for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID") if environment.get(name, "").isdigit()), 0)
+    ranks = [environment.get(name, "") for name in ("RANK", "LOCAL_RANK", "SLURM_PROCID")]
     for module in list(sys.modules.values()):
         only = vars(module).get("rank_zero_only") if isinstance(module, types.ModuleType) else None
         if hasattr(only, "rank"):  # Lightning's, which asks the environment when it is imported
-            only.rank = rank
+            only.rank = int(next(filter(str.isdigit, ranks), 0))
 
 
 def _functions():
-    return {name: value for name, value in vars(sys.modules["torch.nn.functional"]).items() if callable(value)}
+    names = ((place, each) for place in ("torch", "torch.nn.functional") for each in vars(sys.modules[place]).items())
+    return {(place, name): value for place, (name, value) in names if callable(value)}
 
 
 def _rebind(before):
     """Modules that have imported functions by name get those of now, as they would have got them."""
-    now = vars(sys.modules["torch.nn.functional"])
-    other = {id(value): now[name] for name, value in before.items() if now[name] is not value}
+    now = _functions()
+    other = {id(value): now[place] for place, value in before.items() if now[place] is not value}
     for module in list(sys.modules.values()) if other else ():
-        if isinstance(module, types.ModuleType) and not module.__name__.startswith("torch.") and module.__name__ != __name__:
+        if isinstance(module, types.ModuleType) and not module.__name__.startswith(("torch.", __name__)):
             for name, value in list(vars(module).items()):
                 if id(value) in other:
                     setattr(module, name, other[id(value)])
@@ -322,8 +336,9 @@ def _run(is_module, name, argv, original):
 
 
 def _say_modules():
-    specs = [spec for module in list(sys.modules.values()) if (spec := getattr(module, "__spec__", None)) and spec.name not in _start.names]
-    names = [spec.name for spec in specs if _is_installed(spec) and not spec.name.startswith(("lockstep_probe", "__"))]
+    specs = [spec for module in list(sys.modules.values()) if (spec := getattr(module, "__spec__", None))]
+    names = [spec.name for spec in specs if spec.name not in _start.names and _is_installed(spec)]
+    names = [name for name in names if not name.startswith(("lockstep_probe", "__"))]
     os.write(_start.learnt.fileno(), (json.dumps(names) + "\n").encode())
 
 
@@ -338,8 +353,8 @@ def _flush():
 
 
 class _Twin:
-    """A copy of this process from before its program begins. It forks what the program starts: by a process between that ends at once, so that the
-    new one becomes this process's own child."""
+    """A copy of this process from before its program begins. It forks what the program starts: by a process between that
+    ends at once, so that the new one becomes this process's own child."""
 
     def __init__(self):
         self._channel, theirs = socket.socketpair()
@@ -398,16 +413,17 @@ class _Twin:
 
         setattr(owner, name, fork_exec)
 
-    def _asked(self, args, executables, close_fds, keep, cwd, env, in_read, _in, _out, out_write, _err, err_write, _pipe, pipe_write, _restore, session, *rest):
+    def _asked(self, args, executables, close_fds, keep, cwd, env, *given):
         """Of _posixsubprocess.fork_exec. Raises Cannot."""
+        in_read, _, _, out_write, _, err_write, _, pipe_write, _, session, *rest = given
         words, found = list(map(os.fsdecode, args)), list(map(os.fsdecode, executables))
-        usual = close_fds and tuple(keep) == (pipe_write,) and all(each is None or isinstance(each, bool) or each == -1 for each in rest)
+        usual = close_fds and tuple(keep) == (pipe_write,) and all(each in (None, -1) or isinstance(each, bool) for each in rest)
         if os.getpid() != self._pid or not usual or not any(each.endswith(words[0]) for each in found):
             raise Cannot("not as a launcher starts its ranks")
         environment = dict(os.environ) if env is None else dict(os.fsdecode(each).split("=", 1) for each in env)
         folder = os.path.abspath(os.fsdecode(cwd) if cwd is not None else ".")
         asked = _understood(words, environment, folder), words, environment, folder
-        return session, asked, [given if given != -1 else number for number, given in enumerate((in_read, out_write, err_write))]
+        return session, asked, [fd if fd != -1 else number for number, fd in enumerate((in_read, out_write, err_write))]
 
     def _fork(self, session, asked, fds):
         file = os.memfd_create("lockstep")
@@ -468,7 +484,8 @@ class Server:
             _start.names = set(sys.modules)
             gc.collect()
             gc.freeze()  # forked processes do not look through it
-            self._answer(imported=sorted(_start.names - before), seconds=round(time.monotonic() - began, 3), failed=failed)
+            seconds = round(time.monotonic() - began, 3)
+            self._answer(imported=sorted(_start.names - before), seconds=seconds, failed=failed)
         elif "start" in asked:
             try:
                 self._fork(asked["start"], asked["words"], asked["environment"], asked["folder"], asked["log"])
@@ -476,7 +493,8 @@ class Server:
                 self._answer(cannot=asked["start"], why=str(why))
         elif "modules" in asked:
             _start.learnt.seek(0)
-            found = dict.fromkeys(name for line in _start.learnt.read().splitlines() for name in json.loads(line))  # in the order of their imports
+            lines = map(json.loads, _start.learnt.read().splitlines())
+            found = dict.fromkeys(name for line in lines for name in line)  # in the order of their imports
             self._answer(modules=[name for name in found if name not in sys.modules])
 
     def _fork(self, number, words, environment, folder, log):
@@ -504,8 +522,9 @@ class Server:
                     number, began = self._runs.pop(pid)
                     if not self._runs:
                         self.kill()  # what a program has left running
-                    code, by = (os.WEXITSTATUS(status), 0) if os.WIFEXITED(status) else (128 + os.WTERMSIG(status), os.WTERMSIG(status))
-                    self._answer(ended=number, code=code, signal=by, seconds=round(time.monotonic() - began, 3))
+                    by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+                    code, seconds = 128 + by if by else os.WEXITSTATUS(status), round(time.monotonic() - began, 3)
+                    self._answer(ended=number, code=code, signal=by, seconds=seconds)
 
     @staticmethod
     def kill():
