@@ -1,6 +1,7 @@
 #include "harness/judge/compare/resumption.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -72,6 +73,10 @@ bool is_weight(const Place& place) { return place.first == Phase::snapshot && pl
 bool is_moment(const Place& place) { return place.first == Phase::snapshot && (place.second.starts_with("first_moment/") || place.second.starts_with("second_moment/")); }
 bool is_average(const Place& place) { return place.first == Phase::snapshot && place.second.starts_with("average/"); }
 bool is_rate(const Place& place) { return place.first == Phase::control && place.second.starts_with("learning_rate"); }
+
+bool in_bfloat16(const std::vector<double>& values) {
+  return std::ranges::all_of(values, [](double value) { return (std::bit_cast<uint32_t>(static_cast<float>(value)) & 0xFFFFU) == 0; });
+}
 
 /// What a step computes, in its order.
 constexpr std::pair<Phase, const char*> kResults[] = {{Phase::loss, "loss"}, {Phase::local_gradients, "gradients"}, {Phase::reduced_gradients, "gradients"},
@@ -196,6 +201,7 @@ class ResumedJudge {
     std::set<std::size_t> ranks;
     std::set<std::string> off, all, none;
     double gap = 0, size = 0;
+    bool rounded = true;
     const int64_t step = expected_step();
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       const Marks &expected = stopped_[rank].steps[step], &own = resumed_[rank].steps[first_];
@@ -208,6 +214,7 @@ class ResumedJudge {
         off.insert(place.second);
         const auto there = values_of(record), here = found == own.end() ? std::nullopt : values_of(found->second);
         if (!here || norm(*here) == 0) none.insert(place.second);
+        rounded = rounded && there && here && in_bfloat16(*here) && !in_bfloat16(*there);
         if (there && here && there->size() == here->size()) gap += std::pow(distance(*there, *here), 2);
         else if (there) gap += std::pow(norm(*there), 2);
         if (there) size += std::pow(norm(*there), 2);
@@ -224,7 +231,7 @@ class ResumedJudge {
     std::string what = counted(static_cast<int64_t>(off.size()), "tensor");
     if (off.size() < all.size()) what = fmt::format("{} of {}: {}{}", off.size(), counted(static_cast<int64_t>(all.size()), "tensor"), *off.begin(), off.size() > 1 ? ", …" : "");
     const std::string how = none.size() == off.size() && name == "moments" ? "begin with 0" : size > 0 ? fmt::format("{:.3g} % off", 100 * std::sqrt(gap / size)) : "differ";
-    LedItem& item = add(name, LedState::different, fmt::format("{} ({}){}", how, what, on(ranks)), name == "moments" ? "optimizer-state-lost" : "");
+    LedItem& item = add(name, LedState::different, fmt::format("{}{} ({}){}", how, rounded ? ", rounded to bfloat16" : "", what, on(ranks)), name == "moments" ? "optimizer-state-lost" : "");
     item.where = *off.begin();
   }
 
@@ -259,10 +266,14 @@ class ResumedJudge {
 
   void counters() {
     const LedItem* moments = found_.find("moments");
-    const bool with_moments = moments && moments->state == LedState::different;
+    const nlohmann::json of_resumed = resumed_[0].at(first_, "counters");
+    const bool none = std::ranges::all_of(of_resumed, [](const nlohmann::json& each) { return each.empty(); });
+    if (none && moments && moments->state == LedState::different) {
+      add("counter", LedState::not_compared, "with the moments");
+      return;
+    }
     state("counter", "counters", "optimizer-counter-lost", [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t) {
-      const bool none = with_moments && std::ranges::all_of(own, [](const nlohmann::json& each) { return each.empty(); });
-      return expected == own || none ? "" : fmt::format("counts {} updates, where {} were made", numbers(own), numbers(expected));
+      return expected == own ? "" : fmt::format("counts {} updates, where {} were made", numbers(own), numbers(expected));
     });
   }
 
@@ -341,7 +352,8 @@ class ResumedJudge {
       if (compared == 0) continue;
       std::erase_if(found_.items, [&](const LedItem& item) { return item.name == name; });
       if (first < 0) add(name, chance ? LedState::not_compared : LedState::same, chance ? "" : counted(compared, "step"));
-      else add(name, chance ? LedState::not_compared : LedState::different, fmt::format("from step {}: {}{}", first, where, on(ranks))).first = first;
+      else if (chance) add(name, LedState::not_compared);
+      else add(name, LedState::different, fmt::format("from step {}: {}{}", first, where, on(ranks))).first = first;
     }
   }
 

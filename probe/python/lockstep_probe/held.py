@@ -40,11 +40,11 @@ def of(probe):
         elif kind == "names" and watched[0].name in o:
             tensors = [o[w.name] for w in watched if w.name in o]
         if len(tensors) in counts and all(isinstance(t, torch.Tensor) for t in tensors) and tuple(t.shape for t in tensors) in shapes:
-            if _place(tensors[0]) not in own:
+            if _place(tensors[0]) not in own and tensors[0].element_size() >= watched[0].parameter.element_size():  # a narrower one was made to be saved
                 copies.setdefault(_place(tensors[0]), (type(o).__name__, tensors))
     counters = [sorted({int(s["step"]) for s in model.inner_optimizer(o).state.values() if "step" in s}) for o in probe.optimizers]
     return {"counters": counters, "schedules": sorted(schedules), "scalers": sorted(scalers), "weights": hash_of(probe, probe.parameters.tensors()),
-            "averages": sorted((kind, hash_of(probe, tensors)) for kind, tensors in copies.values())}  # fmt: skip
+            "averages": sorted((kind, hash_of(probe, [t.to(watched[0].parameter.dtype) for t in tensors])) for kind, tensors in copies.values())}  # fmt: skip
 
 
 def _place(tensor):
