@@ -3,7 +3,7 @@
 Importing takes seconds, forking milliseconds. A forked program finds what a new interpreter would show it: its
 environment, arguments, folder, files, signals and random numbers; only the seed of Python's hashes is that of this
 process. What it starts itself by `subprocess` with the same interpreter, as torchrun, `accelerate launch` and Lightning
-do, is forked too, by a twin: a copy of the process from before its program began.
+do, is forked too, by a copy of the process from before its program began.
 
 Lines of JSON on stdin and stdout:
     {"import": [names], "script": path or null}
@@ -248,7 +248,7 @@ def _become(program, words, environment, folder, fds):
         os.chdir(folder)
         _renew(environment)
         if "RANK" not in environment:
-            _Twin().install()
+            _Earlier().install()
         zero_before = _functions()
         zero.arm()
         _rebind(zero_before)
@@ -352,7 +352,7 @@ def _flush():
     _libc.fflush(None)
 
 
-class _Twin:
+class _Earlier:
     """A copy of this process from before its program begins. It forks what the program starts: by a process between that
     ends at once, so that the new one becomes this process's own child."""
 
@@ -408,7 +408,7 @@ class _Twin:
         def fork_exec(*given):
             try:
                 return self._fork(*self._asked(*given))
-            except (Cannot, OSError, ValueError):  # also where the twin is gone
+            except (Cannot, OSError, ValueError):  # also where the copy is gone
                 return plain(*given)
 
         setattr(owner, name, fork_exec)
