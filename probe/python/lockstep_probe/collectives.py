@@ -30,11 +30,11 @@ _asked = threading.local()
 class Call:
     """One operation. `inputs` are hashed already; `outputs` until `finish`."""
 
-    __slots__ = ("async_op", "group", "inputs", "op", "outputs", "reduction", "root", "size", "slot", "tag", "work")
+    __slots__ = ("group", "inputs", "op", "outputs", "reduction", "root", "slot", "tag", "work")
 
-    def __init__(self, op, group, inputs, outputs, *, root=-1, tag="", async_op=True):
+    def __init__(self, op, group, inputs, outputs, *, root=-1, tag=""):
         self.op, self.group, self.inputs, self.outputs = op, group, inputs, outputs
-        self.root, self.tag, self.async_op = root, tag, async_op
+        self.root, self.tag = root, tag
         self.reduction = getattr(_asked, "reduction", None)
         self.slot = self.work = None
 
@@ -85,14 +85,6 @@ def _describe(name, args):
     return _flat(args[1]), _flat(args[0]), args[2], -1, ""
 
 
-def _is_async(name, args):
-    schema = getattr(torch.ops.c10d, name).default._schema
-    for position, argument in enumerate(schema.arguments):
-        if argument.name == "async_op":
-            return args[position] if position < len(args) else True
-    return True
-
-
 def _kernel(name):
     op = getattr(torch.ops.c10d, name).default
 
@@ -100,7 +92,7 @@ def _kernel(name):
         call = None
         if _listeners:
             inputs, outputs, group, root, tag = _describe(name, args)
-            call = Call(_NAMES[name], ProcessGroup.unbox(group), inputs, outputs, root=root, tag=tag, async_op=_is_async(name, args))
+            call = Call(_NAMES[name], ProcessGroup.unbox(group), inputs, outputs, root=root, tag=tag)
             for listener in list(_listeners):
                 listener.begin(call)
         with torch._C._AutoDispatchBelowAutograd():

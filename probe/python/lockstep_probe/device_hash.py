@@ -22,10 +22,6 @@ MOST_WAITING = 64 << 20  # bytes of tensors that are gathered: some are copies, 
 WORD = (1 << 64) - 1
 
 
-def _signed(words):
-    return torch.tensor([w - (1 << 64) if w >> 63 else w for w in words], dtype=torch.int64)
-
-
 def mix(x):
     x = (x ^ (x >> 33)) * 0xFF51AFD7ED558CCD & WORD
     x = (x ^ (x >> 33)) * 0xC4CEB9FE1A85EC53 & WORD
@@ -43,7 +39,7 @@ def masks_and_keys():
         return z ^ (z >> 31)
 
     pairs = [(draw() >> 32, draw() | 1) for _ in range(1024)]
-    return _signed([mask for mask, _ in pairs]), _signed([key for _, key in pairs])
+    return [torch.tensor([w - (1 << 64) if w >> 63 else w for w in words], dtype=torch.int64) for words in zip(*pairs)]
 
 
 def shape_key(dtype, shape):

@@ -21,7 +21,7 @@ import sys
 from lockstep_probe import ownership
 
 SLOT_BYTES = 128
-CHANGES, OPERATION_BYTES, SHOWN = 8, 48, 88
+CHANGES, OPERATION_BYTES = 8, 48
 open_file = open  # `open` below is another
 OWN_STACKS = 7  # after SIGRTMIN: the signal that asks a rank for its stacks
 
@@ -31,7 +31,7 @@ class Heartbeat:
 
     def __init__(self, file=None, rank=0, folder=None):
         self._file, self._rank, self._folder = file, rank, folder
-        self._changes, self._step, self._shown = 0, -1, 0
+        self._changes, self._step = 0, -1
         self._pid, self._process = os.getpid(), _process()
         self._inode = os.fstat(file.fileno()) if file else None
 
@@ -44,15 +44,8 @@ class Heartbeat:
         text = doing.encode(errors="replace")[: OPERATION_BYTES - 1]
         # `changes` is odd while a report is written.
         self._changes += 2
-        self._put(0, struct.pack("<qQ48s3QQ3QQ", step, self._changes - 1, text, 0, 0, 0, self._shown, *self._process, 0))
+        self._put(0, struct.pack("<qQ48s3QQ3QQ", step, self._changes - 1, text, 0, 0, 0, 0, *self._process, 0))
         self._put(CHANGES, struct.pack("<Q", self._changes))
-
-    def show(self, value):
-        """The newest value of the metric that a table of progress shows."""
-        if self._file is not None and os.getpid() == self._pid:
-            bits = struct.unpack("<Q", struct.pack("<d", value))[0]
-            self._shown = (bits + 1) & (2**64 - 1)
-            self._put(SHOWN, struct.pack("<Q", self._shown))
 
     def close(self):
         """Training is over: what comes is the end of the process."""
@@ -89,24 +82,12 @@ def _write(path, text):
     os.replace(path + ".tmp", path)
 
 
-def _torch_version():
-    module = sys.modules.get("torch")
-    if module is not None:
-        return str(getattr(module, "__version__", ""))
-    try:
-        from importlib.metadata import version
-
-        return version("torch")
-    except Exception:  # nothing that is not installed may stop a trainer
-        return ""
-
-
 def _say_hello(folder, rank, world_size):
     """Who the rank is, for lockstep to compare with the others before they train."""
     hello = {
         "rank": rank, "world_size": world_size, "pid": os.getpid(), "host": platform.node(),
-        "python": platform.python_version(), "executable": sys.executable, "torch": _torch_version(),
-        "probe": str(getattr(sys.modules.get("lockstep_probe"), "__version__", "")),
+        "python": platform.python_version(), "executable": sys.executable,
+        **{key: str(getattr(sys.modules.get(name), "__version__", "")) for key, name in (("torch", "torch"), ("probe", "lockstep_probe"))},
         "env": {name: os.environ.get(name, "") for name in os.environ.get("LOCKSTEP_ENV", "").split()},
     }  # fmt: skip
     _write(os.path.join(folder, f"rank-{rank}.hello.json"), json.dumps(hello))

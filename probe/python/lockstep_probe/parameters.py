@@ -61,14 +61,10 @@ class Parameters:
         ignored = {name for m in probe.models for name in getattr(m, "_ddp_params_and_buffers_to_ignore", ())}
         named = list(model.named(probe.models, "named_parameters"))
         self._pieces = self._find_pieces([p for _, _, p in named])
-        for prefix, name, p in named:
+        for prefix, name, p in named + [("", "", p) for p in self.of_optimizers()]:
             known.add(id(p))
             if id(p) not in self._by_id and id(p) not in self._pieces:
-                self._listen(Watched(prefix + name, p, not name.startswith(probe.own), name in ignored))
-        for p in self.of_optimizers():
-            known.add(id(p))
-            if id(p) not in self._by_id and id(p) not in self._pieces:
-                self._listen(Watched(f"unnamed {len(self._by_id)}", p))
+                self._listen(Watched(prefix + name or f"unnamed {len(self._by_id)}", p, not (name and name.startswith(probe.own)), name in ignored))
         self._find_unsharded()
         for key in self._by_id.keys() - (known - self._pieces):
             for handle in self._by_id.pop(key).handles:

@@ -244,12 +244,15 @@ class Probe:
         for text in description.unseen(self):
             self._note(text)
         self.writer = trace_file.Writer(os.path.join(self.settings.out, f"rank-{self.rank}.trace"), hashes)
-        self.say_what_it_takes()
+        if self.values.left_out:
+            self._note(self.values.said())
+        elif self.rank == 0:
+            say(f"records into {self.settings.out} at level {self.settings.level}; {self.values.said()}")
         if dist.is_available() and dist.is_initialized():
             self.calls.listen()
         self._initial = self.state.after_update(self.values.keeps(0), False)  # until the first step is written
         self._weights = [record for _, record in zip(self.parameters, self._initial)]
-        self.describe(done=False)
+        description.write(self, done=False)
         self._seconds_of_setup = time.perf_counter() - self._began
 
     def find_wrappers(self):
@@ -451,9 +454,6 @@ class Probe:
         if self.rank in (0, None) or not self.prepared or once:
             say(text)
 
-    def describe(self, done):
-        description.write(self, done)
-
     def give_up(self, error):
         if self.is_off:
             return
@@ -471,7 +471,7 @@ class Probe:
                 self.writer.finish(whole=False)
             if self.claimed and (self.writer is None or not self.writer.steps):
                 ownership.give_back(self.settings.out, self.rank)  # rather none than one without a header
-            self.describe(done=False)
+            description.write(self, done=False)
 
     def _ends(self, why):
         """Of a recording that ends before the training does."""
@@ -491,7 +491,7 @@ class Probe:
         self.ended = {**end, "after": whole}
         with contextlib.suppress(Exception):
             if self.prepared:
-                self.describe(done=False)
+                description.write(self, done=False)
             elif not self.is_copy:
                 self.find_rank()
                 ownership.write_end_alone(self.settings.out, self.rank or 0, error)
@@ -551,22 +551,14 @@ class Probe:
         self.writer.finish(whole)
         if self.loaders is not None:
             self.loaders.write()
-        self.closed = True
         collectives.leave(self.calls)
         self._let_go()
         if self.rank == 0 and self.steps_done:
             self._say_what_it_cost()
-        self.describe(done=whole)
+        description.write(self, done=whole)
         if self._pulse is not None:
             self._pulse.close()
         self.is_off = True
-
-    def say_what_it_takes(self):
-        """Before the first step."""
-        if self.values.left_out:
-            self._note(self.values.said())
-        elif self.rank == 0:
-            say(f"records into {self.settings.out} at level {self.settings.level}; {self.values.said()}")
 
     def _say_what_it_cost(self):
         own, probes = max(self.seconds_whole - self.seconds, 1e-9), max(self.seconds - self._seconds_of_setup, 0.0)

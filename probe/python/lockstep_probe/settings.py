@@ -91,49 +91,32 @@ class Values:
         return f"values of {first}{later and f' and of {later}'} take up to {most:.3g} MB a rank"
 
 
-def _steps(text):
-    if text in ("auto", ""):
-        return "auto"
-    if text == "none":
-        return ()
-    return tuple(sorted({int(word) for word in text.split(",")}))
+def _steps(asked):
+    if not isinstance(asked, str):
+        return tuple(sorted({int(step) for step in asked}))
+    return "auto" if asked in ("auto", "") else () if asked == "none" else _steps(asked.split(","))
+
+
+def _read(what, asked, made_of, known):
+    try:
+        return made_of(asked)
+    except ValueError:
+        raise ValueError(f"{what} {asked!r}; {known}") from None
 
 
 def read(out=None, level=None, snapshots=None, every=None):
     """Arguments first, then the environment. Raises ValueError that names what is wrong."""
-    env = os.environ
-    settings = Settings(
-        out=os.path.abspath(out) if out else env.get("LOCKSTEP_TRACE", ""),
-        level=level or env.get("LOCKSTEP_LEVEL", "") or "hash",
-        heartbeat=env.get("LOCKSTEP_HEARTBEAT", ""),
-        led_by=env.get("LOCKSTEP_LED_BY", ""),
-    )
+    of = lambda name: os.environ.get(f"LOCKSTEP_{name}", "")  # noqa: E731
+    settings = Settings(out=os.path.abspath(out) if out else of("TRACE"), level=level or of("LEVEL") or "hash", heartbeat=of("HEARTBEAT"), led_by=of("LED_BY"))
     if settings.level not in LEVELS:
         raise ValueError(f"level {settings.level!r}; known: {', '.join(LEVELS)}")
-    try:
-        if snapshots is None:
-            settings.snapshots = _steps(env.get("LOCKSTEP_SNAPSHOTS", ""))
-        else:
-            settings.snapshots = _steps(snapshots) if isinstance(snapshots, str) else tuple(sorted({int(s) for s in snapshots}))
-    except ValueError:
-        asked = snapshots if snapshots is not None else env.get("LOCKSTEP_SNAPSHOTS")
-        raise ValueError(f"snapshots {asked!r}; steps such as 0,10,100, or auto, or none") from None
-    try:
-        asked = env.get("LOCKSTEP_STEPS", "")
-        settings.steps = tuple(range(int(asked))) if asked.isdigit() else _steps(asked or "none")
-    except ValueError:
-        raise ValueError(f"steps {asked!r}; how many of the first, or steps such as 0,10,100") from None
-    try:
-        settings.most_bytes = int(env.get("LOCKSTEP_MOST_BYTES", "") or 0)
-    except ValueError:
-        raise ValueError(f"most bytes {env['LOCKSTEP_MOST_BYTES']!r}; a whole number") from None
-    settings.stop = int(env.get("LOCKSTEP_STOP") or 0)
+    settings.snapshots = _read("snapshots", of("SNAPSHOTS") if snapshots is None else snapshots, _steps, "steps such as 0,10,100, or auto, or none")
+    settings.steps = _read("steps", of("STEPS") or "none", lambda asked: tuple(range(int(asked))) if asked.isdigit() else _steps(asked),
+                           "how many of the first, or steps such as 0,10,100")  # fmt: skip
+    settings.most_bytes, settings.stop = _read("most bytes", of("MOST_BYTES") or 0, int, "a whole number"), int(of("STOP") or 0)
     if settings.steps and settings.snapshots == "auto":
         settings.snapshots = settings.steps
-    try:
-        settings.every = int(every or env.get("LOCKSTEP_EVERY", "") or 1)
-    except ValueError:
-        raise ValueError(f"every {every or env.get('LOCKSTEP_EVERY')!r}; a whole number of steps") from None
+    settings.every = _read("every", every or of("EVERY") or 1, int, "a whole number of steps")
     if settings.every < 1:
         raise ValueError(f"every {settings.every}; 1 or more")
     return settings

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import os
 import struct
 
@@ -223,11 +224,8 @@ def _record(b, definition):
     values = None
     if flags & VALUES:
         kind = TORCH_DTYPES[dtype]
-        count = 1
-        for extent in shape:
-            count *= extent
-        raw = b.take(count * kind.itemsize)
-        values = torch.frombuffer(bytearray(raw), dtype=kind).reshape(shape) if count else torch.zeros(shape, dtype=kind)
+        raw = bytearray(b.take(math.prod(shape) * kind.itemsize))
+        values = torch.frombuffer(raw, dtype=kind).reshape(shape) if raw else torch.zeros(shape, dtype=kind)
     return Kept(phase, name, values, ids, placement, hash_)
 
 
@@ -261,12 +259,10 @@ def read_steps(path):
                     if numbers[-1] == len(definitions):
                         definitions.append(_definition(b.take(b.varint())))
                 sequences.append(numbers)
-            records = before + [r for r in (_record(b, definitions[n]) for n in numbers) if r is not None]
-            if kind == PART:
-                before = records
-                continue
-            before = []
-            yield step, records
+            before += [r for r in (_record(b, definitions[n]) for n in numbers) if r is not None]
+            if kind != PART:
+                yield step, before
+                before = []
 
 
 def header_of(path):
