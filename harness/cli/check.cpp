@@ -156,6 +156,7 @@ class TrainerCheck {
     options_.seed = json_as<int64_t>(asked.value("seed", nlohmann::json())).value_or(0);
     options_.same_layout = json_as<bool>(asked.value("same_layout", nlohmann::json())).value_or(false);
     options_.vary = text("vary");
+    options_.timeout_s = json_as<double>(asked.value("timeout", nlohmann::json())).value_or(options_.timeout_s);
     options_.resumed = text("resumed");
     options_.resume_with = text("resume_with");
     options_.folder = text("folder");
@@ -164,7 +165,7 @@ class TrainerCheck {
 
   nlohmann::json asked() const {
     return {{"reference", options_.reference}, {"run", options_.run}, {"ranks", options_.ranks}, {"steps", options_.steps}, {"rows", options_.rows}, {"accumulate", options_.accumulate},
-            {"seed", options_.seed}, {"same_layout", options_.same_layout}, {"vary", options_.vary}, {"resumed", options_.resumed}, {"resume_with", options_.resume_with}, {"folder", options_.folder}, {"accept", options_.accept}};
+            {"seed", options_.seed}, {"same_layout", options_.same_layout}, {"vary", options_.vary}, {"timeout", options_.timeout_s}, {"resumed", options_.resumed}, {"resume_with", options_.resume_with}, {"folder", options_.folder}, {"accept", options_.accept}};
   }
   void remember() const { write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n"); }
 
