@@ -495,7 +495,8 @@ class Server:
             _start.learnt.seek(0)
             lines = map(json.loads, _start.learnt.read().splitlines())
             found = dict.fromkeys(name for line in lines for name in line)  # in the order of their imports
-            self._answer(modules=[name for name in found if name not in sys.modules])
+            inits = ("triton", "torch._inductor") if os.path.exists("/dev/nvidiactl") else ()  # CUDA, which no forked process could use then
+            self._answer(modules=[name for name in found if name not in sys.modules and not name.startswith(inits)])
 
     def _fork(self, number, words, environment, folder, log):
         if self._problem:
