@@ -72,9 +72,9 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   } else if (!found.lost.empty()) {
     const LedItem& first = *found.find(found.lost.front());
     document.headline = fmt::format("resumed otherwise at step {}: {}", found.begins, first.code.empty() ? first.name + " lost" : first.code);
-    document.because = {what_of(first)};
+    if (found.lost.size() == 1) document.because = {what_of(first)};
     document.fix = fix_of(first);
-    for (std::size_t i = 1; i < std::min<std::size_t>(found.lost.size(), 4); ++i) document.because.push_back(fmt::format("{} too: {}", found.lost[i], fix_of(*found.find(found.lost[i]))));
+    for (std::size_t i = 1; i < std::min<std::size_t>(found.lost.size(), 3); ++i) document.because.push_back(fmt::format("{} too: {}", found.lost[i], fix_of(*found.find(found.lost[i]))));
   } else if (broken != found.items.end()) {
     document.headline = fmt::format("resumed otherwise from step {}: {}", broken->first, broken->name);
     document.because = {"All states that are seen agree; what follows from them does not: the program holds something else that it does not save."};
@@ -88,10 +88,16 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   if (!found.anew && found.begins < found.stopped) document.because.push_back(fmt::format("It begins at step {}, the newest checkpoint's, where the run was stopped before step {}.", found.begins, found.stopped));
   if (found.chance >= 0)
     document.because.push_back(fmt::format("Two runs of this program differ by themselves from step {} ({}): states are compared, and not what the steps compute.", found.chance, found.chance_text));
+  std::vector<std::string> follow;
   for (const LedItem& item : found.items) {
+    // What follows from a lost state takes one line.
+    const bool follows = !found.lost.empty() && item.state == LedState::different && std::ranges::find(found.lost, item.name) == found.lost.end();
+    if (follows) follow.push_back(fmt::format("{} from step {}", item.name, item.first));
+    if (follows) continue;
     if (found.anew && item.state != LedState::different) continue;
     document.facts.push_back({item.state == LedState::same ? CheckMark::same : item.state == LedState::different ? CheckMark::different : CheckMark::none, item.name, item.text});
   }
+  if (!follow.empty()) document.facts.push_back({CheckMark::different, "what follows", join_words(follow)});
   return document;
 }
 
