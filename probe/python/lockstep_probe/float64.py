@@ -67,7 +67,7 @@ class Mode(TorchDispatchMode):
         written = [each for k in places if k < len(args) for each in leaves(args[k]) if is_narrow(each)]
         written += [each for key, each in kwargs.items() if key == "out" and is_narrow(each)]
         if "_fused_" in func.name():
-            return func(*args, **kwargs)  # an optimizer's kernel: its counts of steps are float32 as they are
+            return self._fused(func, args, kwargs)
         if written:
             return self._change(func, places, written, args, kwargs)
         if places:
@@ -96,6 +96,17 @@ class Mode(TorchDispatchMode):
         if more.get("dtype") is None and any(argument.name == "dtype" for argument in func._schema.arguments) and "int" not in func.name() and "perm" not in func.name():
             more["dtype"] = torch.float32
         return widened(func(*low, **more))
+
+    @staticmethod
+    def _fused(func, args, kwargs):
+        """An optimizer's kernel, to which counts of steps, rates and scales are float32 whatever the parameters are."""
+        names = [argument.name for argument in func._schema.arguments]
+        low = [narrowed(each) if name == "state_steps" else each for name, each in zip(names, args)]
+        result = func(*low, **{key: narrowed(each) for key, each in kwargs.items()})
+        for wide, narrow in zip(args, low):
+            for kept, counted in zip(leaves(wide), leaves(narrow)) if narrow is not wide else ():
+                kept.copy_(counted)
+        return result
 
     def _change(self, func, places, written, args, kwargs):
         """Of a tensor in a narrower type that was there before. What others will add to it is looked at before: it may still be on its way afterwards."""
