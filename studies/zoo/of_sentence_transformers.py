@@ -1,21 +1,20 @@
-"""SentenceTransformerTrainer, unmodified, on a bag-of-words model made here, with losses of in-batch negatives."""
+"""SentenceTransformerTrainer on a bag-of-words model made here, with a loss of in-batch negatives."""
 
-import os
+import tempfile
 
 import datasets
 import tokenizers
 import torch
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers import losses as st_losses
+from sentence_transformers.losses import MultipleNegativesRankingLoss
 from sentence_transformers.models import Dense, StaticEmbedding
 
-from subject import Subject
+from subject import STEPS, WORLD, Subject, main
 
-LIBRARY = "sentence-transformers"
 ROWS, BATCH, WORDS = 96, 24, 60
 
 
-def _pairs():
+def pairs():
     draw = torch.Generator().manual_seed(13)
 
     def text(topic, length):
@@ -35,27 +34,17 @@ def model_of():
     return SentenceTransformer(modules=[words, Dense(12, 8)], device="cpu")
 
 
-def trained(run, loss="MultipleNegativesRankingLoss", accumulation=1, **settings):
-    model = run.begin(model_of())
+def trained(**settings):
+    model = model_of()
     arguments = SentenceTransformerTrainingArguments(
-        output_dir=os.environ["ZOO_WORK"], per_device_train_batch_size=BATCH // (run.world * accumulation), gradient_accumulation_steps=accumulation,
-        max_steps=run.steps, use_cpu=True, save_strategy="no", report_to="none", logging_strategy="no", disable_tqdm=True, seed=1, learning_rate=1e-2,
-        lr_scheduler_type="constant", dataloader_pin_memory=False)  # fmt: skip
-    trainer = SentenceTransformerTrainer(model=model, args=arguments, train_dataset=_pairs(), loss=getattr(st_losses, loss)(model, **settings))
-    if run.traced:
-        import transformers
-
-        class Tracing(transformers.TrainerCallback):
-            def on_train_begin(self, *_, model=None, optimizer=None, **__):
-                run.attach(model, optimizer)
-
-        trainer.add_callback(Tracing())
-    trainer.train()
-    run.end(model)
+        output_dir=tempfile.gettempdir(), per_device_train_batch_size=BATCH // WORLD, max_steps=STEPS, use_cpu=True, save_strategy="no", report_to="none",
+        logging_strategy="no", disable_tqdm=True, learning_rate=1e-2, lr_scheduler_type="constant", dataloader_pin_memory=False)  # fmt: skip
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=pairs(), loss=MultipleNegativesRankingLoss(model, **settings)).train()
 
 
-GATHERED = {"gather_across_devices": True}
 SUBJECTS = [
-    Subject(LIBRARY, "MultipleNegativesRankingLoss, gather_across_devices", trained, GATHERED, layout="24 pairs; 3 × 8", lines=("0",)),
-    Subject(LIBRARY, "MultipleNegativesRankingLoss", trained, expect=("local-negatives",), layout="24 pairs; 3 × 8", lines=("0",), known="sentence-transformers#2831"),
+    Subject("MultipleNegativesRankingLoss, gather_across_devices", trained, {"gather_across_devices": True}),
+    Subject("MultipleNegativesRankingLoss", trained, {}, {}, ("local-negatives",), 0, "sentence-transformers#2831"),
 ]
+if __name__ == "__main__":
+    main(SUBJECTS)

@@ -1,13 +1,12 @@
-"""Transformers' Trainer, unmodified, on small causal models with random weights; rows of unequal length, padded to the longest of their batch."""
+"""Transformers' Trainer on small causal models with random weights; rows of unequal length, padded to the longest of their batch."""
 
-import os
+import tempfile
 
 import torch
 import transformers
 
-from subject import Subject
+from subject import STEPS, WORLD, Subject, main
 
-LIBRARY = "transformers"
 ROWS, BATCH, VOCABULARY = 96, 24, 48
 
 
@@ -18,7 +17,7 @@ def _rows():
         # Short rows and long ones are not spread evenly: the ranks' counts of tokens differ.
         length = int(torch.randint(3, 8, (1,), generator=draw)) + (12 if i % 5 == 0 else 0)
         tokens = torch.randint(1, VOCABULARY, (length,), generator=draw).tolist()
-        rows.append({"ids": i, "input_ids": tokens})
+        rows.append({"input_ids": tokens})
     return rows
 
 
@@ -29,7 +28,6 @@ def collate(rows):
         return row["input_ids"] + [filler] * (longest - len(row["input_ids"]))
 
     return {
-        "ids": torch.tensor([row["ids"] for row in rows]),
         "input_ids": torch.tensor([padded(row, 0) for row in rows]),
         "labels": torch.tensor([padded(row, -100) for row in rows]),
         "attention_mask": torch.tensor([[1] * len(row["input_ids"]) + [0] * (longest - len(row["input_ids"])) for row in rows]),
@@ -73,34 +71,6 @@ def collate_classes(rows):
     return batch
 
 
-class Trainer(transformers.Trainer):
-    """Takes the sample ids off the batch; the second of the probe's lines."""
-
-    probe, rank_loss = None, 0.0
-
-    def compute_loss(self, model, inputs, *args, **kwargs):
-        ids = inputs.pop("ids")
-        if self.probe is not None:
-            self.probe.rows(ids)
-        loss = super().compute_loss(model, inputs, *args, **kwargs)
-        self.rank_loss += float((loss[0] if isinstance(loss, tuple) else loss).detach())
-        return loss
-
-
-class Tracing(transformers.TrainerCallback):
-    """The first and the third line."""
-
-    def __init__(self, run):
-        self.run, self.trainer = run, None
-
-    def on_train_begin(self, args, state, control, model=None, optimizer=None, **_):
-        self.trainer.probe = self.run.attach(model, optimizer)
-
-    def on_step_end(self, *_, **__):
-        self.trainer.probe.step(self.trainer.rank_loss / self.trainer.divisor)
-        self.trainer.rank_loss = 0.0
-
-
 def mean_of_all(outputs, labels, num_items_in_batch=None):
     """A `compute_loss_func` as it is often written: the mean over the micro-step's own tokens, whatever the Trainer passes."""
     logits = outputs["logits"][:, :-1].reshape(-1, VOCABULARY)
@@ -112,49 +82,44 @@ def sum_over_all(outputs, labels, num_items_in_batch=None):
     return torch.nn.functional.cross_entropy(logits, labels[:, 1:].reshape(-1), ignore_index=-100, reduction="sum") / num_items_in_batch
 
 
-def trained(run, make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=False, **arguments):
+def trained(make=gpt2, accumulation=1, own_loss=None, per_micro_step_mean=False, **arguments):
     torch.manual_seed(2)
-    model = run.begin(make())
+    model = make()
     arguments = {"learning_rate": 1e-2, "lr_scheduler_type": "constant", "max_grad_norm": 1.0} | arguments
     settings = transformers.TrainingArguments(
-        output_dir=os.environ["ZOO_WORK"], per_device_train_batch_size=BATCH // (run.world * accumulation), gradient_accumulation_steps=accumulation,
-        max_steps=run.steps, use_cpu=True, save_strategy="no", report_to="none", logging_strategy="no", disable_tqdm=True, seed=1,
+        output_dir=tempfile.gettempdir(), per_device_train_batch_size=BATCH // (WORLD * accumulation), gradient_accumulation_steps=accumulation,
+        max_steps=STEPS, use_cpu=True, save_strategy="no", report_to="none", logging_strategy="no", disable_tqdm=True, seed=1,
         remove_unused_columns=False, dataloader_pin_memory=False, label_names=["labels"], **arguments)  # fmt: skip
-    tracing = Tracing(run)
     classifies = "Classification" in type(model).__name__
-    trainer = Trainer(model=model, args=settings, train_dataset=_rows(), data_collator=collate_classes if classifies else collate, compute_loss_func=own_loss,
-                      callbacks=[tracing] if run.traced else [])  # fmt: skip
-    tracing.trainer = trainer
-    trainer.divisor = accumulation if per_micro_step_mean else 1
+    trainer = transformers.Trainer(model=model, args=settings, train_dataset=_rows(), data_collator=collate_classes if classifies else collate, compute_loss_func=own_loss)
     if per_micro_step_mean:
         trainer.model_accepts_loss_kwargs = False  # as of a model whose forward takes no keywords of the loss
     trainer.train()
-    run.end(model)
 
 
 WARMUP = {"lr_scheduler_type": "constant_with_warmup", "warmup_steps": 10}
-WIDE = {"max_grad_norm": 0.0}
-ACCUMULATED = "24 rows; 3 × 4 × 2"
-TIMES_WORLD = ("loss-times-world", "gradient-times-world")
+WIDE, WITHOUT = {"max_grad_norm": 0.0}, {"per_micro_step_mean": True}
+CLASSIFIER = {"make": gpt2_classifier} | WIDE
+TIMES_WORLD, OWN_MEANS = ("loss-times-world", "gradient-times-world"), ("micro-steps-weighted-alike", "mean-of-means")
 SUBJECTS = [
-    Subject(LIBRARY, "Trainer, GPT-2", trained),
-    Subject(LIBRARY, "Trainer, Llama", trained, {"make": llama}, {"make": llama}),
-    Subject(LIBRARY, "Trainer, gradient_accumulation_steps=4", trained, {"accumulation": 4}, layout=ACCUMULATED),
-    Subject(LIBRARY, "Trainer, gradient_accumulation_steps=4, max_grad_norm=0", trained, {"accumulation": 4} | WIDE, WIDE, layout=ACCUMULATED),
-    Subject(LIBRARY, "Trainer, label_smoothing_factor=0.1", trained, {"label_smoothing_factor": 0.1}, {"label_smoothing_factor": 0.1}),
-    Subject(LIBRARY, "Trainer, warmup_steps=10", trained, WARMUP, WARMUP),
-    Subject(LIBRARY, "Trainer, compute_loss_func: sum / num_items_in_batch", trained, {"own_loss": sum_over_all}, {"own_loss": sum_over_all}),
-    Subject(LIBRARY, "Trainer, average_tokens_across_devices=False", trained, {"average_tokens_across_devices": False}, expect=("mean-of-means",),
-            known="transformers#34242"),
-    Subject(LIBRARY, "Trainer, model without loss keywords", trained, {"per_micro_step_mean": True}, expect=("mean-of-means",), known="transformers#37766"),
-    Subject(LIBRARY, "Trainer, model without loss keywords, gradient_accumulation_steps=4", trained, {"per_micro_step_mean": True, "accumulation": 4},
-            expect=("micro-steps-weighted-alike", "mean-of-means"), known="transformers#37766", layout=ACCUMULATED),
-    *(Subject(LIBRARY, f"Trainer, {make().__class__.__name__}", trained, {"make": make} | WIDE, {"make": make} | WIDE, expect=TIMES_WORLD, known="transformers#47688")
-      for make in (gpt2_classifier, llama_classifier, bert_classifier)),
-    Subject(LIBRARY, "Trainer, GPT2ForSequenceClassification, gradient_accumulation_steps=4", trained, {"make": gpt2_classifier, "accumulation": 4} | WIDE,
-            {"make": gpt2_classifier} | WIDE, expect=("constant-factor", "accumulation-not-scaled", *TIMES_WORLD), known="transformers#47688", layout=ACCUMULATED),
-    Subject(LIBRARY, "Trainer, GPT2ForSequenceClassification, average_tokens_across_devices=False", trained,
-            {"make": gpt2_classifier, "average_tokens_across_devices": False} | WIDE, {"make": gpt2_classifier} | WIDE),
-    Subject(LIBRARY, "Trainer, compute_loss_func: mean", trained, {"own_loss": mean_of_all} | WIDE, {"own_loss": mean_of_all} | WIDE,
-            expect=("gradient-times-world", "loss-times-world", "mean-of-means", "constant-factor")),
+    Subject("Trainer, GPT-2", trained),
+    Subject("Trainer, Llama", trained, {"make": llama}, {"make": llama}),
+    Subject("Trainer, gradient_accumulation_steps=4", trained, {"accumulation": 4}),
+    Subject("Trainer, gradient_accumulation_steps=4, max_grad_norm=0", trained, {"accumulation": 4} | WIDE, WIDE),
+    Subject("Trainer, label_smoothing_factor=0.1", trained, {"label_smoothing_factor": 0.1}, {"label_smoothing_factor": 0.1}),
+    Subject("Trainer, warmup_steps=10", trained, WARMUP, WARMUP),
+    Subject("Trainer, compute_loss_func: sum / num_items_in_batch", trained, {"own_loss": sum_over_all}, {"own_loss": sum_over_all}),
+    Subject("Trainer, average_tokens_across_devices=False", trained, {"average_tokens_across_devices": False}, {}, ("mean-of-means",), 0, "transformers#34242"),
+    Subject("Trainer, model without loss keywords", trained, WITHOUT, WITHOUT, ("mean-of-means",), 0, "transformers#37766"),
+    Subject("Trainer, model without loss keywords, gradient_accumulation_steps=4", trained, WITHOUT | {"accumulation": 4}, WITHOUT, OWN_MEANS, 0, "transformers#37766"),
+    *(Subject(f"Trainer, {name}", trained, {"make": make} | WIDE, {"make": make} | WIDE, TIMES_WORLD, 0, "transformers#47688")
+      for name, make in (("GPT2ForSequenceClassification", gpt2_classifier), ("LlamaForSequenceClassification", llama_classifier),
+                         ("BertForSequenceClassification", bert_classifier))),
+    Subject("Trainer, GPT2ForSequenceClassification, gradient_accumulation_steps=4", trained, CLASSIFIER | {"accumulation": 4}, CLASSIFIER,
+            ("constant-factor", "accumulation-not-scaled", *TIMES_WORLD), 0, "transformers#47688"),
+    Subject("Trainer, GPT2ForSequenceClassification, average_tokens_across_devices=False", trained, CLASSIFIER | {"average_tokens_across_devices": False}, CLASSIFIER),
+    Subject("Trainer, compute_loss_func: mean", trained, {"own_loss": mean_of_all} | WIDE, {"own_loss": mean_of_all} | WIDE,
+            ("gradient-times-world", "loss-times-world", "mean-of-means", "constant-factor")),
 ]  # fmt: skip
+if __name__ == "__main__":
+    main(SUBJECTS)

@@ -1,16 +1,15 @@
 """TRL's `GRPOTrainer._compute_loss` in each loss_type, on a small policy; generation and the trainer's loop are left out."""
 
 import collections
+import functools
 import types
 
 import accelerate
 import torch
 from trl.trainer.grpo_trainer import GRPOTrainer
 
-from of_verl import BATCH, LENGTH, ROWS, answers, policy
-from subject import TEN, THREE, ZERO, Subject, share
-
-LIBRARY = "trl"
+from answers import LENGTH, answers, backward, batches, policy
+from subject import STEPS, Subject, distributed, main, share
 
 
 class Grpo(GRPOTrainer):
@@ -33,59 +32,36 @@ class Grpo(GRPOTrainer):
         return log_probs.gather(-1, ids[:, 1:, None])[..., 0], -(log_probs.exp() * log_probs).sum(-1).detach(), None
 
 
-def trained(run, loss_type="grpo", accumulation=1):
+def trained(loss_type="grpo", accumulation=1):
     x, taken, advantages, mask = answers()
-    model = run.begin(policy())
-    called = torch.nn.parallel.DistributedDataParallel(model) if run.world > 1 else model
+    bare = policy()
+    model = distributed(bare)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    probe = run.attach(called, optimizer)
-    trainer = Grpo(model, loss_type, x, accumulation)
+    trainer = Grpo(bare, loss_type, x, accumulation)
 
-    def loss_of(model, rows):
-        tokens = float(mask[rows[0] // BATCH * BATCH : rows[0] // BATCH * BATCH + BATCH].sum())
+    def loss_of(rows, tokens):
         inputs = {"prompt_ids": torch.tensor(rows)[:, None], "prompt_mask": torch.ones(len(rows), 1), "completion_ids": taken[rows],
-                  "completion_mask": mask[rows], "advantages": advantages[rows], "num_items_in_batch": torch.tensor(tokens)}  # fmt: skip
+                  "completion_mask": mask[rows], "advantages": advantages[rows], "num_items_in_batch": tokens}  # fmt: skip
         return trainer._compute_loss(model, inputs)
 
-    def step_on(model, rows):
-        loss = loss_of(model, rows)
-        loss.backward()
-        return loss
-
-    if run.lines == TEN:
-        probe.replay(step_on)
-    for step in range(run.steps):
-        everyone = [i + step * BATCH % ROWS for i in range(BATCH)]
-        rows = share(everyone, run.rank, run.world, (8, 8, 8))
+    for everyone in batches(STEPS):
+        rows = share(everyone)
+        n = len(rows) // accumulation
         optimizer.zero_grad()
-        total = 0.0
-        for k in range(accumulation):
-            part = rows[len(rows) * k // accumulation : len(rows) * (k + 1) // accumulation]
-            probe.rows(part, x[part].flatten(1))
-            loss = loss_of(called, part)
-            if run.world > 1 and k + 1 < accumulation:
-                with called.no_sync():
-                    loss.backward()
-            else:
-                loss.backward()
-            total += float(loss.detach())
+        backward(model, [(k + n == len(rows), functools.partial(loss_of, rows[k : k + n], mask[everyone].sum())) for k in range(0, len(rows), n)])
         optimizer.step()
-        probe.step(total)
-    run.end(model)
 
 
-EQUAL, ACCUMULATED = "24 answers; 3 × 8", "24 answers; 3 × 4 × 2"
-
-
-def subject(kind, name="", settings=(), **more):
-    return Subject(LIBRARY, f"GRPO, loss_type={kind}{name}", trained, {"loss_type": kind, **dict(settings)}, {"loss_type": kind}, **{"layout": EQUAL} | more)
+def subject(kind, name="", settings=(), expect=()):
+    return Subject(f"GRPO, loss_type={kind}{name}", trained, {"loss_type": kind, **dict(settings)}, {"loss_type": kind}, expect)
 
 
 SUBJECTS = [
-    subject("grpo", lines=(ZERO, THREE, TEN)), subject("dr_grpo", lines=(THREE,)), subject("dapo", lines=(ZERO, THREE, TEN)), subject("cispo", lines=(THREE,)),
-    subject("luspo", lines=(THREE,)),
-    subject("dapo", ", accumulation 4", {"accumulation": 4}, layout=ACCUMULATED),
-    subject("grpo", ", accumulation 4", {"accumulation": 4}, layout=ACCUMULATED),
+    *map(subject, ("grpo", "dr_grpo", "dapo", "cispo", "luspo")),
+    subject("dapo", ", accumulation 4", {"accumulation": 4}),
+    subject("grpo", ", accumulation 4", {"accumulation": 4}),
     subject("bnpo", expect=("mean-of-means",)),
-    subject("bnpo", ", accumulation 4", {"accumulation": 4}, expect=("micro-steps-weighted-alike", "mean-of-means"), layout=ACCUMULATED),
+    subject("bnpo", ", accumulation 4", {"accumulation": 4}, ("micro-steps-weighted-alike", "mean-of-means")),
 ]
+if __name__ == "__main__":
+    main(SUBJECTS)

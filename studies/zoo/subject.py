@@ -1,83 +1,44 @@
-"""A trainer or a loss of another library, and one rank's run of it."""
+"""A trainer or a loss of another library, and the program that uses it: a script as its user writes one."""
 
 import dataclasses
 import os
+import sys
 import typing
 
-ZERO, THREE, TEN = "0", "3", "10"
-NONE = "none"  # not traced
+import torch
+
+STEPS = 12  # more than are looked at
+RANK, WORLD = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
 @dataclasses.dataclass
 class Subject:
-    """`reference`: settings of the one process; `settings`: of the three ranks. `expect`: "quiet", or the codes that name its mistake.
+    """`reference`: settings of the one process; `settings`: of the ranks. `expect`: codes that name its mistake, if it makes one, and `step` its first."""
 
-    `groups`: parameters by what their names begin with, for the table of factors. `lines`: the probe's ways in which it is run.
-    """
-
-    library: str
     name: str
     program: typing.Callable
     settings: dict = dataclasses.field(default_factory=dict)
     reference: dict = dataclasses.field(default_factory=dict)
-    expect: typing.Union[str, tuple] = "quiet"
-    step: int = 0  # the first step that differs
-    groups: dict = dataclasses.field(default_factory=lambda: {"all": ("",)})
-    lines: tuple = (ZERO, THREE)
-    layout: str = "24 rows; 3 × 8"
+    expect: tuple = ()
+    step: int = 0
     known: str = ""
 
-    @property
-    def key(self):
-        return f"{self.library}: {self.name}"
+
+def main(subjects):
+    """NAME reference|run"""
+    name, side = sys.argv[1:]
+    subject = next(each for each in subjects if each.name == name)
+    subject.program(**(subject.reference if side == "reference" else subject.settings))
 
 
-class Silent:
-    """Stands where the probe would, in a run without its lines."""
-
-    def rows(self, *_, **__):
-        pass
-
-    step = metric = term = replay = rows
-
-
-class Run:
-    """What a program knows of its run. `start`: a file with the weights to begin with; `keep`: the file that gets the last ones."""
-
-    def __init__(self, rank, world, folder, lines, steps, start=None, keep=None):
-        self.rank, self.world, self.folder, self.lines, self.steps = rank, world, str(folder), lines, steps
-        self.start, self.keep = start, keep
-
-    @property
-    def traced(self):
-        return self.lines not in (ZERO, NONE)
-
-    def attach(self, model, optimizer, **declared):
-        """The first of the probe's lines."""
-        if not self.traced:
-            return Silent()
-        import lockstep_probe
-
-        return lockstep_probe.attach(model, optimizer, **declared)
-
-    def begin(self, model):
-        import torch
-
-        if self.start:
-            model.load_state_dict(torch.load(self.start, weights_only=True))
+def distributed(model, **options):
+    if WORLD == 1:
         return model
-
-    def end(self, model):
-        import torch
-
-        if self.keep and self.rank == 0:
-            torch.save({name: value.clone() for name, value in model.state_dict().items()}, self.keep + ".new")
-            os.replace(self.keep + ".new", self.keep)
+    torch.distributed.init_process_group("gloo")
+    return torch.nn.parallel.DistributedDataParallel(model, **options)
 
 
-def share(rows, rank, world, shares=(12, 7, 5)):
-    """This rank's of a batch's 24 rows: unequal ones."""
-    if world == 1:
-        return rows
-    begin = sum(shares[:rank])
-    return rows[begin : begin + shares[rank]]
+def share(rows, shares=(8, 8, 8)):
+    """This rank's of a batch's rows."""
+    begin = sum(shares[:RANK])
+    return rows if WORLD == 1 else rows[begin : begin + shares[RANK]]

@@ -1,4 +1,4 @@
-"""What the probe needs for other libraries' trainers, without them; and the runner's reading of factors and verdicts."""
+"""What the probe needs for other libraries' trainers, without them; and the runner's reading of verdicts."""
 
 import os
 import pathlib
@@ -7,13 +7,12 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parent / "peers"), str(HERE.parents[1] / "probe" / "python")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "probe" / "python")]
 for variable in [name for name in os.environ if name.startswith("LOCKSTEP_") and name != "LOCKSTEP_HASH"]:
     del os.environ[variable]
 
 import torch  # noqa: E402
 
-import factors  # noqa: E402
 import lockstep_probe  # noqa: E402
 import zoo  # noqa: E402
 from lockstep_probe import loader, model, trace_file  # noqa: E402
@@ -39,28 +38,27 @@ class Sharing(torch.optim.Optimizer):
         return self._optimizer
 
 
-def traced(folder, wrap=lambda optimizer: optimizer, factor=1.0, steps=3):
+def traced(folder, wrap):
     torch.manual_seed(1)
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     probe = lockstep_probe.attach(net, wrap(optimizer), out=str(folder), rank=0, world_size=1)
-    for step in range(steps):
+    for step in range(3):
         optimizer.zero_grad()
         loss = net(torch.full((5, 3), 1.0 + step)).square().mean()
-        (loss * factor).backward()
+        loss.backward()
         optimizer.step()
     probe.finish()
-    return str(folder)
 
 
 class Optimizers(unittest.TestCase):
     def test_inside_others_are_found(self):
         with tempfile.TemporaryDirectory() as scratch:
             for kind in (Bare, Sharing):
-                folder = traced(pathlib.Path(scratch) / kind.__name__, kind)
+                folder = pathlib.Path(scratch) / kind.__name__
+                traced(folder, kind)
                 steps = [step for step, _ in trace_file.read_steps(os.path.join(folder, "rank-0.trace"))]
                 self.assertEqual(steps, [-1, 0, 1, 2], kind.__name__)
-
 
     def test_that_call_a_closure_have_its_gradients(self):
         with tempfile.TemporaryDirectory() as scratch:
@@ -137,24 +135,15 @@ class Loader(unittest.TestCase):
 
 
 class Reading(unittest.TestCase):
-    def test_factors_are_those_planted(self):
-        groups = {"first": ("0.",), "all": ("",), "no such": ("9.",)}
-        with tempfile.TemporaryDirectory() as scratch:
-            one, other = traced(pathlib.Path(scratch) / "a"), traced(pathlib.Path(scratch) / "b", factor=3.0)
-            found = factors.factors(one, other, groups)
-        self.assertEqual(sorted(found), ["all", "first"])
-        self.assertAlmostEqual(found["first"]["ratio"], 3, places=5)
-        self.assertAlmostEqual(found["all"]["cos"], 1, places=5)
-
     def test_verdicts_are_read_by_what_should_be(self):
-        found = {"verdict": "divergent", "code": "mean-of-means", "step": 0}
-        differs = Subject("l", "n", None, expect=("mean-of-means",))
-        self.assertEqual(zoo.reading(Subject("l", "n", None), found), "alarm")
-        self.assertEqual(zoo.reading(differs, found), "named")
-        self.assertEqual(zoo.reading(differs, found | {"code": "label-offset"}), "wrong")
-        self.assertEqual(zoo.reading(differs, found | {"code": None}), "unnamed")
-        self.assertEqual(zoo.reading(differs, found | {"step": 4}), "wrong step")
-        self.assertEqual(zoo.reading(differs, {"verdict": "inconclusive", "code": None, "step": None}), "unseen")
+        found = zoo.said({"verdict": "different", "headline": "different from step 0: mean-of-means", "facts": [{"name": "loss"}]})
+        self.assertEqual((found["step"], found["code"]), (0, "mean-of-means"))
+        self.assertIsNone(zoo.said({"verdict": "different", "headline": "different from step 3: loss", "facts": [{"name": "loss"}]})["code"])
+        right, differs = Subject("n", None), Subject("n", None, expect=("mean-of-means",))
+        same = zoo.said({"verdict": "same", "headline": "the same: 3 ranks as 1 rank"})
+        self.assertEqual([zoo.reading(right, same), zoo.reading(differs, same), zoo.reading(right, found)], ["same", "unseen", "alarm"])
+        self.assertEqual([zoo.reading(differs, found | more) for more in ({}, {"code": None}, {"code": "label-offset"}, {"step": 4}, {"verdict": "undecided"})],
+                         ["named", "unnamed", "wrong", "wrong step", "undecided"])  # fmt: skip
 
 
 if __name__ == "__main__":
