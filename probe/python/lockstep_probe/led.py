@@ -8,6 +8,7 @@ import contextlib
 import json
 import operator
 import os
+import sys
 import weakref
 
 import torch
@@ -208,13 +209,17 @@ class Rows:
             self._say(f"loader {place} has a data set of {entry['rows']} rows, and the reference's has {what}: its rows are the run's own")
             return None
         turn, ranks = self.turn()
-        at = sum(map(len, entry["asked"])) * ranks + turn * len(own)
+        at = sum(map(len, entry["asked"])) * ranks + turn * len(entry["asked"][0] if entry["asked"] else own)  # an epoch's last may be shorter
         taken = there["flow"][at : at + len(own)]
         return taken if len(taken) == len(own) else None
 
     def turn(self):
         """This rank's place among those that share out a batch, and how many they are: ranks that hold one model together take the same."""
         probe = self.probe
+        if "accelerate.state" in sys.modules:
+            loader = sys.modules["accelerate.state"].GradientState().active_dataloader
+            if type(loader).__name__ == "DataLoaderDispatcher":
+                return 0, 1  # the first rank loads for all
         probe.find_rank()
         rank, world_size = probe.rank or 0, probe.world_size or 1
         _, replicas = model.mesh_facts(probe.parameters.of_optimizers())
