@@ -44,6 +44,9 @@ constexpr const char* kReference = "reference-float64";
 constexpr const char* kOwn = "reference";
 constexpr const char* kByRanks = "reference-by-ranks";
 
+/// Of values that a rank keeps of each run; of a model too large for that fewer steps are judged.
+constexpr int64_t kMostBytes = int64_t{4} << 30;
+
 /// What is run of one side: its command with the placeholders, its ranks and its micro-steps.
 struct Side {
   std::string command;
@@ -219,7 +222,7 @@ class TrainerCheck {
   }
 
   std::string recorded(const Wanted& wanted) const {
-    return fmt::format("STEPS={} DROPOUT=off{}{}", options_.steps, wanted.wide ? " PRECISION=float64" : "", wanted.parts > 1 ? fmt::format(" NORM_PARTS={}", wanted.parts) : "");
+    return fmt::format("STEPS={} DROPOUT=off MOST_BYTES={}{}{}", options_.steps, kMostBytes, wanted.wide ? " PRECISION=float64" : "", wanted.parts > 1 ? fmt::format(" NORM_PARTS={}", wanted.parts) : "");
   }
 
   RunConfig config_of(const Wanted& wanted) const {

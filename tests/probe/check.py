@@ -58,7 +58,7 @@ for epoch in range(40):
             scheduler.step()
         step += 1
 '''
-NAMES = {"sampler": (0, ""), "unsynchronised": (2, "gradient-not-reduced"), "times": (1, "loss-times-world"), "means": (0, "mean-of-means"), "clip": (0, ""),
+NAMES = {"sampler": (1, "sample-duplicated"), "unsynchronised": (2, "gradient-not-reduced"), "times": (1, "loss-times-world"), "means": (0, "mean-of-means"), "clip": (0, ""),
          "schedule": (2, ""), "start": (0, "initial-weights-differ"), "norm": (0, "batch-norm-local")}  # fmt: skip
 
 
