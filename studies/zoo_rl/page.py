@@ -15,6 +15,7 @@ MEANS = {
     "add zeros to the sums.",
     "not scaled at all": "One rank without rows makes the deviation NaN on all ranks, and the function treats this as \"no scale available\".",
 }
+PARTITIONS = {"plain": "With 6 rows on each of 8 ranks", "uneven": "With uneven rows on 8 ranks", "empty": "With one of 8 ranks without rows"}
 HEADS = ("function", "value of a row", "group of one", "one NaN reward", "8 ranks", "8, uneven", "8, one without rows")
 
 
@@ -44,22 +45,17 @@ def cell(answer):
     return f"**differs**{amount}: {named}"
 
 
-def title(entry):
-    return f"{entry['library']}: {entry['name']}"
-
-
 def table(results):
     """A row for all functions with the same results."""
     yield row(HEADS)
     yield row(["---"] * len(HEADS))
     alike = {}
-    for entry in results["subjects"].values():
+    for title, entry in results["subjects"].items():
         if "error" in entry:
             cells = [f"cannot be run: {entry['error']}"] + [""] * (len(HEADS) - 2)
         else:
-            layouts = [cell(entry["layouts"][name]["8"]) for name in ("plain", "uneven", "empty")]
-            cells = [entry["words"], entry["group_of_one"], entry["missing"], *layouts]
-        alike.setdefault(tuple(cells), []).append(title(entry))
+            cells = [entry["words"], entry["group_of_one"], entry["missing"], *(cell(entry[name]) for name in PARTITIONS)]
+        alike.setdefault(tuple(cells), []).append(title)
     for cells, titles in alike.items():
         yield row(["; ".join(titles), *cells])
     for name, facts in results["libraries"].items():
@@ -68,18 +64,17 @@ def table(results):
 
 
 def asked(results):
-    return [entry for entry in results["subjects"].values() if "error" not in entry]
+    return {title: entry for title, entry in results["subjects"].items() if "error" not in entry}
 
 
-def count(results, name, world, verdict):
-    return sum(entry["layouts"][name][world]["verdict"] == verdict for entry in asked(results))
+def count(results, name, verdict):
+    return sum(entry[name]["verdict"] == verdict for entry in asked(results).values())
 
 
 def totals(results):
     whole = len(asked(results))
-    partitions = {"plain": "With 6 rows on each of 8 ranks", "uneven": "With uneven rows on 8 ranks", "empty": "With one of 8 ranks without rows"}
-    for name, text in partitions.items():
-        counts = [count(results, name, "8", verdict) for verdict in ("bits", "rounding", "differs", "error", "hang")]
+    for name, text in PARTITIONS.items():
+        counts = [count(results, name, verdict) for verdict in ("bits", "rounding", "differs", "error", "hang")]
         yield (
             f"- {text}, of {whole} functions {counts[0]} give one process's bits, {counts[1]} differ by rounding, {counts[2]} differ by more, {counts[3]} end in an "
             f"error, {counts[4]} hang."
@@ -88,21 +83,20 @@ def totals(results):
 
 def inputs(results):
     """Functions that are wrong in one process already."""
-    for entry in asked(results):
+    for title, entry in asked(results).items():
         constant, offset = entry["constant"], entry["offset_error"]
         if constant == "NaN" or not isinstance(constant, (dict, str)) and constant > 0.01:
-            yield f"- {title(entry)}: constant rewards of 0.1 give {number(constant)}, where 0 is right."
+            yield f"- {title}: constant rewards of 0.1 give {number(constant)}, where 0 is right."
         if offset == "NaN" or offset is not None and offset > 1:
-            yield f"- {title(entry)}: with a mean of 1e4 the values are wrong by {number(offset)}."
+            yield f"- {title}: with a mean of 1e4 the values are wrong by {number(offset)}."
 
 
 def consequences(results):
     found = {}
-    for entry in asked(results):
-        for worlds in entry["layouts"].values():
-            for answer in worlds.values():
-                for name in answer.get("named", [])[:1]:
-                    found.setdefault(name, set()).add(title(entry))
+    for title, entry in asked(results).items():
+        for partition in PARTITIONS:
+            for name in entry[partition].get("named", [])[:1]:
+                found.setdefault(name, set()).add(title)
     for name in sorted(found, key=lambda n: (-len(found[n]), n)):
         amount = f"{len(found[name])} function{'s' if len(found[name]) > 1 else ''}"
         yield f"- *{name}* ({amount}). {MEANS.get(name, '')}".rstrip()

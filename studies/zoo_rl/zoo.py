@@ -1,4 +1,4 @@
-"""Gives the same rewards to the advantage and statistics functions of other libraries on 1, 3 and 8 Gloo ranks, and keeps what came of it.
+"""Gives the same rewards to the advantage and statistics functions of other libraries in one process and on 8 Gloo ranks, and keeps what came of it.
 
     zoo.py [--only LIBRARY,…] [--results FILE]
 """
@@ -32,12 +32,12 @@ from rows import rows  # noqa: E402
 LIBRARIES = {
     "trl": "of_trl", "verl": "of_verl", "rsl-rl-lib": "of_rsl_rl", "rl-games": "of_rl_games", "skrl": "of_skrl", "openrlhf": "of_openrlhf",
 }  # fmt: skip
-WORLDS = (3, 8)
-ROWS, SIZE, CONSTANT_SIZE = 48, 4, 6
+WORLD, ROWS, SIZE, CONSTANT_SIZE = 8, 48, 4, 6
 HISTORY = 3
 DEADLINE_S = 20
 READING_DEADLINE_S = 120
-INPUTS = ("plain", "uneven", "empty", "constant", "ones", "nan", "offset")
+PARTITIONS = ("plain", "uneven", "empty")
+INPUTS = (*PARTITIONS, "constant", "offset")
 
 
 def rewards_of(name, seed):
@@ -49,22 +49,18 @@ def rewards_of(name, seed):
     rewards = [means[row // SIZE] + draw.gauss(0, 1) for row in range(ROWS)]
     if name == "offset":
         rewards = [1e4 + r for r in rewards]
-    rewards = [conventions.single(r) for r in rewards]
-    if name == "nan":
-        rewards[17] = math.nan
-    return rewards
+    return [conventions.single(r) for r in rewards]
 
 
 def size_of(name):
-    return {"constant": CONSTANT_SIZE, "ones": 1}.get(name, SIZE)
+    return CONSTANT_SIZE if name == "constant" else SIZE
 
 
 def batches_of(subject, name):
-    """(rewards, groups) of each batch of its history; only the last one holds a NaN."""
+    """(rewards, groups) of each batch of its history."""
     size = size_of(name)
     groups = [row // size if subject.grouped else 0 for row in range(ROWS)]
-    early = "plain" if name == "nan" else name
-    return [(rewards_of(name if b == subject.history - 1 else early, 11 + b), groups) for b in range(subject.history)]
+    return [(rewards_of(name, 11 + b), groups) for b in range(subject.history)]
 
 
 def counts_of(name, world):
@@ -110,10 +106,10 @@ def reading(subject):
         for name in INPUTS:
             batches = batches_of(subject, name)
             kept["one_process"][name] = attempt(batches, size_of(name))
-            for world in WORLDS:
-                parts = [attempt(partitioned(batches, counts_of(name, world), r), size_of(name)) for r in range(world)]
+            if name in PARTITIONS:
+                parts = [attempt(partitioned(batches, counts_of(name, WORLD), r), size_of(name)) for r in range(WORLD)]
                 whole = all(isinstance(p, list) for p in parts)
-                kept["alone"][f"{name} {world}"] = [v for p in parts for v in p] if whole else None
+                kept["alone"][name] = [v for p in parts for v in p] if whole else None
         return kept
 
     answers, logs = ranks.run(1, work, deadline_s=READING_DEADLINE_S)
@@ -165,7 +161,7 @@ def judged(subject, read, how, name, world):
         return {"verdict": "differs", "words": "one process throws: " + reference["error"]}
     verdict = layouts.judge(how, batches, reference, seen)
     if verdict["verdict"] == "differs":
-        verdict["named"] = layouts.explain(how, batches, counts, seen, read["alone"][f"{name} {world}"])
+        verdict["named"] = layouts.explain(how, batches, counts, seen, read["alone"][name])
     return verdict
 
 
@@ -179,22 +175,19 @@ def error_of(how, batches, seen):
 
 
 def entry_of(subject):
-    entry = {"library": subject.library, "name": subject.name, "where": subject.where, "fed": subject.fed, "grouped": subject.grouped}
     try:
         read = reading(subject)
     except ranks.Late:
         read = {"error": f"no end within {READING_DEADLINE_S} s"}
     if "error" in read:
-        return {**entry, "error": read["error"]}
+        return {"error": read["error"]}
     how = conventions.Convention(**read["how"]) if read["how"] else None
-    entry |= {"words": how.words() if how else f"unknown: {read['why']}", "known": how is not None}
+    entry = {"words": how.words() if how else f"unknown: {read['why']}"}
     entry |= {"group_of_one": shortened(read["group_of_one"]), "missing": shortened(read["missing"])}
     constant = read["one_process"]["constant"]
     entry["constant"] = constant if isinstance(constant, dict) else shown(max(map(abs, constant)) if all(map(math.isfinite, constant)) else math.nan)
     entry["offset_error"] = error_of(how, batches_of(subject, "offset"), read["one_process"]["offset"])
-    names = [name for name in INPUTS if name != "ones" or subject.grouped]
-    entry["layouts"] = {name: {str(world): judged(subject, read, how, name, world) for world in WORLDS} for name in names}
-    return entry
+    return entry | {name: judged(subject, read, how, name, WORLD) for name in PARTITIONS}
 
 
 def shown(value):
@@ -240,7 +233,7 @@ def main():
     for library in LIBRARIES:
         if only and library not in only:
             whole["libraries"] |= {k: v for k, v in before["libraries"].items() if k == library}
-            whole["subjects"] |= {k: v for k, v in before["subjects"].items() if v["library"] == library}
+            whole["subjects"] |= {k: v for k, v in before["subjects"].items() if k.startswith(library + ": ")}
             continue
         print(f"==> {library}", file=sys.stderr, flush=True)
         facts, entries = ask(library)

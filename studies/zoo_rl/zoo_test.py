@@ -67,7 +67,7 @@ def planted(run):
 class Runner(unittest.TestCase):
     def judged(self, run, name):
         subject = planted(run)
-        read = {"one_process": {name: right(0, 1, zoo.batches_of(subject, name), 0)}, "alone": {f"{name} 3": None}}
+        read = {"one_process": {name: right(0, 1, zoo.batches_of(subject, name), 0)}, "alone": {name: None}}
         return zoo.judged(subject, read, WHITENED, name, 3)
 
     def test_a_right_function_is_found_nothing_of(self):
