@@ -472,5 +472,36 @@ TEST(LibtorchFlavour, IsThatOfTheBuild) {
   EXPECT_EQ(libtorch_flavour(folder / "lib"), "CUDA build 2.13.0+cu130");
 }
 
+TEST(Starter, TakesNothingButWordsOfAShell) {
+  EXPECT_THAT(plain_words("torchrun --nproc-per-node 3 'my train.py' \"a b\" c\\ d"), ElementsAre("torchrun", "--nproc-per-node", "3", "my train.py", "a b", "c d"));
+  EXPECT_THAT(plain_words("a ''"), ElementsAre("a", ""));
+  for (const char* shell : {"a; b", "a | b", "a && b", "a > b", "$A b", "a *.py", "a 'b", "(a)", "a `b`", "~/a", "{1,2}"})
+    EXPECT_THAT(plain_words(shell), testing::IsEmpty()) << shell;
+}
+
+TEST(Starter, TakesAssignmentsInFrontOfACommand) {
+  std::vector<std::string> words = {"env", "A=1", "B=x=y", "python", "C=2"};
+  EXPECT_THAT(take_assignments(words), ElementsAre("A=1", "B=x=y"));
+  EXPECT_THAT(words, ElementsAre("python", "C=2"));
+  words = {"./a=b/run"};
+  EXPECT_THAT(take_assignments(words), testing::IsEmpty());
+}
+
+TEST(Starter, FindsThePythonOfAScript) {
+  const TempFolder folder;
+  const std::string python = folder / "python3.11";
+  write_text(python, "");
+  write_text(folder / "torchrun", "#!" + python + "\nimport sys\n");
+  write_text(folder / "long", "#!/bin/sh\n'''exec' \"" + python + "\" \"$0\" \"$@\"\n");
+  write_text(folder / "shell", "#!/bin/bash\n");
+  EXPECT_EQ(python_of({folder / "torchrun", "train.py"}), python);
+  EXPECT_EQ(python_of({folder / "long"}), python);
+  EXPECT_EQ(python_of({python, "-m", "x"}), python);
+  EXPECT_EQ(python_of({folder / "shell"}), "");
+  write_text(folder / "train.py", "");
+  EXPECT_EQ(script_of({"torchrun", "train.py", "--batch", "3"}, folder.path()), folder / "train.py");
+  EXPECT_EQ(script_of({"torchrun", "-m", "package"}, folder.path()), "");
+}
+
 }  // namespace
 }  // namespace lockstep
