@@ -4,7 +4,9 @@ import os
 import pathlib
 import sys
 import tempfile
+import types
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "probe" / "python")]
@@ -15,7 +17,7 @@ import torch  # noqa: E402
 
 import lockstep_probe  # noqa: E402
 import zoo  # noqa: E402
-from lockstep_probe import loader, model, trace_file  # noqa: E402
+from lockstep_probe import led, loader, model, trace_file  # noqa: E402
 from subject import Subject  # noqa: E402
 
 
@@ -132,6 +134,24 @@ class Loader(unittest.TestCase):
         self.assertEqual(loader.ids_of([batches[1][0]], 1, []), [4, 5, 6, 7])
         self.assertEqual(loader.ids_of([batches[0][0] + 9], 1, []), [])
         self.assertEqual(len(list(early)), 2, "an iterator that is older than the probe")
+
+
+class LedRows(unittest.TestCase):
+    def rows(self, count):
+        rows = led.Rows(types.SimpleNamespace(settings=types.SimpleNamespace(led_by="a reference")))
+        rows._reference = [{"rows": count, "flow": list(range(count))}]
+        return rows, torch.utils.data.DataLoader(range(count))
+
+    def test_of_a_shorter_last_batch_are_behind_those_of_other_ranks(self):
+        rows, data = self.rows(22)
+        rows.turn = lambda: (2, 3)
+        self.assertEqual([rows.given(data, [0] * 4), rows.given(data, [0] * 2)], [[8, 9, 10, 11], [20, 21]])
+
+    def test_of_a_loader_that_loads_for_all_ranks_are_all(self):
+        rows, data = self.rows(8)
+        dispatching = types.SimpleNamespace(active_dataloader=type("DataLoaderDispatcher", (), {})())
+        with unittest.mock.patch.dict(sys.modules, {"accelerate.state": types.SimpleNamespace(GradientState=lambda: dispatching)}):
+            self.assertEqual([rows.given(data, [0, 1]), rows.given(data, [2, 3])], [[0, 1], [2, 3]])
 
 
 class Reading(unittest.TestCase):
