@@ -205,6 +205,9 @@ class TrainerCheck {
     reference_ = {options_.reference, ranks[0], 1};
     run_ = {options_.run, ranks[1], options_.vary.empty() ? options_.accumulate : std::max<int64_t>(2, options_.accumulate)};
     for (Side* side : {&reference_, &run_}) {
+      for (const char* launcher : {"torchrun", "torch.distributed.run", "accelerate launch", "mpirun", "srun"})
+        if (side->ranks > 1 && !names(side->command, "ranks") && side->command.find(launcher) != std::string::npos)
+          throw ConfigError(fmt::format("{}: write {{ranks}} where {} has the number of ranks; without it a command is started once for each rank", side->command, launcher));
       if (options_.rows % (side->ranks * side->accumulate) != 0 && names(side->command, "batch"))
         throw ConfigError(fmt::format("--rows {}: cannot be shared out to {}; take a multiple of {}", options_.rows, side->words(), side->ranks * side->accumulate));
       check_placeholders(side->command);
@@ -386,6 +389,7 @@ class TrainerCheck {
     document.commands[1] = run_.command;
     document.again = again();
     bool by_norm = false;
+    LedFindings shown = found;  // where BatchNorm is all, against the reference with statistics by ranks
     std::vector<CheckFact> last;
     const LedItem* different = found.different();
     const int64_t different_from = different ? different->first : -1;
@@ -394,7 +398,7 @@ class TrainerCheck {
       const LedFindings parts = judge_led(folder(kByRanks), folder(run));
       const LedItem* left = parts.different() ? parts.different() : parts.undecided();
       by_norm = left == nullptr;
-      if (by_norm) found.items = parts.items;
+      if (by_norm) shown = parts;
       if (left) last.push_back({CheckMark::none, "BatchNorm", fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
     }
     if (found.steps.empty()) {
@@ -422,7 +426,7 @@ class TrainerCheck {
       if (reference == kReference) last.push_back(own_precision(document));
     }
     if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
-    for (CheckFact& fact : facts_of(found)) document.facts.push_back(std::move(fact));
+    for (CheckFact& fact : facts_of(shown)) document.facts.push_back(std::move(fact));
     for (CheckFact& fact : last) document.facts.push_back(std::move(fact));
     document.charts = charts_of(found);
     return document;
@@ -434,6 +438,24 @@ class TrainerCheck {
 
   std::string same_headline(const LedFindings& found) const {
     return fmt::format("the same: {} as {} ({}, from equal weights and rows)", run_.words(), reference_.words(), counted(static_cast<int64_t>(found.steps.size()), "step"));
+  }
+
+  /// The reference's gradient is a sum of the ranks' (or their micro-steps'), with other weights than theirs: each divides by its own count. Empty, or the cause.
+  std::string name_by_shares(const LedFindings& found, const std::string& code, CheckDocument& document) const {
+    if (found.shares.size() < 2) return "";
+    const double mean = std::accumulate(found.shares.begin(), found.shares.end(), 0.0) / static_cast<double>(found.shares.size());
+    const bool plain = std::ranges::all_of(found.shares, [&](double share) { return std::abs(share - mean) <= 1e-6 * std::abs(mean); });
+    const bool positive = std::ranges::all_of(found.shares, [](double share) { return share > 0; });
+    const bool by_world = std::abs(mean * run_.ranks - 1) < 0.1;
+    if (plain || !positive || (std::abs(mean - 1) > 0.1 && !by_world)) return "";
+    const std::string own = by_world && run_.ranks > 1 ? "gradient-times-world" : found.of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means";
+    if (!code.empty() && code != own) return "";
+    std::vector<std::string> words;
+    for (const double share : found.shares) words.push_back(fmt::format("{:.3g}", 100 * share));
+    if (words.size() > 8) words.resize(8), words.push_back("…");
+    document.because = {fmt::format("Each {} divides by its own count (rows, tokens), one process by all: {} should count {} % of what they do.", found.of_micro_steps ? "micro-step" : "rank",
+                                    found.of_micro_steps ? "micro-steps" : "ranks", join_words(words))};
+    return own;
   }
 
   void name_difference(const LedItem& first, const LedFindings& found, const std::string& run, const std::string& reference, CheckDocument& document) {
@@ -451,18 +473,10 @@ class TrainerCheck {
         fix = mechanism.cause->remedy;
       }
     }
-    // The reference's gradient is a sum of the ranks', with other weights than theirs, which together are one: each divides by its own count.
-    const double total = std::accumulate(found.shares.begin(), found.shares.end(), 0.0) / std::max<double>(1, static_cast<double>(found.shares.size()));
-    const bool own_counts = found.shares.size() > 1 && std::abs(total - 1) < 0.1 && std::ranges::all_of(found.shares, [](double share) { return share > 0; }) &&
-                            std::ranges::any_of(found.shares, [](double share) { return std::abs(share - 1) > 1e-6; });
-    if (own_counts && (code.empty() || code == "mean-of-means")) {
-      code = "mean-of-means";
-      std::vector<std::string> words;
-      for (const double share : found.shares) words.push_back(fmt::format("{:.3g}", 100 * share));
-      document.because = {fmt::format("Each rank divides by its own count (rows, tokens), one process by all: ranks should count {} % of what they do.", join_words(words))};
-    }
+    const std::string own = name_by_shares(found, code, document);
+    if (!own.empty()) code = own;
     if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
-      if (!own_counts || code != "mean-of-means") document.because.insert(document.because.begin(), std::string(page->what));
+      if (own.empty()) document.because.insert(document.because.begin(), std::string(page->what));
       if (fix.empty()) fix = std::string(page->remedy);
     }
     document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);

@@ -345,6 +345,7 @@ class LedJudge {
     for (const auto& [step, names] : narrow_)
       for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
     found.shares = shares_;
+    found.of_micro_steps = of_micro_steps_;
     for (Item& item : items_) found.items.push_back(std::move(item.get()));
     return found;
   }
@@ -366,11 +367,7 @@ class LedJudge {
     found.step = at.a.step;
     reduction(at);
     const bool gradients_agree = gradients(at, found);
-    if (!gradients_agree && shares_.empty() && at.values_b.local.size() > 1) {
-      shares_ = shares_of(at.values_a.gradients, at.values_b.local);
-      for (double& share : shares_) share *= static_cast<double>(shares_.size());
-      if (at.values_b.reduced_by_sum) shares_.clear();
-    }
+    if (!gradients_agree) shares(at);
     loss(at, found, gradients_agree);
     const bool applied_agree = gradients_agree && clip(at, found);
     const bool rates_agree = rate(at);
@@ -451,6 +448,23 @@ class LedJudge {
       return;
     }
     item(kLoss).add(at.a.step, gap, "", [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); }, bounds_.same, bounds_.different);
+  }
+
+  /// Of the first step that differs: how the reference's gradient is made of the ranks', or else of their micro-steps'.
+  void shares(const Pair& at) {
+    if (!shares_.empty() || at.values_b.local.size() < 2 || at.values_b.reduced_by_sum) return;
+    shares_ = shares_of(at.values_a.gradients, at.values_b.local);
+    if (shares_.empty()) {
+      std::map<std::pair<std::size_t, std::string>, std::vector<NamedTensor>> by_part;
+      for (std::size_t rank = 0; rank < at.values_b.parts.size(); ++rank)
+        for (const GradientPart& part : at.values_b.parts[rank])
+          if (part.part.starts_with("micro ")) by_part[{rank, part.part}].push_back(part.values);
+      std::vector<std::vector<NamedTensor>> parts;
+      for (auto& [key, tensors] : by_part) parts.push_back(std::move(tensors));
+      if (parts.size() > at.values_b.local.size()) shares_ = shares_of(at.values_a.gradients, parts);
+      of_micro_steps_ = !shares_.empty();
+    }
+    for (double& share : shares_) share *= static_cast<double>(at.values_b.local.size());
   }
 
   bool clip(const Pair& at, LedStep&) {
@@ -621,6 +635,7 @@ class LedJudge {
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
   std::vector<double> shares_;
+  bool of_micro_steps_ = false;
 };
 
 const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {

@@ -40,6 +40,7 @@ struct LedFindings {
   /// Of the first step whose gradients differ: what each rank's gradient should count, where 1 is what it does count in their mean; empty: the
   /// reference's is no weighted sum of theirs.
   std::vector<double> shares = {};
+  bool of_micro_steps = false;  ///< `shares` are of each rank's micro-steps, one rank after the other
   std::vector<std::string> narrow = {};  ///< what computed in a narrower type than float64
 
   const LedItem* find(const std::string& name) const;
