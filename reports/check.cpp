@@ -15,17 +15,25 @@ namespace {
 
 const char* symbol(CheckMark mark) {
   switch (mark) {
-    case CheckMark::same: return "✓";
-    case CheckMark::different: return "✗";
-    case CheckMark::undecided: return "?";
-    case CheckMark::none: break;
+    case CheckMark::same:
+      return "✓";
+    case CheckMark::different:
+      return "✗";
+    case CheckMark::undecided:
+      return "?";
+    case CheckMark::none:
+      break;
   }
   return "–";
 }
 
 std::string painted(const std::string& text, CheckMark mark, bool colour) {
   if (!colour || mark == CheckMark::none) return text;
-  return fmt::format("\x1b[{}m{}\x1b[0m", mark == CheckMark::same ? "32" : mark == CheckMark::different ? "31" : "33", text);
+  return fmt::format("\x1b[{}m{}\x1b[0m",
+                     mark == CheckMark::same        ? "32"
+                     : mark == CheckMark::different ? "31"
+                                                    : "33",
+                     text);
 }
 
 std::string fact_text(const CheckFact& fact) {
@@ -35,7 +43,9 @@ std::string fact_text(const CheckFact& fact) {
 }  // namespace
 
 std::string check_text(const CheckDocument& document, bool colour, int width) {
-  std::string text = painted(fmt::format("{} {}", symbol(document.verdict), clean_line(document.headline)), document.verdict, colour) + "\n";
+  std::string text =
+      painted(fmt::format("{} {}", symbol(document.verdict), clean_line(document.headline)), document.verdict, colour) +
+      "\n";
   for (const std::string& sentence : document.because) text += "  " + clean_line(sentence) + "\n";
   if (!document.fix.empty()) text += "  fix   " + clean_line(document.fix) + "\n";
   // What agrees takes as few lines as fit; what does not has a line of its own.
@@ -67,7 +77,9 @@ std::string check_markdown(const CheckDocument& document) {
   for (const std::string& sentence : document.because) text += escape_markdown(sentence) + "  \n";
   if (!document.fix.empty()) text += "**fix** " + escape_markdown(document.fix) + "\n";
   text += "\n| | | |\n|---|---|---|\n";
-  for (const CheckFact& fact : document.facts) text += fmt::format("| {} | {} | {} |\n", symbol(fact.mark), escape_markdown(fact.name), escape_markdown(fact.text));
+  for (const CheckFact& fact : document.facts)
+    text +=
+        fmt::format("| {} | {} | {} |\n", symbol(fact.mark), escape_markdown(fact.name), escape_markdown(fact.text));
   if (!document.decide.empty()) text += "\nTo decide: `" + clean_line(document.decide) + "`\n";
   if (!document.again.empty()) text += "\nAgain: `" + clean_line(document.again) + "`\n";
   return text;
@@ -88,7 +100,11 @@ std::string check_page(const CheckDocument& document) {
   }
   out.open("section").element("h2", {}, "What was compared").open("table").open("tbody");
   for (const CheckFact& fact : document.facts) {
-    out.open("tr").element("td", {}, symbol(fact.mark)).element("td", {}, fact.name).element("td", {}, fact.text).close();
+    out.open("tr")
+        .element("td", {}, symbol(fact.mark))
+        .element("td", {}, fact.name)
+        .element("td", {}, fact.text)
+        .close();
   }
   out.close().close().close();
   out.open("section").element("h2", {}, "Commands").open("pre");

@@ -52,7 +52,9 @@ struct Side {
   std::string command;
   int ranks = 1;
   int64_t accumulate = 1;
-  std::string words() const { return counted(ranks, "rank") + (accumulate > 1 ? fmt::format(", {} micro-steps", accumulate) : ""); }
+  std::string words() const {
+    return counted(ranks, "rank") + (accumulate > 1 ? fmt::format(", {} micro-steps", accumulate) : "");
+  }
 };
 
 /// A run that somebody needs: by its id below OUT/runs.
@@ -62,7 +64,7 @@ struct Wanted {
   bool wide = true;  ///< in float64
   int parts = 1;     ///< of a batch, from each of which BatchNorm takes its statistics
   std::string led_by = kReference;
-  int64_t stop = 0;  ///< of --resumed: the step, counted from the run's own first, before which it ends
+  int64_t stop = 0;      ///< of --resumed: the step, counted from the run's own first, before which it ends
   std::string out = {};  ///< the run whose folder {out} is; empty: its own
 };
 
@@ -72,17 +74,23 @@ int cores_here() { return static_cast<int>(std::max(1U, std::thread::hardware_co
 int default_ranks() {
   std::error_code error;
   int gpus = 0;
-  for (fs::directory_iterator at("/proc/driver/nvidia/gpus", error), end; !error && at != end; at.increment(error)) ++gpus;
+  for (fs::directory_iterator at("/proc/driver/nvidia/gpus", error), end; !error && at != end; at.increment(error))
+    ++gpus;
   return std::clamp(gpus > 0 ? gpus : cores_here(), 2, 4);
 }
 
-bool names(const std::string& text, const char* placeholder) { return text.find("{" + std::string(placeholder) + "}") != std::string::npos; }
+bool names(const std::string& text, const char* placeholder) {
+  return text.find("{" + std::string(placeholder) + "}") != std::string::npos;
+}
 
 std::string command_of(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
     // Braces of placeholders are no shell's.
-    const bool plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}") == std::string::npos && !word.empty();
+    const bool plain =
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}") ==
+            std::string::npos &&
+        !word.empty();
     text += (text.empty() ? "" : " ") + (plain ? word : shell_quoted(word));
   }
   return text;
@@ -98,7 +106,9 @@ class TrainerCheck {
     probe_ = find_probe();
     fs::create_directories(options_.out);
     identity_ = probe_identity(probe_, "");
-    identity_.data = spec_of(config_of({kReference, &reference_, true, 1, ""})).inspect_data(config_of({kReference, &reference_, true, 1, ""})).hash;
+    identity_.data = spec_of(config_of({kReference, &reference_, true, 1, ""}))
+                         .inspect_data(config_of({kReference, &reference_, true, 1, ""}))
+                         .hash;
     remember();
     began_ = monotonic_s();
     if (!options_.resumed.empty()) return resumed();
@@ -113,19 +123,29 @@ class TrainerCheck {
  private:
   /// --resumed: a whole run; one that stops, and the same resumed.
   int resumed() {
-    const int64_t steps = 1 + last_step(), stop = options_.resumed == "half" ? steps / 2 : std::strtoll(options_.resumed.c_str(), nullptr, 10);
-    if (stop < 1 || stop >= steps) throw ConfigError(fmt::format("--resumed {}: a step from 1 to {}; --steps has more", stop, steps - 1));
-    if (!names(reference_.command, "out")) throw ConfigError("--resumed: the command has no {out}: write it for the folder in which the trainer saves and from which it resumes");
-    const Side second{options_.resume_with.empty() ? reference_.command : options_.resume_with, reference_.ranks, reference_.accumulate};
+    const int64_t steps = 1 + last_step(),
+                  stop = options_.resumed == "half" ? steps / 2 : std::strtoll(options_.resumed.c_str(), nullptr, 10);
+    if (stop < 1 || stop >= steps)
+      throw ConfigError(fmt::format("--resumed {}: a step from 1 to {}; --steps has more", stop, steps - 1));
+    if (!names(reference_.command, "out"))
+      throw ConfigError(
+          "--resumed: the command has no {out}: write it for the folder in which the trainer saves and from which it "
+          "resumes");
+    const Side second{options_.resume_with.empty() ? reference_.command : options_.resume_with, reference_.ranks,
+                      reference_.accumulate};
     check_placeholders(second.command);
-    if (!train({{"whole", &reference_, false, 1, "", steps}, {"stopped", &reference_, false, 1, "", stop, "stopped"}})) return failed();
+    if (!train({{"whole", &reference_, false, 1, "", steps}, {"stopped", &reference_, false, 1, "", stop, "stopped"}}))
+      return failed();
     CheckDocument document;
     const int64_t made = read_recorded_rank(folder("stopped"), 0).steps;
     if (made <= stop) {
-      document.headline = fmt::format("undecided: the trainer ended by itself after {}, and was to be stopped before step {}", counted(made, "step"), stop);
+      document.headline =
+          fmt::format("undecided: the trainer ended by itself after {}, and was to be stopped before step {}",
+                      counted(made, "step"), stop);
       document.fix = "let it train longer, or give smaller --steps and --resumed";
     } else if (train({{"resumed", &second, false, 1, "", steps - stop, "stopped"}})) {
-      document = resumed_document(judge_resumed(folder("whole"), folder("stopped"), folder("resumed")), folder("stopped"));
+      document =
+          resumed_document(judge_resumed(folder("whole"), folder("stopped"), folder("resumed")), folder("stopped"));
     } else if (failure_ && failure_->message.find("recorded nothing") != std::string::npos) {
       document.verdict = CheckMark::different;
       document.headline = "did not go on: the resumed run makes no step";
@@ -146,10 +166,15 @@ class TrainerCheck {
     const FileText file = read_file(options_.out + "/check.json");
     const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
     if (!json.is_object() || !json.contains("asked")) {
-      throw ConfigError(fmt::format("no command: lockstep check -- torchrun --nproc-per-node {{ranks}} train.py --batch {{batch}} ({} holds no earlier check)", options_.out));
+      throw ConfigError(
+          fmt::format("no command: lockstep check -- torchrun --nproc-per-node {{ranks}} train.py --batch {{batch}} "
+                      "({} holds no earlier check)",
+                      options_.out));
     }
     const nlohmann::json& asked = json["asked"];
-    const auto text = [&](const char* key) { return json_as<std::string>(asked.value(key, nlohmann::json())).value_or(""); };
+    const auto text = [&](const char* key) {
+      return json_as<std::string>(asked.value(key, nlohmann::json())).value_or("");
+    };
     options_.reference = text("reference");
     options_.run = text("run");
     options_.ranks = text("ranks");
@@ -163,25 +188,38 @@ class TrainerCheck {
     options_.resumed = text("resumed");
     options_.resume_with = text("resume_with");
     options_.folder = text("folder");
-    if (options_.accept.empty()) options_.accept = json_as<std::vector<std::string>>(asked.value("accept", nlohmann::json())).value_or(std::vector<std::string>());
+    if (options_.accept.empty())
+      options_.accept = json_as<std::vector<std::string>>(asked.value("accept", nlohmann::json()))
+                            .value_or(std::vector<std::string>());
   }
 
   nlohmann::json asked() const {
-    return {{"reference", options_.reference}, {"run", options_.run}, {"ranks", options_.ranks}, {"steps", options_.steps}, {"rows", options_.rows}, {"accumulate", options_.accumulate},
-            {"seed", options_.seed}, {"same_layout", options_.same_layout}, {"vary", options_.vary}, {"timeout", options_.timeout_s}, {"resumed", options_.resumed}, {"resume_with", options_.resume_with}, {"folder", options_.folder}, {"accept", options_.accept}};
+    return {{"reference", options_.reference}, {"run", options_.run},
+            {"ranks", options_.ranks},         {"steps", options_.steps},
+            {"rows", options_.rows},           {"accumulate", options_.accumulate},
+            {"seed", options_.seed},           {"same_layout", options_.same_layout},
+            {"vary", options_.vary},           {"timeout", options_.timeout_s},
+            {"resumed", options_.resumed},     {"resume_with", options_.resume_with},
+            {"folder", options_.folder},       {"accept", options_.accept}};
   }
-  void remember() const { write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n"); }
+  void remember() const {
+    write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n");
+  }
 
   void settle() {
     const std::string command = command_of(options_.command);
     if (!command.empty() && (!options_.reference.empty() || !options_.run.empty()))
       throw ConfigError("--reference and --run say what is started: there is no command after -- then");
-    if (options_.reference.empty() != options_.run.empty()) throw ConfigError("--reference and --run belong together: the run, and what it should equal");
+    if (options_.reference.empty() != options_.run.empty())
+      throw ConfigError("--reference and --run belong together: the run, and what it should equal");
     if (!command.empty()) options_.reference = options_.run = command;
     const bool one = options_.reference == options_.run;
-    if (one && !names(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout && options_.resumed.empty()) {
-      throw ConfigError(fmt::format("the command has no {{ranks}}: write it where the number of ranks stands, such as torchrun --nproc-per-node {{ranks}} train.py, "
-                                    "or give --reference 'CMD' --run 'CMD'"));
+    if (one && !names(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout &&
+        options_.resumed.empty()) {
+      throw ConfigError(
+          fmt::format("the command has no {{ranks}}: write it where the number of ranks stands, such as torchrun "
+                      "--nproc-per-node {{ranks}} train.py, "
+                      "or give --reference 'CMD' --run 'CMD'"));
     }
     if (!options_.vary.empty()) {
       require_known(options_.vary, {"accumulate"}, "--vary", "what varies");
@@ -192,7 +230,8 @@ class TrainerCheck {
     for (const std::string& word : split_lists({options_.ranks})) {
       char* end = nullptr;
       const int64_t number = std::strtoll(word.c_str(), &end, 10);
-      if (word.empty() || *end != '\0' || number < 1 || number > 1024) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
+      if (word.empty() || *end != '\0' || number < 1 || number > 1024)
+        throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
       ranks.push_back(static_cast<int>(number));
     }
     if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
@@ -203,13 +242,18 @@ class TrainerCheck {
     if (options_.folder.empty()) options_.folder = fs::current_path().string();
     options_.out = fs::absolute(options_.out).lexically_normal().string();
     reference_ = {options_.reference, ranks[0], 1};
-    run_ = {options_.run, ranks[1], options_.vary.empty() ? options_.accumulate : std::max<int64_t>(2, options_.accumulate)};
+    run_ = {options_.run, ranks[1],
+            options_.vary.empty() ? options_.accumulate : std::max<int64_t>(2, options_.accumulate)};
     for (Side* side : {&reference_, &run_}) {
       for (const char* launcher : {"torchrun", "torch.distributed.run", "accelerate launch", "mpirun", "srun"})
         if (side->ranks > 1 && !names(side->command, "ranks") && side->command.find(launcher) != std::string::npos)
-          throw ConfigError(fmt::format("{}: write {{ranks}} where {} has the number of ranks; without it a command is started once for each rank", side->command, launcher));
+          throw ConfigError(
+              fmt::format("{}: write {{ranks}} where {} has the number of ranks; without it a command is started once "
+                          "for each rank",
+                          side->command, launcher));
       if (options_.rows % (side->ranks * side->accumulate) != 0 && names(side->command, "batch"))
-        throw ConfigError(fmt::format("--rows {}: cannot be shared out to {}; take a multiple of {}", options_.rows, side->words(), side->ranks * side->accumulate));
+        throw ConfigError(fmt::format("--rows {}: cannot be shared out to {}; take a multiple of {}", options_.rows,
+                                      side->words(), side->ranks * side->accumulate));
       check_placeholders(side->command);
     }
   }
@@ -219,13 +263,17 @@ class TrainerCheck {
     for (std::size_t at = command.find('{'); at != std::string::npos; at = command.find('{', at + 1)) {
       const std::size_t end = command.find('}', at);
       const std::string name = end == std::string::npos ? "" : command.substr(at + 1, end - at - 1);
-      const bool is_name = !name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos && (at == 0 || command[at - 1] != '$');
+      const bool is_name = !name.empty() &&
+                           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos &&
+                           (at == 0 || command[at - 1] != '$');
       if (is_name) require_known(name, known, "the command", "placeholder");
     }
   }
 
   std::string recorded(const Wanted& wanted) const {
-    return fmt::format("STEPS={} DROPOUT=off MOST_BYTES={}{}{}", options_.steps, kMostBytes, wanted.wide ? " PRECISION=float64" : "", wanted.parts > 1 ? fmt::format(" NORM_PARTS={}", wanted.parts) : "");
+    return fmt::format("STEPS={} DROPOUT=off MOST_BYTES={}{}{}", options_.steps, kMostBytes,
+                       wanted.wide ? " PRECISION=float64" : "",
+                       wanted.parts > 1 ? fmt::format(" NORM_PARTS={}", wanted.parts) : "");
   }
 
   RunConfig config_of(const Wanted& wanted) const {
@@ -242,7 +290,8 @@ class TrainerCheck {
     own.folder = options_.folder;
     const auto fill = [&](const char* name, const std::string& value) {
       const std::string key = std::string("args.") + name;
-      if (names(side.command, name) && find_field(command_spec(), key)) own.arguments[key] = value;  // looked for, a key is known
+      if (names(side.command, name) && find_field(command_spec(), key))
+        own.arguments[key] = value;  // looked for, a key is known
     };
     fill("batch", std::to_string(std::max<int64_t>(1, rows / side.accumulate)));
     fill("accumulate", std::to_string(side.accumulate));
@@ -273,7 +322,9 @@ class TrainerCheck {
     }
     if (!options_.fresh) apply_history(plan.runs, options_.out, identity_);
     // What leads is the reference's trace: who was led by an earlier one runs again.
-    for (PlannedRun& run : plan.runs) run.reused = run.reused && (run.id == kReference || !led_anew_) && command_config(run.config).arguments.count("args.out") == 0;
+    for (PlannedRun& run : plan.runs)
+      run.reused = run.reused && (run.id == kReference || !led_anew_) &&
+                   command_config(run.config).arguments.count("args.out") == 0;
     led_anew_ = led_anew_ || (!plan.runs.front().reused && plan.runs.front().id == kReference);
     if (std::ranges::all_of(plan.runs, &PlannedRun::reused)) return true;
     prepare_starter(wanted);
@@ -282,7 +333,9 @@ class TrainerCheck {
     launching.jobs = 2 * (reference_.ranks + run_.ranks);
     launching.stop_requested = StopSignals::requested();
     launching.stop_signal = StopSignals::number();
-    launching.make_launcher = [this] { return std::make_unique<CommandLauncher>(probe_, std::vector<std::string>(), starter_); };
+    launching.make_launcher = [this] {
+      return std::make_unique<CommandLauncher>(probe_, std::vector<std::string>(), starter_);
+    };
     launching.on_event = [this](const RunEvent& event) { show(event); };
     const StopSignals signals;
     const double before = monotonic_s();
@@ -291,7 +344,8 @@ class TrainerCheck {
     clear_line();
     if (starter_ && !starter_->refused.empty() && starter_->refused != refused_) {
       refused_ = starter_->refused;
-      console_.err << clean_line(fmt::format("  every process is started anew, which takes longer: {}", refused_)) << "\n";
+      console_.err << clean_line(fmt::format("  every process is started anew, which takes longer: {}", refused_))
+                   << "\n";
     }
     if (report.interrupted) interrupted_ = true;
     if (report.failures.empty() && !report.interrupted) return true;
@@ -328,37 +382,49 @@ class TrainerCheck {
   void show(const RunEvent& event) {
     const double left = seconds_of_one_ > 0 ? std::max(0.0, 3 * seconds_of_one_ + began_ - monotonic_s()) : 0;
     if (event.kind == RunEvent::Kind::progress && event.step > 0)
-      say_line(fmt::format("{}: step {} of {}{}", event.run, event.step, event.steps, left > 0 ? fmt::format(", about {} left", duration_text(left)) : ""));
+      say_line(fmt::format("{}: step {} of {}{}", event.run, event.step, event.steps,
+                           left > 0 ? fmt::format(", about {} left", duration_text(left)) : ""));
     if (event.kind != RunEvent::Kind::finished) return;
     clear_line();
     const RecordedRank recorded = read_recorded_rank(folder(event.run), 0);
-    console_.err << fmt::format("{}: {}, {:.1f} s, {:.3g} MB a rank\n", event.run, counted(recorded.steps, "step"), event.seconds, static_cast<double>(recorded.bytes) / 1e6);
+    console_.err << fmt::format("{}: {}, {:.1f} s, {:.3g} MB a rank\n", event.run, counted(recorded.steps, "step"),
+                                event.seconds, static_cast<double>(recorded.bytes) / 1e6);
   }
 
   // What failed.
 
-  /// A run in float64 has failed. If the program fails anyway that is said; else it is judged as far as its own precision goes.
+  /// A run in float64 has failed. If the program fails anyway that is said; else it is judged as far as its own
+  /// precision goes.
   int in_own_precision() {
     if (interrupted_ || !failure_) return failed();
     const RankFailure wide = *failure_;
     if (wide.kind != FailureKind::threw) return failed();
-    if (!train({{"reference-alone", &reference_, false, 1, ""}}) || !train({{"run-alone", &run_, false, 1, "reference-alone"}})) return failed();
+    if (!train({{"reference-alone", &reference_, false, 1, ""}}) ||
+        !train({{"run-alone", &run_, false, 1, "reference-alone"}}))
+      return failed();
     constexpr LedBounds kOfFloat32{1e-5, 1e-2};
-    CheckDocument document = document_of(judge_led(folder("reference-alone"), folder("run-alone"), kOfFloat32), "run-alone", "reference-alone");
-    document.because.push_back(fmt::format("Not in float64, which the program cannot compute in ({}: {}): differences below 1e-2 decide nothing.", wide.run, wide.message));
+    CheckDocument document = document_of(judge_led(folder("reference-alone"), folder("run-alone"), kOfFloat32),
+                                         "run-alone", "reference-alone");
+    document.because.push_back(fmt::format(
+        "Not in float64, which the program cannot compute in ({}: {}): differences below 1e-2 decide nothing.",
+        wide.run, wide.message));
     return say(std::move(document));
   }
 
   int failed() {
     if (interrupted_ || !failure_) return interrupted_ ? kExitInterrupted : kExitMachine;
     const RankFailure& failure = *failure_;
-    console_.err << clean_line(fmt::format("lockstep: {}: {}{}{}", failure.run, failure.rank >= 0 ? fmt::format("rank {}: ", failure.rank) : "", failure.message,
+    console_.err << clean_line(fmt::format("lockstep: {}: {}{}{}", failure.run,
+                                           failure.rank >= 0 ? fmt::format("rank {}: ", failure.rank) : "",
+                                           failure.message,
                                            failure.operation.empty() ? "" : fmt::format(" (in {})", failure.operation)))
                  << "\n";
     for (const std::string& line : last_of(failure)) console_.err << "  " << clean_line(line) << "\n";
     console_.err << "  all of it: " << folder(failure.run) << "\n";
     const bool nothing = failure.message.find("recorded nothing") != std::string::npos;
-    return nothing ? kExitMachine : failure.kind == FailureKind::hung || failure.kind == FailureKind::slow ? kExitHung : kExitDied;
+    return nothing                                                                  ? kExitMachine
+           : failure.kind == FailureKind::hung || failure.kind == FailureKind::slow ? kExitHung
+                                                                                    : kExitDied;
   }
 
   static std::vector<std::string> last_of(const RankFailure& failure) {
@@ -393,13 +459,17 @@ class TrainerCheck {
     std::vector<CheckFact> last;
     const LedItem* different = found.different();
     const int64_t different_from = different ? different->first : -1;
-    const bool of_values = different && (different->name == "gradients" || different->name == "loss" || different->name == "buffers" || different->name == "clip");
-    if (of_values && has_batch_norm() && run_.ranks > reference_.ranks && train({{kByRanks, &reference_, true, run_.ranks / reference_.ranks}})) {
+    const bool of_values = different && (different->name == "gradients" || different->name == "loss" ||
+                                         different->name == "buffers" || different->name == "clip");
+    if (of_values && has_batch_norm() && run_.ranks > reference_.ranks &&
+        train({{kByRanks, &reference_, true, run_.ranks / reference_.ranks}})) {
       const LedFindings parts = judge_led(folder(kByRanks), folder(run));
       const LedItem* left = parts.different() ? parts.different() : parts.undecided();
       by_norm = left == nullptr;
       if (by_norm) shown = parts;
-      if (left) last.push_back({CheckMark::none, "BatchNorm", fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
+      if (left)
+        last.push_back({CheckMark::none, "BatchNorm",
+                        fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
     }
     if (found.steps.empty()) {
       document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);
@@ -410,16 +480,24 @@ class TrainerCheck {
     if (by_norm) {
       const bool accepted = std::ranges::find(options_.accept, "batch-norm-local") != options_.accept.end();
       document.verdict = accepted ? CheckMark::same : CheckMark::different;
-      document.headline = accepted ? same_headline(found) + ", but for BatchNorm" : fmt::format("different from step {}: batch-norm-local", different_from);
-      last.push_back({accepted ? CheckMark::none : CheckMark::different, "BatchNorm", fmt::format("{:.3g} % of the gradient", 100 * most_of(found))});
-      document.because = {fmt::format("The whole difference is each rank's own BatchNorm statistics: all else is the same (the reference with statistics by {}' rows agrees).", run_.words())};
-      if (!accepted) document.fix = "SyncBatchNorm.convert_sync_batchnorm(model); or --accept batch-norm-local, if this is meant";
+      document.headline = accepted ? same_headline(found) + ", but for BatchNorm"
+                                   : fmt::format("different from step {}: batch-norm-local", different_from);
+      last.push_back({accepted ? CheckMark::none : CheckMark::different, "BatchNorm",
+                      fmt::format("{:.3g} % of the gradient", 100 * most_of(found))});
+      document.because = {
+          fmt::format("The whole difference is each rank's own BatchNorm statistics: all else is the same (the "
+                      "reference with statistics by {}' rows agrees).",
+                      run_.words())};
+      if (!accepted)
+        document.fix = "SyncBatchNorm.convert_sync_batchnorm(model); or --accept batch-norm-local, if this is meant";
     } else if (different) {
       name_difference(*different, found, run, reference, document);
     } else if (const LedItem* open = found.undecided()) {
       document.verdict = CheckMark::undecided;
       document.headline = fmt::format("undecided from step {}: {} {}", open->first, open->name, open->text);
-      if (!found.narrow.empty()) document.because = {fmt::format("float64 is none in {}: what computes in a narrower type rounds", join_words(first_of(found.narrow, 3)))};
+      if (!found.narrow.empty())
+        document.because = {fmt::format("float64 is none in {}: what computes in a narrower type rounds",
+                                        join_words(first_of(found.narrow, 3)))};
     } else {
       document.verdict = CheckMark::same;
       document.headline = same_headline(found);
@@ -437,28 +515,37 @@ class TrainerCheck {
   }
 
   std::string same_headline(const LedFindings& found) const {
-    return fmt::format("the same: {} as {} ({}, from equal weights and rows)", run_.words(), reference_.words(), counted(static_cast<int64_t>(found.steps.size()), "step"));
+    return fmt::format("the same: {} as {} ({}, from equal weights and rows)", run_.words(), reference_.words(),
+                       counted(static_cast<int64_t>(found.steps.size()), "step"));
   }
 
-  /// The reference's gradient is a sum of the ranks' (or their micro-steps'), with other weights than theirs: each divides by its own count. Empty, or the cause.
+  /// The reference's gradient is a sum of the ranks' (or their micro-steps'), with other weights than theirs: each
+  /// divides by its own count. Empty, or the cause.
   std::string name_by_shares(const LedFindings& found, const std::string& code, CheckDocument& document) const {
     if (found.shares.size() < 2) return "";
-    const double mean = std::accumulate(found.shares.begin(), found.shares.end(), 0.0) / static_cast<double>(found.shares.size());
-    const bool plain = std::ranges::all_of(found.shares, [&](double share) { return std::abs(share - mean) <= 1e-6 * std::abs(mean); });
+    const double mean =
+        std::accumulate(found.shares.begin(), found.shares.end(), 0.0) / static_cast<double>(found.shares.size());
+    const bool plain = std::ranges::all_of(
+        found.shares, [&](double share) { return std::abs(share - mean) <= 1e-6 * std::abs(mean); });
     const bool positive = std::ranges::all_of(found.shares, [](double share) { return share > 0; });
     const bool by_world = std::abs(mean * run_.ranks - 1) < 0.1;
     if (plain || !positive || (std::abs(mean - 1) > 0.1 && !by_world)) return "";
-    const std::string own = by_world && run_.ranks > 1 ? "gradient-times-world" : found.of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means";
+    const std::string own = by_world && run_.ranks > 1 ? "gradient-times-world"
+                            : found.of_micro_steps     ? "micro-steps-weighted-alike"
+                                                       : "mean-of-means";
     if (!code.empty() && code != own) return "";
     std::vector<std::string> words;
     for (const double share : found.shares) words.push_back(fmt::format("{:.3g}", 100 * share));
     if (words.size() > 8) words.resize(8), words.push_back("…");
-    document.because = {fmt::format("Each {} divides by its own count (rows, tokens), one process by all: {} should count {} % of what they do.", found.of_micro_steps ? "micro-step" : "rank",
-                                    found.of_micro_steps ? "micro-steps" : "ranks", join_words(words))};
+    document.because = {fmt::format(
+        "Each {} divides by its own count (rows, tokens), one process by all: {} should count {} % of what they do.",
+        found.of_micro_steps ? "micro-step" : "rank", found.of_micro_steps ? "micro-steps" : "ranks",
+        join_words(words))};
     return own;
   }
 
-  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run, const std::string& reference, CheckDocument& document) {
+  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,
+                       const std::string& reference, CheckDocument& document) {
     document.verdict = CheckMark::different;
     std::string code = first.code, fix;
     if (code.empty()) {
@@ -481,41 +568,54 @@ class TrainerCheck {
     }
     document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);
     document.fix = fix;
-    if (code.empty()) document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
+    if (code.empty())
+      document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
   }
 
   /// Where float64 agrees: how far the trainer's own precision rounds.
   CheckFact own_precision(CheckDocument& document) {
-    if (failure_ || !train({{"run", &run_, false}})) return {CheckMark::none, "own precision", failure_ ? failure_->message : "interrupted"};
-    const std::vector<LedStep> there = led_steps(folder(kReference), folder(kOwn)), here = led_steps(folder(kReference), folder("run"));
+    if (failure_ || !train({{"run", &run_, false}}))
+      return {CheckMark::none, "own precision", failure_ ? failure_->message : "interrupted"};
+    const std::vector<LedStep> there = led_steps(folder(kReference), folder(kOwn)),
+                               here = led_steps(folder(kReference), folder("run"));
     double rounds = 0, run_rounds = 0;
     int64_t at = -1;
     for (const LedStep& step : there) rounds = std::max(rounds, step.applied);
     for (const LedStep& step : here)
       if (step.applied > run_rounds || std::isnan(step.applied)) run_rounds = step.applied, at = step.step;
     constexpr double kFar = 0.1, kNear = 0.01;
-    const bool apart = !(run_rounds <= kFar) && rounds < kNear, rounds_more = run_rounds > 100 * rounds && run_rounds > 1e-4;
+    const bool apart = !(run_rounds <= kFar) && rounds < kNear,
+               rounds_more = run_rounds > 100 * rounds && run_rounds > 1e-4;
     if (apart) {
       document.verdict = CheckMark::different;
-      document.headline = fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
-      document.because.push_back("What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.");
+      document.headline =
+          fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
+      document.because.push_back(
+          "What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.");
     }
-    std::string text = fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds, rounds_more ? ": the run rounds more, as a reduction in a narrow type does" : "");
-    if (reference_.ranks == run_.ranks && std::ranges::all_of(led_steps(folder(kOwn), folder("run")), [](const LedStep& step) { return step.gradients == 0; })) text += ", bit for bit alike";
+    std::string text = fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds,
+                                   rounds_more ? ": the run rounds more, as a reduction in a narrow type does" : "");
+    if (reference_.ranks == run_.ranks && std::ranges::all_of(led_steps(folder(kOwn), folder("run")),
+                                                              [](const LedStep& step) { return step.gradients == 0; }))
+      text += ", bit for bit alike";
     return {apart ? CheckMark::different : CheckMark::same, "own precision", text};
   }
 
   static std::vector<CheckFact> facts_of(const LedFindings& found) {
     std::vector<CheckFact> facts;
     for (const LedItem& item : found.items) {
-      if (item.state == LedState::not_compared && (item.name == "norm" || item.name == "metrics" || item.name == "replicas")) continue;
+      if (item.state == LedState::not_compared &&
+          (item.name == "norm" || item.name == "metrics" || item.name == "replicas"))
+        continue;
       CheckFact fact{item.state == LedState::same        ? CheckMark::same
                      : item.state == LedState::different ? CheckMark::different
                      : item.state == LedState::undecided ? CheckMark::undecided
                                                          : CheckMark::none,
                      item.name, item.text};
-      if (item.state == LedState::same && item.text.empty() && item.name == "gradients") fact.text = fmt::format("{} (float64: at most {:.1g} off)", counted(item.steps, "step"), most_of(found));
-      if (item.state == LedState::same && item.text.empty() && item.name == "rows") fact.text = counted(item.steps, "step");
+      if (item.state == LedState::same && item.text.empty() && item.name == "gradients")
+        fact.text = fmt::format("{} (float64: at most {:.1g} off)", counted(item.steps, "step"), most_of(found));
+      if (item.state == LedState::same && item.text.empty() && item.name == "rows")
+        fact.text = counted(item.steps, "step");
       facts.push_back(std::move(fact));
     }
     return facts;
@@ -536,7 +636,8 @@ class TrainerCheck {
     losses.x = gradients.x = {"step", "", false};
     losses.y = {"loss", "", false};
     gradients.y = {"difference", "", true};
-    ChartSeries a{reference_.words(), CaseVerdict::good, {}}, b{run_.words(), CaseVerdict::good, {}}, off{"before clipping", CaseVerdict::good, {}};
+    ChartSeries a{reference_.words(), CaseVerdict::good, {}}, b{run_.words(), CaseVerdict::good, {}},
+        off{"before clipping", CaseVerdict::good, {}};
     for (const LedStep& step : found.steps) {
       const auto x = static_cast<double>(step.step);
       if (std::isfinite(step.expected_loss)) a.points.push_back({x, step.expected_loss});
@@ -545,25 +646,40 @@ class TrainerCheck {
     }
     losses.panels = {{"", {a, b}}};
     gradients.panels = {{"", {off}}};
-    if (const LedItem* first = found.different()) gradients.marks = {{"first difference", static_cast<double>(first->first)}};
+    if (const LedItem* first = found.different())
+      gradients.marks = {{"first difference", static_cast<double>(first->first)}};
     return {losses, gradients};
   }
 
   int say(CheckDocument document) {
-    nlohmann::json json = {{"asked", asked()}, {"headline", document.headline}, {"because", document.because}, {"fix", document.fix}, {"decide", document.decide}};
-    json["verdict"] = document.verdict == CheckMark::same ? "same" : document.verdict == CheckMark::different ? "different" : "undecided";
+    nlohmann::json json = {{"asked", asked()},
+                           {"headline", document.headline},
+                           {"because", document.because},
+                           {"fix", document.fix},
+                           {"decide", document.decide}};
+    json["verdict"] = document.verdict == CheckMark::same        ? "same"
+                      : document.verdict == CheckMark::different ? "different"
+                                                                 : "undecided";
     for (const CheckFact& fact : document.facts)
-      json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", fact.mark == CheckMark::same ? "same" : fact.mark == CheckMark::different ? "different" : fact.mark == CheckMark::undecided ? "undecided" : "not compared"}});
+      json["facts"].push_back({{"name", fact.name},
+                               {"text", fact.text},
+                               {"state", fact.mark == CheckMark::same        ? "same"
+                                         : fact.mark == CheckMark::different ? "different"
+                                         : fact.mark == CheckMark::undecided ? "undecided"
+                                                                             : "not compared"}});
     json["seconds"] = monotonic_s() - began_;
     json["seconds_of_imports"] = imports_s_;
-    write_file_atomically(options_.out + "/check.json", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    write_file_atomically(options_.out + "/check.json",
+                          json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
     write_file_atomically(options_.out + "/check.html", check_page(document));
     write_file_atomically(options_.out + "/check.md", check_markdown(document));
     if (options_.json)
       console_.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     else
       console_.out << check_text(document, console_.out_colour, console_.out_width);
-    return document.verdict == CheckMark::same ? kExitAsExpected : document.verdict == CheckMark::different ? kExitUnexpected : kExitUndecided;
+    return document.verdict == CheckMark::same        ? kExitAsExpected
+           : document.verdict == CheckMark::different ? kExitUnexpected
+                                                      : kExitUndecided;
   }
 
   CheckOptions options_;

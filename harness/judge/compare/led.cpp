@@ -23,8 +23,10 @@
 namespace lockstep {
 namespace {
 
-const std::string kRateName = "learning_rate", kRows = "rows", kStart = "start weights", kLoss = "loss", kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
-                  kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas", kNorm = "norm", kMetrics = "metrics";
+const std::string kRateName = "learning_rate", kRows = "rows", kStart = "start weights", kLoss = "loss",
+                  kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
+                  kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas", kNorm = "norm",
+                  kMetrics = "metrics";
 
 /// As good as rounding in float64.
 constexpr double kRounding = LedBounds{}.same;
@@ -33,10 +35,10 @@ constexpr double kOfTensor = 1e-10, kOfAll = 1e-13;
 
 /// How far the tensors of two runs lie apart.
 struct Apart {
-  double all = 0;      ///< of all together, relative
-  double worst = 0;    ///< of one tensor, relative to its own size or a millionth of all
-  std::string where;   ///< that tensor
-  std::string form;    ///< a tensor that one run lacks, or has in another shape: in words
+  double all = 0;                   ///< of all together, relative
+  double worst = 0;                 ///< of one tensor, relative to its own size or a millionth of all
+  std::string where;                ///< that tensor
+  std::string form;                 ///< a tensor that one run lacks, or has in another shape: in words
   double factor = 1, residual = 0;  ///< run = factor * reference but for a share of `residual`
 };
 
@@ -66,15 +68,20 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
   return found;
 }
 
-/// The reference's gradient as a weighted sum of the ranks' own, by least squares over the tensors that all hold; none where it is no such sum.
-std::vector<double> shares_of(const std::vector<NamedTensor>& reference, const std::vector<std::vector<NamedTensor>>& local) {
+/// The reference's gradient as a weighted sum of the ranks' own, by least squares over the tensors that all hold; none
+/// where it is no such sum.
+std::vector<double> shares_of(const std::vector<NamedTensor>& reference,
+                              const std::vector<std::vector<NamedTensor>>& local) {
   const std::size_t ranks = local.size();
-  std::vector<std::vector<double>> products(ranks, std::vector<double>(ranks + 1));  // normal equations, their right side last
+  std::vector<std::vector<double>> products(ranks,
+                                            std::vector<double>(ranks + 1));  // normal equations, their right side last
   double size = 0;
   for (const NamedTensor& expected : reference) {
     std::vector<const NamedTensor*> own;
     for (const auto& rank : local) own.push_back(find_tensor(rank, expected.name));
-    if (std::ranges::any_of(own, [&](const NamedTensor* each) { return !each || each->values.size() != expected.values.size(); })) return {};
+    if (std::ranges::any_of(
+            own, [&](const NamedTensor* each) { return !each || each->values.size() != expected.values.size(); }))
+      return {};
     for (std::size_t i = 0; i < expected.values.size(); ++i) {
       for (std::size_t r = 0; r < ranks; ++r) {
         for (std::size_t q = r; q < ranks; ++q) products[r][q] += own[r]->values[i] * own[q]->values[i];
@@ -89,7 +96,8 @@ std::vector<double> shares_of(const std::vector<NamedTensor>& reference, const s
   for (std::size_t r = 0; r < ranks; ++r) right[r] = products[r][ranks];
   for (std::size_t r = 0; r < ranks; ++r) {  // Gauss and Jordan, with pivots from the diagonal
     const double pivot = products[r][r];
-    if (!(std::abs(pivot) > 1e-12 * size)) return {};  // ranks whose gradients are alike: their weights are not determined
+    if (!(std::abs(pivot) > 1e-12 * size))
+      return {};  // ranks whose gradients are alike: their weights are not determined
     for (double& each : products[r]) each /= pivot;
     for (std::size_t q = 0; q < ranks; ++q) {
       if (q == r) continue;
@@ -116,7 +124,8 @@ class Item {
   explicit Item(std::string name) { item_.name = std::move(name); }
 
   /// `apart` against what counts as equal and as different. True: it is equal.
-  bool add(int64_t step, double apart, const std::string& where, const std::function<std::string()>& words, double same, double different) {
+  bool add(int64_t step, double apart, const std::string& where, const std::function<std::string()>& words, double same,
+           double different) {
     ++item_.steps;
     if (apart > item_.most || std::isnan(apart)) item_.most = apart;
     if (apart <= same) {
@@ -140,7 +149,8 @@ class Item {
 
 std::string factor_text(const Apart& apart) {
   const std::string off = fmt::format("{:.3g} % off", 100 * apart.all);
-  if (apart.residual < 1e-9 && std::abs(apart.factor - 1) > LedBounds{}.different) return fmt::format("{}: {} times the reference's", off, short_number(apart.factor));
+  if (apart.residual < 1e-9 && std::abs(apart.factor - 1) > LedBounds{}.different)
+    return fmt::format("{}: {} times the reference's", off, short_number(apart.factor));
   return apart.where.empty() ? off : fmt::format("{}, most in {}", off, apart.where);
 }
 
@@ -166,7 +176,8 @@ std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
       if (!each.is_object()) return {};
       loaders[i].rows = json_as<int64_t>(each.value("rows", nlohmann::json())).value_or(0);
       loaders[i].asked.resize(static_cast<std::size_t>(world_size));
-      loaders[i].asked[static_cast<std::size_t>(rank)] = json_as<Fetches>(each.value("asked", nlohmann::json())).value_or(Fetches());
+      loaders[i].asked[static_cast<std::size_t>(rank)] =
+          json_as<Fetches>(each.value("asked", nlohmann::json())).value_or(Fetches());
     }
   }
   return loaders;
@@ -216,20 +227,24 @@ int64_t repeats_at(const std::vector<int64_t>& flow, std::size_t rows, std::size
 }
 
 /// Two ranks that asked for the same rows in the same fetch: which, and how many; nothing if none did.
-std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> shared_rows(const LoaderRows& loader, std::size_t fetch) {
+std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> shared_rows(const LoaderRows& loader,
+                                                                                       std::size_t fetch) {
   for (std::size_t a = 0; a < loader.asked.size(); ++a) {
     for (std::size_t b = a + 1; b < loader.asked.size(); ++b) {
       if (fetch >= loader.asked[a].size() || fetch >= loader.asked[b].size()) continue;
       std::set<int64_t> rows(loader.asked[a][fetch].begin(), loader.asked[a][fetch].end());
-      const auto count = static_cast<std::size_t>(std::ranges::count_if(loader.asked[b][fetch], [&](int64_t row) { return rows.contains(row); }));
+      const auto count = static_cast<std::size_t>(
+          std::ranges::count_if(loader.asked[b][fetch], [&](int64_t row) { return rows.contains(row); }));
       if (count > 0) return std::pair(std::pair(a, b), count);
     }
   }
   return std::nullopt;
 }
 
-/// Do the ranks share out what the reference takes? `per_step`: rows of a step of the reference; `steps`: that were recorded.
-void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps, LedItem& item) {
+/// Do the ranks share out what the reference takes? `per_step`: rows of a step of the reference; `steps`: that were
+/// recorded.
+void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps,
+                  LedItem& item) {
   const std::vector<std::vector<int64_t>> fetches = in_turn(reference);
   if (fetches.empty() || run.asked.empty()) return;
   const std::vector<int64_t> a = joined(fetches);
@@ -238,7 +253,10 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   const std::vector<int64_t> b = joined(in_turn(ranks));
   if (b.empty()) return;
   const std::size_t per_fetch = fetches.front().size();
-  const std::size_t compared = std::min({a.size() / per_fetch, b.size() / per_fetch, static_cast<std::size_t>(steps) * std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)))});
+  const std::size_t compared =
+      std::min({a.size() / per_fetch, b.size() / per_fetch,
+                static_cast<std::size_t>(steps) *
+                    std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)))});
   item.steps = std::max(item.steps, steps);
   if (item.state == LedState::not_compared) item.state = LedState::same;
   std::size_t first = compared;
@@ -250,14 +268,18 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   }
   if (reference.rows != run.rows && reference.rows > 0 && run.rows > 0) {
     // Each rank has its own part of the data, numbered by itself: only how many there are can be compared.
-    item.text = fmt::format("data sets of {} rows here and of {} there: not compared by number", run.rows, reference.rows);
+    item.text =
+        fmt::format("data sets of {} rows here and of {} there: not compared by number", run.rows, reference.rows);
     item.state = LedState::not_compared;
     return;
   }
   if (first == compared) return;
-  const auto per_step = std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)));
+  const auto per_step =
+      std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)));
   const bool repeats_there = repeats_at(a, static_cast<std::size_t>(reference.rows), per_fetch) >= 0;
-  const int64_t again = repeats_at({b.begin(), b.begin() + static_cast<std::ptrdiff_t>(std::min(b.size(), compared * per_fetch))}, static_cast<std::size_t>(run.rows), per_fetch);
+  const int64_t again =
+      repeats_at({b.begin(), b.begin() + static_cast<std::ptrdiff_t>(std::min(b.size(), compared * per_fetch))},
+                 static_cast<std::size_t>(run.rows), per_fetch);
   if (again < 0) {
     item.text = fmt::format("in another order, from step {} on: every row once, on one rank", first / per_step);
     return;
@@ -269,10 +291,13 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   item.state = LedState::different;
   item.first = again / static_cast<int64_t>(per_step);
   const auto shared = shared_rows(ranks, first);
-  const bool alike = std::ranges::all_of(ranks.asked, [&](const Fetches& rank) { return rank == ranks.asked.front(); }) || (replicas > 1 && ranks.asked.size() == 1);
+  const bool alike =
+      std::ranges::all_of(ranks.asked, [&](const Fetches& rank) { return rank == ranks.asked.front(); }) ||
+      (replicas > 1 && ranks.asked.size() == 1);
   item.code = alike ? "shards-identical" : shared ? "shards-overlap" : "sample-duplicated";
   item.text = alike    ? "every rank takes the same rows"
-              : shared ? fmt::format("ranks {} and {} share {} of step {}", shared->first.first, shared->first.second, counted(static_cast<int64_t>(shared->second), "row"), first / per_step)
+              : shared ? fmt::format("ranks {} and {} share {} of step {}", shared->first.first, shared->first.second,
+                                     counted(static_cast<int64_t>(shared->second), "row"), first / per_step)
                        : fmt::format("a row comes twice, at step {}", item.first);
 }
 
@@ -299,7 +324,8 @@ std::vector<NamedTensor> those_of(const std::vector<NamedTensor>& tensors, const
   return found;
 }
 
-/// A step's values. Where nothing is recorded between a backward pass and the optimizer, what that takes stands for the gradients.
+/// A step's values. Where nothing is recorded between a backward pass and the optimizer, what that takes stands for the
+/// gradients.
 ForcedValues values_of(const StepOfRun& step, const std::string& dir) {
   const bool keeps = keeps_gradients(step);
   ForcedValues values;
@@ -321,8 +347,11 @@ struct Pair {
 
 class LedJudge {
  public:
-  LedJudge(const std::string& reference, const std::string& run, LedBounds bounds) : reference_(reference), run_(run), bounds_(bounds), pairs_(reference, run) {
-    for (const std::string& name : {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas, kNorm, kMetrics}) items_.emplace_back(name);
+  LedJudge(const std::string& reference, const std::string& run, LedBounds bounds)
+      : reference_(reference), run_(run), bounds_(bounds), pairs_(reference, run) {
+    for (const std::string& name :
+         {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas, kNorm, kMetrics})
+      items_.emplace_back(name);
   }
 
   LedFindings judge() {
@@ -336,7 +365,9 @@ class LedJudge {
       for (const auto& [step, names] : each.narrow_gradients) narrow_[step].insert(names.begin(), names.end());
     }
     while (pairs_.next()) {
-      if (pairs_.step_a().step < 0 || !led.contains(pairs_.step_a().step) || records_of(pairs_.step_a().ranks[0], Phase::snapshot).empty()) continue;
+      if (pairs_.step_a().step < 0 || !led.contains(pairs_.step_a().step) ||
+          records_of(pairs_.step_a().ranks[0], Phase::snapshot).empty())
+        continue;
       found.steps.push_back(step());
     }
     schedule();
@@ -362,7 +393,8 @@ class LedJudge {
   }
 
   LedStep step() {
-    const Pair at{pairs_.step_a(), pairs_.step_b(), values_of(pairs_.step_a(), reference_), values_of(pairs_.step_b(), run_)};
+    const Pair at{pairs_.step_a(), pairs_.step_b(), values_of(pairs_.step_a(), reference_),
+                  values_of(pairs_.step_b(), run_)};
     LedStep found;
     found.step = at.a.step;
     reduction(at);
@@ -387,7 +419,13 @@ class LedJudge {
         const Record* actual = find_record(at.b.ranks[rank], phase, expected->name);
         if (!actual || !actual->is_scalar) continue;
         const double gap = distance(expected->value, actual->value) / std::max(std::abs(expected->value), 1e-30);
-        item(name).add(at.a.step, gap, expected->name, [&] { return fmt::format("{} {} → {} on rank {}", expected->name, short_number(expected->value), short_number(actual->value), rank); }, std::max(1e-9, bounds_.same), bounds_.different);
+        item(name).add(
+            at.a.step, gap, expected->name,
+            [&] {
+              return fmt::format("{} {} → {} on rank {}", expected->name, short_number(expected->value),
+                                 short_number(actual->value), rank);
+            },
+            std::max(1e-9, bounds_.same), bounds_.different);
       }
     }
   }
@@ -410,29 +448,35 @@ class LedJudge {
     own.state = LedState::same;
     ++own.steps;
     const double factor = at.values_b.reduced_by_sum ? mean.factor * ranks : mean.factor;
-    own.text = std::abs(factor - 1) < 1e-9       ? "mean of the ranks' gradients"
-               : std::abs(factor - ranks) < 1e-9 ? "sum of the ranks' gradients"
-                                                 : fmt::format("{} times the mean of the ranks' gradients", short_number(factor));
+    own.text = std::abs(factor - 1) < 1e-9 ? "mean of the ranks' gradients"
+               : std::abs(factor - ranks) < 1e-9
+                   ? "sum of the ranks' gradients"
+                   : fmt::format("{} times the mean of the ranks' gradients", short_number(factor));
   }
 
   bool gradients(const Pair& at, LedStep& found) {
-    if (at.values_a.gradients.empty() || at.values_b.gradients.empty()) return true;  // an optimizer that calls for them itself: its updates show them
+    if (at.values_a.gradients.empty() || at.values_b.gradients.empty())
+      return true;  // an optimizer that calls for them itself: its updates show them
     const auto& taken_a = at.values_a.applied.empty() ? at.values_a.gradients : at.values_a.applied;
     const auto& taken_b = at.values_b.applied.empty() ? at.values_b.gradients : at.values_b.applied;
     const Apart taken = apart(taken_a, taken_b);
     // What the optimizers do not take is another model's, or a later step's.
-    const std::vector<NamedTensor> before_a = those_of(at.values_a.gradients, taken_a), before_b = those_of(at.values_b.gradients, taken_b);
+    const std::vector<NamedTensor> before_a = those_of(at.values_a.gradients, taken_a),
+                                   before_b = those_of(at.values_b.gradients, taken_b);
     const Apart told = apart(before_a, before_b);
     found.gradients = told.all;
     found.applied = taken.all;
     double off = std::max(told.worst, told.form.empty() ? 0 : kInfinity);
     if (off > bounds_.same && taken.worst <= bounds_.same && taken.form.empty()) {
-      // Who reduces by hand, or evaluates several times, takes other gradients than those recorded before; who clips takes these, scaled: then clipping
-      // hides the difference.
+      // Who reduces by hand, or evaluates several times, takes other gradients than those recorded before; who clips
+      // takes these, scaled: then clipping hides the difference.
       const Apart own_a = apart(before_a, taken_a), own_b = apart(before_b, taken_b);
       if (!told.form.empty() || own_a.residual > 1e-6 || own_b.residual > 1e-6) off = 0, found.gradients = taken.all;
     }
-    return item(kGradients).add(at.a.step, off, told.where, [&] { return told.form.empty() ? factor_text(told) : told.form; }, bounds_.same, allowed(at.a.step, told.where));
+    return item(kGradients)
+        .add(
+            at.a.step, off, told.where, [&] { return told.form.empty() ? factor_text(told) : told.form; }, bounds_.same,
+            allowed(at.a.step, told.where));
   }
 
   void loss(const Pair& at, LedStep& found, bool gradients_agree) {
@@ -447,7 +491,10 @@ class LedJudge {
       own.text = "each rank's is a share of its own; gradients agree";
       return;
     }
-    item(kLoss).add(at.a.step, gap, "", [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); }, bounds_.same, bounds_.different);
+    item(kLoss).add(
+        at.a.step, gap, "",
+        [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); },
+        bounds_.same, bounds_.different);
   }
 
   /// Of the first step that differs: how the reference's gradient is made of the ranks', or else of their micro-steps'.
@@ -470,9 +517,12 @@ class LedJudge {
   bool clip(const Pair& at, LedStep&) {
     if (at.values_a.applied.empty() || at.values_b.applied.empty()) return true;
     const Apart taken = apart(at.values_a.applied, at.values_b.applied);
-    return item(kClip).add(at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where, [&] {
-      return taken.form.empty() ? fmt::format("what the optimizer takes is {}", factor_text(taken)) : taken.form;
-    }, bounds_.same, allowed(at.a.step, taken.where));
+    return item(kClip).add(
+        at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where,
+        [&] {
+          return taken.form.empty() ? fmt::format("what the optimizer takes is {}", factor_text(taken)) : taken.form;
+        },
+        bounds_.same, allowed(at.a.step, taken.where));
   }
 
   bool rate(const Pair& at) {
@@ -482,11 +532,19 @@ class LedJudge {
       for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
         const Record* actual = find_record(at.b.ranks[rank], Phase::control, expected->name);
         if (!actual || !actual->is_scalar) continue;
-        if (expected->name == kRateName && rank == 0) rates_a_[at.a.step] = expected->value, rates_b_[at.a.step] = actual->value;
-        const double gap = distance(expected->value, actual->value) / std::max({std::abs(expected->value), std::abs(actual->value), 1e-30});
-        if (!item(kRate).add(at.a.step, gap, expected->name, [&] {
-              return fmt::format("{} {} → {}{}", expected->name, short_number(expected->value), short_number(actual->value), at.b.ranks.size() > 1 && rank > 0 ? fmt::format(" on rank {}", rank) : "");
-            }, LedBounds{}.same, LedBounds{}.different)) same = false;
+        if (expected->name == kRateName && rank == 0)
+          rates_a_[at.a.step] = expected->value, rates_b_[at.a.step] = actual->value;
+        const double gap = distance(expected->value, actual->value) /
+                           std::max({std::abs(expected->value), std::abs(actual->value), 1e-30});
+        if (!item(kRate).add(
+                at.a.step, gap, expected->name,
+                [&] {
+                  return fmt::format("{} {} → {}{}", expected->name, short_number(expected->value),
+                                     short_number(actual->value),
+                                     at.b.ranks.size() > 1 && rank > 0 ? fmt::format(" on rank {}", rank) : "");
+                },
+                LedBounds{}.same, LedBounds{}.different))
+          same = false;
       }
     }
     return same;
@@ -506,7 +564,8 @@ class LedJudge {
     const double all = whole_norm(taken);
     double worst = 0;
     std::string where;
-    const auto look = [&](const NamedTensor& expected, const NamedTensor* actual, const NamedTensor* before, const std::string& parameter) {
+    const auto look = [&](const NamedTensor& expected, const NamedTensor* actual, const NamedTensor* before,
+                          const std::string& parameter) {
       if (!actual || actual->values.size() != expected.values.size()) return;
       const NamedTensor* gradient = find_tensor(taken, parameter);
       const auto counts = moved(gradient, all, expected.values.size());
@@ -515,7 +574,8 @@ class LedJudge {
         if (counts && !counts(i)) continue;
         off += std::pow(distance(expected.values[i], actual->values[i]), 2);
         size += expected.values[i] * expected.values[i];
-        if (before && before->values.size() == expected.values.size()) change += std::pow(expected.values[i] - before->values[i], 2);
+        if (before && before->values.size() == expected.values.size())
+          change += std::pow(expected.values[i] - before->values[i], 2);
       }
       // A parameter is judged by its change, and within rounding of itself not at all.
       const double base = before ? std::sqrt(change) : std::sqrt(size);
@@ -526,18 +586,23 @@ class LedJudge {
     };
     for (const NamedTensor& expected : at.values_a.parameters) {
       if (expected.name.starts_with("buffer/")) continue;
-      look(expected, find_tensor(at.values_b.parameters, expected.name), find_tensor(began->tensors, expected.name), expected.name);
+      look(expected, find_tensor(at.values_b.parameters, expected.name), find_tensor(began->tensors, expected.name),
+           expected.name);
     }
     for (const NamedTensor& expected : at.values_a.optimizer_state) {
       const std::size_t slash = expected.name.find('/');
-      look(expected, find_tensor(at.values_b.optimizer_state, expected.name), nullptr, slash == std::string::npos ? "" : expected.name.substr(slash + 1));
+      look(expected, find_tensor(at.values_b.optimizer_state, expected.name), nullptr,
+           slash == std::string::npos ? "" : expected.name.substr(slash + 1));
     }
     for (const Record* expected : records_of(at.a.ranks[0], Phase::averaged_weights)) {
       const Record* actual = find_record(at.b.ranks[0], Phase::averaged_weights, expected->name);
       const auto of_a = whole_tensor(*expected), of_b = actual ? whole_tensor(*actual) : std::nullopt;
       if (of_a && of_b) look({"average/" + of_a->name, of_a->shape, of_a->values}, &*of_b, nullptr, "");
     }
-    return item(kUpdate).add(at.a.step, worst, where, [&] { return fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst, where); }, std::max(1e-6, bounds_.same), 10 * bounds_.different);
+    return item(kUpdate).add(
+        at.a.step, worst, where,
+        [&] { return fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst, where); },
+        std::max(1e-6, bounds_.same), 10 * bounds_.different);
   }
 
   void buffers(const Pair& at) {
@@ -547,10 +612,15 @@ class LedJudge {
       if (!expected.name.starts_with("buffer/")) continue;
       const NamedTensor* actual = find_tensor(at.values_b.parameters, expected.name);
       if (!actual || actual->values.size() != expected.values.size()) continue;
-      const double size = norm(expected.values), gap = distance(expected.values, actual->values), share = gap == 0 ? 0 : size > 0 ? gap / size : kInfinity;
+      const double size = norm(expected.values), gap = distance(expected.values, actual->values),
+                   share = gap == 0   ? 0
+                           : size > 0 ? gap / size
+                                      : kInfinity;
       if (share > worst) worst = share, where = expected.name.substr(expected.name.find('/') + 1);
     }
-    item(kBuffers).add(at.a.step, worst, where, [&] { return fmt::format("{} {:.3g} % off", where, 100 * worst); }, std::max(1e-10, bounds_.same), bounds_.different);
+    item(kBuffers).add(
+        at.a.step, worst, where, [&] { return fmt::format("{} {:.3g} % off", where, 100 * worst); },
+        std::max(1e-10, bounds_.same), bounds_.different);
   }
 
   /// Do all ranks end the step with the same parameters?
@@ -564,13 +634,16 @@ class LedJudge {
       for (const StepRecords& rank : at.b.ranks) {
         const Record* other = find_record(rank, drift->phase, drift->name);
         if (first && other && first->has_stats && other->has_stats && first->stats.norm > 0) {
-          for (const auto& [x, y] : {std::pair(first->stats.norm, other->stats.norm), std::pair(first->stats.min, other->stats.min), std::pair(first->stats.max, other->stats.max)})
+          for (const auto& [x, y] :
+               {std::pair(first->stats.norm, other->stats.norm), std::pair(first->stats.min, other->stats.min),
+                std::pair(first->stats.max, other->stats.max)})
             apart = std::max(apart, distance(x, y) / std::max(std::abs(x), first->stats.norm * 1e-3));
         }
       }
     }
     const bool was_different = own.state == LedState::different;
-    item(kReplicas).add(at.a.step, apart, drift ? drift->name : "", [&] { return drift ? drift->sentence : ""; }, 1e-9, 1e-9);
+    item(kReplicas).add(
+        at.a.step, apart, drift ? drift->name : "", [&] { return drift ? drift->sentence : ""; }, 1e-9, 1e-9);
     if (own.state == LedState::different && !was_different && drift) own.rank = drift->rank;
   }
 
@@ -584,7 +657,8 @@ class LedJudge {
       const auto there = rates_a_.find(step * ranks);
       if (step == 0 || there == rates_a_.end()) continue;
       ++seen;
-      fits = fits && distance(there->second, rate) <= 1e-9 * std::abs(rate) && distance(rates_a_.at(step), rate) > 1e-9 * std::abs(rate);
+      fits = fits && distance(there->second, rate) <= 1e-9 * std::abs(rate) &&
+             distance(rates_a_.at(step), rate) > 1e-9 * std::abs(rate);
     }
     if (fits && seen > 0) own.code = "scheduler-stepped-per-rank";
   }
@@ -601,7 +675,9 @@ class LedJudge {
     if (starts.empty()) return;
     own.steps = 1;
     own.state = LedState::same;
-    const auto other = std::ranges::find_if(starts, [&](const auto& start) { return std::ranges::any_of(start, [&](const auto& each) { return each.second > bounds_.different; }); });
+    const auto other = std::ranges::find_if(starts, [&](const auto& start) {
+      return std::ranges::any_of(start, [&](const auto& each) { return each.second > bounds_.different; });
+    });
     if (other == starts.end()) return;
     const auto most = std::ranges::max_element(*other, {}, [](const auto& each) { return each.second; });
     own.most = most->second;
@@ -616,12 +692,15 @@ class LedJudge {
     const auto count = std::ranges::count_if(starts, [](const auto& start) { return !start.empty(); });
     if (count == 1) own.rank = static_cast<int>(other - starts.begin());
     own.code = most->first.starts_with("buffer/") ? "buffers-not-synchronised" : "initial-weights-differ";
-    own.text = fmt::format("{} with another {}, {:.3g} % off", count == 1 ? fmt::format("rank {} begins", own.rank) : "ranks begin", most->first, 100 * most->second);
+    own.text = fmt::format("{} with another {}, {:.3g} % off",
+                           count == 1 ? fmt::format("rank {} begins", own.rank) : "ranks begin", most->first,
+                           100 * most->second);
   }
 
   void rows(int64_t steps) {
     const int ranks = pairs_.b().world_size();
-    const std::vector<LoaderRows> there = loaders_of(reference_, pairs_.a().world_size()), here = loaders_of(run_, ranks);
+    const std::vector<LoaderRows> there = loaders_of(reference_, pairs_.a().world_size()),
+                                  here = loaders_of(run_, ranks);
     for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {
       if (item(kRows).get().state == LedState::different) break;
       judge_loader(there[i], here[i], static_cast<std::size_t>(ranks), steps, item(kRows).get());
@@ -654,7 +733,9 @@ const LedItem* LedFindings::find(const std::string& name) const {
 const LedItem* LedFindings::different() const { return earliest(items, LedState::different); }
 const LedItem* LedFindings::undecided() const { return earliest(items, LedState::undecided); }
 
-LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds) { return LedJudge(reference, run, bounds).judge(); }
+LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds) {
+  return LedJudge(reference, run, bounds).judge();
+}
 
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run) {
   StepPairs pairs(reference, run);

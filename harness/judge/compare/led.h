@@ -7,7 +7,8 @@
 
 #include "harness/answer/results/results.h"
 
-// A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can be judged by itself.
+// A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can
+// be judged by itself.
 
 namespace lockstep {
 
@@ -15,7 +16,8 @@ enum class LedState { same, different, undecided, not_compared };
 
 /// One thing that a step does, over all steps.
 struct LedItem {
-  std::string name;  ///< "rows", "start weights", "loss", "reduction", "gradients", "clip", "rate", "update", "buffers", "replicas"
+  std::string name;  ///< "rows", "start weights", "loss", "reduction", "gradients", "clip", "rate", "update",
+                     ///< "buffers", "replicas"
   LedState state = LedState::not_compared;
   int64_t steps = 0;       ///< at which it was compared
   int64_t first = -1;      ///< of `different` and `undecided`: the step
@@ -29,18 +31,19 @@ struct LedItem {
 struct LedStep {
   int64_t step = 0;
   double expected_loss = std::numeric_limits<double>::quiet_NaN(), loss = std::numeric_limits<double>::quiet_NaN();
-  double gradients = std::numeric_limits<double>::quiet_NaN();  ///< distance of the gradients before clipping, relative to the reference's
+  double gradients = std::numeric_limits<double>::quiet_NaN();  ///< distance of the gradients before clipping, relative
+                                                                ///< to the reference's
   double applied = std::numeric_limits<double>::quiet_NaN();    ///< and of those that the optimizer took
 };
 
 struct LedFindings {
   std::vector<LedItem> items;  ///< in the order of a step
   std::vector<LedStep> steps;
-  std::string problem = {};    ///< why nothing, or not all, could be led
-  /// Of the first step whose gradients differ: what each rank's gradient should count, where 1 is what it does count in their mean; empty: the
-  /// reference's is no weighted sum of theirs.
+  std::string problem = {};  ///< why nothing, or not all, could be led
+  /// Of the first step whose gradients differ: what each rank's gradient should count, where 1 is what it does count in
+  /// their mean; empty: the reference's is no weighted sum of theirs.
   std::vector<double> shares = {};
-  bool of_micro_steps = false;  ///< `shares` are of each rank's micro-steps, one rank after the other
+  bool of_micro_steps = false;           ///< `shares` are of each rank's micro-steps, one rank after the other
   std::vector<std::string> narrow = {};  ///< what computed in a narrower type than float64
 
   const LedItem* find(const std::string& name) const;
@@ -49,8 +52,9 @@ struct LedFindings {
   const LedItem* undecided() const;
 };
 
-/// Both are folders of traces, in float64 unless `bounds` are of another precision, and the run was led by the reference. A distance up to `same` counts as
-/// none, one beyond `different` as a difference; what lies between, or comes from a narrower type, decides nothing. Throws TraceError.
+/// Both are folders of traces, in float64 unless `bounds` are of another precision, and the run was led by the
+/// reference. A distance up to `same` counts as none, one beyond `different` as a difference; what lies between, or
+/// comes from a narrower type, decides nothing. Throws TraceError.
 struct LedBounds {
   double same = 1e-12, different = 1e-6;
 };

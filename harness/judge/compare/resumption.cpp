@@ -49,7 +49,8 @@ std::vector<RankKept> kept_by(const std::string& dir) {
     world_size = reader.header().world_size;
     RankKept& kept = ranks.emplace_back();
     while (std::optional<StepRecords> step = reader.next()) {
-      if (std::ranges::none_of(step->records, [](const Record& record) { return record.phase == Phase::snapshot; })) continue;
+      if (std::ranges::none_of(step->records, [](const Record& record) { return record.phase == Phase::snapshot; }))
+        continue;
       Marks& marks = kept.steps[step->step];
       for (Record& record : step->records) {
         if (record.phase == Phase::collective) continue;
@@ -66,29 +67,46 @@ std::vector<RankKept> kept_by(const std::string& dir) {
   return ranks;
 }
 
-bool same(const Record& a, const Record& b) { return a.is_scalar ? a.value == b.value || (std::isnan(a.value) && std::isnan(b.value)) : a.stats.hash == b.stats.hash; }
+bool same(const Record& a, const Record& b) {
+  return a.is_scalar ? a.value == b.value || (std::isnan(a.value) && std::isnan(b.value))
+                     : a.stats.hash == b.stats.hash;
+}
 
 bool is_buffer(const Place& place) { return place.second.starts_with("buffer/"); }
-bool is_weight(const Place& place) { return place.first == Phase::snapshot && place.second.find('/') == std::string::npos && place.second != "updates"; }
-bool is_moment(const Place& place) { return place.first == Phase::snapshot && (place.second.starts_with("first_moment/") || place.second.starts_with("second_moment/")); }
+bool is_weight(const Place& place) {
+  return place.first == Phase::snapshot && place.second.find('/') == std::string::npos && place.second != "updates";
+}
+bool is_moment(const Place& place) {
+  return place.first == Phase::snapshot &&
+         (place.second.starts_with("first_moment/") || place.second.starts_with("second_moment/"));
+}
 bool is_average(const Place& place) { return place.first == Phase::snapshot && place.second.starts_with("average/"); }
 bool is_rate(const Place& place) { return place.first == Phase::control && place.second.starts_with("learning_rate"); }
 
 bool in_bfloat16(const std::vector<double>& values) {
-  return std::ranges::all_of(values, [](double value) { return (std::bit_cast<uint32_t>(static_cast<float>(value)) & 0xFFFFU) == 0; });
+  return std::ranges::all_of(
+      values, [](double value) { return (std::bit_cast<uint32_t>(static_cast<float>(value)) & 0xFFFFU) == 0; });
 }
 
 /// What a step computes, in its order.
-constexpr std::pair<Phase, const char*> kResults[] = {{Phase::loss, "loss"}, {Phase::local_gradients, "gradients"}, {Phase::reduced_gradients, "gradients"},
-                                                      {Phase::applied_gradients, "gradients"}, {Phase::parameters, "update"}, {Phase::averaged_weights, "averages after"}};
+constexpr std::pair<Phase, const char*> kResults[] = {{Phase::loss, "loss"},
+                                                      {Phase::local_gradients, "gradients"},
+                                                      {Phase::reduced_gradients, "gradients"},
+                                                      {Phase::applied_gradients, "gradients"},
+                                                      {Phase::parameters, "update"},
+                                                      {Phase::averaged_weights, "averages after"}};
 
 class ResumedJudge {
  public:
   ResumedJudge(const std::string& whole, const std::string& stopped, const std::string& resumed)
-      : whole_(kept_by(whole)), stopped_(kept_by(stopped)), resumed_(kept_by(resumed)), ranks_(std::min({whole_.size(), stopped_.size(), resumed_.size()})) {}
+      : whole_(kept_by(whole)),
+        stopped_(kept_by(stopped)),
+        resumed_(kept_by(resumed)),
+        ranks_(std::min({whole_.size(), stopped_.size(), resumed_.size()})) {}
 
   ResumedFindings judge() {
-    for (const RankKept& rank : stopped_) found_.stopped = std::max(found_.stopped, rank.steps.empty() ? 0 : rank.steps.rbegin()->first);
+    for (const RankKept& rank : stopped_)
+      found_.stopped = std::max(found_.stopped, rank.steps.empty() ? 0 : rank.steps.rbegin()->first);
     first_ = resumed_[0].first();
     chance();
     find_beginning();
@@ -109,7 +127,8 @@ class ResumedJudge {
       if (item.state == LedState::different && !is_result(item.name)) found_.lost.push_back(item.name);
     // A shuffle draws its order from a generator: of these two the generator is what was lost.
     const LedItem* rows = found_.find("rows");
-    if (rows && rows->state == LedState::different && rows->code.empty()) std::ranges::stable_partition(found_.lost, [](const std::string& name) { return name != "rows"; });
+    if (rows && rows->state == LedState::different && rows->code.empty())
+      std::ranges::stable_partition(found_.lost, [](const std::string& name) { return name != "rows"; });
     std::ranges::stable_partition(found_.items, [](const LedItem& item) { return !is_result(item.name); });
     return std::move(found_);
   }
@@ -133,7 +152,8 @@ class ResumedJudge {
 
   static bool made(const RankKept& rank, int64_t step) {
     const auto found = rank.steps.find(step);
-    return found != rank.steps.end() && std::ranges::any_of(found->second, [](const auto& each) { return each.first.first == Phase::parameters; });
+    return found != rank.steps.end() &&
+           std::ranges::any_of(found->second, [](const auto& each) { return each.first.first == Phase::parameters; });
   }
 
   std::string on(const std::set<std::size_t>& ranks) const {
@@ -152,7 +172,8 @@ class ResumedJudge {
           const auto other = b->second.find(place);
           if (other == b->second.end() || same(record, other->second)) continue;
           found_.chance = step;
-          found_.chance_text = place.first == Phase::snapshot ? place.second : fmt::format("{} {}", name_of(place.first), place.second);
+          found_.chance_text =
+              place.first == Phase::snapshot ? place.second : fmt::format("{} {}", name_of(place.first), place.second);
           found_.unseeded = step == 0 && is_weight(place);
           break;
         }
@@ -174,7 +195,10 @@ class ResumedJudge {
           if (place.first != Phase::snapshot || place.second == "updates") continue;
           ++all;
           const auto found = own.find(place), before = start.find(place);
-          equal += found != own.end() && same(found->second, record) && (before == start.end() || !same(before->second, record)) ? 1 : 0;
+          equal += found != own.end() && same(found->second, record) &&
+                           (before == start.end() || !same(before->second, record))
+                       ? 1
+                       : 0;
         }
         score += all > 0 ? static_cast<double>(equal) / static_cast<double>(all) : 0;
         for (const char* key : {"counters", "schedules"}) {
@@ -215,8 +239,10 @@ class ResumedJudge {
         const auto there = values_of(record), here = found == own.end() ? std::nullopt : values_of(found->second);
         if (!here || norm(*here) == 0) none.insert(place.second);
         rounded = rounded && there && here && in_bfloat16(*here) && !in_bfloat16(*there);
-        if (there && here && there->size() == here->size()) gap += std::pow(distance(*there, *here), 2);
-        else if (there) gap += std::pow(norm(*there), 2);
+        if (there && here && there->size() == here->size())
+          gap += std::pow(distance(*there, *here), 2);
+        else if (there)
+          gap += std::pow(norm(*there), 2);
         if (there) size += std::pow(norm(*there), 2);
       }
     }
@@ -229,9 +255,15 @@ class ResumedJudge {
       return;
     }
     std::string what = counted(static_cast<int64_t>(off.size()), "tensor");
-    if (off.size() < all.size()) what = fmt::format("{} of {}: {}{}", off.size(), counted(static_cast<int64_t>(all.size()), "tensor"), *off.begin(), off.size() > 1 ? ", …" : "");
-    const std::string how = none.size() == off.size() && name == "moments" ? "begin with 0" : size > 0 ? fmt::format("{:.3g} % off", 100 * std::sqrt(gap / size)) : "differ";
-    LedItem& item = add(name, LedState::different, fmt::format("{}{} ({}){}", how, rounded ? ", rounded to bfloat16" : "", what, on(ranks)), name == "moments" ? "optimizer-state-lost" : "");
+    if (off.size() < all.size())
+      what = fmt::format("{} of {}: {}{}", off.size(), counted(static_cast<int64_t>(all.size()), "tensor"),
+                         *off.begin(), off.size() > 1 ? ", …" : "");
+    const std::string how = none.size() == off.size() && name == "moments" ? "begin with 0"
+                            : size > 0 ? fmt::format("{:.3g} % off", 100 * std::sqrt(gap / size))
+                                       : "differ";
+    LedItem& item = add(name, LedState::different,
+                        fmt::format("{}{} ({}){}", how, rounded ? ", rounded to bfloat16" : "", what, on(ranks)),
+                        name == "moments" ? "optimizer-state-lost" : "");
     item.where = *off.begin();
   }
 
@@ -247,14 +279,17 @@ class ResumedJudge {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       const nlohmann::json expected = stopped_[rank].at(expected_step(), key), own = resumed_[rank].at(first_, key);
       if (!expected.is_array() || !own.is_array()) continue;
-      any = any || std::ranges::any_of(expected, [](const nlohmann::json& each) { return !each.is_array() || !each.empty(); });
+      any = any ||
+            std::ranges::any_of(expected, [](const nlohmann::json& each) { return !each.is_array() || !each.empty(); });
       const std::string said = lacks(expected, own, rank);
       if (said.empty()) continue;
       ranks.insert(rank);
       if (text.empty()) text = said;
     }
-    if (ranks.empty()) add(name, any ? LedState::same : LedState::not_compared, any ? "" : "none");
-    else add(name, LedState::different, text + on(ranks), code);
+    if (ranks.empty())
+      add(name, any ? LedState::same : LedState::not_compared, any ? "" : "none");
+    else
+      add(name, LedState::different, text + on(ranks), code);
   }
 
   static std::string numbers(const nlohmann::json& all) {
@@ -262,7 +297,9 @@ class ResumedJudge {
     std::erase_if(text, [](char c) { return c == '"'; });
     return text.size() > 2 ? text.substr(1, text.size() - 2) : "none";
   }
-  static bool contains(const nlohmann::json& all, const nlohmann::json& one) { return std::ranges::find(all, one) != all.end(); }
+  static bool contains(const nlohmann::json& all, const nlohmann::json& one) {
+    return std::ranges::find(all, one) != all.end();
+  }
 
   void counters() {
     const LedItem* moments = found_.find("moments");
@@ -272,30 +309,36 @@ class ResumedJudge {
       add("counter", LedState::not_compared, "with the moments");
       return;
     }
-    state("counter", "counters", "optimizer-counter-lost", [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t) {
-      return expected == own ? "" : fmt::format("counts {} updates, where {} were made", numbers(own), numbers(expected));
-    });
+    state("counter", "counters", "optimizer-counter-lost",
+          [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t) {
+            return expected == own
+                       ? ""
+                       : fmt::format("counts {} updates, where {} were made", numbers(own), numbers(expected));
+          });
   }
 
   void schedule() {
-    state("schedule", "schedules", "schedule-shifted", [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t rank) {
-      for (const nlohmann::json& each : expected)
-        if (!contains(own, each)) return fmt::format("is at {}, not at {}", numbers(own), numbers(expected));
-      for (int64_t n = 0; n < found_.steps; ++n)
-        for (const auto& [place, record] : whole_[rank].steps[found_.begins + n]) {
-          const Marks& marks = resumed_[rank].steps[first_ + n];
-          const auto found = is_rate(place) ? marks.find(place) : marks.end();
-          if (found == marks.end() || found->second.value == record.value) continue;
-          return fmt::format("the rate of step {} is {}, not {}", found_.begins + n, short_number(found->second.value), short_number(record.value));
-        }
-      return std::string();
-    });
+    state("schedule", "schedules", "schedule-shifted",
+          [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t rank) {
+            for (const nlohmann::json& each : expected)
+              if (!contains(own, each)) return fmt::format("is at {}, not at {}", numbers(own), numbers(expected));
+            for (int64_t n = 0; n < found_.steps; ++n)
+              for (const auto& [place, record] : whole_[rank].steps[found_.begins + n]) {
+                const Marks& marks = resumed_[rank].steps[first_ + n];
+                const auto found = is_rate(place) ? marks.find(place) : marks.end();
+                if (found == marks.end() || found->second.value == record.value) continue;
+                return fmt::format("the rate of step {} is {}, not {}", found_.begins + n,
+                                   short_number(found->second.value), short_number(record.value));
+              }
+            return std::string();
+          });
   }
 
   void scaler() {
     state("scaler", "scalers", "", [](const nlohmann::json& expected, const nlohmann::json& own, std::size_t) {
       const bool all = std::ranges::all_of(expected, [&](const nlohmann::json& each) { return contains(own, each); });
-      return all ? std::string() : fmt::format("scale and steps since it grew: {}, not {}", numbers(own), numbers(expected));
+      return all ? std::string()
+                 : fmt::format("scale and steps since it grew: {}, not {}", numbers(own), numbers(expected));
     });
   }
 
@@ -303,12 +346,14 @@ class ResumedJudge {
   void averages() {
     const auto known = [&](std::size_t rank) {
       std::set<std::string> weights;
-      for (const auto& [step, marks] : whole_[rank].steps) weights.insert(json_as<std::string>(whole_[rank].at(step, "weights")).value_or(""));
+      for (const auto& [step, marks] : whole_[rank].steps)
+        weights.insert(json_as<std::string>(whole_[rank].at(step, "weights")).value_or(""));
       return weights;
     };
     state("averages", "averages", "", [&](const nlohmann::json& expected, const nlohmann::json& own, std::size_t rank) {
       const std::set<std::string> weights = known(rank);
-      const nlohmann::json before = whole_[rank].at(found_.begins - 1, "averages"), start = whole_[rank].at(0, "averages");
+      const nlohmann::json before = whole_[rank].at(found_.begins - 1, "averages"),
+                           start = whole_[rank].at(0, "averages");
       // A copy that moves is not the one that a loaded checkpoint still holds.
       const auto moved = [](const RankKept& run, int64_t step, const nlohmann::json& one) {
         const nlohmann::json now = run.at(step, "averages"), next = run.at(step + 1, "averages");
@@ -316,23 +361,34 @@ class ResumedJudge {
       };
       for (const nlohmann::json& each : expected) {
         const auto copy = json_as<std::vector<std::string>>(each).value_or(std::vector<std::string>());
-        if (copy.size() != 2 || (moved(whole_[rank], found_.begins, each) ? moved(resumed_[rank], first_, each) : contains(own, each))) continue;
-        const bool stays = contains(start, each), held = copy[0] != "dict" && copy[0] != "list" && copy[0] != "tuple" && copy[0] != "OrderedDict";
+        if (copy.size() != 2 ||
+            (moved(whole_[rank], found_.begins, each) ? moved(resumed_[rank], first_, each) : contains(own, each)))
+          continue;
+        const bool stays = contains(start, each),
+                   held = copy[0] != "dict" && copy[0] != "list" && copy[0] != "tuple" && copy[0] != "OrderedDict";
         // A copy that was made to be saved, or that holds the weights of the best step, is not trained with.
         if (stays ? !held : weights.contains(copy[1]) || (!held && contains(before, each))) continue;
-        const bool new_copy = std::ranges::any_of(own, [&](const nlohmann::json& other) { return other.is_array() && other.size() == 2 && other[0] == each[0] && other[1] == resumed_[rank].at(first_, "weights"); });
+        const bool new_copy = std::ranges::any_of(own, [&](const nlohmann::json& other) {
+          return other.is_array() && other.size() == 2 && other[0] == each[0] &&
+                 other[1] == resumed_[rank].at(first_, "weights");
+        });
         return fmt::format("{} begins with {}", copy[0], new_copy ? "the weights themselves" : "other values");
       }
       return std::string();
     });
     for (std::size_t rank = 0; rank < ranks_; ++rank)
-      if (std::ranges::any_of(stopped_[rank].steps[expected_step()], [](const auto& each) { return is_average(each.first); })) return tensors("declared averages", is_average);
+      if (std::ranges::any_of(stopped_[rank].steps[expected_step()],
+                              [](const auto& each) { return is_average(each.first); }))
+        return tensors("declared averages", is_average);
   }
 
   void results() {
     const bool chance = found_.chance >= 0;
     for (const auto& [phase, name] : kResults) {
-      if (found_.anew || std::ranges::any_of(found_.items, [&](const LedItem& item) { return item.name == name && item.state == LedState::different; })) continue;
+      if (found_.anew || std::ranges::any_of(found_.items, [&](const LedItem& item) {
+            return item.name == name && item.state == LedState::different;
+          }))
+        continue;
       std::set<std::size_t> ranks;
       int64_t first = -1, compared = 0;
       std::string where;
@@ -345,20 +401,27 @@ class ResumedJudge {
             if (found == marks.end()) continue;
             compared = n + 1;
             if (same(record, found->second)) continue;
-            if (first < 0) where = record.is_scalar ? fmt::format("{} → {}", short_number(record.value), short_number(found->second.value)) : place.second;
+            if (first < 0)
+              where = record.is_scalar
+                          ? fmt::format("{} → {}", short_number(record.value), short_number(found->second.value))
+                          : place.second;
             first = found_.begins + n;
             ranks.insert(rank);
           }
       if (compared == 0) continue;
       std::erase_if(found_.items, [&](const LedItem& item) { return item.name == name; });
-      if (first < 0) add(name, chance ? LedState::not_compared : LedState::same, chance ? "" : counted(compared, "step"));
-      else if (chance) add(name, LedState::not_compared);
-      else add(name, LedState::different, fmt::format("from step {}: {}{}", first, where, on(ranks))).first = first;
+      if (first < 0)
+        add(name, chance ? LedState::not_compared : LedState::same, chance ? "" : counted(compared, "step"));
+      else if (chance)
+        add(name, LedState::not_compared);
+      else
+        add(name, LedState::different, fmt::format("from step {}: {}{}", first, where, on(ranks))).first = first;
     }
   }
 
   bool results_differ() const {
-    return std::ranges::any_of(found_.items, [](const LedItem& item) { return is_result(item.name) && item.state == LedState::different; });
+    return std::ranges::any_of(
+        found_.items, [](const LedItem& item) { return is_result(item.name) && item.state == LedState::different; });
   }
 
   void rows() {
@@ -368,7 +431,8 @@ class ResumedJudge {
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       const RankKept &whole = whole_[rank], &own = resumed_[rank];
       // The first forward pass of a step has its batch already.
-      const std::size_t there = std::max<std::size_t>(whole.taken_at(found_.begins), 1) - 1, here = std::max<std::size_t>(own.taken_at(first_), 1) - 1;
+      const std::size_t there = std::max<std::size_t>(whole.taken_at(found_.begins), 1) - 1,
+                        here = std::max<std::size_t>(own.taken_at(first_), 1) - 1;
       std::string said;
       if (!whole.taken.empty() && !own.taken.empty()) {
         for (std::size_t n = 0; there + n < whole.taken.size() && here + n < own.taken.size() && said.empty(); ++n) {
@@ -376,7 +440,8 @@ class ResumedJudge {
           if (whole.taken[there + n] != own.taken[here + n]) said = other_rows(rank, there + n, here + n, code);
         }
         // Of a loader that fetches ahead the contents say which step's rows these are.
-        if (!said.empty() && !other_inputs(rank, compared, code).empty() && code == "position-lost") said = other_inputs(rank, compared, code);
+        if (!said.empty() && !other_inputs(rank, compared, code).empty() && code == "position-lost")
+          said = other_inputs(rank, compared, code);
       } else {
         said = other_inputs(rank, compared, code);
       }
@@ -384,10 +449,17 @@ class ResumedJudge {
       ranks.insert(rank);
       if (text.empty()) text = said;
     }
-    const bool by_chance = found_.chance >= 0 && stopped_[0].taken != Batches(whole_[0].taken.begin(), whole_[0].taken.begin() + static_cast<std::ptrdiff_t>(std::min(stopped_[0].taken.size(), whole_[0].taken.size())));
-    if (compared == 0 || by_chance || found_.anew) add("rows", LedState::not_compared, by_chance ? "drawn anew by each run of the program" : "");
-    else if (ranks.empty()) add("rows", LedState::same, counted(found_.steps, "step"));
-    else add("rows", LedState::different, text + on(ranks), code);
+    const bool by_chance =
+        found_.chance >= 0 &&
+        stopped_[0].taken != Batches(whole_[0].taken.begin(),
+                                     whole_[0].taken.begin() + static_cast<std::ptrdiff_t>(std::min(
+                                                                   stopped_[0].taken.size(), whole_[0].taken.size())));
+    if (compared == 0 || by_chance || found_.anew)
+      add("rows", LedState::not_compared, by_chance ? "drawn anew by each run of the program" : "");
+    else if (ranks.empty())
+      add("rows", LedState::same, counted(found_.steps, "step"));
+    else
+      add("rows", LedState::different, text + on(ranks), code);
   }
 
   /// Where rows, weights and generators are the same: what a loader's workers draw, for one.
@@ -402,7 +474,9 @@ class ResumedJudge {
       if (!said.empty()) ranks.insert(rank);
       if (text.empty()) text = said;
     }
-    if (!ranks.empty() && found_.chance < 0 && results_differ()) add("contents", LedState::different, "the same rows hold other values " + text.substr(0, text.find(" other")) + on(ranks));
+    if (!ranks.empty() && found_.chance < 0 && results_differ())
+      add("contents", LedState::different,
+          "the same rows hold other values " + text.substr(0, text.find(" other")) + on(ranks));
   }
 
   int64_t step_of_batch(std::size_t rank, std::size_t batch) const {
@@ -419,20 +493,26 @@ class ResumedJudge {
       const auto found = std::ranges::find(whole_[of].taken, own);
       if (found == whole_[of].taken.end()) continue;
       code = "position-lost";
-      return fmt::format("at step {} those of step {}{}", step_of_batch(rank, there), step_of_batch(of, static_cast<std::size_t>(found - whole_[of].taken.begin())),
+      return fmt::format("at step {} those of step {}{}", step_of_batch(rank, there),
+                         step_of_batch(of, static_cast<std::size_t>(found - whole_[of].taken.begin())),
                          of == rank ? "" : fmt::format(" of rank {}", of));
     }
     const std::size_t kShown = 4;
     const auto some = [kShown](const std::vector<int64_t>& rows) {
-      return fmt::format("{}{}", fmt::join(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), kShown)), ", "), rows.size() > kShown ? ", …" : "");
+      return fmt::format(
+          "{}{}",
+          fmt::join(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), kShown)), ", "),
+          rows.size() > kShown ? ", …" : "");
     };
-    return fmt::format("at step {} other ones: {}, not {}", step_of_batch(rank, there), some(own), some(whole_[rank].taken[there]));
+    return fmt::format("at step {} other ones: {}, not {}", step_of_batch(rank, there), some(own),
+                       some(whole_[rank].taken[there]));
   }
 
   /// Where batches have no numbers, their contents tell.
   std::string other_inputs(std::size_t rank, int64_t& compared, std::string& code) const {
     for (int64_t n = 0; n < found_.steps; ++n) {
-      const nlohmann::json expected = whole_[rank].at(found_.begins + n, "inputs"), own = resumed_[rank].at(first_ + n, "inputs");
+      const nlohmann::json expected = whole_[rank].at(found_.begins + n, "inputs"),
+                           own = resumed_[rank].at(first_ + n, "inputs");
       if (!expected.is_array() || expected.empty() || !own.is_array() || own.empty()) continue;
       ++compared;
       if (expected == own) continue;
@@ -450,14 +530,18 @@ class ResumedJudge {
     std::map<std::string, std::set<std::size_t>> lost;
     bool any = false, drawn = false;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const nlohmann::json expected = stopped_[rank].at(expected_step(), "generators"), own = resumed_[rank].at(first_, "generators"), whole = whole_[rank].at(expected_step(), "generators");
+      const nlohmann::json expected = stopped_[rank].at(expected_step(), "generators"),
+                           own = resumed_[rank].at(first_, "generators"),
+                           whole = whole_[rank].at(expected_step(), "generators");
       if (!expected.is_object() || !own.is_object() || !whole.is_object()) continue;
       for (const auto& [stream, hash] : expected.items()) {
-        if (whole.value(stream, nlohmann::json()) != hash) continue;  // without a seed it is another one in each process
+        if (whole.value(stream, nlohmann::json()) != hash)
+          continue;  // without a seed it is another one in each process
         any = true;
         if (own.value(stream, nlohmann::json()) == hash) continue;
         lost[stream].insert(rank);
-        for (int64_t n = 0; n < found_.steps; ++n) drawn = drawn || whole_[rank].steps[found_.begins + n].contains({Phase::random, stream});
+        for (int64_t n = 0; n < found_.steps; ++n)
+          drawn = drawn || whole_[rank].steps[found_.begins + n].contains({Phase::random, stream});
       }
     }
     if (lost.empty()) {
@@ -465,9 +549,13 @@ class ResumedJudge {
       return;
     }
     std::string text;
-    for (const auto& [stream, ranks] : lost) text += (text.empty() ? "" : "; ") + fmt::format("{} is in another state{}", stream, on(ranks));
+    for (const auto& [stream, ranks] : lost)
+      text += (text.empty() ? "" : "; ") + fmt::format("{} is in another state{}", stream, on(ranks));
     const bool counts = drawn && (results_differ() || found_.chance >= 0) && !found_.anew;
-    add("generators", counts ? LedState::different : LedState::not_compared, text + (counts ? "" : drawn ? ", without effect in these steps" : ", and was not asked in these steps"));
+    add("generators", counts ? LedState::different : LedState::not_compared,
+        text + (counts  ? ""
+                : drawn ? ", without effect in these steps"
+                        : ", and was not asked in these steps"));
   }
 
   std::vector<RankKept> whole_, stopped_, resumed_;
@@ -483,6 +571,8 @@ const LedItem* ResumedFindings::find(const std::string& name) const {
   return found == items.end() ? nullptr : &*found;
 }
 
-ResumedFindings judge_resumed(const std::string& whole, const std::string& stopped, const std::string& resumed) { return ResumedJudge(whole, stopped, resumed).judge(); }
+ResumedFindings judge_resumed(const std::string& whole, const std::string& stopped, const std::string& resumed) {
+  return ResumedJudge(whole, stopped, resumed).judge();
+}
 
 }  // namespace lockstep

@@ -36,14 +36,17 @@ std::string found_in_path(const std::string& word) {
   std::istringstream folders(path == nullptr ? "" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {
     std::error_code error;
-    if (const fs::path file = fs::path(folder) / word; ::access(file.c_str(), X_OK) == 0 && !fs::is_directory(file, error)) return file.string();
+    if (const fs::path file = fs::path(folder) / word;
+        ::access(file.c_str(), X_OK) == 0 && !fs::is_directory(file, error))
+      return file.string();
   }
   return "";
 }
 
 bool is_python(const std::string& path) { return fs::path(path).filename().string().starts_with("python"); }
 
-/// "/usr/bin/python3" of "#!/usr/bin/python3", "#!/usr/bin/env python3", and of pip's "#!/bin/sh" with the path in the second line.
+/// "/usr/bin/python3" of "#!/usr/bin/python3", "#!/usr/bin/env python3", and of pip's "#!/bin/sh" with the path in the
+/// second line.
 std::string python_in_first_lines(const std::string& file) {
   std::ifstream stream(file, std::ios::binary);
   std::string first, second;
@@ -71,16 +74,21 @@ std::vector<std::string> plain_words(const std::string& shell) {
   for (std::size_t i = 0; i < shell.size(); ++i) {
     const char c = shell[i];
     if (within == '\'') {
-      if (c == '\'') within = 0;
-      else words.back() += c;
+      if (c == '\'')
+        within = 0;
+      else
+        words.back() += c;
       continue;
     }
     if (within == 0 && (c == ' ' || c == '\t')) {
       open = false;
       continue;
     }
-    const bool escaped = c == '\\' && i + 1 < shell.size() && (within == 0 || std::strchr("\"\\$`", shell[i + 1]) != nullptr);
-    if (!escaped && (c == '$' || c == '`' || c == '\n' || (within == 0 && std::strchr(";&|()<>*?[]{}~#!", c) != nullptr))) return {};
+    const bool escaped =
+        c == '\\' && i + 1 < shell.size() && (within == 0 || std::strchr("\"\\$`", shell[i + 1]) != nullptr);
+    if (!escaped &&
+        (c == '$' || c == '`' || c == '\n' || (within == 0 && std::strchr(";&|()<>*?[]{}~#!", c) != nullptr)))
+      return {};
     if (!open) words.emplace_back();
     open = true;
     if (escaped) {
@@ -95,7 +103,9 @@ std::vector<std::string> plain_words(const std::string& shell) {
 }
 
 std::vector<std::string> take_assignments(std::vector<std::string>& words) {
-  const auto is_assignment = [](const std::string& word) { return word.find('=') != std::string::npos && word.find('=') > 0 && word.find('/') > word.find('='); };
+  const auto is_assignment = [](const std::string& word) {
+    return word.find('=') != std::string::npos && word.find('=') > 0 && word.find('/') > word.find('=');
+  };
   auto end = words.begin();
   if (end != words.end() && *end == "env") ++end;
   const auto first = end;
@@ -122,7 +132,8 @@ std::string script_of(const std::vector<std::string>& words, const std::string& 
 
 Starter::Starter(const std::string& python, const std::string& probe, const std::string& log) : log_(log) {
   int in[2], out[2];
-  if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0) throw MachineError(fmt::format("no pipe: {}", std::strerror(errno)));
+  if (::pipe2(in, O_CLOEXEC) != 0 || ::pipe2(out, O_CLOEXEC) != 0)
+    throw MachineError(fmt::format("no pipe: {}", std::strerror(errno)));
   posix_spawn_file_actions_t files;
   ::posix_spawn_file_actions_init(&files);
   ::posix_spawn_file_actions_adddup2(&files, in[0], 0);
@@ -130,7 +141,8 @@ Starter::Starter(const std::string& python, const std::string& probe, const std:
   ::posix_spawn_file_actions_addopen(&files, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
   std::vector<std::string> words = {python, "-u", "-m", "lockstep_probe.starter"};
   std::vector<std::pair<std::string, std::string>> own = probe_variables(probe, {});
-  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"}) own.emplace_back(name, "1");  // read when libraries load, as the runs have them
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS"})
+    own.emplace_back(name, "1");  // read when libraries load, as the runs have them
   std::vector<std::string> variables = environment_with(own);
   const std::vector<char*> arguments = pointers_to(words), environment = pointers_to(variables);
   posix_spawnattr_t attributes;
@@ -141,7 +153,8 @@ Starter::Starter(const std::string& python, const std::string& probe, const std:
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGPIPE, SIGXFSZ}) sigaddset(&ordinary, number);
   ::posix_spawnattr_setsigmask(&attributes, &none);
   ::posix_spawnattr_setsigdefault(&attributes, &ordinary);
-  ::posix_spawnattr_setpgroup(&attributes, 0);  // what a terminal sends reaches lockstep alone, which then ends the runs
+  ::posix_spawnattr_setpgroup(&attributes,
+                              0);  // what a terminal sends reaches lockstep alone, which then ends the runs
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
   const int error = ::posix_spawn(&process_, python.c_str(), &files, &attributes, arguments.data(), environment.data());
   ::posix_spawn_file_actions_destroy(&files);
@@ -184,7 +197,8 @@ bool Starter::read_more(double wait_s) {
   if (count < 0 && errno == EINTR) return true;
   if (count <= 0) return false;
   unread_.append(bytes, static_cast<std::size_t>(count));
-  for (std::size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1)) take_line(unread_.substr(0, end));
+  for (std::size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1))
+    take_line(unread_.substr(0, end));
   return true;
 }
 
@@ -198,7 +212,8 @@ void Starter::take_line(const std::string& line) {
   }
   const auto process = by_name_.find(*name);
   if (process == by_name_.end()) return;
-  const int signal = json_as<int>(said.value("signal", nlohmann::json())).value_or(0), code = json_as<int>(said.value("code", nlohmann::json())).value_or(0);
+  const int signal = json_as<int>(said.value("signal", nlohmann::json())).value_or(0),
+            code = json_as<int>(said.value("code", nlohmann::json())).value_or(0);
   going_[process->second] = signal != 0 ? signal : (code & 0xff) << 8;
 }
 
@@ -216,7 +231,8 @@ std::string Starter::answer(const std::string& key, double within_s) {
 }
 
 double Starter::import(const std::vector<std::string>& modules, const std::string& script) {
-  send(nlohmann::json({{"import", modules}, {"script", script.empty() ? nlohmann::json() : nlohmann::json(script)}}).dump());
+  send(nlohmann::json({{"import", modules}, {"script", script.empty() ? nlohmann::json() : nlohmann::json(script)}})
+           .dump());
   const nlohmann::json said = parse_json(answer("imported", kImports_s));
   return said.is_object() ? json_as<double>(said.value("seconds", nlohmann::json())).value_or(0) : 0;
 }
@@ -224,7 +240,9 @@ double Starter::import(const std::vector<std::string>& modules, const std::strin
 std::vector<std::string> Starter::modules() {
   send(R"({"modules": null})");
   const nlohmann::json said = parse_json(answer("modules", kAnswers_s));
-  return said.is_object() ? json_as<std::vector<std::string>>(said.value("modules", nlohmann::json())).value_or(std::vector<std::string>()) : std::vector<std::string>();
+  return said.is_object() ? json_as<std::vector<std::string>>(said.value("modules", nlohmann::json()))
+                                .value_or(std::vector<std::string>())
+                          : std::vector<std::string>();
 }
 
 std::optional<pid_t> Starter::start(const std::vector<std::string>& words, const ProgramStart& what, std::string& why) {
@@ -235,7 +253,8 @@ std::optional<pid_t> Starter::start(const std::vector<std::string>& words, const
     if (equals != std::string::npos) environment[entry.substr(0, equals)] = entry.substr(equals + 1);
   }
   const std::string folder = what.folder.empty() ? fs::current_path().string() : what.folder;
-  send(nlohmann::json({{"start", name}, {"words", words}, {"environment", environment}, {"folder", folder}, {"log", what.log}})
+  send(nlohmann::json(
+           {{"start", name}, {"words", words}, {"environment", environment}, {"folder", folder}, {"log", what.log}})
            .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   const double deadline = monotonic_s() + kStarts_s;
   for (;;) {
