@@ -1,4 +1,4 @@
-#include "harness/cli/check.h"
+#include "harness/cli/commands.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

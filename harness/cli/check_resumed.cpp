@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "harness/base/text.h"
-#include "harness/cli/check.h"
+#include "harness/cli/commands.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/resumption.h"
 #include "reports/check.h"

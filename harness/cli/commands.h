@@ -20,6 +20,13 @@ namespace lockstep {
 int run_command(const RunOptions& options, const Console& console, double command_started);
 int plan_command(const PlanOptions& options, const Console& console);
 int compare_command(const CompareCommandOptions& options, const Console& console);
+/// One command that starts what is needed and says whether two layouts of a trainer train the same: 0 the same, 1 different, 5 undecided; 3 or 4 where a
+/// run died or hung.
+int check_command(const CheckOptions& options, const Console& console);
+struct CheckDocument;
+struct ResumedFindings;
+/// What `check --resumed` found. `folder`: of the run that was stopped.
+CheckDocument resumed_document(const ResumedFindings& found, const std::string& folder);
 int report_command(const ReportOptions& options, const Console& console);
 int list_command(const ListOptions& options, const Console& console);
 int status_command(const StatusOptions& options, const Console& console);

@@ -5,7 +5,6 @@
 
 #include "harness/base/machine.h"
 #include "harness/base/text.h"
-#include "harness/cli/check.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/list.h"
 #include "harness/run/launchers/local/launcher.h"

@@ -1,8 +1,10 @@
 """`lockstep check` on trainers without a line for it: right ones are the same, wrong ones differ at their step by their name, and what cannot be judged
-is one clear line; nothing is left running."""
+is one clear line; nothing is left running. And docs/start.md, run: `check.py PROGRAM FOLDER` writes what its commands print."""
 
 import json
 import os
+import pathlib
+import re
 import subprocess
 import sys
 
@@ -132,6 +134,43 @@ def as_written(bench):
     return ""
 
 
+# The page.
+
+PAGE = pathlib.Path(__file__).resolve().parent.parent.parent / "docs" / "start.md"
+
+
+def blocks(text, kind):
+    return re.findall(rf"```{kind}\n(.*?)```\n", text, re.S)
+
+
+def printed(lockstep, folder, command):
+    environment = dict(os.environ, PATH=os.pathsep.join([os.path.dirname(lockstep), os.path.dirname(sys.executable), os.environ["PATH"]]))
+    return subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
+
+
+def loose(text):
+    return re.sub(r"\d(\.\d+)?e-\d+", "#", text)
+
+
+def page(bench):
+    text = PAGE.read_text()
+    pathlib.Path(bench.path("train.py")).write_text(blocks(text, "python")[0])
+    for block in blocks(text, "console"):
+        command, _, expected = block.partition("\n")
+        found = printed(bench.lockstep, bench.folder, command.removeprefix("$ "))
+        need(loose(found) == loose(expected), f"{command}\nprints\n{found}\nand the page has\n{expected}")
+    return ""
+
+
+def write(lockstep, folder):
+    text = PAGE.read_text()
+    pathlib.Path(folder, "train.py").write_text(blocks(text, "python")[0])
+    for block in blocks(text, "console"):
+        command = block.partition("\n")[0]
+        text = text.replace(f"```console\n{block}```", f"```console\n{command}\n{printed(lockstep, folder, command.removeprefix('$ '))}```")
+    PAGE.write_text(text)
+
+
 CASES = [
     Case("check: DDP", right("", ranks="3", saying="mean of the ranks' gradients")),
     Case("check: no seed", right("unseeded", saying="is a seed set?")),
@@ -147,4 +186,7 @@ CASES = [
     Case("check: a rank that hangs", refused(4, "rank 1", *kind("hang"))),
     Case("check: a rank that is killed", refused(3, "killed by signal 9", *kind("killed"))),
     Case("check: no optimizer", refused(7, "recorded nothing", text="import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n")),
+    Case("check: the page of the first steps", page),
 ]
+if __name__ == "__main__":
+    write(*map(os.path.abspath, sys.argv[1:3]))
