@@ -5,7 +5,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from case import Case
+from launch import Case
 from models import CLASS, CLASSES, FEATURES, POSITIONS, TOKENS, WIDTH, PositionWise, labels_of, step_ids, token_losses
 from probe import Placement, Probe
 

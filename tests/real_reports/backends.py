@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from case import Case
-from launch import dist
+from launch import Case, dist
 from models import CLASS, FEATURES, SERIES, WIDTH, Conv, Mlp, step_ids
 from probe import Probe
 from replicas import classify as train

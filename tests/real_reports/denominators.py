@@ -7,8 +7,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
-from case import Case
-from launch import dist
+from launch import Case, dist
 from models import (CLASS, FEATURES, POSITIONS, SAMPLES, TOKENS, Mlp, PositionWise, Transformer, labels_of, step_ids,
                     token_losses)  # fmt: skip
 from probe import Placement, Probe

@@ -1,5 +1,6 @@
-"""Starts the ranks of a run: processes forked from this one, which has imported torch once, joined by Gloo."""
+"""Starts the ranks of a run: processes forked from this one, which has imported torch once, joined by Gloo. A public report as a case."""
 
+import dataclasses
 import datetime
 import os
 import pathlib
@@ -8,11 +9,35 @@ import signal
 import sys
 import time
 import traceback
+import typing
 
 import torch
 import torch.distributed as dist
 
 DEADLINE_S = 300
+
+
+@dataclasses.dataclass
+class Case:
+    """A public report: what it should equal, its mistake, and what there is to find.
+
+    `codes`: the right names, as the report's root cause says. `phase`: where the mistake first shows, one or several.
+    """
+
+    report: str
+    title: str
+    codes: tuple
+    program: typing.Callable
+    phase: tuple
+    ranks: int = 2
+    step: int = 0
+    rank: int | None = None  # the one rank that is wrong
+    reference_ranks: int = 1
+    reference: typing.Callable | None = None  # another program than the right one
+
+    def name(self):
+        words = self.report.split("/")[-1].replace("#", "-") + "-" + self.program.__name__
+        return words.replace("_", "-").lower()
 
 
 class Rank:

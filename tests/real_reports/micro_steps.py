@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from case import Case
-from launch import dist
+from launch import Case, dist
 from models import CLASS, CLASSES, FEATURES, WIDTH, Mlp, step_ids
 from probe import Probe
 

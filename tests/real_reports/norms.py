@@ -8,7 +8,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-from case import Case
+from launch import Case
 from models import CLASS, CLASSES, FEATURES, WIDTH, Copied, Mlp, Summed, step_ids
 from probe import Placement, Probe, held
 

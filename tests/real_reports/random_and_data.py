@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from case import Case
+from launch import Case
 from models import CLASS, FEATURES, POSITIONS, TOKENS, WIDTH, Mlp, PositionWise, step_ids, token_losses
 from probe import Placement, Probe, signed, tensor_hash
 

@@ -9,8 +9,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
-from case import Case
-from launch import dist
+from launch import Case, dist
 from models import (CLASS, FEATURES, POSITIONS, SERIES, TOKENS, WIDTH, WORDS, Conv, Mlp, labels_of, step_ids,
                     token_losses)  # fmt: skip
 from probe import Probe

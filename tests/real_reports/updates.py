@@ -9,8 +9,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from case import Case
-from launch import dist
+from launch import Case, dist
 from models import CLASS, CLASSES, FEATURES, WIDTH, Copied, Mlp, Summed, step_ids
 from probe import Placement, Probe
 

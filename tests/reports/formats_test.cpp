@@ -25,7 +25,6 @@
 #include "reports/plots/chart.h"
 #include "reports/text.h"
 #include "tests/support/results_fixture.h"
-#include "tests/support/suite_fixture.h"
 #include "tests/support/synthetic_matrix.h"
 
 // Every report, byte for byte: summaries and one page as whole texts, each section of the other pages once, and all parts of all of

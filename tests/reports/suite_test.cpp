@@ -21,7 +21,6 @@
 #include "reports/plots/chart.h"
 #include "reports/suite.h"
 #include "tests/support/results_fixture.h"
-#include "tests/support/suite_fixture.h"
 
 // A suite's results in every format.
 

@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include "tests/support/results_fixture.h"
-#include "tests/support/results_parts.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 
@@ -7,7 +8,9 @@
 #include <map>
 #include <memory>
 
+#include "harness/judge/causes/rules.h"
 #include "tests/support/program.h"
+#include "tests/support/temp_folder.h"
 
 // The whole tool with real ranks: the smoke matrix as CI runs it, clean and with faults planted.
 
@@ -273,13 +276,7 @@ TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
   EXPECT_THAT(shorter.out, HasSubstr("after step"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Runs with checkpoints under the whole tool, told to end by signals, and `lockstep checkpoints`.
-
-namespace lockstep {
-namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;
@@ -416,13 +413,7 @@ TEST_F(CheckpointsProgram, ListsAndVerifiesThem) {
   EXPECT_EQ(lockstep({"checkpoints", "."}).code, 6);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Collectives of real ranks over what a config asks for, with the host in the place of GPUs: who certifies them, and by what.
-
-namespace lockstep {
-namespace {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -570,6 +561,18 @@ TEST_F(Carried, HaveAConfigThatSaysWhatItNeeds) {
   Program program({LOCKSTEP_BINARY_DIR "/bin/lockstep", "run", LOCKSTEP_SOURCE_DIR "/configs/nccl.yaml", "--out", folder_ / "nccl"}, folder_.path(),
                   {{"LOCKSTEP_GPU_PLUGIN", "/nowhere/lockstep-gpu.so"}});
   expect_usage_error(program.end(), HasSubstr("cmake --preset gpu"));
+}
+
+// Runs are trained anew when the rank program changes: it must not change with what is said of them.
+
+TEST(RankProgram, HoldsNoSentenceOfACause) {
+  const std::string ranks = read_text(LOCKSTEP_BINARY_DIR "/bin/lockstep-rank");
+  const std::string judges = read_text(LOCKSTEP_BINARY_DIR "/bin/lockstep");
+  ASSERT_FALSE(ranks.empty());
+  for (const CausePage& page : cause_pages()) {
+    EXPECT_NE(judges.find(page.what), std::string::npos) << page.code;
+    EXPECT_EQ(ranks.find(page.what), std::string::npos) << page.code;
+  }
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include "harness/answer/results/words.h"
 #include "scenarios/energy/spec.h"
 #include "tests/support/json_schema.h"
-#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

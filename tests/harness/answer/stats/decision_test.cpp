@@ -14,7 +14,6 @@
 #include "harness/answer/stats/spending.h"
 #include "harness/base/numbers.h"
 #include "harness/plan/config/canonical.h"
-#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 // The sign test beside t: what it decides, its power and its looks, on differences of any shape.

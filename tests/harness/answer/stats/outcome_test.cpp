@@ -10,7 +10,6 @@
 #include "harness/answer/stats/outcome.h"
 #include "harness/answer/stats/paired_curves.h"
 #include "harness/base/numbers.h"
-#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

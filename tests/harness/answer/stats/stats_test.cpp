@@ -14,7 +14,6 @@
 #include "harness/answer/stats/estimates.h"
 #include "harness/answer/stats/outcome.h"
 #include "harness/base/numbers.h"
-#include "tests/support/simulated.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {

@@ -15,7 +15,7 @@
 #include "harness/plan/matrix/read_matrix.h"
 #include "scenarios/energy/spec.h"
 #include "tests/support/made_run.h"
-#include "tests/support/simulated.h"
+#include "tests/support/synthetic_matrix.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {

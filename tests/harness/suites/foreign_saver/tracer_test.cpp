@@ -1,20 +1,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <set>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "harness/base/files.h"
 #include "harness/base/text.h"
 #include "harness/suites/foreign_saver/failures.h"
 #include "harness/suites/foreign_saver/program.h"
 #include "harness/suites/foreign_saver/tracer.h"
-#include "tests/harness/suites/foreign_saver/support.h"
 #include "tests/support/suite_run.h"
 #include "tests/support/temp_folder.h"
 
@@ -22,6 +26,52 @@
 
 namespace lockstep::program {
 namespace {
+
+const std::string kSaver = PROGRAM_SAVER;
+const std::string kStaticSaver = PROGRAM_SAVER_STATIC;
+
+class SavingFolder {
+ public:
+  SavingFolder() {
+    std::string name = (std::filesystem::temp_directory_path() / "lockstep_program_XXXXXX").string();
+    root_ = std::filesystem::canonical(::mkdtemp(name.data())).string();
+    std::filesystem::create_directories(out());
+  }
+  ~SavingFolder() { std::filesystem::remove_all(root_); }
+  std::string out() const { return root_ + "/out"; }
+  std::string log() const { return root_ + "/printed.log"; }
+  std::string root() const { return root_; }
+  std::string text(const std::string& name) const {
+    std::ifstream stream(out() + "/" + name);
+    std::ostringstream text;
+    text << stream.rdbuf();
+    return text.str();
+  }
+  TraceOptions options() const {
+    TraceOptions options;
+    options.watched = out();
+    options.deadline_s = 20;
+    return options;
+  }
+  TracedRun run(const std::string& command, const Intervention& intervention = {}) const {
+    Tracer tracer(log());
+    TraceOptions wanted = options();
+    wanted.intervention = intervention;
+    wanted.whole = true;
+    return tracer.run(command, wanted);
+  }
+
+ private:
+  std::string root_;
+};
+
+/// "openat state", "write state": calls with their names, in their order.
+std::vector<std::string> calls_of(const TracedRun& run) {
+  std::vector<std::string> calls;
+  for (const Operation& operation : run.operations)
+    calls.push_back(operation.call + " " + operation.path + (operation.to.empty() ? "" : ">" + operation.to));
+  return calls;
+}
 
 using testing::Contains;
 using testing::ElementsAre;
@@ -204,13 +254,7 @@ TEST(Tracer, SaysThatAServerEndedEarly) {
   EXPECT_THAT(tracer.printed(), HasSubstr("no such thing"));
 }
 
-}  // namespace
-}  // namespace lockstep::program
-
 // The same operations in the same order as strace sees.
-
-namespace lockstep::program {
-namespace {
 
 const char* const kCalls =
     "open,openat,creat,write,pwrite64,writev,pwritev,ftruncate,truncate,fsync,fdatasync,rename,renameat,renameat2,link,"
@@ -278,14 +322,8 @@ TEST_F(Strace, AgreesOnPythonsFiles) {
       "os.replace(\"OUT/a\",\"OUT/b\"); open(\"OUT/c\",\"w\").write(\"c\"); os.remove(\"OUT/c\")'");
 }
 
-}  // namespace
-}  // namespace lockstep::program
-
 // The suite of programs as a whole: a correct saver is silent, each classic mistake is found, and a finding's trial
 // finds it again.
-
-namespace lockstep::program {
-namespace {
 
 using testing::Not;
 
