@@ -45,30 +45,17 @@ def guesses(how, batches, counts):
     """(name, values) of known mistakes. `batches`: (rewards, groups) in order, the last one judged; `counts`: rows of each rank."""
     rewards, groups = batches[-1]
     earlier = [rows for rows, _ in batches[:-1]]
-    world, n = len(counts), len(rewards)
+    n = len(rewards)
     whole = conventions.statistics(how, rewards, groups, earlier)
-    shards = cut(rewards, counts)
     yield from with_local(how, batches, counts, whole)
     true = conventions.values(how, rewards, whole)
     if how.scale != "none":
         yield "not scaled at all", conventions.values(how, rewards, Statistics(whole.centre, whole.factor, whole.shift, [1.0] * n))
-    yield "W times too large", [v * world for v in true]
-    yield "W times too small", [v / world for v in true]
-    if how.centre != "group" and how.scale in ("none", "batch"):
-        yield from of_the_batch(how, batches, counts, whole)
-    if counts[0] > 1:
-        first = conventions.running(how, [cut(rows, counts)[0] for rows in earlier] + [shards[0]])
-        if how.centre != "group" and how.scale in ("none", "batch"):
-            yield "rank 0's statistics", fixed(how, rewards, whole, first[1], math.sqrt(max(first[2], 0.0)))
+    if how.centre == "batch" and how.scale in ("none", "batch"):
+        yield "the mean of the ranks' means", of_means(how, batches, counts, whole)
     shifted = [v for rank, count in enumerate(counts) for v in true[rank * count : (rank + 1) * count]]
     if len(shifted) == n and shifted != true:
         yield "the advantages of other rows (rank × own rows as offset)", shifted
-
-
-def fixed(how, rewards, whole, mean, sigma):
-    n = len(rewards)
-    centre = [mean] * n if how.centre == "batch" else whole.centre
-    return conventions.values(how, rewards, Statistics(centre, whole.factor, whole.shift, [sigma] * n if how.scale == "batch" else whole.sigma))
 
 
 def with_local(how, batches, counts, whole):
@@ -80,11 +67,6 @@ def with_local(how, batches, counts, whole):
     yield own_name(how, len(batches)), conventions.values(how, rewards, own)
     yield "each rank's own mean", conventions.values(how, rewards, Statistics(own.centre, own.factor, own.shift, whole.sigma))
     yield "each rank's own deviation", conventions.values(how, rewards, Statistics(whole.centre, whole.factor, whole.shift, own.sigma))
-    if how.scale != "none" and how.scale != "group":
-        share = math.fsum(part.sigma[0] for part in each) / len(each)
-        yield "the mean of the ranks' deviations", conventions.values(
-            how, rewards, Statistics(whole.centre, whole.factor, whole.shift, [share] * len(rewards))
-        )
 
 
 def own_name(how, batches):
@@ -95,27 +77,16 @@ def own_name(how, batches):
     return "each rank's own mean" if how.scale == "none" else "each rank's own mean and deviation"
 
 
-def of_the_batch(how, batches, counts, whole):
-    """Mistakes in merging the ranks' moments."""
-    rewards, _ = batches[-1]
-    n, world = len(rewards), len(counts)
-    parts = [[conventions.moments(part, 0) for part in cut(rows, counts) if part] for rows, _ in batches]
-    of_means = within = (how.prior, 0.0, 1.0)
-    again = (float(how.prior), 0.0, 1.0)
-    for (rows, _), each in zip(batches, parts):
-        count, mean, variance = conventions.moments(rows, how.ddof)
-        of_means = conventions.merged(of_means, (count, math.fsum(m for _, m, _ in each) / len(each), variance))
-        inner = math.fsum(k * v for k, _, v in each) / (count - how.ddof)
-        within = conventions.merged(within, (count, mean, inner))
-        again = conventions.merged((again[0] * world, *again[1:]), (count, mean, variance))
-    yield "the mean of the ranks' means", fixed(how, rewards, whole, of_means[1], math.sqrt(of_means[2]))
-    yield "the variance without its part between ranks", fixed(how, rewards, whole, within[1], math.sqrt(within[2]))
-    if len(batches) > 1 or how.prior:
-        yield "history counted W times", fixed(how, rewards, whole, again[1], math.sqrt(again[2]))
-    if how.ddof and len(batches) == 1 and min(counts) > 1:
-        squares = conventions.moments(rewards, 0)[2]
-        sigma = [math.sqrt(squares * count / (count - 1)) for count in counts for _ in range(count)]
-        yield "Bessel's correction by the rank's own n", conventions.values(how, rewards, Statistics(whole.centre, whole.factor, whole.shift, sigma))
+def of_means(how, batches, counts, whole):
+    """Values where the ranks' means are averaged as if all ranks had as many rows."""
+    state = (how.prior, 0.0, 1.0)
+    for rows, _ in batches:
+        means = [conventions.moments(part, 0)[1] for part in cut(rows, counts) if part]
+        count, _, variance = conventions.moments(rows, how.ddof)
+        state = conventions.merged(state, (count, math.fsum(means) / len(means), variance))
+    rewards, n = batches[-1][0], len(batches[-1][0])
+    sigma = [math.sqrt(state[2])] * n if how.scale == "batch" else whole.sigma
+    return conventions.values(how, rewards, Statistics([state[1]] * n, whole.factor, whole.shift, sigma))
 
 
 def explain(how, batches, counts, seen, alone=None):
