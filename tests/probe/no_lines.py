@@ -4,15 +4,11 @@ import json
 import os
 import pathlib
 import struct
-import subprocess
-import sys
 import warnings
 
 from case import QUIET, Case, code_of, need
 from lockstep_probe import heartbeat, zero
 from trainer import Trainer
-
-PYTHON = pathlib.Path(__file__).resolve().parent.parent.parent / "probe" / "python"
 
 START = """
 import os, sys
@@ -59,20 +55,6 @@ def forked(bench, name, text, world):
     return traces, "".join(bench.run(program, world, name))
 
 
-def start(bench, name, text, world, *, path=(), trace=True):
-    """Runs the script in a process of its own, or under torch.distributed.run; its folder of traces, and stdout and stderr."""
-    here = bench.folder / name
-    here.mkdir(parents=True, exist_ok=True)
-    (here / "train.py").write_text(text)
-    environ = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join([str(PYTHON / "lockstep_probe" / "startup"), str(PYTHON), *path]))
-    if trace:
-        environ["LOCKSTEP_TRACE"] = str(here / "traces")
-    runner = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-    done = subprocess.run([sys.executable, *runner, str(here / "train.py")], env=environ, capture_output=True, text=True, check=False, timeout=500)
-    need(done.returncode == 0, f"the program ended with {done.returncode}: {done.stderr[-2000:]}")
-    return str(here / "traces"), done.stdout, done.stderr
-
-
 def script(kind, factor="1", after=None):
     after = after or (AVERAGE if kind == "averaged" else "pass")
     return START + MODELS[kind] + LOOP.replace("FACTOR", factor).replace("AFTER", after)
@@ -91,24 +73,6 @@ def check(kind, wrong=("world",)):
         return f"{quiet['verdict']}; wrong: {code_of(seen)}"
 
     return on_bench
-
-
-def by_torchrun(bench):
-    """An unmodified script under torch.distributed.run; a site's own sitecustomize still runs.
-
-    Both ranks write into one pipe, unbuffered under some environments: each print() has one argument, and no end of a line is counted.
-    """
-    own = bench.folder / "site"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import builtins\nbuiltins.of_this_site = 17\n")
-    text = script("ddp").replace("dist.barrier()", "print(f'site {of_this_site}')\ndist.barrier()")
-    a, _ = forked(bench, "a", script("ddp"), 1)
-    b, out, err = start(bench, "b", text, 2, path=[str(own)])
-    need(out.count("site 17") == 2, f"printed: {out}")
-    need(out.count("step 3") == 1 and "4 steps at level hash" in err and "Warning" not in err, f"the program said: {out}{err}")
-    quiet = bench.compare(a, b)
-    need(quiet["verdict"] in QUIET, f"{quiet['verdict']}: {quiet['sentence']}")
-    return quiet["verdict"]
 
 
 def known_by_the_group(bench):
@@ -168,7 +132,6 @@ CASES = [
     Case("no lines: FSDP2", check("fsdp2")),
     Case("no lines: parameters averaged after the update", check("averaged")),
     Case("no lines: weights averaged, not biases", check("averaged", ("1", AVERAGE.replace("1]", "1 and p.dim() > 1]")))),
-    Case("no lines: torch.distributed.run, another sitecustomize", by_torchrun),
     Case("no lines: heartbeats of ranks that the group alone knows", known_by_the_group),
     Case("nothing without LOCKSTEP_TRACE", without_a_folder),
     Case("no warnings", without_warnings),

@@ -148,16 +148,18 @@ def shape(count, said, *programs, verdict="identical", ranks=1, also="", **more)
 
 
 def by_subprocess(bench):
-    """A Python that a trainer starts between its steps; and a program that starts itself again: processes with a start of their own."""
+    """A Python that a trainer starts between its steps; and a program that starts itself again: processes with a start of their own, and a site's sitecustomize."""
     traces, file = bench.path("traces"), bench.folder / "train.py"
     script = COMMON + "m = net(); o = sgd(m); steps(3, m, o)\n"
-    env = dict(os.environ, LOCKSTEP_TRACE=traces, LOCKSTEP_EMPTIED=traces, PYTHONPATH=f"{PYTHON}/lockstep_probe/startup:{PYTHON}")
+    bench.folder.joinpath("sitecustomize.py").write_text("print('of this site')\n")
+    env = dict(os.environ, LOCKSTEP_TRACE=traces, LOCKSTEP_EMPTIED=traces, PYTHONPATH=f"{PYTHON}/lockstep_probe/startup:{PYTHON}:{bench.folder}")
     below = script + "if len(sys.argv) == 1:\n    import subprocess; subprocess.run([sys.executable, __file__, 'child'], check=True); steps(3, m, o)\n"
     for name, text, count, said in (("below", below, 6, OTHER.format("3 steps")), ("again", script + AGAIN.replace("FILE", "__file__"), 2, "took 6 steps")):
         folder = f"{traces}-{name}"
         file.write_text(text)
         done = subprocess.run([sys.executable, str(file)], env={**env, "LOCKSTEP_TRACE": folder, "LOCKSTEP_EMPTIED": folder}, capture_output=True, text=True, check=False)
         need(done.returncode == 0 and len(recorded(folder)) == count, f"{name}: {recorded(folder)}: {done.stderr[-1500:]}")
+        need(done.stdout.count("of this site") == 2, f"a site's own sitecustomize: {done.stdout}")
         sentence = bench.compare(folder, folder)["sentence"]
         need(re.search(said, sentence), f"{name} said: {sentence}: {done.stderr[-1500:]}")
     return ""

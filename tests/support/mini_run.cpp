@@ -31,13 +31,7 @@ RunConfig mini_config() {
   return config;
 }
 
-std::vector<int> mini_run_statuses(const std::string& root, const std::string& id, const RunConfig& config) {
-  const std::string dir = root + "/" + id;
-  std::filesystem::create_directories(dir);
-  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
-  seal(run);
-  write_file_atomically(dir + "/run.json", run.dump());
-  HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
+std::vector<pid_t> start_ranks(const std::string& dir, const RunConfig& config) {
   const bool real = config.backend == Backend::gloo && config.layout.world_size > 1;
   std::vector<pid_t> children;
   for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
@@ -51,8 +45,18 @@ std::vector<int> mini_run_statuses(const std::string& root, const std::string& i
     }
     children.push_back(child);
   }
+  return children;
+}
+
+std::vector<int> mini_run_statuses(const std::string& root, const std::string& id, const RunConfig& config) {
+  const std::string dir = root + "/" + id;
+  std::filesystem::create_directories(dir);
+  nlohmann::json run{{"config", nlohmann::json::parse(canonical_json(config))}};
+  seal(run);
+  write_file_atomically(dir + "/run.json", run.dump());
+  HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
   std::vector<int> statuses;
-  for (const pid_t child : children) {
+  for (const pid_t child : start_ranks(dir, config)) {
     int status = 0;
     waitpid(child, &status, 0);
     statuses.push_back(status);

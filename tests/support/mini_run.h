@@ -2,7 +2,10 @@
 // Runs one RunConfig with real LibTorch in forked processes, without the launcher: for tests of what ranks
 // do.
 
+#include <sys/types.h>
+
 #include <string>
+#include <vector>
 
 #include "harness/plan/config/run_config.h"
 
@@ -10,6 +13,9 @@ namespace lockstep {
 
 /// A short synthetic run: 3 ranks of 2 rows, padding, dropout and noise on.
 RunConfig mini_config();
+
+/// Forks the ranks of the run in `dir` (one process for emulated ones), whose files are there.
+std::vector<pid_t> start_ranks(const std::string& dir, const RunConfig& config);
 
 /// Writes root/id/run.json and the heartbeat file, forks the ranks (one process for emulated ones), waits for
 /// them. Returns the run's folder. The caller must not have run a tensor operation. Expects (gtest) that

@@ -69,19 +69,7 @@ Attempt attempt(const std::string& dir, const RunConfig& config, const json& pla
   seal(run);
   write_file_atomically(dir + "/run.json", run.dump());
   const HeartbeatFile heartbeats = HeartbeatFile::create(dir + "/heartbeat", config.layout.world_size);
-  const bool real = config.backend == Backend::gloo && config.layout.world_size > 1;
-  std::vector<pid_t> children;
-  for (int rank = 0; rank < (real ? config.layout.world_size : 1); ++rank) {
-    const pid_t child = fork();
-    if (child == 0) {
-      alarm(120);  // A rank that hangs ends the test, not the session.
-      RankTask task;
-      task.run_dir = dir;
-      if (real) task.rank = rank;
-      _exit(run_job(task));
-    }
-    children.push_back(child);
-  }
+  const std::vector<pid_t> children = start_ranks(dir, config);
   if (during) during(children, heartbeats);
   Attempt made{dir, {}};
   for (const pid_t child : children) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <stdexcept>
@@ -27,16 +26,6 @@
 namespace lockstep {
 namespace {
 
-std::vector<float> values_of(int rank, std::size_t elements) {
-  std::vector<float> values(elements);
-  uint32_t state = 12345U + 777U * static_cast<uint32_t>(rank);
-  for (float& value : values) {
-    state = state * 1664525U + 1013904223U;
-    value = std::ldexp(static_cast<float>(static_cast<int32_t>(state)), -20 - static_cast<int>(state % 7));
-  }
-  return values;
-}
-
 /// What one real Gloo rank does; its exit status says whether the sum had the predicted bits.
 int gloo_rank(const std::string& store, int rank, int world, const std::vector<std::size_t>& sizes) {
   at::set_num_threads(1);
@@ -45,7 +34,7 @@ int gloo_rank(const std::string& store, int rank, int world, const std::vector<s
     std::vector<std::vector<float>> all;
     std::vector<const float*> inputs;
     for (int r = 0; r < world; ++r) {
-      all.push_back(values_of(r, elements));
+      all.push_back(support::plugged_values(r, elements));
     }
     for (const std::vector<float>& values : all) {
       inputs.push_back(values.data());
@@ -153,9 +142,9 @@ TEST(GatherRows, NamesTheRankThatDiffersOnEveryRealRankWithinASecond) {
 TEST(RingSum, DependsOnTheOrderForThreeRanksOrMore) {
   // If every order gave the same bits, the test above would prove nothing.
   const std::size_t elements = 1000;
-  const std::vector<float> a = values_of(0, elements);
-  const std::vector<float> b = values_of(1, elements);
-  const std::vector<float> c = values_of(2, elements);
+  const std::vector<float> a = support::plugged_values(0, elements);
+  const std::vector<float> b = support::plugged_values(1, elements);
+  const std::vector<float> c = support::plugged_values(2, elements);
   std::vector<float> one(elements);
   std::vector<float> other(elements);
   ring_sum<float>({a.data(), b.data(), c.data()}, elements, one.data());
