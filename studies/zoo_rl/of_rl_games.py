@@ -42,14 +42,9 @@ def prepared(masked, moving=False):
     return run
 
 
-OWN = "each rank, on its own rows"
-FED = "`ContinuousA2CBase.prepare_dataset`, values 0"
 SUBJECTS = [
-    Subject("rl-games", "RunningMeanStd", OWN, "`forward` in training on three batches, the last one's values", running, history=3),
-    Subject("rl-games", "normalize_advantage", OWN, FED, prepared(False)),
-    Subject("rl-games", "normalize_advantage, recurrent", OWN, FED + ", masks of ones", prepared(True)),
-    Subject(
-        "rl-games", "normalize_rms_advantage", OWN, FED + ", `GeneralizedMovingStats((1,), momentum=0.5)` made as `A2CBase` makes it",
-        prepared(False, True),
-    ),
-]  # fmt: skip
+    Subject("rl-games", "RunningMeanStd", running, history=3),
+    Subject("rl-games", "normalize_advantage", prepared(False)),
+    Subject("rl-games", "normalize_advantage, recurrent", prepared(True)),
+    Subject("rl-games", "normalize_rms_advantage", prepared(False, True)),
+]

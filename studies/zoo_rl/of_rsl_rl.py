@@ -52,15 +52,8 @@ def advantages(rank, world, shards, size):
     return storage.advantages.reshape(-1).tolist()
 
 
-REDUCED = "every rank, statistics all-reduced"
 SUBJECTS = [
-    Subject("rsl-rl-lib", "EmpiricalNormalization", REDUCED, "`update` on three batches, then the last one normalised", empirical, history=3),
-    Subject(
-        "rsl-rl-lib", "EmpiricalDiscountedVariationNormalization", REDUCED,
-        "two batches through `emp_norm.update`, the third through `forward`, gamma 0", discounted, history=3,
-    ),
-    Subject(
-        "rsl-rl-lib", "PPO.compute_returns", "each rank, on its own rows",
-        "`PPO.compute_returns` on a storage of one step whose episodes all end; values 0", advantages,
-    ),
-]  # fmt: skip
+    Subject("rsl-rl-lib", "EmpiricalNormalization", empirical, history=3),
+    Subject("rsl-rl-lib", "EmpiricalDiscountedVariationNormalization", discounted, history=3),
+    Subject("rsl-rl-lib", "PPO.compute_returns", advantages),
+]

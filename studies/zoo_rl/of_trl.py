@@ -10,8 +10,6 @@ from trl.trainer.rloo_trainer import RLOOTrainer
 
 from subject import Subject
 
-FED = "`{}._generate_and_score_completions` with accelerate on Gloo; generation and log-probabilities are stand-ins"
-
 
 class Training(torch.nn.Module):
     """A model that does nothing: the trainer asks whether it trains."""
@@ -85,15 +83,11 @@ def asked(trainer, **settings):
     return run
 
 
-GATHERED = "every rank, on the gathered rewards"
 SUBJECTS = [
-    Subject("trl", "GRPO, scale_rewards=group", GATHERED, FED.format("GRPOTrainer"), asked(Grpo), grouped=True),
-    Subject("trl", "GRPO, scale_rewards=batch", GATHERED, FED.format("GRPOTrainer"), asked(Grpo, scale_rewards="batch"), grouped=True),
-    Subject("trl", "GRPO, scale_rewards=none", GATHERED, FED.format("GRPOTrainer"), asked(Grpo, scale_rewards="none"), grouped=True),
-    Subject(
-        "trl", "GRPO, normalize_then_sum", GATHERED, FED.format("GRPOTrainer"),
-        asked(Grpo, multi_objective_aggregation="normalize_then_sum"), grouped=True,
-    ),
-    Subject("trl", "RLOO", GATHERED, FED.format("RLOOTrainer"), asked(Rloo), grouped=True),
-    Subject("trl", "RLOO, normalize_advantages", GATHERED, FED.format("RLOOTrainer"), asked(Rloo, normalize_advantages=True), grouped=True),
-]  # fmt: skip
+    Subject("trl", "GRPO, scale_rewards=group", asked(Grpo), grouped=True),
+    Subject("trl", "GRPO, scale_rewards=batch", asked(Grpo, scale_rewards="batch"), grouped=True),
+    Subject("trl", "GRPO, scale_rewards=none", asked(Grpo, scale_rewards="none"), grouped=True),
+    Subject("trl", "GRPO, normalize_then_sum", asked(Grpo, multi_objective_aggregation="normalize_then_sum"), grouped=True),
+    Subject("trl", "RLOO", asked(Rloo), grouped=True),
+    Subject("trl", "RLOO, normalize_advantages", asked(Rloo, normalize_advantages=True), grouped=True),
+]

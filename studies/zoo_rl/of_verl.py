@@ -11,11 +11,6 @@ from verl.utils import torch_functional
 
 from subject import Subject
 
-DRIVER = "the driver, on all rows"
-FED = (
-    "`RayPPOTrainer._balance_batch`, which orders the rows for W ranks, then `compute_advantage`, both on rank 0; prompts of 1 to 9 "
-    "tokens, answers of one"
-)
 CONFIG = types.SimpleNamespace(gamma=1.0, get=lambda key, default=None: default)
 
 
@@ -87,22 +82,17 @@ def alone():
 
 
 SUBJECTS = [
-    Subject("verl", "grpo", DRIVER, FED, driven("grpo"), grouped=True),
-    Subject("verl", "grpo, norm_adv_by_std_in_grpo=False", DRIVER, FED, driven("grpo", norm_adv_by_std_in_grpo=False), grouped=True),
-    Subject("verl", "grpo_vectorized", DRIVER, FED, driven("grpo_vectorized"), grouped=True),
-    Subject("verl", "rloo", DRIVER, FED, driven("rloo"), grouped=True),
-    Subject("verl", "rloo_vectorized", DRIVER, FED, driven("rloo_vectorized"), grouped=True),
-    Subject("verl", "reinforce_plus_plus", DRIVER, FED, driven("reinforce_plus_plus")),
-    Subject("verl", "reinforce_plus_plus_baseline", DRIVER, FED, driven("reinforce_plus_plus_baseline"), grouped=True),
-    Subject("verl", "opo", DRIVER, FED + " (all answers equally long)", driven("opo"), grouped=True),
-    Subject("verl", "gpg", DRIVER, FED + " (no reward is 0)", driven("gpg"), grouped=True),
-    Subject("verl", "gae (whitening)", DRIVER, FED + "; values 0, so that the advantage is the reward", driven("gae")),
-    Subject(
-        "verl", "masked_whiten", "each rank, on its own rows; verl itself calls it on the driver", "`masked_whiten` with a mask of ones", by_itself
-    ),
-    Subject(
-        "verl", "distributed_mean_max_min_std", "every rank, statistics all-reduced",
-        "(r − mean) / std with the mean and std that it returns; `get_device_name` says cpu", with_statistics,
-    ),
-    Subject("verl", "distributed_masked_mean", "every rank, statistics all-reduced", "r − mean with the mean that it returns", with_mean),
-]  # fmt: skip
+    Subject("verl", "grpo", driven("grpo"), grouped=True),
+    Subject("verl", "grpo, norm_adv_by_std_in_grpo=False", driven("grpo", norm_adv_by_std_in_grpo=False), grouped=True),
+    Subject("verl", "grpo_vectorized", driven("grpo_vectorized"), grouped=True),
+    Subject("verl", "rloo", driven("rloo"), grouped=True),
+    Subject("verl", "rloo_vectorized", driven("rloo_vectorized"), grouped=True),
+    Subject("verl", "reinforce_plus_plus", driven("reinforce_plus_plus")),
+    Subject("verl", "reinforce_plus_plus_baseline", driven("reinforce_plus_plus_baseline"), grouped=True),
+    Subject("verl", "opo", driven("opo"), grouped=True),  # all answers equally long
+    Subject("verl", "gpg", driven("gpg"), grouped=True),  # no reward is 0
+    Subject("verl", "gae (whitening)", driven("gae")),  # values 0, so that the advantage is the reward
+    Subject("verl", "masked_whiten", by_itself),  # verl itself calls it on the driver
+    Subject("verl", "distributed_mean_max_min_std", with_statistics),
+    Subject("verl", "distributed_masked_mean", with_mean),
+]
