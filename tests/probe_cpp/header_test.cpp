@@ -11,8 +11,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
 #include <nlohmann/json.hpp>
 
+#include "harness/base/json.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/writer.h"
 
@@ -61,7 +63,7 @@ TEST_F(ProbeHeader, HasTheHashesOfThePage) {
     for (std::size_t i = 0; i < bytes.size(); ++i) std::from_chars(hex.data() + 2 * i, hex.data() + 2 * i + 2, bytes[i], 16);
     const auto type = std::ranges::find(kTypes, each["dtype"].get<std::string>()) - std::begin(kTypes);
     const auto shape = each["shape"].get<std::vector<int64_t>>(), positions = each.value("positions", std::vector<int64_t>{});
-    EXPECT_EQ(detail::hex16(detail::tensor_hash(static_cast<detail::DType>(type), bytes.data(), shape, positions)), wanted) << each.dump();
+    EXPECT_EQ(lockstep::hex16(detail::tensor_hash(static_cast<detail::DType>(type), bytes.data(), shape, positions)), wanted) << each.dump();
   }
 }
 
