@@ -163,13 +163,7 @@ void compare_equal_runs(benchmark::State& state) {
 
 BENCHMARK(compare_equal_runs)->Arg(100)->Arg(1000)->ArgName("steps")->Unit(benchmark::kMillisecond);
 
-}  // namespace
-}  // namespace lockstep
-
 // From text to plan: what `lockstep plan` costs before anything runs.
-
-namespace lockstep {
-namespace {
 
 // 2 x 2 x 5 x 5 x 10 = 1,000 cells.
 std::string thousand_cells(const std::string& seeds) {
@@ -239,14 +233,8 @@ void BM_ConfigSchema(benchmark::State& state) {
 
 BENCHMARK(BM_ConfigSchema)->Unit(benchmark::kMillisecond);
 
-}  // namespace
-}  // namespace lockstep
-
 // What a report costs: 24 cells with two curves of 300 points each and ten forced steps must take well under
 // 0.3 s and 600 KB.
-
-namespace lockstep {
-namespace {
 
 constexpr int kCells = 24, kPoints = 300, kForcedSteps = 10;
 
@@ -280,13 +268,7 @@ BENCHMARK(BM_MarkdownSummary)->Unit(benchmark::kMillisecond);
 
 BENCHMARK(BM_TerminalTable)->Unit(benchmark::kMillisecond);
 
-}  // namespace
-}  // namespace lockstep
-
 // tensor_stats (hash, norm, extremes, non-finite) per element, beside XXH3 over the same bytes.
-
-namespace lockstep {
-namespace {
 
 std::vector<float> random_floats(int64_t count) {
   std::mt19937 generator(7);
@@ -339,14 +321,8 @@ void xxh3_float32(benchmark::State& state) {
 
 BENCHMARK(xxh3_float32)->Arg(64)->Arg(2048)->Arg(20000)->Arg(1000000);
 
-}  // namespace
-}  // namespace lockstep
-
 // Steps a second of one rank's writer in the shape of the energy trainer at 8 ranks, hashing included; and of
 // the reader.
-
-namespace lockstep {
-namespace {
 
 TraceHeader header_of(int rank, TraceLevel level) { return {"0", rank, 8, "energy", level, "emulated"}; }
 
@@ -379,13 +355,7 @@ void read_steps(benchmark::State& state) {
 
 BENCHMARK(read_steps);
 
-}  // namespace
-}  // namespace lockstep
-
 // What deciding which run starts next costs, beside runs that take seconds.
-
-namespace lockstep {
-namespace {
 
 /// Order and all starts and ends of a matrix of so many runs.
 void BM_QueueOfRuns(benchmark::State& state) {

@@ -321,15 +321,9 @@ TEST(RowInfoNce, RefusesShapesThatDoNotFit) {
                std::invalid_argument);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Cross-entropy over rows of unequal length, and every denominator under every partitioning of rows to ranks.
 //
 // B = rows, T = time steps, K = classes, F = features.
-
-namespace lockstep {
-namespace {
 
 constexpr int64_t kRows = 12, kSteps = 7, kClasses = 3, kFeatures = 5;
 

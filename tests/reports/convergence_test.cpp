@@ -456,14 +456,8 @@ TEST(FrameOf, NothingIsOffScaleInAnOrdinaryMatrix) {
   EXPECT_EQ(frame.low, 0);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Axes and drawings over ranges that no sane run has: equal, one last place, denormal, as large as numbers
 // get, and none at all.
-
-namespace lockstep {
-namespace {
 
 using testing::Each;
 using testing::Ge;

@@ -265,13 +265,7 @@ TEST(SuiteResults, AreReadAsTheyWereWritten) {
   EXPECT_EQ(read.suite->charts[0].panels[0].series[0].points[1].y, 60);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // One hostile text in the place of every free text of results.json, in every format of report.
-
-namespace lockstep {
-namespace {
 
 using nlohmann::json;
 

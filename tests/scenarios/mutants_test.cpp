@@ -502,14 +502,8 @@ TEST_F(Mutants, TakeTheParametersThatTheTableSays) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Whole runs of the trainer classify: emulated ranks against real ones, and verdicts with a fault in the loss or
 // the normalisation and without.
-
-namespace lockstep {
-namespace {
 
 struct Cell {
   Layout layout{1, 12};

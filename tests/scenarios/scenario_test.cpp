@@ -251,13 +251,7 @@ TEST(EnergyTask, PartsOfABatchAddUpToTheWhole) {
   EXPECT_LT((gradients(3) - whole).norm().item<double>(), 1e-5 * whole.norm().item<double>());
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The energy head that takes its rows in parts against the head of all rows at once.
-
-namespace lockstep {
-namespace {
 
 constexpr int64_t kRows = 140, kCandidates = 150;
 
@@ -327,14 +321,8 @@ TEST_F(Parts, GiveTheSameBitsEachTime) {
   EXPECT_EQ(most_apart(pass(false), pass(false)), 0);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Every loss in every partitioning of rows, in float64 on emulated ranks, against the plain reference in one
 // process.
-
-namespace lockstep {
-namespace {
 
 using support::of_ranks;
 using support::of_reference;
@@ -637,13 +625,7 @@ TEST_F(ExplicitLoss, SaysItsCompositionAndOtherRunsHaveNoActionHead) {
   EXPECT_EQ(uses[1].draws, uses[2].draws);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // One row's parts of the model have the bits of the model's own, forward and backward.
-
-namespace lockstep {
-namespace {
 
 struct Case {
   EnergyShape shape;

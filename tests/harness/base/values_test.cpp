@@ -224,13 +224,7 @@ TEST(FillNormal, HasTheMomentsOfANormal) {
   EXPECT_NEAR(within_one / n, 0.6826894921, 4 * std::sqrt(0.2167 / n));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The small helpers of base that make texts of values.
-
-namespace lockstep {
-namespace {
 
 using Words = std::vector<std::string>;
 

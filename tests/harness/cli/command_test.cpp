@@ -193,13 +193,7 @@ TEST_P(CommandTrainer, RefusesWhatItCannotDoByPlaceAndSuggestsWhatWasMeant) {
   expect_usage_error(run({"plan", "c.yaml"}), HasSubstr("args.rate has no effect: the command has no placeholder {rate}"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // `lockstep trace`: runs a command with the probe switched on, and says what was recorded.
-
-namespace lockstep {
-namespace {
 
 class TraceCommand : public testing::Test {
  protected:
@@ -297,13 +291,7 @@ TEST_F(TraceCommand, PassesSignalsOnAndEndsAsInterrupted) {
   EXPECT_THAT(end.err, AllOf(HasSubstr("told"), HasSubstr("the command ended with status 4")));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // `lockstep run` of a config that names a suite, as a user meets it.
-
-namespace lockstep {
-namespace {
 
 constexpr const char* kHead = R"(# Does it survive?
 name: tried

@@ -342,13 +342,7 @@ TEST(ExplainFolder, RefusesOneThatHoldsNeither) {
   EXPECT_THROW(explained(folder.path()), ConfigError);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // `report --format mllog`, as a user calls it.
-
-namespace lockstep {
-namespace {
 
 /// Ten seeds that reach 0.4 at these evaluations, counted from 1; 0: never.
 std::vector<OutSeed> reaching_at(const std::vector<int>& evaluations, int of) {

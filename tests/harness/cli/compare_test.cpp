@@ -142,13 +142,7 @@ TEST(Words, AreRefusedWithTheNearestKnownOne) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // `compare --rule tost`, and what bits have in common with it, as a user calls them.
-
-namespace lockstep {
-namespace {
 
 using testing::AllOf;
 using testing::Not;

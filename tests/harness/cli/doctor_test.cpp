@@ -46,13 +46,7 @@ TEST(AllReduceCheck, SaysWhyNothingCanBeStarted) {
   EXPECT_THAT(check.text, HasSubstr("/nowhere/lockstep-rank"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What doctor says of a node, by facts that a test plants: each fault alone on a node that is well.
-
-namespace lockstep {
-namespace {
 
 using State = Check::State;
 
@@ -225,13 +219,7 @@ TEST(NodeFactsSeen, HoldOfAFolderThatCanBeWritten) {
   EXPECT_NE(see_node(folder.path() + "/missing", "", false).shared.problem, "");
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // doctor --nodes: what is said of reports that a test plants, and a meeting of ranks in threads.
-
-namespace lockstep {
-namespace {
 
 std::vector<NodeReport> three() {
   std::vector<NodeReport> reports;

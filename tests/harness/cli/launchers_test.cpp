@@ -371,14 +371,8 @@ TEST_F(Launchers, ADetachedRunIsFollowed) {
                      HasSubstr("session.json"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What befalls jobs on a cluster: nodes that die, schedulers that warn, ranks that hang out of sight, cells as an array. Each test has
 // four Slurm nodes of its own on this machine, and leaves nothing behind.
-
-namespace lockstep {
-namespace {
 
 namespace fs = std::filesystem;
 using testing::AllOf;

@@ -537,14 +537,8 @@ TEST_F(LockstepProgram, GivesBothSchemas) {
   EXPECT_TRUE(nlohmann::json::accept(run({"schema", "results"}).out));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The built program on input that is not what it should be: found at once, named, and with the right exit
 // code.
-
-namespace lockstep {
-namespace {
 
 using testing::AllOf;
 

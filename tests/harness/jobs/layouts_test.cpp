@@ -380,13 +380,7 @@ TEST(Ladder, AThrowingRankEndsEveryRankWithItsReason) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Exact arithmetic: every layout of one batch trains the same bits, and what is planted is found where it first acts.
-
-namespace lockstep {
-namespace {
 
 /// 24 rows a step, everything on that a layout could change.
 RunConfig exact_config() {

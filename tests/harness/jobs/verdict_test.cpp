@@ -344,13 +344,7 @@ TEST_F(Verdicts, FreeRunsOfTwoLayoutsAreNotCalledDivergentForWhatTrainingMakesOf
   EXPECT_EQ(first.first_divergence->step, 0);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What training's options change and what they must not: activations computed again, bfloat16, A/A pairs.
-
-namespace lockstep {
-namespace {
 
 /// Several buckets, so that the order in which gradients become ready decides bits.
 RunConfig several_buckets(Layout layout, Negatives negatives) {
@@ -571,13 +565,7 @@ TEST(Checkpointing, MutantsOfThePiecesActAndEnd) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // An update that ranks share: the bits of real ranks are those of emulated ones, and those of an update that every rank makes whole.
-
-namespace lockstep {
-namespace {
 
 class ShardedUpdate : public testing::Test {
  protected:

@@ -217,13 +217,7 @@ TEST(ExitCodes, AreReadOfEachRankThatTorchrunNames) {
   EXPECT_TRUE(exit_codes_in(folder / "none").empty());
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Who starts the ranks, for how many there is room, and a run that is queued once more.
-
-namespace lockstep {
-namespace {
 
 std::string problem_of(const std::string& text) {
   std::string suggestion;

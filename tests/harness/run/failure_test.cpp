@@ -285,13 +285,7 @@ TEST_F(SmallDisk, IsFullWhenNothingFitsAnyMore) {
   EXPECT_FALSE(disk_is_full("/nowhere")) << "what cannot be asked is not blamed";
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // One run under a supervisor, by a launcher that reports what it is told.
-
-namespace lockstep {
-namespace {
 
 using testing::Field;
 using Kind = LauncherEvent::Kind;

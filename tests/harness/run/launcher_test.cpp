@@ -487,13 +487,7 @@ TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
   ::close(ends[1]);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Ranks that are programs each, started anew, end as forked ones do.
-
-namespace lockstep {
-namespace {
 
 /// `script` says what the ranks do: tests/support/fake_rank.cpp.
 PlannedRun a_run(const std::string& id, int ranks, Backend kind, ProcessStart start,
@@ -587,13 +581,7 @@ TEST(ExecutedRanksAlone, AreProgramsOfTheirOwn) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What a rank on another host tells lockstep, and what happens when their connection breaks.
-
-namespace lockstep {
-namespace {
 
 Arrival elsewhere() {
   RankEnvironment rank_environment;

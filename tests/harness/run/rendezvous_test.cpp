@@ -243,13 +243,7 @@ TEST(Meeting, SaysWhatToTryWhereRankZeroCannotBeReached) {
   EXPECT_THAT(unreachable_text(met, met.ranks[1], 5), AllOf(HasSubstr("Connection refused"), HasSubstr("Set LOCKSTEP_ADDRESS")));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What peers may do to lockstep: the ports that it opens, by those who know the key and by those who do not. Each seed is one sequence of lines.
-
-namespace lockstep {
-namespace {
 
 constexpr double kPatience_s = 20;
 

@@ -116,13 +116,7 @@ TEST(SuiteSchema, HasEveryKindAndItsSection) {
   for (const char* name : {"vault", "cellar", "attic"}) EXPECT_EQ(schema["properties"][name]["type"], "object") << name;
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Trials of a made-up suite: selected, spread over slots, counted.
-
-namespace lockstep {
-namespace {
 
 /// 40 trials; every seventh is a fault, one is undecided, trial 5 holds a thousand cases.
 class MadeUp : public Suite {
@@ -496,13 +490,7 @@ TEST(PlayFamily, EndsWhereThereIsNoSuchOperationAndWhereItIsTold) {
   EXPECT_EQ(played(true, 0, 9, 3).seen.size(), 3u);
 }
 
-}  // namespace
-}  // namespace lockstep::scheduler
-
 // Processes that go on one at a time, and ranks among them that gather.
-
-namespace lockstep::scheduler {
-namespace {
 
 using checkpoint::Gathered;
 using testing::HasSubstr;

@@ -330,13 +330,7 @@ TEST_F(CertificateMatrix, FailsWhereAForcedRunIsMissing) {
   EXPECT_EQ(results.summary.exit_code, 3);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // By what real ranks are certified, as their backend decides.
-
-namespace lockstep {
-namespace {
 
 using support::SyntheticMatrix;
 
@@ -470,13 +464,7 @@ TEST(Certify, RefusesAnotherLayout) {
   EXPECT_THROW(certify(folder / "emulated", folder / "real", 5), TraceError);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // A cell's first steps in exact arithmetic, and what the judge makes of them.
-
-namespace lockstep {
-namespace {
 
 using testing::HasSubstr;
 

@@ -459,13 +459,7 @@ TEST(MatrixJudge, NoCellGivesNoVerdict) {
   EXPECT_EQ(results.summary.exit_code, 6);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The judge from a config and files on disk to results, without a trainer: the runs are written by hand.
-
-namespace lockstep {
-namespace {
 
 constexpr const char* kConfig = R"(# Does it learn the same?
 name: by_hand
@@ -661,14 +655,8 @@ TEST_F(JudgeMatrix, ATornTraceOrAMissingResultFailsItsCellAlone) {
   EXPECT_EQ(results.summary.exit_code, 7);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What every question must have, whichever it is: both halves, facts that agree with each other, a config that
 // asks it, and words in the documentation.
-
-namespace lockstep {
-namespace {
 
 namespace fs = std::filesystem;
 using testing::Contains;

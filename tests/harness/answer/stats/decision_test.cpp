@@ -188,13 +188,7 @@ TEST(SignTest, AnOutcomeSaysMedianAndHowManyPairsLieBeyond) {
   EXPECT_THAT(by_sign.sentence, Not(HasSubstr("skewed")));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Which of several arms is shown to be worse, by simulated families: the promise is about the whole family.
-
-namespace lockstep {
-namespace {
 
 constexpr int kFamilies = 2000, kArms = 4, kSeeds = 10;
 
@@ -470,13 +464,7 @@ TEST(Spending, LookingAtTheFullLevelEachTimeWouldLie) {
   EXPECT_GT(rate_of_rejection(looks, 1, 20000), 0.12);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Each question needs a power control of its own: another column's shows nothing of it.
-
-namespace lockstep {
-namespace {
 
 using support::SyntheticMatrix;
 using testing::AllOf;

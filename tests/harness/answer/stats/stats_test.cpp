@@ -536,13 +536,7 @@ TEST(Skewness, TheWarningAdvisesWhatErrsLess) {
   EXPECT_THAT(words, HasSubstr("less so with more seeds; primary.test: sign tests the median, but is less reliable for the mean"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Where runs are chaotic, seeds are not the only noise: A/A pairs show it, and verdicts say it.
-
-namespace lockstep {
-namespace {
 
 using testing::AllOf;
 

@@ -491,14 +491,8 @@ TEST(CompareRuns, CandidatesThatOneTraceLevelKeepsAreNoDifferenceAndEnergiesAre)
   EXPECT_EQ(other.first_divergence->where, "energies");
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What is said of runs that agree rests on what was compared: records are taken away one kind at a time, and no sentence may speak
 // of them any more.
-
-namespace lockstep {
-namespace {
 
 /// A kind of record, and the words that may be said only where it was compared.
 struct Taken {

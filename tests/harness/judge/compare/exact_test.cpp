@@ -293,13 +293,7 @@ TEST(InputsDifference, OfASampleThatAStepHasTwiceTheFirstCounts) {
   EXPECT_TRUE(inputs_difference(one, step_of({{labels({7}, {9})}})));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What float64 twins allow a difference, and rows whose columns rounding chooses.
-
-namespace lockstep {
-namespace {
 
 constexpr double kEpsilon = 0x1p-23;
 
@@ -400,13 +394,7 @@ TEST(RowTakenOtherwise, BreaksTiesByTheSmallerId) {
   EXPECT_EQ(row_taken_otherwise(one_row({1, 2, 0, 2}), one_row({1, 2, 0, 2 - 1e-9}), &two), 7);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // A real prefix whose bits part from the emulated run's: another order of its sums, or something else?
-
-namespace lockstep {
-namespace {
 
 using support::FakeRun;
 using support::FakeStep;

@@ -685,14 +685,8 @@ TEST_P(JudgeForced, ARepeatThatEndsEarlyIsRefused) {
   EXPECT_THROW(judge_forced(inputs_), TraceError);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // A parameter that an update left as it was: a finding where nobody can say what its update should have been, none where its own
 // gradient gives none.
-
-namespace lockstep {
-namespace {
 
 constexpr double kReferenceGradient = 2e-5;
 

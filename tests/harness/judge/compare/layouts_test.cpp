@@ -444,13 +444,7 @@ TEST_P(CompareLayouts, AnotherLossLeavesTheBound) {
   EXPECT_EQ(result.first_divergence->rank, kRankUnknown) << "a mean over ranks tells no rank";
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Updates of matrices of which ranks hold parts: parts that stand still, and optimizers of whole matrices that work on each part.
-
-namespace lockstep {
-namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;

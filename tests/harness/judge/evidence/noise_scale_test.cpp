@@ -325,13 +325,7 @@ TEST(NoiseScale, AsksAnUnknownTrainerForNoCandidates) {
   EXPECT_THAT(noise_caveat(config), HasSubstr("whole blocks. All ranks draw the same dropout"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // How far two runs lie apart by step, from what they kept.
-
-namespace lockstep {
-namespace {
 
 using testing::DoubleNear;
 using testing::ElementsAre;
@@ -420,13 +414,7 @@ TEST(DriftOf, AnotherModelHasNoDistanceAndADamagedTraceIsNamed) {
   EXPECT_THROW(drift_of({{&none, &none, reference, folder / "nowhere"}}, RunConfig{}, "loss"), TraceError);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // A cell's planned runs where two cells are one run with two references.
-
-namespace lockstep {
-namespace {
 
 TEST(PlannedArms, OfOneRunWithTwoReferencesKeepTheirForcedRunsApart) {
   const Matrix matrix = parse_matrix(

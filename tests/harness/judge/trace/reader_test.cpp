@@ -438,13 +438,7 @@ TEST(DeclaredHeader, RefusesWhatIsNoDeclaration) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Placements of parts and dot products of parts of gradients, as the writer puts them and the reader gives them back.
-
-namespace lockstep {
-namespace {
 
 const std::vector<float> kValues{1.5F, -2, 0.25F, 8, 0, 3}, kGradient{1, 2, 3, 4, 5, 6};
 
@@ -626,13 +620,7 @@ TEST(DotProducts, WithoutStatisticsAreRefused) {
   EXPECT_THAT(problem_of(definition), HasSubstr("a dot product without statistics"));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The hashes that docs/trace.md describes, computed from the page alone, are those of this build.
-
-namespace lockstep {
-namespace {
 
 DType dtype_named(const std::string& name) {
   for (int i = 0; i <= static_cast<int>(kLastDType); ++i) {

@@ -371,13 +371,7 @@ TEST_F(Loader, LoadsTheOneThatIsNamed) {
   EXPECT_THAT(load_all(options).problem, HasSubstr("epoch_1_step_10: manifest.json: is not JSON"));
 }
 
-}  // namespace
-}  // namespace lockstep::checkpoint
-
 // What was saved on some ranks is loaded on others.
-
-namespace lockstep::checkpoint {
-namespace {
 
 /// The state that a rank has after another number of ranks had saved: all but what each of those had for
 /// itself.

@@ -259,14 +259,8 @@ TEST(Shard, KeepsRowsOfASliceAndAlignsItsTensors) {
   EXPECT_EQ(shard.header.tensors.back().name, "loss_scale/flag");
 }
 
-}  // namespace
-}  // namespace lockstep::checkpoint
-
 // A save in which an operation fails: every rank hears of it, the older checkpoint stays, and the next save
 // succeeds.
-
-namespace lockstep::checkpoint {
-namespace {
 
 using testing::AllOf;
 
@@ -529,14 +523,8 @@ TEST(SaveErrors, KeepASecondProcessOut) {
   EXPECT_TRUE(save_on(disk, 11, 2)[1]);
 }
 
-}  // namespace
-}  // namespace lockstep::checkpoint
-
 // The classic mistakes of savers, planted: each does the harm that the order of operations is there to
 // prevent.
-
-namespace lockstep::checkpoint {
-namespace {
 
 /// Saves steps 10 and 11 on two ranks, the latter with a mistake, and rank 0 ends at `dead_at` if that is a
 /// part of an operation's words. Returns what is wrong then: an acknowledged step that does not load, or a
@@ -590,13 +578,7 @@ TEST(Planted, APointerBeforeTheCommitPointsToNothing) {
   EXPECT_NE(harm_of({.latest_before_commit = true}, "gather 'written'", true), "");
 }
 
-}  // namespace
-}  // namespace lockstep::checkpoint
-
 // Ranks as processes on the machine's file system, one of which is killed at an operation.
-
-namespace lockstep::checkpoint {
-namespace {
 
 /// Two processes save step 11; `killed` dies before its operation `at`. Returns how the survivor's save
 /// ended, and whether the other one was killed.

@@ -321,13 +321,7 @@ TEST(Matrix, TakesRelativeDataFilesFromTheConfigsFolder) {
   EXPECT_EQ(overridden.cells[0].config.data.train_file, "here.ts");
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // `seeds: auto`, as a config asks for it.
-
-namespace lockstep {
-namespace {
 
 using testing::Contains;
 

@@ -561,13 +561,7 @@ TEST(Only, KeepsPowerControlsOnlyIfTheyAreSelected) {
   EXPECT_TRUE(parse(outcome, only("0.125")).cells.at(0).power_control);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // A matrix whose runs are a command: keys that users name, what is refused, which run reads which, and what decides that a run is the same.
-
-namespace lockstep {
-namespace {
 
 using testing::Not;
 

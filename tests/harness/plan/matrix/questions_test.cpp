@@ -299,13 +299,7 @@ TEST(PlantedFault, ShowsWhereTheEntrySays) {
   EXPECT_EQ(shown_at(entry, 9, 8), 16);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The question of certificate: what a matrix derives and plans for it, and which losses it refuses.
-
-namespace lockstep {
-namespace {
 
 using testing::SizeIs;
 
@@ -546,13 +540,7 @@ TEST(LossesConfig, HasEveryLossAtEveryNumberOfRanks) {
   EXPECT_LT(estimate_total_s(make_plan(matrix, "", {}), 2), 600);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What a matrix may ask of exact arithmetic, and what it is refused.
-
-namespace lockstep {
-namespace {
 
 const std::string kOutcome =
     "# Is it so?\nname: tiny\nquestion: outcome\nseeds: [4, 5]\nsteps: 300\n"
@@ -645,13 +633,7 @@ TEST(ExactDetection, DrawsBitsBelowRoundingToo) {
   for (const PlannedRun& run : make_plan(matrix, "", {}).runs) EXPECT_FALSE(run.config.forced.on()) << run.id;
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Cells that differ from their reference in arithmetic alone keep what shows how far rounding carries them.
-
-namespace lockstep {
-namespace {
 
 const std::string kConfig =
     "# How far?\nname: drift\nquestion: outcome\nseeds: [0, 1]\nsteps: 300\nreference: {layout: 1x24}\n"

@@ -270,13 +270,7 @@ TEST(Schema, RefusesWhatTheParserRefuses) {
   }
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // The configs that stand in the repository: what each of them promises to run.
-
-namespace lockstep {
-namespace {
 
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;

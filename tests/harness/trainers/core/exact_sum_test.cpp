@@ -290,13 +290,7 @@ TEST(AllFinite, SeesOneValueThatIsNone) {
   EXPECT_FALSE(all_finite(at::full({1}, -std::numeric_limits<double>::infinity(), at::kDouble)));
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Gradients of a row are those of PyTorch's own backward pass, bit for bit.
-
-namespace lockstep {
-namespace {
 
 std::vector<at::Tensor> leaves() {
   std::vector<at::Tensor> leaves{at::linspace(-0.7, 0.9, 24).view({4, 6}), at::linspace(0.3, -0.2, 4),

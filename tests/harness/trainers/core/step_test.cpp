@@ -314,13 +314,7 @@ TEST(ClipGradients, ScalesToTheNormOnlyWhenItIsLarger) {
   EXPECT_NEAR(total_gradient_norm(parameters.tensors).item<double>(), 1.0, 1e-5);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // A number that is not finite is named alike on all ranks, and nobody takes an update from it.
-
-namespace lockstep {
-namespace {
 
 constexpr int kRanks = 8;
 
@@ -538,13 +532,7 @@ TEST(StepMeter, KnowsNoShareOfNothing) {
   EXPECT_EQ(result.communication_share, 0);
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // Which rows of a parameter a rank owns, and that all ranks' rows make the whole again.
-
-namespace lockstep {
-namespace {
 
 ParameterList some_parameters() {
   ParameterList parameters;
@@ -625,13 +613,7 @@ TEST(Shards, TheirNormIsThatOfTheWholeGradient) {
   });
 }
 
-}  // namespace
-}  // namespace lockstep
-
 // What a snapshot of another run holds, and what it lacks.
-
-namespace lockstep {
-namespace {
 
 std::vector<std::byte> bytes_of(const at::Tensor& tensor) {
   std::vector<std::byte> bytes(tensor.nbytes());
