@@ -63,7 +63,7 @@ ends 0 "identical" lockstep compare "$pairs/twice/a" "$pairs/twice/b"
 ends 1 "divergent" lockstep compare "$pairs/average-of-old-weights/a" "$pairs/average-of-old-weights/b"
 ends 0 "$work/venv" python -c 'import lockstep_probe; print(lockstep_probe.__file__)'
 # The probe takes the hash library of the other wheel, and the program reads what it writes.
-ends 0 "C library" python -c 'from lockstep_probe import hashing; print(hashing.load().name)'
+ends 0 "Native" python -c 'from lockstep_probe import hashing; print(type(hashing.load()).__name__)'
 cat >"$work/train.py" <<'TRAIN'
 import random, sys, torch, lockstep_probe
 random.seed(1), torch.manual_seed(1)

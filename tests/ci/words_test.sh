@@ -27,7 +27,7 @@ plant() {
   fi
 }
 plant harness/run/a.cpp "// the rank's beats" "heartbeat"
-plant docs/a.md "Whoever the starter is" "launcher"
+plant docs/a.md "Whoever the carrier is" "transport"
 plant configs/a.yaml "# runs are held against each other" "compared with"
 plant docs/a.md "results.json's key \`laboratory\`" ""
 plant harness/a.cpp 'json["carrier"] = name;' ""

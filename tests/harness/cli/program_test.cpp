@@ -121,10 +121,10 @@ TEST_F(LockstepProgram, EndsWithSixWhereNothingIsSelected) {
 }
 
 TEST_F(LockstepProgram, RefusesWhatIsNoCommand) {
-  expect_usage_error({}, "no command; known are run, plan");
+  expect_usage_error({}, "no command; known are check, run, plan");
   expect_usage_error(
       {"rum", "tiny.yaml"},
-      "unknown command 'rum'; known are run, plan, compare, report, list, status, wait, checkpoints, doctor, explain, schema, trace; "
+      "unknown command 'rum'; known are check, run, plan, compare, report, list, status, wait, checkpoints, doctor, explain, schema, trace; "
       "did you mean run?");
   expect_usage_error({"list", "mutant"}, "did you mean mutants?");
   expect_usage_error({"report", "."}, "results.json");
