@@ -18,7 +18,7 @@ __all__ = ["attach"]
 
 
 def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every=None, declare=None, average=None,
-           own=(), first_step=0, rank=None, world_size=None):  # fmt: skip
+           own=(), first_step=0, rank=None, world_size=None, against=None):  # fmt: skip  (against: no effect)
     """The probe of this rank. `model`: a module, wrapped or not, or a list of them; `optimizer`: one, or a list.
 
     out         folder of the traces; else LOCKSTEP_TRACE. Without either the probe does nothing

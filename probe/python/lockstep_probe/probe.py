@@ -146,6 +146,10 @@ class Probe:
         if not step.due and self.is_over(step):
             self.end_after(step.number)
 
+    def replay(self, *_, **__):
+        """Of earlier versions: programs that call it go on."""
+        self._note("replay() records nothing any more: `lockstep check` leads the program itself", once="replay")
+
     @guarded
     def term(self, name, value, weight=1.0):
         """A named part of the loss: loss = sum of weight * value."""
