@@ -70,7 +70,7 @@ def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):
     with open(script, "w") as file:
         file.write(text)
     python = f"{os.path.dirname(sys.executable)}/torchrun"
-    command = [bench.lockstep, "check", "--out", out, "--ranks", ranks, "--steps", steps, "--rows", "12", "--timeout", "30" if words[-1:] != ("hang",) else "4", *words]
+    command = [bench.lockstep, "check", "--out", out, "--ranks", ranks, "--steps", steps, "--rows", "12", "--timeout", "60" if words[-1:] != ("hang",) else "8", *words]
     if "--" not in words:
         command += ["--", python, "--nproc-per-node", "{ranks}", script, "--batch", "{batch}"]
     done = subprocess.run([word.replace("TORCHRUN", python).replace("SCRIPT", script) for word in command], capture_output=True, text=True, check=False, timeout=120)
