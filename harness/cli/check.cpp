@@ -106,13 +106,12 @@ class TrainerCheck {
     probe_ = find_probe();
     fs::create_directories(options_.out);
     identity_ = probe_identity(probe_, "");
-    identity_.data = spec_of(config_of({kReference, &reference_, true, 1, ""}))
-                         .inspect_data(config_of({kReference, &reference_, true, 1, ""}))
-                         .hash;
+    const Wanted leader{kReference, &reference_, true, 1, ""};
+    identity_.data = command_spec().inspect_data(config_of(leader)).hash;
     remember();
     began_ = monotonic_s();
     if (!options_.resumed.empty()) return resumed();
-    if (!train({{kReference, &reference_, true, 1, ""}})) return in_own_precision();
+    if (!train({leader})) return in_own_precision();
     const std::string run = "run-float64";
     // The reference in its own precision runs beside it: it is needed if these agree.
     const bool both = train({{run, &run_}, {kOwn, &reference_, false}});

@@ -1,5 +1,5 @@
 """`lockstep check` on trainers without a line for it: right ones are the same, wrong ones differ at their step by their name, and what cannot be judged
-is one clear line; nothing is left running. And docs/start.md, run: `check.py PROGRAM FOLDER` writes what its commands print."""
+is one clear line; nothing is left running. And docs/start.md: `check.py PROGRAM FOLDER` writes what it prints."""
 
 import json
 import os
@@ -76,7 +76,7 @@ def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):
     done = subprocess.run([word.replace("TORCHRUN", python).replace("SCRIPT", script) for word in command], capture_output=True, text=True, check=False, timeout=120)
     document = json.loads(open(f"{out}/check.json").read()) if os.path.exists(f"{out}/check.json") else {}
     left = subprocess.run(["pgrep", "-f", script], capture_output=True, text=True, check=False).stdout.split()
-    need(not left, f"processes {left} are left: {done.stderr}")
+    need(not left and len(done.stdout.splitlines()) <= 12, f"processes {left} are left: {done.stdout}{done.stderr}")
     return done, document
 
 
@@ -88,7 +88,7 @@ def right(name, *options, ranks="2", saying=""):
     def on_bench(bench):
         done, document = check(bench, *options, *kind(name), ranks=ranks)
         need(done.returncode == 0 and document["verdict"] == "same" and saying in done.stdout, f"{done.returncode}: {done.stdout}{done.stderr}")
-        need(len(done.stdout.splitlines()) <= 12 and "<svg" in open(bench.path("out/check.html")).read(), done.stdout)
+        need("<svg" in open(bench.path("out/check.html")).read(), done.stdout)
         return document["headline"]
 
     return on_bench
@@ -99,7 +99,6 @@ def wrong(name):
         step, code = NAMES[name]
         done, document = check(bench, *kind(name))
         need(done.returncode == 1 and f"different from step {step}" in document["headline"] and code in document["headline"], f"{done.returncode}: {done.stdout}{done.stderr}")
-        need(len(done.stdout.splitlines()) <= 12, done.stdout)
         return document["headline"]
 
     return on_bench
@@ -143,31 +142,27 @@ def blocks(text, kind):
     return re.findall(rf"```{kind}\n(.*?)```\n", text, re.S)
 
 
-def printed(lockstep, folder, command):
-    environment = dict(os.environ, PATH=os.pathsep.join([os.path.dirname(lockstep), os.path.dirname(sys.executable), os.environ["PATH"]]))
-    return subprocess.run(command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, check=False).stdout
-
-
-def loose(text):
-    return re.sub(r"\d(\.\d+)?e-\d+", "#", text)
+def runs(lockstep, folder):
+    """The commands, what is below each, and what it prints."""
+    text = PAGE.read_text()
+    pathlib.Path(folder, "train.py").write_text(blocks(text, "python")[0])
+    env = dict(os.environ, PATH=os.pathsep.join([os.path.dirname(lockstep), os.path.dirname(sys.executable), os.environ["PATH"]]))
+    for block in blocks(text, "console"):
+        command, _, expected = block.partition("\n")
+        yield command, expected, subprocess.run(command.removeprefix("$ "), shell=True, cwd=folder, env=env, capture_output=True, text=True, check=False).stdout
 
 
 def page(bench):
-    text = PAGE.read_text()
-    pathlib.Path(bench.path("train.py")).write_text(blocks(text, "python")[0])
-    for block in blocks(text, "console"):
-        command, _, expected = block.partition("\n")
-        found = printed(bench.lockstep, bench.folder, command.removeprefix("$ "))
-        need(loose(found) == loose(expected), f"{command}\nprints\n{found}\nand the page has\n{expected}")
+    loose = re.compile(r"\d(?:\.\d+)?e-\d+").split
+    for command, expected, found in runs(bench.lockstep, bench.folder):
+        need(loose(found) == loose(expected), f"{command}\nprints\n{found}\nand not\n{expected}")
     return ""
 
 
 def write(lockstep, folder):
     text = PAGE.read_text()
-    pathlib.Path(folder, "train.py").write_text(blocks(text, "python")[0])
-    for block in blocks(text, "console"):
-        command = block.partition("\n")[0]
-        text = text.replace(f"```console\n{block}```", f"```console\n{command}\n{printed(lockstep, folder, command.removeprefix('$ '))}```")
+    for command, expected, found in runs(lockstep, folder):
+        text = text.replace(f"```console\n{command}\n{expected}```", f"```console\n{command}\n{found}```")
     PAGE.write_text(text)
 
 

@@ -42,12 +42,18 @@ struct Apart {
   double factor = 1, residual = 0;  ///< run = factor * reference but for a share of `residual`
 };
 
-Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& actual) {
+/// `among`: of the tensors that these have by name alone; null: of all.
+Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& actual,
+            const std::vector<NamedTensor>* among = nullptr) {
   Apart found;
+  std::vector<const NamedTensor*> looked_at;
   double all = 0, off = 0, along = 0, own = 0;
-  for (const NamedTensor& tensor : expected) all += std::pow(norm(tensor.values), 2);
+  for (const NamedTensor& tensor : expected)
+    if (!among || find_tensor(*among, tensor.name)) looked_at.push_back(&tensor);
+  for (const NamedTensor* tensor : looked_at) all += std::pow(norm(tensor->values), 2);
   all = std::sqrt(all);
-  for (const NamedTensor& tensor : expected) {
+  for (const NamedTensor* each : looked_at) {
+    const NamedTensor& tensor = *each;
     const NamedTensor* other = find_tensor(actual, tensor.name);
     if (!other && norm(tensor.values) <= kRounding * all) continue;  // none, or one of zeros
     if (!other || other->values.size() != tensor.values.size()) {
@@ -73,27 +79,26 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
 std::vector<double> shares_of(const std::vector<NamedTensor>& reference,
                               const std::vector<std::vector<NamedTensor>>& local) {
   const std::size_t ranks = local.size();
-  std::vector<std::vector<double>> products(ranks,
-                                            std::vector<double>(ranks + 1));  // normal equations, their right side last
+  // Normal equations, their right side last.
+  std::vector<std::vector<double>> products(ranks, std::vector<double>(ranks + 1));
+  std::vector<std::vector<const NamedTensor*>> own;  // by tensor of the reference, then by rank
   double size = 0;
   for (const NamedTensor& expected : reference) {
-    std::vector<const NamedTensor*> own;
-    for (const auto& rank : local) own.push_back(find_tensor(rank, expected.name));
+    std::vector<const NamedTensor*>& of_ranks = own.emplace_back();
+    for (const auto& rank : local) of_ranks.push_back(find_tensor(rank, expected.name));
     if (std::ranges::any_of(
-            own, [&](const NamedTensor* each) { return !each || each->values.size() != expected.values.size(); }))
+            of_ranks, [&](const NamedTensor* each) { return !each || each->values.size() != expected.values.size(); }))
       return {};
     for (std::size_t i = 0; i < expected.values.size(); ++i) {
       for (std::size_t r = 0; r < ranks; ++r) {
-        for (std::size_t q = r; q < ranks; ++q) products[r][q] += own[r]->values[i] * own[q]->values[i];
-        products[r][ranks] += own[r]->values[i] * expected.values[i];
+        for (std::size_t q = r; q < ranks; ++q) products[r][q] += of_ranks[r]->values[i] * of_ranks[q]->values[i];
+        products[r][ranks] += of_ranks[r]->values[i] * expected.values[i];
       }
       size += expected.values[i] * expected.values[i];
     }
   }
   for (std::size_t r = 0; r < ranks; ++r)
     for (std::size_t q = 0; q < r; ++q) products[r][q] = products[q][r];
-  std::vector<double> right(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) right[r] = products[r][ranks];
   for (std::size_t r = 0; r < ranks; ++r) {  // Gauss and Jordan, with pivots from the diagonal
     const double pivot = products[r][r];
     if (!(std::abs(pivot) > 1e-12 * size))
@@ -108,10 +113,10 @@ std::vector<double> shares_of(const std::vector<NamedTensor>& reference,
   std::vector<double> weights(ranks);
   for (std::size_t r = 0; r < ranks; ++r) weights[r] = products[r][ranks];
   double off = 0;
-  for (const NamedTensor& expected : reference) {
-    for (std::size_t i = 0; i < expected.values.size(); ++i) {
-      double sum = -expected.values[i];
-      for (std::size_t r = 0; r < ranks; ++r) sum += weights[r] * find_tensor(local[r], expected.name)->values[i];
+  for (std::size_t t = 0; t < reference.size(); ++t) {
+    for (std::size_t i = 0; i < reference[t].values.size(); ++i) {
+      double sum = -reference[t].values[i];
+      for (std::size_t r = 0; r < ranks; ++r) sum += weights[r] * own[t][r]->values[i];
       off += sum * sum;
     }
   }
@@ -204,12 +209,6 @@ LoaderRows by_replica(LoaderRows loader) {
   return loader;
 }
 
-/// The rows of `count` following ones, from place `from` of the fetches laid end to end; empty where there are fewer.
-std::vector<int64_t> window(const std::vector<int64_t>& flow, std::size_t from, std::size_t count) {
-  if (from + count > flow.size()) return {};
-  return {flow.begin() + static_cast<std::ptrdiff_t>(from), flow.begin() + static_cast<std::ptrdiff_t>(from + count)};
-}
-
 std::vector<int64_t> joined(const std::vector<std::vector<int64_t>>& fetches) {
   std::vector<int64_t> all;
   for (const auto& each : fetches) all.insert(all.end(), each.begin(), each.end());
@@ -241,8 +240,7 @@ std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> share
   return std::nullopt;
 }
 
-/// Do the ranks share out what the reference takes? `per_step`: rows of a step of the reference; `steps`: that were
-/// recorded.
+/// Do the ranks share out what the reference takes? `steps`: that were recorded.
 void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps,
                   LedItem& item) {
   const std::vector<std::vector<int64_t>> fetches = in_turn(reference);
@@ -252,20 +250,19 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   if (replicas < run.asked.size()) ranks = by_replica(run);
   const std::vector<int64_t> b = joined(in_turn(ranks));
   if (b.empty()) return;
-  const std::size_t per_fetch = fetches.front().size();
-  const std::size_t compared =
-      std::min({a.size() / per_fetch, b.size() / per_fetch,
-                static_cast<std::size_t>(steps) *
-                    std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)))});
+  const std::size_t per_fetch = fetches.front().size(),
+                    per_step = std::max<std::size_t>(
+                        1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1))),
+                    compared = std::min(
+                        {a.size() / per_fetch, b.size() / per_fetch, static_cast<std::size_t>(steps) * per_step});
   item.steps = std::max(item.steps, steps);
   if (item.state == LedState::not_compared) item.state = LedState::same;
-  std::size_t first = compared;
-  for (std::size_t n = 0; n < compared && first == compared; ++n) {
-    std::vector<int64_t> of_a = window(a, n * per_fetch, per_fetch), of_b = window(b, n * per_fetch, per_fetch);
-    std::ranges::sort(of_a);
-    std::ranges::sort(of_b);
-    if (of_a != of_b) first = n;
-  }
+  const auto of_fetch = [per_fetch](const std::vector<int64_t>& flow, std::size_t n) {
+    const auto begin = flow.begin() + static_cast<std::ptrdiff_t>(n * per_fetch);
+    return std::multiset<int64_t>(begin, begin + static_cast<std::ptrdiff_t>(per_fetch));
+  };
+  std::size_t first = 0;
+  while (first < compared && of_fetch(a, first) == of_fetch(b, first)) ++first;
   if (reference.rows != run.rows && reference.rows > 0 && run.rows > 0) {
     // Each rank has its own part of the data, numbered by itself: only how many there are can be compared.
     item.text =
@@ -274,8 +271,6 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
     return;
   }
   if (first == compared) return;
-  const auto per_step =
-      std::max<std::size_t>(1, fetches.size() / static_cast<std::size_t>(std::max<int64_t>(steps, 1)));
   const bool repeats_there = repeats_at(a, static_cast<std::size_t>(reference.rows), per_fetch) >= 0;
   const int64_t again =
       repeats_at({b.begin(), b.begin() + static_cast<std::ptrdiff_t>(std::min(b.size(), compared * per_fetch))},
@@ -316,14 +311,6 @@ std::vector<NamedTensor> of_all_ranks(const StepOfRun& step, Phase phase) {
   return found;
 }
 
-/// Those of the names that `others` have.
-std::vector<NamedTensor> those_of(const std::vector<NamedTensor>& tensors, const std::vector<NamedTensor>& others) {
-  std::vector<NamedTensor> found;
-  for (const NamedTensor& tensor : tensors)
-    if (find_tensor(others, tensor.name)) found.push_back(tensor);
-  return found;
-}
-
 /// A step's values. Where nothing is recorded between a backward pass and the optimizer, what that takes stands for the
 /// gradients.
 ForcedValues values_of(const StepOfRun& step, const std::string& dir) {
@@ -355,14 +342,13 @@ class LedJudge {
   }
 
   LedFindings judge() {
-    const ProbeReport report = read_probe_report(run_, 0);
-    const std::set<int64_t> led(report.led.begin(), report.led.end());
+    const ProbeReport reference = read_probe_report(reference_, 0), run = read_probe_report(run_, 0);
+    const std::set<int64_t> led(run.led.begin(), run.led.end());
     LedFindings found;
-    found.problem = report.led_problem;
-    for (const std::string& dir : {reference_, run_}) {
-      const ProbeReport each = read_probe_report(dir, 0);
-      found.narrow.insert(found.narrow.end(), each.narrow.begin(), each.narrow.end());
-      for (const auto& [step, names] : each.narrow_gradients) narrow_[step].insert(names.begin(), names.end());
+    found.problem = run.led_problem;
+    for (const ProbeReport* each : {&reference, &run}) {
+      found.narrow.insert(found.narrow.end(), each->narrow.begin(), each->narrow.end());
+      for (const auto& [step, names] : each->narrow_gradients) narrow_[step].insert(names.begin(), names.end());
     }
     while (pairs_.next()) {
       if (pairs_.step_a().step < 0 || !led.contains(pairs_.step_a().step) ||
@@ -401,7 +387,7 @@ class LedJudge {
     const bool gradients_agree = gradients(at, found);
     if (!gradients_agree) shares(at);
     loss(at, found, gradients_agree);
-    const bool applied_agree = gradients_agree && clip(at, found);
+    const bool applied_agree = gradients_agree && clip(at);
     const bool rates_agree = rate(at);
     if (applied_agree && rates_agree && update(at)) buffers(at);
     replicas(at);
@@ -461,16 +447,15 @@ class LedJudge {
     const auto& taken_b = at.values_b.applied.empty() ? at.values_b.gradients : at.values_b.applied;
     const Apart taken = apart(taken_a, taken_b);
     // What the optimizers do not take is another model's, or a later step's.
-    const std::vector<NamedTensor> before_a = those_of(at.values_a.gradients, taken_a),
-                                   before_b = those_of(at.values_b.gradients, taken_b);
-    const Apart told = apart(before_a, before_b);
+    const Apart told = apart(at.values_a.gradients, at.values_b.gradients, &taken_a);
     found.gradients = told.all;
     found.applied = taken.all;
     double off = std::max(told.worst, told.form.empty() ? 0 : kInfinity);
     if (off > bounds_.same && taken.worst <= bounds_.same && taken.form.empty()) {
       // Who reduces by hand, or evaluates several times, takes other gradients than those recorded before; who clips
       // takes these, scaled: then clipping hides the difference.
-      const Apart own_a = apart(before_a, taken_a), own_b = apart(before_b, taken_b);
+      const Apart own_a = apart(at.values_a.gradients, taken_a, &taken_a),
+                  own_b = apart(at.values_b.gradients, taken_b, &taken_b);
       if (!told.form.empty() || own_a.residual > 1e-6 || own_b.residual > 1e-6) off = 0, found.gradients = taken.all;
     }
     return item(kGradients)
@@ -514,7 +499,7 @@ class LedJudge {
     for (double& share : shares_) share *= static_cast<double>(at.values_b.local.size());
   }
 
-  bool clip(const Pair& at, LedStep&) {
+  bool clip(const Pair& at) {
     if (at.values_a.applied.empty() || at.values_b.applied.empty()) return true;
     const Apart taken = apart(at.values_a.applied, at.values_b.applied);
     return item(kClip).add(
@@ -726,10 +711,6 @@ const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {
 
 }  // namespace
 
-const LedItem* LedFindings::find(const std::string& name) const {
-  const auto found = std::ranges::find(items, name, &LedItem::name);
-  return found == items.end() ? nullptr : &*found;
-}
 const LedItem* LedFindings::different() const { return earliest(items, LedState::different); }
 const LedItem* LedFindings::undecided() const { return earliest(items, LedState::undecided); }
 

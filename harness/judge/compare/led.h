@@ -46,7 +46,6 @@ struct LedFindings {
   bool of_micro_steps = false;           ///< `shares` are of each rank's micro-steps, one rank after the other
   std::vector<std::string> narrow = {};  ///< what computed in a narrower type than float64
 
-  const LedItem* find(const std::string& name) const;
   /// What differs first: the item of the earliest step, of one step the earliest item. Null: nothing does.
   const LedItem* different() const;
   const LedItem* undecided() const;

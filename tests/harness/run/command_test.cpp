@@ -488,6 +488,8 @@ TEST(Starter, FindsThePythonOfAScript) {
   write_text(folder / "torchrun", "#!" + python + "\nimport sys\n");
   write_text(folder / "long", "#!/bin/sh\n'''exec' \"" + python + "\" \"$0\" \"$@\"\n");
   write_text(folder / "shell", "#!/bin/bash\n");
+  for (const auto& program : std::filesystem::directory_iterator(folder.path()))
+    std::filesystem::permissions(program, std::filesystem::perms::owner_all);
   EXPECT_EQ(python_of({folder / "torchrun", "train.py"}), python);
   EXPECT_EQ(python_of({folder / "long"}), python);
   EXPECT_EQ(python_of({python, "-m", "x"}), python);

@@ -30,19 +30,6 @@ namespace fs = std::filesystem;
 
 constexpr double kImports_s = 300, kStarts_s = 30, kAnswers_s = 30;
 
-std::string found_in_path(const std::string& word) {
-  if (word.find('/') != std::string::npos) return word;
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path == nullptr ? "" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::error_code error;
-    if (const fs::path file = fs::path(folder) / word;
-        ::access(file.c_str(), X_OK) == 0 && !fs::is_directory(file, error))
-      return file.string();
-  }
-  return "";
-}
-
 bool is_python(const std::string& path) { return fs::path(path).filename().string().starts_with("python"); }
 
 /// "/usr/bin/python3" of "#!/usr/bin/python3", "#!/usr/bin/env python3", and of pip's "#!/bin/sh" with the path in the
@@ -55,7 +42,7 @@ std::string python_in_first_lines(const std::string& file) {
   std::string word;
   words >> word;
   if (fs::path(word).filename() == "env") words >> word;
-  if (is_python(word)) return found_in_path(word);
+  if (is_python(word)) return find_program(word);
   if (fs::path(word).filename() == "sh" && std::getline(stream, second) && second.starts_with("'''exec'")) {
     std::istringstream rest(second.substr(second.find(' ')));
     rest >> word;
@@ -117,7 +104,7 @@ std::vector<std::string> take_assignments(std::vector<std::string>& words) {
 
 std::string python_of(const std::vector<std::string>& words) {
   if (words.empty()) return "";
-  const std::string program = found_in_path(words.front());
+  const std::string program = find_program(words.front());
   return is_python(program) ? program : python_in_first_lines(program);
 }
 
