@@ -13,6 +13,7 @@
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/loss.h"
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/forced/weights.h"
 #include "harness/judge/compare/step_pairs.h"
 
 namespace lockstep::causes {
@@ -380,8 +381,63 @@ std::optional<Cause> accumulated_in_low_precision(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-constexpr Rule kAccumulationInLoss[] = {micro_steps_weighted_alike};
-constexpr Rule kAccumulationInGradients[] = {micro_steps_weighted_alike, only_last_micro_step, accumulated_in_low_precision};
+/// The reference's gradient as a sum of the ranks' own, or else of their micro-steps': how much each should count, where 1 is what it counts in
+/// their mean. Empty: it is no such sum, or several are.
+struct Shares {
+  std::vector<double> of;
+  bool of_micro_steps = false;
+};
+
+Shares shares_of(const ForcedEvidence& evidence) {
+  const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
+  const double epsilon = std::max({reference.epsilon, cell.epsilon, reference.working_epsilon, cell.working_epsilon});
+  const auto fitted = [&](const std::vector<std::vector<NamedTensor>>& parts) -> std::vector<double> {
+    constexpr double kRoundings = 100, kLeast = 1e-8, kMost = 1e-3;
+    const std::vector<WeighedTensor> tensors = weighed_tensors(reference.gradients, parts);
+    std::size_t elements = 0;
+    for (const WeighedTensor& each : tensors) elements += each.sum->size();
+    if (tensors.size() != reference.gradients.size() || elements < 4 * parts.size()) return {};
+    Weights weights = weigh(tensors, epsilon);
+    if (!weights.all_known() || weights.residual > std::min(kMost, std::max(kLeast, kRoundings * epsilon))) return {};
+    for (double& weight : weights.of) weight *= cell.reduced_by_sum ? 1 : static_cast<double>(std::max<std::size_t>(1, cell.local.size()));
+    return weights.of;
+  };
+  if (cell.local.size() > 1) {
+    if (Shares found{fitted(cell.local)}; !found.of.empty()) return found;
+  }
+  std::vector<std::vector<NamedTensor>> parts;
+  for (const RankParts& rank : parts_of(cell, "micro ")) {
+    for (const auto& part : rank.gradients) {
+      parts.emplace_back();
+      for (const GradientPart* each : part) parts.back().push_back(each->values);
+    }
+  }
+  return parts.size() > std::max<std::size_t>(1, cell.local.size()) ? Shares{fitted(parts), true} : Shares{};
+}
+
+/// Each rank (or micro-step) divides by its own count. One that alone counts otherwise than the rest does not.
+std::optional<Cause> counted_each_by_its_own(const CauseInputs& inputs) {
+  if (!inputs.forced) return std::nullopt;
+  const Shares shares = shares_of(*inputs.forced);
+  if (shares.of.size() < 2) return std::nullopt;
+  const double mean = std::accumulate(shares.of.begin(), shares.of.end(), 0.0) / static_cast<double>(shares.of.size());
+  const double alike = std::max(1e-6, 1e3 * inputs.forced->cell.epsilon) * std::abs(mean);
+  std::vector<double> sorted = shares.of;
+  std::ranges::sort(sorted);
+  const std::size_t last = sorted.size() - 1;
+  const bool but_one = last > 1 && (sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike);
+  const bool by_world = std::abs(mean * world_size_of(inputs) - 1) < 0.1;
+  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0) || (std::abs(mean - 1) > 0.1 && !by_world)) return std::nullopt;
+  std::vector<std::string> words;
+  for (const double share : shares.of) words.push_back(fmt::format("{:.3g}", 100 * share));
+  if (words.size() > 8) words.resize(8), words.push_back("…");
+  return made(by_world ? "gradient-times-world" : shares.of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means", kExact,
+              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} % of what they do",
+                          shares.of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
+}
+
+constexpr Rule kAccumulationInLoss[] = {micro_steps_weighted_alike, counted_each_by_its_own};
+constexpr Rule kAccumulationInGradients[] = {micro_steps_weighted_alike, counted_each_by_its_own, only_last_micro_step, accumulated_in_low_precision};
 constexpr Rule kAccumulationInReduction[] = {only_last_micro_step, last_micro_step_not_reduced, one_use_not_reduced};
 
 }  // namespace

@@ -36,8 +36,8 @@ std::optional<double> rate_in(const StepRecords& rank, const std::string& name) 
   return own && own->is_scalar ? std::optional(own->value) : std::nullopt;
 }
 
-/// The rate of that name if it is what differs, alike on every rank that has a wrong one.
-std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& name) {
+/// The rate of that name if it is what differs; `alike`: on every rank that has a wrong one.
+std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& name, bool alike = true) {
   if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != name || !inputs.reference || !inputs.cell) {
     return std::nullopt;
   }
@@ -53,7 +53,7 @@ std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& nam
   }
   if (rate.wrong.empty()) return std::nullopt;
   for (const std::size_t rank : rate.wrong) {
-    if (rate.actual[rank] != rate.value()) return std::nullopt;
+    if (alike && rate.actual[rank] != rate.value()) return std::nullopt;
   }
   return rate;
 }
@@ -225,8 +225,10 @@ std::optional<Cause> rate_scaled_sqrt(const CauseInputs& inputs) {
 }
 
 std::optional<Cause> rate_differs(const CauseInputs& inputs) {
-  const auto rate = rate_of(inputs);
+  const auto rate = rate_named(inputs, kRate, false);
   if (!rate) return std::nullopt;
+  if (!rate_of(inputs))
+    return made("rate-differs", kFits, fmt::format("each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is the rank's own", fmt::join(rate->actual, ", "), exact_number(rate->expected)));
   const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
   return made(
       "rate-differs", kGeneral,

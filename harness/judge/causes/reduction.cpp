@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -35,11 +36,13 @@ struct Reduced {
 /// The reduction of one step, tensor by tensor.
 struct Reduction {
   const ForcedEvidence* evidence = nullptr;
+  std::shared_ptr<const ForcedValues> shared;  ///< see of_shared_tensors
   std::vector<Reduced> tensors;
   std::size_t world = 1;
   std::string bucket;  ///< of the divergence's tensor, ", in bucket 2", or empty
 
-  bool by_sum() const { return evidence->cell.reduced_by_sum; }
+  const ForcedValues& cell() const { return shared ? *shared : evidence->cell; }
+  bool by_sum() const { return cell().reduced_by_sum; }
   /// What one rank's gradient counts in the reduction, and what that is called: of a trainer that adds gradients up `mean` is their sum.
   double share() const { return by_sum() ? 1 : 1 / static_cast<double>(world); }
   const char* name() const { return by_sum() ? "sum" : "mean"; }
@@ -48,14 +51,39 @@ struct Reduction {
 /// What element i of a tensor's reduction would be.
 using Hypothesis = std::function<double(const Reduced& tensor, std::size_t element)>;
 
+/// Of ranks that hold parameters of their own, too: the tensors of which every one kept its local gradient, as if they were replicas in these. Null: none.
+std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs) {
+  if (!inputs.cell || inputs.cell->ranks.size() < 2) return nullptr;
+  const ForcedValues& all = inputs.forced->cell;
+  auto shared = std::make_shared<ForcedValues>();
+  shared->epsilon = all.epsilon;
+  shared->micro_steps = all.micro_steps;
+  shared->reduced_by_sum = all.reduced_by_sum;
+  shared->local.resize(inputs.cell->ranks.size());
+  for (const NamedTensor& tensor : all.gradients) {
+    std::vector<NamedTensor> own;
+    for (const StepRecords& rank : inputs.cell->ranks) {
+      const Record* record = find_record(rank, Phase::local_gradients, tensor.name);
+      if (auto whole = record ? whole_tensor(*record) : std::nullopt; whole && whole->shape == tensor.shape) own.push_back(*std::move(whole));
+    }
+    if (own.size() != shared->local.size()) continue;
+    shared->gradients.push_back(tensor);
+    for (std::size_t rank = 0; rank < own.size(); ++rank) shared->local[rank].push_back(std::move(own[rank]));
+    if (const NamedTensor* taken = find_tensor(all.applied, tensor.name)) shared->applied.push_back(*taken);
+  }
+  for (std::size_t rank = 0; rank < shared->local.size(); ++rank) shared->local_ranks.push_back(static_cast<int>(rank));
+  return shared->gradients.empty() ? nullptr : shared;
+}
+
 /// Nothing unless the divergence lies in the reduced gradients, and every rank's local gradients are known.
 std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced) return std::nullopt;
-  if (inputs.forced->cell.local.size() < 2) return std::nullopt;
   Reduction reduction;
   reduction.evidence = &*inputs.forced;
-  const ForcedValues& cell = inputs.forced->cell;
+  if (inputs.forced->cell.local.size() < 2) reduction.shared = of_shared_tensors(inputs);
+  const ForcedValues& cell = reduction.cell();
   reduction.world = cell.local.size();
+  if (reduction.world < 2) return std::nullopt;
   const std::vector<NamedTensor> means = mean_of_local(cell);
   for (const ReductionUse& use : judge_reduction(cell)) {
     Reduced tensor;
@@ -94,6 +122,12 @@ std::size_t wrong_count(const Reduction& reduction) {
                                                 [](const Reduced& t) { return t.wrong; }));
 }
 
+std::size_t wrong_elements(const Reduction& reduction) {
+  std::size_t elements = 0;
+  for (const Reduced& tensor : reduction.tensors) elements += tensor.wrong ? tensor.mean.values.size() : 0;
+  return elements;
+}
+
 /// Does every wrong tensor follow the hypothesis; and if it must hold everywhere, every other too?
 bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool everywhere) {
   if (wrong_count(reduction) == 0) return false;
@@ -113,7 +147,7 @@ std::string of_tensors(const Reduction& reduction) {
 std::vector<int> single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
   std::vector<int> fitting;
   for (std::size_t rank = 0; rank < reduction.world; ++rank) {
-    if (explains(reduction, hypothesis(rank), false)) fitting.push_back(reduction.evidence->cell.local_ranks.at(rank));
+    if (explains(reduction, hypothesis(rank), false)) fitting.push_back(reduction.cell().local_ranks.at(rank));
   }
   if (fitting.size() == reduction.world) fitting.clear();
   return fitting;
@@ -121,25 +155,6 @@ std::vector<int> single_rank(const Reduction& reduction, const std::function<Hyp
 
 /// "rank 2", or "rank 2 or 5".
 std::string one_of(const std::vector<int>& ranks) { return fmt::format("rank {}", fmt::join(ranks, " or ")); }
-
-std::optional<Cause> by_factor(const CauseInputs& inputs, const char* code, double confidence,
-                               double factor) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction) return std::nullopt;
-  const Hypothesis scaled = [&](const Reduced& t, std::size_t i) { return factor * t.mean.values[i]; };
-  if (!explains(*reduction, scaled, true)) return std::nullopt;
-  return made(code, confidence,
-              fmt::format("every reduced gradient is {} times the {} of the local gradients",
-                          factor_text(factor, static_cast<int>(reduction->world)), reduction->name()));
-}
-
-std::optional<Cause> gradient_sum_not_mean(const CauseInputs& inputs) {
-  return by_factor(inputs, "gradient-sum-not-mean", kExact, world_size_of(inputs));
-}
-
-std::optional<Cause> mean_taken_twice(const CauseInputs& inputs) {
-  return by_factor(inputs, "mean-taken-twice", kExact, 1.0 / world_size_of(inputs));
-}
 
 /// The sum was divided by a count of elements: of the tensor, or of all tensors together.
 std::optional<Cause> divided_by_elements(const CauseInputs& inputs) {
@@ -154,23 +169,6 @@ std::optional<Cause> divided_by_elements(const CauseInputs& inputs) {
   if (!own && !explains(*reduction, by_all, true)) return std::nullopt;
   return made("divided-by-wrong-world", kExact,
               fmt::format("the sum over {} ranks was divided by the number of elements of {}", world, own ? "each tensor" : fmt::format("all tensors, {}", all)));
-}
-
-std::optional<Cause> divided_by_wrong_world(const CauseInputs& inputs) {
-  const double world = world_size_of(inputs);
-  std::set<double> divisors = {world - 1, world + 1, 2 * world, world / 2};
-  divisors.insert(static_cast<double>(inputs.cell_facts.rows_per_rank));
-  divisors.insert(static_cast<double>(inputs.cell_facts.global_batch));
-  for (const double divisor : divisors) {
-    // Those have names of their own: the sum, the mean, and the mean of the mean.
-    if (divisor < 2 || divisor != std::floor(divisor) || divisor == world || divisor == world * world)
-      continue;
-    auto cause = by_factor(inputs, "divided-by-wrong-world", 0.9, world / divisor);
-    if (!cause) continue;
-    cause->evidence += fmt::format(": the sum over {} ranks was divided by {}", world, divisor);
-    return cause;
-  }
-  return divided_by_elements(inputs);
 }
 
 /// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took one and the same: it was reduced
@@ -189,9 +187,9 @@ bool each_kept_its_own(const CauseInputs& inputs, const std::string& name) {
 }
 
 /// Of a tensor in parts: has each rank's part what its own local gradient has there?
-bool parts_are_own(const CauseInputs& inputs, const Reduced& tensor) {
+bool parts_are_own(const CauseInputs& inputs, const Reduction& reduction, const Reduced& tensor) {
   if (!inputs.cell || inputs.cell->parts.empty()) return false;
-  const std::vector<int>& ranks = inputs.forced->cell.local_ranks;
+  const std::vector<int>& ranks = reduction.cell().local_ranks;
   std::size_t found = 0;
   for (std::size_t k = 0; k < ranks.size(); ++k) {
     const auto rank = static_cast<std::size_t>(ranks[k]);
@@ -212,7 +210,7 @@ std::optional<Cause> not_reduced(const CauseInputs& inputs, bool all) {
   const std::size_t wrong = wrong_count(*reduction);
   if (wrong == 0 || (wrong == reduction->tensors.size()) != all) return std::nullopt;
   for (const Reduced& tensor : reduction->tensors) {
-    if (!tensor.wrong || parts_are_own(inputs, tensor)) continue;
+    if (!tensor.wrong || parts_are_own(inputs, *reduction, tensor)) continue;
     if (tensor.reduced->values != tensor.local[0]->values) return std::nullopt;
     if (!each_kept_its_own(inputs, tensor.reduced->name)) return std::nullopt;
   }
@@ -245,7 +243,7 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
   Reduction taken = *reduction;
   for (Reduced& tensor : taken.tensors) {
     tensor.wrong = true;
-    tensor.reduced = find_tensor(taken.evidence->cell.applied, tensor.mean.name);
+    tensor.reduced = find_tensor(taken.cell().applied, tensor.mean.name);
   }
   const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
   const bool by_hand = clips && std::ranges::all_of(taken.tensors, [](const Reduced& tensor) { return tensor.reduced; }) && explains(taken, clipped, true);
@@ -295,7 +293,7 @@ double rounded_to(double value, int bits) {
 
 std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
-  if (!reduction || reduction->evidence->cell.epsilon < 1e-10) return std::nullopt;
+  if (!reduction || reduction->cell().epsilon < 1e-10) return std::nullopt;
   const auto world = static_cast<double>(reduction->world);
   for (const auto& [name, bits] : {std::pair{"bfloat16", 7}, {"float16", 10}}) {
     // Either the result itself has no more bits than that, or each message had none more.
@@ -306,7 +304,7 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
         const double value = tensor.reduced->values[i];
         ++elements;
         short_ones += rounded_to(value, bits) == value || std::abs(value) < 6.2e-5;
-        const double unit = std::ldexp(1.0, -bits) / reduction->evidence->cell.epsilon;
+        const double unit = std::ldexp(1.0, -bits) / reduction->cell().epsilon;
         near = near && std::abs(value - tensor.mean.values[i]) <= tensor.allowance[i] * unit + 6e-8;
       }
     }
@@ -332,38 +330,74 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-std::optional<Cause> rank_missing(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction) return std::nullopt;
-  const auto world = static_cast<double>(reduction->world);
-  for (const double scale : {1.0, world / (world - 1)}) {
-    // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never
-    // reduced.
-    if (scale != 1 && (reduction->world == 2 || reduction->by_sum())) break;
-    const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
-      return [=, share = reduction->share()](const Reduced& t, std::size_t i) {
-        return scale * (t.mean.values[i] - t.local[r]->values[i] * share);
-      };
-    });
-    if (ranks.empty()) continue;
-    return of_rank(made("rank-missing", kExact,
-                        fmt::format("{} are the {} without {}'s gradient{}", of_tensors(*reduction), reduction->name(), one_of(ranks),
-                                    scale == 1 ? "" : ", divided by one less than the world size")),
-                   ranks);
+/// A way in which ranks' gradients may have been counted: each so many times what it counts in the reduction.
+struct Counting {
+  const char* code;
+  double confidence = kExact;
+  std::vector<double> times;  ///< by rank
+  std::string text;           ///< what the reduced gradients are
+  int rank = -1;              ///< the one that counts otherwise
+};
+
+/// All ranks by one factor, or one of them otherwise than the rest.
+std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& reduction) {
+  const auto world = static_cast<double>(reduction.world);
+  std::vector<Counting> all;
+  const auto by_factor = [&](const char* code, double confidence, double factor, const std::string& why) {
+    all.push_back({code, confidence, std::vector<double>(reduction.world, factor),
+                   fmt::format("{} times the {} of the local gradients{}", factor_text(factor, static_cast<int>(reduction.world)), reduction.name(), why)});
+  };
+  by_factor("gradient-sum-not-mean", kExact, world, "");
+  by_factor("mean-taken-twice", kExact, 1 / world, "");
+  std::set<double> divisors = {2 * world, world + 1, static_cast<double>(inputs.cell_facts.rows_per_rank), static_cast<double>(inputs.cell_facts.global_batch)};
+  for (double group = 2; group < world; ++group) divisors.insert(group);
+  for (const double divisor : divisors) {
+    // Those have names of their own: the sum, the mean, and the mean of the mean.
+    if (divisor < 2 || divisor == world || divisor == world * world) continue;
+    by_factor("divided-by-wrong-world", 0.9, world / divisor, fmt::format(": the sum over {} ranks was divided by {}", world, divisor));
   }
-  return std::nullopt;
+  const auto but_one = [&](const char* code, double rest, double own, const char* how) {
+    for (std::size_t rank = 0; rank < reduction.world; ++rank) {
+      Counting counting{code, kExact, std::vector<double>(reduction.world, rest), "", reduction.cell().local_ranks.at(rank)};
+      counting.times[rank] = own;
+      counting.text = fmt::format("the {} {}", reduction.name(), how);
+      all.push_back(std::move(counting));
+    }
+  };
+  but_one("rank-missing", 1, 0, "without {}'s gradient");
+  // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never reduced.
+  if (reduction.world > 2 && !reduction.by_sum()) but_one("rank-missing", world / (world - 1), 0, "without {}'s gradient, divided by one less than the world size");
+  but_one("rank-counted-twice", 1, 2, "with {}'s gradient added twice");
+  return all;
 }
 
-std::optional<Cause> rank_counted_twice(const CauseInputs& inputs) {
+/// The one way of counting that gives every wrong tensor. Where only a few numbers are wrong, several ranks may fit by chance.
+std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
-  if (!reduction) return std::nullopt;
-  const double share = reduction->share();
-  const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
-    return [=](const Reduced& t, std::size_t i) { return t.mean.values[i] + t.local[r]->values[i] * share; };
-  });
-  if (ranks.empty()) return std::nullopt;
-  return of_rank(made("rank-counted-twice", kExact,
-                      fmt::format("{} are the {} with {}'s gradient added twice", of_tensors(*reduction), reduction->name(), one_of(ranks))),
+  // Of two ranks that keep each its own, either lacks the other's.
+  if (!reduction || not_reduced(inputs, true) || not_reduced(inputs, false)) return std::nullopt;
+  std::vector<Counting> fitting;
+  for (Counting& counting : countings_of(inputs, *reduction)) {
+    const Hypothesis counted = [&](const Reduced& t, std::size_t i) {
+      double sum = 0;
+      for (std::size_t rank = 0; rank < t.local.size(); ++rank) sum += counting.times[rank] * t.local[rank]->values[i];
+      return sum * reduction->share();
+    };
+    const bool alike = counting.rank < 0;
+    if (!explains(*reduction, counted, false)) continue;
+    // One factor on some tensors alone is one where they are more than a few numbers.
+    if (alike && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world) continue;
+    fitting.push_back(std::move(counting));
+  }
+  std::vector<int> ranks;
+  for (const Counting& each : fitting) {
+    // So few numbers are wrong that two ways of counting give them.
+    if (std::string_view(each.code) != fitting.front().code) return std::nullopt;
+    if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
+  }
+  if (fitting.empty() || ranks.size() == reduction->world) return std::nullopt;
+  return of_rank(made(fitting.front().code, fitting.front().confidence,
+                      fmt::format("{} are {}", of_tensors(*reduction), fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
                  ranks);
 }
 
@@ -457,9 +491,9 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
   const WrongElement element{wrong->reduced->name,   at,
                              wrong->mean.values[at], wrong->reduced->values[at],
                              wrong->allowance[at],   wrong->reduced->epsilon,
-                             reduction->evidence->cell.is_wide()};
+                             reduction->cell().is_wide()};
   std::set<int> ranks, bits;
-  for (const FlippedBit& flip : flips_in_messages(element, reduction->evidence->cell.local)) {
+  for (const FlippedBit& flip : flips_in_messages(element, reduction->cell().local)) {
     ranks.insert(flip.rank);
     bits.insert(flip.bit);
   }
@@ -516,11 +550,9 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
                           *names.begin()));
 }
 
-constexpr Rule kReductionRules[] = {gradient_sum_not_mean, mean_taken_twice,         divided_by_wrong_world,
-                           gradient_not_reduced,  parameter_not_reduced,    clip_before_reduction,
-                           wrong_reduction_op,    reduced_in_low_precision, rank_missing,
-                           rank_counted_twice,    stale_gradient,           gradients_not_zeroed,
-                           buckets_swapped,       message_corrupted,        one_rank_got_another_result};
+constexpr Rule kReductionRules[] = {counted_otherwise,    divided_by_elements, gradient_not_reduced,     parameter_not_reduced, clip_before_reduction,
+                           wrong_reduction_op,   reduced_in_low_precision, stale_gradient,       gradients_not_zeroed,
+                           buckets_swapped,      message_corrupted,   one_rank_got_another_result};
 
 }  // namespace
 

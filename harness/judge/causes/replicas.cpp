@@ -467,6 +467,8 @@ std::optional<Cause> initial_scale_by_shard(const CauseInputs& inputs) {
 std::optional<Cause> begins_with_other_weights(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::parameters || told.step >= 0 || told.kind != DivergenceKind::bits || !inputs.cell || !inputs.reference) return std::nullopt;
+  if (is_buffer(told.where) && told.rank >= 0)
+    return made("buffers-not-synchronised", kExact, fmt::format("{} has another value on rank {} alone before the first step", told.where, told.rank));
   std::size_t all = 0, others = 0;
   for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
     const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);

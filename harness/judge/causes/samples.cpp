@@ -201,7 +201,8 @@ std::optional<Cause> position_lost(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
   if (!samples || samples->extra.empty() || set_epoch_forgotten(inputs)) return std::nullopt;
   const int64_t start = epoch_start(inputs.reference_samples, step);
-  const bool resumed = !at(inputs.cell_samples, step - 1);
+  const ByRank* before = at(inputs.cell_samples, step - 1);
+  const bool resumed = !before || sorted(*before).empty();
   const Ids now = sorted(samples->now);
   for (const auto& [other, batch] : inputs.reference_samples) {
     if (other == step || sorted(batch) != now || (other != start && !resumed)) continue;

@@ -266,7 +266,14 @@ std::optional<Cause> resumed_without_moments(const CauseInputs& inputs) {
                                                              inputs.difference.divergence.actual));
 }
 
-constexpr Rule kResumedRules[] = {resumed_without_moments};
+/// Weights that are those of another step of the reference: a checkpoint of that step, or none at all was loaded.
+std::optional<Cause> resumed_with_weights_of_another_step(const CauseInputs& inputs) {
+  const Divergence& told = inputs.difference.divergence;
+  if (inputs.difference.phase != Phase::snapshot || told.where != "weights" || told.actual.find(", and 0 from those of step ") == std::string::npos) return std::nullopt;
+  return made("initial-weights-differ", kExact, fmt::format("the run begins step {} with {}: these were loaded, or made, in their place", told.step, told.actual));
+}
+
+constexpr Rule kResumedRules[] = {resumed_without_moments, resumed_with_weights_of_another_step};
 
 constexpr Rule kUpdateRules[] = {
     weight_decay_missing,    weight_decay_twice,    decay_coupled, optimizer_state_lost, optimizer_counter_lost,

@@ -186,6 +186,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
       earlier(around.difference, by_values.around->difference) && !(around.difference.relative <= rounding_bound(0))) {
     // Of what comes before, no values tell that it is rounding alone.
     by_bits.mechanism.sentence += " By values: " + by_values.mechanism.sentence;
+    by_bits.by_values = std::move(by_values.around);
     return by_bits;
   }
   if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;

@@ -175,6 +175,8 @@ struct CauseInputs {
 struct Comparison {
   Mechanism mechanism;                ///< its cause is not named yet
   std::optional<CauseInputs> around;  ///< the first divergence, as far as traces tell of it
+  /// Where that is of bits: what values show first at the same step.
+  std::optional<CauseInputs> by_values = {};
 };
 
 // Which runs are compared, and what is known of them.

@@ -144,6 +144,21 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
 
 namespace {
 
+/// A buffer that one rank begins with otherwise, where rank 0 has the reference's.
+std::optional<Difference> buffer_of_another_rank(const StepOfRun& a, const StepOfRun& b) {
+  for (const Record* expected : records_of(a.ranks[0], Phase::parameters)) {
+    const Record* first = expected->name.starts_with("buffer/") ? find_record(b.ranks[0], expected->phase, expected->name) : nullptr;
+    if (!first || first->stats.hash != expected->stats.hash || !is_floating(expected->dtype)) continue;
+    for (std::size_t rank = 1; rank < b.ranks.size(); ++rank) {
+      const Record* own = find_record(b.ranks[rank], expected->phase, expected->name);
+      if (!own || own->shape != expected->shape || own->stats.hash == expected->stats.hash) continue;
+      return difference_at(a.step, Phase::parameters, static_cast<int>(rank), expected->name, DivergenceKind::bits, "what rank 0 and the reference have", "another value",
+                           static_cast<int>(b.ranks.size()));
+    }
+  }
+  return std::nullopt;
+}
+
 /// Weights before the first step are drawn or loaded: no layout changes them.
 std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun& b, bool one_program) {
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
@@ -155,7 +170,7 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
     return difference_at(a.step, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, text(*record), text(*other),
                          static_cast<int>(b.ranks.size()));
   }
-  return std::nullopt;
+  return buffer_of_another_rank(a, b);
 }
 
 /// What the optimizer counted after a step; nothing if the run did not record it.
