@@ -490,7 +490,7 @@ class TrainerCheck {
       if (!accepted)
         document.fix = "SyncBatchNorm.convert_sync_batchnorm(model); or --accept batch-norm-local, if this is meant";
     } else if (different) {
-      name_difference(*different, found, run, reference, document);
+      name_difference(*different, run, reference, document);
     } else if (const LedItem* open = found.undecided()) {
       document.verdict = CheckMark::undecided;
       document.headline = fmt::format("undecided from step {}: {} {}", open->first, open->name, open->text);
@@ -518,33 +518,8 @@ class TrainerCheck {
                        counted(static_cast<int64_t>(found.steps.size()), "step"));
   }
 
-  /// The reference's gradient is a sum of the ranks' (or their micro-steps'), with other weights than theirs: each
-  /// divides by its own count. Empty, or the cause.
-  std::string name_by_shares(const LedFindings& found, const std::string& code, CheckDocument& document) const {
-    if (found.shares.size() < 2) return "";
-    const double mean =
-        std::accumulate(found.shares.begin(), found.shares.end(), 0.0) / static_cast<double>(found.shares.size());
-    const bool plain = std::ranges::all_of(
-        found.shares, [&](double share) { return std::abs(share - mean) <= 1e-6 * std::abs(mean); });
-    const bool positive = std::ranges::all_of(found.shares, [](double share) { return share > 0; });
-    const bool by_world = std::abs(mean * run_.ranks - 1) < 0.1;
-    if (plain || !positive || (std::abs(mean - 1) > 0.1 && !by_world)) return "";
-    const std::string own = by_world && run_.ranks > 1 ? "gradient-times-world"
-                            : found.of_micro_steps     ? "micro-steps-weighted-alike"
-                                                       : "mean-of-means";
-    if (!code.empty() && code != own) return "";
-    std::vector<std::string> words;
-    for (const double share : found.shares) words.push_back(fmt::format("{:.3g}", 100 * share));
-    if (words.size() > 8) words.resize(8), words.push_back("…");
-    document.because = {fmt::format(
-        "Each {} divides by its own count (rows, tokens), one process by all: {} should count {} % of what they do.",
-        found.of_micro_steps ? "micro-step" : "rank", found.of_micro_steps ? "micro-steps" : "ranks",
-        join_words(words))};
-    return own;
-  }
-
-  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,
-                       const std::string& reference, CheckDocument& document) {
+  void name_difference(const LedItem& first, const std::string& run, const std::string& reference,
+                       CheckDocument& document) {
     document.verdict = CheckMark::different;
     std::string code = first.code, fix;
     if (code.empty()) {
@@ -559,10 +534,8 @@ class TrainerCheck {
         fix = mechanism.cause->remedy;
       }
     }
-    const std::string own = name_by_shares(found, code, document);
-    if (!own.empty()) code = own;
     if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
-      if (own.empty()) document.because.insert(document.because.begin(), std::string(page->what));
+      document.because.insert(document.because.begin(), std::string(page->what));
       if (fix.empty()) fix = std::string(page->remedy);
     }
     document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);

@@ -126,13 +126,13 @@ std::optional<Cause> micro_steps_weighted_alike(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-/// The last micro-step's gradient of every rank; empty where a rank had no more than one, or values were not kept.
-std::vector<std::vector<NamedTensor>> last_parts(const std::vector<RankParts>& parts) {
+/// Every rank's gradient of its last `count` micro-steps; empty where a rank had no more than these, or values were not kept.
+std::vector<std::vector<NamedTensor>> last_parts(const std::vector<RankParts>& parts, std::size_t count = 1) {
   std::vector<std::vector<NamedTensor>> last;
   for (const RankParts& rank : parts) {
-    if (rank.names.size() < 2) return {};
+    if (rank.names.size() <= count) return {};
     std::vector<double> factors(rank.names.size(), 0);
-    factors.back() = 1;
+    std::fill(factors.end() - static_cast<std::ptrdiff_t>(count), factors.end(), 1.0);
     auto gradient = weighed(rank, factors);
     if (!gradient) return {};
     last.push_back(std::move(*gradient));
@@ -279,19 +279,29 @@ std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
                             "micro-steps",
                             names.size(), inputs.cell_facts.accumulation));
   }
-  // reduced = mean(all) - mean(last) + own last.
-  const std::vector<NamedTensor> mean = mean_of_local(cell), mean_last = reduced_of(last, cell.reduced_by_sum);
-  std::vector<NamedTensor> predicted = mean;
-  for (NamedTensor& tensor : predicted) {
-    const NamedTensor *of_all = find_tensor(mean_last, tensor.name), *own = find_tensor(last[0], tensor.name);
-    if (!of_all || !own) continue;
-    for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] += own->values[i] - of_all->values[i];
+  const std::vector<RankParts> parts = parts_of(cell, "micro ");
+  const std::vector<NamedTensor> mean = mean_of_local(cell);
+  for (std::size_t count = 1; count < parts.front().names.size(); ++count) {
+    // reduced = mean(all) - mean(last ones) + own last ones.
+    const std::vector<std::vector<NamedTensor>> own_last = last_parts(parts, count);
+    const std::vector<NamedTensor> mean_last = reduced_of(own_last, cell.reduced_by_sum);
+    std::vector<NamedTensor> predicted = mean;
+    for (NamedTensor& tensor : predicted) {
+      const NamedTensor *of_all = find_tensor(mean_last, tensor.name), *own = find_tensor(own_last[0], tensor.name);
+      if (!of_all || !own) continue;
+      for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] += own->values[i] - of_all->values[i];
+    }
+    if (!same_but_for_rounding(cell.gradients, predicted) || same_but_for_rounding(cell.gradients, mean)) continue;
+    // A tensor that the last micro-step alone reaches was not reduced at all.
+    if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return std::nullopt;
+    if (count > 1)
+      return made("micro-steps-not-reduced", kExact,
+                  fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of the others its own gradient", parts.front().names.size() - count,
+                              parts.front().names.size()));
+    return made("last-micro-step-not-reduced", kExact,
+                "rank 0's reduced gradient is the mean over ranks of all micro-steps but the last, and of the last its own gradient");
   }
-  if (!same_but_for_rounding(cell.gradients, predicted) || same_but_for_rounding(cell.gradients, mean)) return std::nullopt;
-  // A tensor that the last micro-step alone reaches was not reduced at all.
-  if (!wrong_ones_have_earlier_parts(parts_of(cell, "micro ").front(), cell.gradients, mean)) return std::nullopt;
-  return made("last-micro-step-not-reduced", kExact,
-              "rank 0's reduced gradient is the mean over ranks of all micro-steps but the last, and of the last its own gradient");
+  return std::nullopt;
 }
 
 /// From hashes, where rank 0 alone kept values: some tensors' reduced gradients are others on every rank, and neither the mean of the local ones nor

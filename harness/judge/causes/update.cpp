@@ -268,9 +268,11 @@ std::optional<Cause> resumed_without_moments(const CauseInputs& inputs) {
 
 /// Weights that are those of another step of the reference: a checkpoint of that step, or none at all was loaded.
 std::optional<Cause> resumed_with_weights_of_another_step(const CauseInputs& inputs) {
+  constexpr std::string_view kSame = ", and 0 from those of step ";
   const Divergence& told = inputs.difference.divergence;
-  if (inputs.difference.phase != Phase::snapshot || told.where != "weights" || told.actual.find(", and 0 from those of step ") == std::string::npos) return std::nullopt;
-  return made("initial-weights-differ", kExact, fmt::format("the run begins step {} with {}: these were loaded, or made, in their place", told.step, told.actual));
+  const std::size_t at = told.actual.find(kSame);
+  if (inputs.difference.phase != Phase::snapshot || told.where != "weights" || at == std::string::npos) return std::nullopt;
+  return made("initial-weights-differ", kExact, fmt::format("the run begins step {} with the weights of step {}", told.step, told.actual.substr(at + kSame.size())));
 }
 
 constexpr Rule kResumedRules[] = {resumed_without_moments, resumed_with_weights_of_another_step};

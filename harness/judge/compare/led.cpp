@@ -74,55 +74,6 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
   return found;
 }
 
-/// The reference's gradient as a weighted sum of the ranks' own, by least squares over the tensors that all hold; none
-/// where it is no such sum.
-std::vector<double> shares_of(const std::vector<NamedTensor>& reference,
-                              const std::vector<std::vector<NamedTensor>>& local) {
-  const std::size_t ranks = local.size();
-  // Normal equations, their right side last.
-  std::vector<std::vector<double>> products(ranks, std::vector<double>(ranks + 1));
-  std::vector<std::vector<const NamedTensor*>> own;  // by tensor of the reference, then by rank
-  double size = 0;
-  for (const NamedTensor& expected : reference) {
-    std::vector<const NamedTensor*>& of_ranks = own.emplace_back();
-    for (const auto& rank : local) of_ranks.push_back(find_tensor(rank, expected.name));
-    if (std::ranges::any_of(
-            of_ranks, [&](const NamedTensor* each) { return !each || each->values.size() != expected.values.size(); }))
-      return {};
-    for (std::size_t i = 0; i < expected.values.size(); ++i) {
-      for (std::size_t r = 0; r < ranks; ++r) {
-        for (std::size_t q = r; q < ranks; ++q) products[r][q] += of_ranks[r]->values[i] * of_ranks[q]->values[i];
-        products[r][ranks] += of_ranks[r]->values[i] * expected.values[i];
-      }
-      size += expected.values[i] * expected.values[i];
-    }
-  }
-  for (std::size_t r = 0; r < ranks; ++r)
-    for (std::size_t q = 0; q < r; ++q) products[r][q] = products[q][r];
-  for (std::size_t r = 0; r < ranks; ++r) {  // Gauss and Jordan, with pivots from the diagonal
-    const double pivot = products[r][r];
-    if (!(std::abs(pivot) > 1e-12 * size))
-      return {};  // ranks whose gradients are alike: their weights are not determined
-    for (double& each : products[r]) each /= pivot;
-    for (std::size_t q = 0; q < ranks; ++q) {
-      if (q == r) continue;
-      const double factor = products[q][r];
-      for (std::size_t c = 0; c <= ranks; ++c) products[q][c] -= factor * products[r][c];
-    }
-  }
-  std::vector<double> weights(ranks);
-  for (std::size_t r = 0; r < ranks; ++r) weights[r] = products[r][ranks];
-  double off = 0;
-  for (std::size_t t = 0; t < reference.size(); ++t) {
-    for (std::size_t i = 0; i < reference[t].values.size(); ++i) {
-      double sum = -reference[t].values[i];
-      for (std::size_t r = 0; r < ranks; ++r) sum += weights[r] * own[t][r]->values[i];
-      off += sum * sum;
-    }
-  }
-  return off <= 1e-16 * size ? weights : std::vector<double>();
-}
-
 /// Collects over the steps what is found of an item.
 class Item {
  public:
@@ -361,8 +312,6 @@ class LedJudge {
     rows(static_cast<int64_t>(found.steps.size()));
     for (const auto& [step, names] : narrow_)
       for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
-    found.shares = shares_;
-    found.of_micro_steps = of_micro_steps_;
     for (Item& item : items_) found.items.push_back(std::move(item.get()));
     return found;
   }
@@ -385,7 +334,6 @@ class LedJudge {
     found.step = at.a.step;
     reduction(at);
     const bool gradients_agree = gradients(at, found);
-    if (!gradients_agree) shares(at);
     loss(at, found, gradients_agree);
     const bool applied_agree = gradients_agree && clip(at);
     const bool rates_agree = rate(at);
@@ -480,23 +428,6 @@ class LedJudge {
         at.a.step, gap, "",
         [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); },
         bounds_.same, bounds_.different);
-  }
-
-  /// Of the first step that differs: how the reference's gradient is made of the ranks', or else of their micro-steps'.
-  void shares(const Pair& at) {
-    if (!shares_.empty() || at.values_b.local.size() < 2 || at.values_b.reduced_by_sum) return;
-    shares_ = shares_of(at.values_a.gradients, at.values_b.local);
-    if (shares_.empty()) {
-      std::map<std::pair<std::size_t, std::string>, std::vector<NamedTensor>> by_part;
-      for (std::size_t rank = 0; rank < at.values_b.parts.size(); ++rank)
-        for (const GradientPart& part : at.values_b.parts[rank])
-          if (part.part.starts_with("micro ")) by_part[{rank, part.part}].push_back(part.values);
-      std::vector<std::vector<NamedTensor>> parts;
-      for (auto& [key, tensors] : by_part) parts.push_back(std::move(tensors));
-      if (parts.size() > at.values_b.local.size()) shares_ = shares_of(at.values_a.gradients, parts);
-      of_micro_steps_ = !shares_.empty();
-    }
-    for (double& share : shares_) share *= static_cast<double>(at.values_b.local.size());
   }
 
   bool clip(const Pair& at) {
@@ -698,8 +629,6 @@ class LedJudge {
   std::vector<Item> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
-  std::vector<double> shares_;
-  bool of_micro_steps_ = false;
 };
 
 const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {

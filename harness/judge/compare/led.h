@@ -40,10 +40,6 @@ struct LedFindings {
   std::vector<LedItem> items;  ///< in the order of a step
   std::vector<LedStep> steps;
   std::string problem = {};  ///< why nothing, or not all, could be led
-  /// Of the first step whose gradients differ: what each rank's gradient should count, where 1 is what it does count in
-  /// their mean; empty: the reference's is no weighted sum of theirs.
-  std::vector<double> shares = {};
-  bool of_micro_steps = false;           ///< `shares` are of each rank's micro-steps, one rank after the other
   std::vector<std::string> narrow = {};  ///< what computed in a narrower type than float64
 
   /// What differs first: the item of the earliest step, of one step the earliest item. Null: nothing does.

@@ -10,6 +10,7 @@
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/compare/forced/forced.h"
 #include "harness/judge/compare/forced/update.h"
+#include "harness/judge/compare/forced/weights.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/trainer_spec.h"
@@ -736,6 +737,38 @@ TEST(Distance, TwoThatAreNoNumbersAreAlike) {
   EXPECT_EQ(distance(infinite, infinite), 0);
   EXPECT_EQ(distance(infinite, -infinite), infinite);
   EXPECT_EQ(distance(nan, 1.0), infinite);
+}
+
+// A gradient as a weighted sum of others.
+
+TEST(Weights, FindsTheWeightsOfASumAndWhatNoneExplain) {
+  const std::vector<double> a = {1, 2, 3, 4}, b = {2, -1, 0, 5}, c = {0, 1, 0, 0}, sum = {5, 0, 3, 14};  // a + 2 b
+  const Weights exact = weigh({{&sum, {&a, &b}}}, 1e-16);
+  ASSERT_TRUE(exact.all_known());
+  EXPECT_NEAR(exact.of[0], 1, 1e-12);
+  EXPECT_NEAR(exact.of[1], 2, 1e-12);
+  EXPECT_LT(exact.residual, 1e-14);
+  EXPECT_GT(weigh({{&sum, {&a, &c}}}, 1e-16).residual, 0.1);
+}
+
+TEST(Weights, SharesTheWeightOfEqualPartsAndLeavesOpenWhatIsOpen) {
+  const std::vector<double> a = {1, 2, 3, 4}, twice = {2, 4, 6, 8}, b = {2, -1, 0, 5}, sum = {3, 1, 3, 9};  // a + b
+  const Weights shared = weigh({{&sum, {&a, &b, &a}}}, 1e-16);
+  EXPECT_NEAR(shared.of[0], 0.5, 1e-12);
+  EXPECT_NEAR(shared.of[2], 0.5, 1e-12);
+  const Weights open = weigh({{&sum, {&a, &b, &twice}}}, 1e-16);
+  EXPECT_FALSE(open.all_known());
+  EXPECT_NEAR(open.of[1], 1, 1e-12);
+  EXPECT_LT(open.residual, 1e-14);
+  EXPECT_TRUE(weigh({}, 1e-16).of.empty());
+}
+
+TEST(Weights, TakesManyRowsInBlocksAndAPartThatLacksATensorAsZeros) {
+  std::vector<double> a(2000), b(2000), sum(2000), alone = {1, 2}, both = {3, 6};
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = std::sin(1.0 + i), b[i] = std::cos(0.5 * i), sum[i] = 3 * a[i] - 0.25 * b[i];
+  const Weights found = weigh({{&sum, {&a, &b}}, {&both, {&alone, nullptr}}}, 1e-16);
+  EXPECT_NEAR(found.of[0], 3, 1e-12);
+  EXPECT_NEAR(found.of[1], -0.25, 1e-12);
 }
 
 }  // namespace
