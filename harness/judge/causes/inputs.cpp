@@ -246,7 +246,7 @@ std::optional<Cause> metric_of_own_part(const CauseInputs& inputs) {
   for (std::size_t rank = 0; of_norms && rank < norms.size(); ++rank) of_norms = norms[rank] > 0 && is(rank, norms[rank]);
   if (of_norms) return made("norm-of-own-shard", kExact, fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name, fmt::join(norms, ", ")));
   if (!found->rows.empty()) return std::nullopt;
-  return made("local-statistics", kFits, fmt::format("{} is another one on each rank, {:.6g}, and neither their mean nor their sum is the reference's: each takes its own samples", name, fmt::join(found->of_ranks, ", ")));
+  return made("local-statistics", kFits, fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the reference's: each takes its own samples", name, fmt::join(found->of_ranks, ", ")));
 }
 
 constexpr Rule kEvaluationRules[] = {evaluated_samples_differ, metric_of_own_part};

@@ -463,21 +463,26 @@ std::optional<Cause> initial_scale_by_shard(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-/// All ranks begin with the same weights, which are not the reference's.
+/// Ranks begin with weights that are not the reference's, alike or each with its own.
 std::optional<Cause> begins_with_other_weights(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::parameters || told.step >= 0 || told.kind != DivergenceKind::bits || !inputs.cell || !inputs.reference) return std::nullopt;
   if (is_buffer(told.where) && told.rank >= 0)
     return made("buffers-not-synchronised", kExact, fmt::format("{} has another value on rank {} alone before the first step", told.where, told.rank));
-  std::size_t all = 0, others = 0;
+  std::size_t all = 0, others = 0, apart = 0;
   for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
     const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);
     if (!actual || actual->shape != expected->shape || actual->dtype != expected->dtype) return std::nullopt;
     ++all;
     others += actual->stats.hash != expected->stats.hash;
+    apart += std::ranges::any_of(inputs.cell->ranks, [&](const StepRecords& rank) {
+      const Record* own = find_record(rank, Phase::parameters, expected->name);
+      return own && own->stats.hash != actual->stats.hash;
+    });
   }
   return made("initial-weights-differ", kFits,
-              fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks agree in them", others, all, told.where));
+              fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks {}", others, all, told.where,
+                          apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart)));
 }
 
 constexpr Rule kInitialRules[] = {initial_scale_by_shard, begins_with_other_weights};

@@ -270,7 +270,7 @@ bool nearly_same_weights(const StepOfRun& a, const StepOfRun& b) {
 }  // namespace
 
 std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, const std::string& name) {
-  constexpr double kSame = 1e-5, kApart = 1e-4, kFarApart = 1e-2;
+  constexpr double kSame = 1e-5, kApart = 1e-4;
   const auto near = [](double x, double y, double room) { return std::abs(x - y) <= room * std::abs(y); };
   OtherMetric found{numbers_of(b, name), "", 0};
   const std::vector<double> expected = numbers_of(a, name);
@@ -285,9 +285,10 @@ std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, 
   double sum = 0;
   for (const double each : found.of_ranks) sum += each;
   found.mean = sum / static_cast<double>(found.of_ranks.size());
-  const bool alike = std::ranges::all_of(found.of_ranks, [&](double each) { return near(each, found.of_ranks[0], kSame); });
-  if (alike || near(found.mean, expected[0], kFarApart) || near(sum, expected[0], kFarApart) || !nearly_same_weights(a, b)) return std::nullopt;
-  return found;
+  const auto [least, most] = std::ranges::minmax(found.of_ranks);
+  const double room = kApart * std::abs(expected[0]);
+  const bool may_be_mean = expected[0] >= least - room && expected[0] <= most + room, alike = near(least, most, kSame);
+  return alike || may_be_mean || near(sum, expected[0], kApart) || !nearly_same_weights(a, b) ? std::nullopt : std::optional(found);
 }
 
 std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {

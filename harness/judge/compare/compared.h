@@ -118,8 +118,8 @@ struct OtherMetric {
   std::string rows;              ///< the metric by samples of which it is the mean in run A; empty: none
   double mean = 0;               ///< of that in run B, or of the ranks' numbers
 };
-/// In run A it is the mean over recorded samples, and in run B it is not; or ranks of run B have numbers of their own, of which neither mean nor sum
-/// is run A's, though their weights are nearly the same. Nothing where neither is so.
+/// In run A it is the mean over recorded samples, and in run B it is not; or ranks of run B have numbers of their own, of which neither a weighted mean
+/// nor the sum is run A's, though their weights are nearly the same. Nothing where neither is so.
 std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, const std::string& name);
 
 /// Metrics that both runs evaluated. Where their parameters are the same bits they must agree; elsewhere nobody knows what

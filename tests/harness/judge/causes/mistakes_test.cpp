@@ -563,8 +563,8 @@ TEST_F(MistakesOfAnyTrainer, ARunThatIsResumedWithOlderWeightsPartsThere) {
   EXPECT_EQ(found.first_divergence->phase, "snapshot");
   EXPECT_THAT(found.sentence, HasSubstr("from those of step 2"));
   ASSERT_TRUE(found.cause);
-  EXPECT_EQ(found.cause->code, "unexplained");
-  EXPECT_THAT(found.cause->evidence, HasSubstr("from those of step 2"));
+  EXPECT_EQ(found.cause->code, "initial-weights-differ");
+  EXPECT_THAT(found.cause->evidence, HasSubstr("begins step 3 with the weights of step 2"));
   OtherRun elsewhere = b;
   elsewhere.weights = [](Tensors& own) { own[0].values[0] += 3; };  // near no step
   EXPECT_THAT(compare(a, elsewhere).sentence, testing::Not(HasSubstr("from those of step")));
