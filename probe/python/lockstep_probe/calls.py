@@ -99,11 +99,9 @@ class Calls:
         ledger.calls[call.slot][4] = self._hash(call.outputs)
         call.outputs = call.work = None
 
-    def finish(self, ledger, reducer=False):
-        """Of works that nobody has waited for in Python; `reducer`: the Reducer's alone, which its own callback has waited for."""
-        for key, call in list(ledger.open.items()):
-            if reducer and not ledger.calls[call.slot][7]:
-                continue
+    def finish(self, ledger, wanted=lambda _call: True):
+        """Of works that nobody has waited for in Python."""
+        for key, call in [each for each in ledger.open.items() if wanted(each[1])]:
             del ledger.open[key]
             if call.op not in ("send", "recv"):
                 call.work.wait()
@@ -114,11 +112,7 @@ class Calls:
     @guarded
     def before_forward(self, ledger):
         """DistributedDataParallel has asked for rank 0's buffers, and the forward pass may write into them."""
-        for key, call in list(ledger.open.items()):
-            if call.op == "broadcast":
-                del ledger.open[key]
-                call.work.wait()
-                self._hash_output(ledger, call)
+        self.finish(ledger, lambda call: call.op == "broadcast")
 
     def records(self, ledger):
         self.finish(ledger)

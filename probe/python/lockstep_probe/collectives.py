@@ -61,8 +61,6 @@ def _pieces(tensor, split, size):
 
 def _describe(name, args):
     """Inputs, outputs, process group, root and tag of a call."""
-    if name in ("_allgather_base_", "_reduce_scatter_base_"):
-        return _flat(args[1]), _flat(args[0]), args[2], -1, ""
     if name == "alltoall_base_":
         size = ProcessGroup.unbox(args[2]).size()
         return _pieces(args[1], args[4], size), _pieces(args[0], args[3], size), args[2], -1, ""

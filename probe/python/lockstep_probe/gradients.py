@@ -103,7 +103,7 @@ class Gradients:
         probe, step = self.probe, self.probe.current
         self.in_backward = False
         step.backwards += 1
-        probe.calls.finish(step.ledger, reducer=True)
+        probe.calls.finish(step.ledger, lambda call: step.ledger.calls[call.slot][7])  # the Reducer's, which its own callback has waited for
         if not step.records:
             return
         step.rates = {id(o): probe.updates.rates(o) for o in probe.optimizers}

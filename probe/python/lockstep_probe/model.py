@@ -9,6 +9,7 @@ import torch
 from lockstep_probe.trace_file import Placement
 
 WRAPPED = weakref.WeakKeyDictionary()  # DistributedDataParallel objects, from when this module was loaded on, the last one last
+_WRAPPERS = (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
 MOMENTS = {
     "momentum_buffer": "first_moment", "exp_avg": "first_moment", "exp_avg_sq": "second_moment", "sum": "second_moment",
     "square_avg": "second_moment",
@@ -25,20 +26,16 @@ def bare(model):
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             WRAPPED.setdefault(model)
         inner = getattr(model, "_orig_mod", None)
-        if not isinstance(inner, torch.nn.Module) and isinstance(model, _wrappers()):
+        if not isinstance(inner, torch.nn.Module) and isinstance(model, _WRAPPERS):
             inner = model.module
         if isinstance(inner, torch.nn.Module):
             model = inner
     return model
 
 
-def _wrappers():
-    return (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)
-
-
 def plain_names(module, named):
     """(name, tensor) pairs with names as they are without wrappers within the module, such as a loss that holds a DistributedDataParallel."""
-    within = [f"{path}.module." for path, each in module.named_modules() if path and isinstance(each, _wrappers())]
+    within = [f"{path}.module." for path, each in module.named_modules() if path and isinstance(each, _WRAPPERS)]
     for name, tensor in named:
         for start in sorted(within, key=len, reverse=True):
             if name.startswith(start):

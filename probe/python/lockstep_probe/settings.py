@@ -13,7 +13,7 @@ class Settings:
     """`snapshots`: steps that keep all values, or "auto": what `Values` makes of it.
 
     `every`: other steps are recorded if their number is a multiple of it. `steps`: what a short run is for; it ends after the last of them.
-    `led_by`: the folder of the run that leads this one. `most_bytes`: what their values may take on a rank; 0: whatever it is.
+    `most_bytes`: what their values may take on a rank; 0: whatever it is.
     `led_by`: the folder of the run that leads this one. `stop`: the program ends when this step, counted from the run's first, would begin; what each
     step up to it begins with is kept with all that a trainer holds (`held`).
     """

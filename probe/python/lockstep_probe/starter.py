@@ -59,15 +59,8 @@ class Cannot(Exception):
     """Why a command must be started as it is written."""
 
 
-class Start:
-    """What this process is like before it forks."""
-
-    def __init__(self):
-        self.environment, self.learnt = dict(os.environ), tempfile.TemporaryFile("a+b")  # noqa: SIM115
-        self.modules, self.names = {}, set()  # top-level ones, with the folder that each is in; and all
-
-
-_start = Start()
+# What this process is like before it forks; `modules`: top-level ones, with the folder that each is in; `names`: all.
+_start = types.SimpleNamespace(environment=dict(os.environ), learnt=tempfile.TemporaryFile("a+b"), modules={}, names=set())  # noqa: SIM115
 
 
 # What a command means.
