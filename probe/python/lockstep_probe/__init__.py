@@ -13,6 +13,8 @@ Nothing is recorded, and nothing costs time, unless `lockstep trace` starts the 
 
 import os
 
+from lockstep_probe.ownership import say, was_opened_here
+
 __version__ = "0.1.0"
 __all__ = ["attach"]
 
@@ -34,7 +36,6 @@ def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every
     """
     from lockstep_probe import model as models
     from lockstep_probe import patches, settings
-    from lockstep_probe.guard import say
     from lockstep_probe.probe import Probe
 
     modules = list(model) if isinstance(model, (list, tuple)) else [model]
@@ -67,7 +68,7 @@ def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every
         else:
             say("attach: what another model has trained so far, recorded without a line, makes room for this one")
             probe.withdraw()
-    asked.out = _room(asked.out, say)
+    asked.out = _room(asked.out)
     try:
         return Probe(bare, optimizers, asked, declare=declare, average=average, own=own, first_step=first_step, rank=rank,
                      world_size=world_size)  # fmt: skip
@@ -76,12 +77,10 @@ def attach(model, optimizer=None, *, out=None, level=None, snapshots=None, every
         return Probe(bare, [], settings.Settings(level="off"))
 
 
-def _room(out, say):
+def _room(out):
     """The folder, or one in it for another training of this process: 2, 3, …"""
-    from lockstep_probe import ownership
-
     chosen, number = out, 1
-    while chosen and ownership.was_opened_here(chosen):
+    while chosen and was_opened_here(chosen):
         number += 1
         chosen = os.path.join(out, str(number))
     if number > 1:

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import os
-import sys
 import time
 import weakref
 
@@ -119,13 +118,6 @@ def hooks_off(module):
 def is_captured():
     """Does this thread's work go into a CUDA graph, and is not done now? Asking for a value would break the graph."""
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-
-
-def say(text):
-    """One message on stderr, with the rank."""
-    rank = os.environ.get("RANK", "")
-    sys.stderr.write(f"lockstep_probe{f' (rank {rank})' if rank else ''}: {text}\n")
-    sys.stderr.flush()
 
 
 def guarded(method):

@@ -51,12 +51,12 @@ class Heartbeat:
         """Training is over: what comes is the end of the process."""
         self.step(self._step, "teardown")
 
-    def failed(self, kind, error):
+    def failed(self, error):
         """Leaves the exception that ends the rank for lockstep to read."""
-        if self._folder is None or os.getpid() != self._pid:
+        if self._folder is None or os.getpid() != self._pid or isinstance(error, KeyboardInterrupt):
             return
         try:
-            _write(os.path.join(self._folder, f"rank-{self._rank}.error"), f"{kind.__name__}: {error}".replace("\n", " ") + "\n")
+            ownership.write(os.path.join(self._folder, f"rank-{self._rank}.error"), f"{type(error).__name__}: {error}".replace("\n", " ") + "\n")
         except OSError:
             pass
 
@@ -76,12 +76,6 @@ def _process():
     return os.getpid(), known, ownership.started("self")  # whose number /proc may know otherwise
 
 
-def _write(path, text):
-    with open_file(path + ".tmp", "w") as file:
-        file.write(text)
-    os.replace(path + ".tmp", path)
-
-
 def _say_hello(folder, rank, world_size):
     """Who the rank is, for lockstep to compare with the others before they train."""
     hello = {
@@ -90,24 +84,13 @@ def _say_hello(folder, rank, world_size):
         **{key: str(getattr(sys.modules.get(name), "__version__", "")) for key, name in (("torch", "torch"), ("probe", "lockstep_probe"))},
         "env": {name: os.environ.get(name, "") for name in os.environ.get("LOCKSTEP_ENV", "").split()},
     }  # fmt: skip
-    _write(os.path.join(folder, f"rank-{rank}.hello.json"), json.dumps(hello))
+    ownership.write(os.path.join(folder, f"rank-{rank}.hello.json"), json.dumps(hello))
 
 
 def _give_stacks(folder, rank):
     """On a signal every thread's Python stack is written, also while the interpreter is held in C."""
     file = open_file(os.path.join(folder, f"python-stacks-{rank}.txt"), "a")
     faulthandler.register(signal.SIGRTMIN + OWN_STACKS, file=file, all_threads=True)
-
-
-def _tell_failures(beat):
-    before = sys.excepthook
-
-    def hook(kind, error, trace):
-        if not issubclass(kind, KeyboardInterrupt):
-            beat.failed(kind, error)
-        before(kind, error, trace)
-
-    sys.excepthook = hook
 
 
 def open(path, rank, world_size):
@@ -121,7 +104,7 @@ def open(path, rank, world_size):
         beat = Heartbeat(file, rank, folder)
         beat.step(-1, "load")
         _give_stacks(folder, rank)
-        _tell_failures(beat)
+        ownership.on_failure(beat.failed)
         return beat
     except (OSError, ValueError, AttributeError):
         return Heartbeat()

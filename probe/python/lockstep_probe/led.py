@@ -5,25 +5,19 @@ The reference is a folder of traces; what leads is in its snapshots, and in rank
 """
 
 import contextlib
+import itertools
 import json
 import operator
-import os
+import re
 import sys
 import weakref
 
 import torch
 
 from lockstep_probe import held, model, ownership, trace_file
-from lockstep_probe.guard import say
+from lockstep_probe.ownership import say
 
-_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-
-
-class Snapshot:
-    """What a reference's step began with: whole tensors by name."""
-
-    def __init__(self, step, tensors):
-        self.step, self.tensors = step, tensors
+_WRAPPERS = re.compile(r"(?<![^./])(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
 
 def whole(parts):
@@ -43,25 +37,22 @@ def _in_turn(parts):
     return [each[k] for k in range(max(map(len, parts), default=0)) for each in parts if k < len(each)]
 
 
-def snapshots(folder):
-    """Yields those of a run, put together of all its ranks' traces. Raises OSError, ValueError."""
+def snapshots(folder, phase="snapshot"):
+    """Yields (step, whole tensors by name): what a run's steps began with, of all its ranks' traces. Raises OSError, ValueError."""
     world_size = trace_file.header_of(ownership.path_of(folder, 0, "trace"))["world_size"]
-    phase = trace_file.PHASES["snapshot"]
     for ranks in zip(*(trace_file.read_steps(ownership.path_of(folder, rank, "trace")) for rank in range(world_size))):
         tensors = {}
         for _, records in ranks:
             for record in records:
-                if record.phase == phase and record.values is not None:
+                if record.phase == trace_file.PHASES[phase] and record.values is not None:
                     tensors.setdefault(record.name, []).append(record)
         if tensors:
-            yield Snapshot(ranks[0][0], {name: whole(parts) for name, parts in tensors.items()})
+            yield ranks[0][0], {_plain(name): whole(parts) for name, parts in tensors.items()}
 
 
 def _plain(name):
     """A name without the wrappers within it, which another layout may not have."""
-    for wrapper in _WRAPPERS:
-        name = name.replace(wrapper, "")
-    return name
+    return _WRAPPERS.sub("", name)
 
 
 def _part(tensor, kept):
@@ -90,7 +81,7 @@ class Led:
 
     def __init__(self, probe):
         self.probe, self.folder = probe, probe.settings.led_by
-        self.steps, self.problem, self._snapshots, self._now = [], "", None, None
+        self.steps, self.problem, self._snapshots, self._now = [], "", snapshots(self.folder), (float("-inf"), None)
         self._begins = None  # of its own first step: how far its tensors were from the reference's, by name
 
     def lay_in(self, number, before_forward=True):
@@ -102,7 +93,7 @@ class Led:
             if kept is None:
                 return
             with torch.no_grad():
-                self._lay(kept, before_forward)
+                self._lay(number, kept, before_forward)
         except (OSError, ValueError) as error:
             self.problem = str(error)
         if self.problem:
@@ -112,25 +103,20 @@ class Led:
 
     def _at(self, number):
         """The reference's snapshot of that step; they are read in their order."""
-        if self._snapshots is None:
-            self._snapshots = snapshots(self.folder)
-        while self._now is None or self._now.step < number:
+        while self._now and self._now[0] < number:
             self._now = next(self._snapshots, None)
-            if self._now is None:
-                return None
-            self._now.tensors = {_plain(name): tensor for name, tensor in self._now.tensors.items()}
-        return self._now if self._now.step == number else None
+        return self._now[1] if self._now and self._now[0] == number else None
 
-    def _lay(self, kept, changes):
+    def _lay(self, step, kept, changes):
         """Raises ValueError that names what does not fit."""
         begins, self._begins = self._begins, {} if self._begins is None else self._begins
         for name, tensor, must in self._tensors():
-            found = kept.tensors.get(_plain(name))
+            found = kept.get(_plain(name))
             if found is None:
                 if must:
-                    raise ValueError(f"its step {kept.step} has no {name}")
+                    raise ValueError(f"its step {step} has no {name}")
             elif tensor.is_meta:
-                raise ValueError(f"{name} has no values yet when step {kept.step} begins (it is on the meta device)")
+                raise ValueError(f"{name} has no values yet when step {step} begins (it is on the meta device)")
             elif found.shape != tensor.shape:
                 raise ValueError(f"{name} has shape {list(tensor.shape)} here and {list(found.shape)} there")
             else:
@@ -140,19 +126,16 @@ class Led:
                 if changes:
                     own.copy_(part)
                 elif not _same(own, part) and not _apart(own, part) < min(64 * torch.finfo(own.dtype).eps, 1e-2):
-                    raise ValueError(f"step {kept.step} had begun, with another {name}, before the probe saw it")
+                    raise ValueError(f"step {step} had begun, with another {name}, before the probe saw it")
 
     def _tensors(self):
         """(name, tensor, must the reference have it?) of all that a step begins with."""
         probe = self.probe
         for watched in probe.parameters:
             yield watched.name, watched.parameter, True
-        for name, buffer in probe.state.buffers():
-            yield "buffer/" + name, buffer, False
-        for name, tensor, _ in probe.state.averages_in_snapshot():
-            yield name, tensor, False
-        for name, tensor in probe.state.moments():
-            yield name, tensor, False
+        buffers = (("buffer/" + name, buffer) for name, buffer in probe.state.buffers())
+        others = itertools.chain(buffers, probe.state.averages_in_snapshot(), probe.state.moments())
+        yield from ((name, tensor, False) for name, tensor, *_ in others if tensor.numel())  # another rank's moments are empty here
 
     def facts(self):
         if not self.folder:
@@ -170,7 +153,7 @@ class Rows:
     """
 
     def __init__(self, probe):
-        self.probe, self._loaders, self.said, self._reference = probe, [], [], None
+        self.probe, self._places, self.said, self._reference = probe, weakref.WeakKeyDictionary(), [], None
         self.asked = []  # of each loader: the rows of its data set, and numbers by fetch, asked for and given
         self.taken, self.steps = [], {}  # rows of each batch that training has got; by step what it began with that no trace has
 
@@ -182,27 +165,21 @@ class Rows:
         except TypeError:
             self._say("rows without numbers (an IterableDataset, or a sampler of its own kind): they are the run's own")
             return index
-        entry = self._entry(loader)
-        taken = self._reference_rows(entry, own)
-        entry["asked"].append(own)
+        place = self._places.setdefault(loader, len(self.asked))
+        if place == len(self.asked):
+            self.asked.append({"rows": len(loader.dataset), "asked": [], "given": []})
+        taken = self._reference_rows(place, self.asked[place], own)
+        self.asked[place]["asked"].append(own)
         if taken is None:
             return index
-        entry["given"].append(taken)
+        self.asked[place]["given"].append(taken)
         return taken if many else taken[0]
 
-    def _entry(self, loader):
-        place = next((k for k, known in enumerate(self._loaders) if known() is loader), len(self._loaders))
-        if place == len(self._loaders):
-            self._loaders.append(weakref.ref(loader))
-            self.asked.append({"rows": len(loader.dataset), "asked": [], "given": []})
-        return self.asked[place]
-
-    def _reference_rows(self, entry, own):
+    def _reference_rows(self, place, entry, own):
         if not self.probe.settings.led_by:
             return None
         if self._reference is None:
             self._reference = self._read()
-        place = next(k for k, each in enumerate(self.asked) if each is entry)
         there = self._reference[place] if place < len(self._reference) else None
         if there is None or there["rows"] != entry["rows"]:
             what = f"{there['rows']} rows" if there else "no such loader"
@@ -264,5 +241,5 @@ class Rows:
 
     def write(self):
         """rank-R.rows.json. Raises OSError."""
-        with open(ownership.path_of(self.probe.settings.out, self.probe.rank, "rows.json"), "w") as file:
-            json.dump({"format": 1, "loaders": self.asked, "said": self.said, "taken": self.taken, "steps": self.steps}, file)
+        rows = {"format": 1, "loaders": self.asked, "said": self.said, "taken": self.taken, "steps": self.steps}
+        ownership.write(ownership.path_of(self.probe.settings.out, self.probe.rank, "rows.json"), json.dumps(rows))

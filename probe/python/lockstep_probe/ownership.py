@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import struct
 import sys
 import time
 import weakref
@@ -24,12 +23,26 @@ class Taken(Exception):
     """The trace belongs to somebody else; says to whom."""
 
 
+def say(text):
+    """One message on stderr, with the rank."""
+    rank = os.environ.get("RANK", "")
+    sys.stderr.write(f"lockstep_probe{f' (rank {rank})' if rank else ''}: {text}\n")
+    sys.stderr.flush()
+
+
 def read(path):
     try:
         with open(path) as file:
             return file.read()
     except OSError:
         return ""
+
+
+def write(path, text):
+    """In place of what is there, whole or not at all. Raises OSError."""
+    with open(f"{path}.{os.getpid()}.new", "w") as file:
+        file.write(text)
+    os.replace(file.name, path)
 
 
 def started(pid):
@@ -105,26 +118,19 @@ def _replaced(out, rank, path):
     is_here = owner.get("host") == process()["host"]
     lives = is_here and started(owner.get("pid")) == owner.get("started")
     if attempt() > facts.get("attempt", 0) and not lives:
-        steps = _steps_in(path)
+        from lockstep_probe import trace_file
+
+        steps = 0
+        with contextlib.suppress(ValueError):  # it has not even begun
+            steps = sum(kind == trace_file.STEP for kind, _ in trace_file.frames(path))
         give_back(out, rank)
-        unrecorded.add((out, rank), steps=steps, why="an attempt before torchrun started the ranks again")
+        # The state before the first step is a step of its own.
+        unrecorded.add((out, rank), steps=max(steps - 1, 0), why="an attempt before torchrun started the ranks again")
         return f"{path}: replaces the trace of {who}, which torchrun has started again"
     if same_job or lives or (owner and not is_here and not facts.get("done")):
         raise Taken(f"{path} holds the training of {who}")
     give_back(out, rank)
     return f"{path}: replaces the trace of an earlier run, of {who}"
-
-
-def _steps_in(path):
-    """Training steps of a trace, by its frames alone."""
-    count = 0
-    with open(path, "rb") as file:
-        file.seek(12)
-        while len(head := file.read(8)) == 8:
-            length, kind = struct.unpack("<IB", head[:5])
-            count += kind == 2
-            file.seek(length + 8, 1)
-    return max(count - 1, 0)  # the state before the first one is a step of its own
 
 
 def give_back(out, rank):
@@ -163,10 +169,7 @@ def write_facts(out, rank, facts, unrecorded=None):
         entries = [each for each in before.get("unrecorded", []) if isinstance(each, dict)]
         if unrecorded is not None:
             entries = [each for each in entries if each.get("by") != own] + [{**unrecorded, "by": own}]
-        path = path_of(out, rank, "probe.json")
-        with open(f"{path}.{os.getpid()}.new", "w") as file:
-            json.dump({**facts, "unrecorded": entries}, file, indent=1)
-        os.replace(file.name, path)
+        write(path_of(out, rank, "probe.json"), json.dumps({**facts, "unrecorded": entries}, indent=1))
 
 
 # What is trained beside it.
@@ -227,6 +230,17 @@ def not_at_end(call):
     last = _at_end.pop(call, None)
     if last is not None:
         last.cancel()
+
+
+def on_failure(call):
+    """`call` gets an exception that nobody catches, before anything else is done with it."""
+    before = sys.excepthook
+
+    def failed(kind, error, trace):
+        call(error)
+        before(kind, error, trace)
+
+    sys.excepthook = failed
 
 
 def in_flight():

@@ -37,7 +37,7 @@ class Parameters:
     """All of a model, and those that the optimizers alone have."""
 
     def __init__(self, probe):
-        self.probe, self._by_id, self._pieces, self._copies = probe, {}, set(), None
+        self.probe, self._by_id, self.pieces, self._copies = probe, {}, set(), None
 
     def __iter__(self):
         return iter(self._by_id.values())
@@ -60,13 +60,13 @@ class Parameters:
         probe, known = self.probe, set()
         ignored = {name for m in probe.models for name in getattr(m, "_ddp_params_and_buffers_to_ignore", ())}
         named = list(model.named(probe.models, "named_parameters"))
-        self._pieces = self._find_pieces([p for _, _, p in named])
+        self.pieces = self._find_pieces([p for _, _, p in named])
         for prefix, name, p in named + [("", "", p) for p in self.of_optimizers()]:
             known.add(id(p))
-            if id(p) not in self._by_id and id(p) not in self._pieces:
+            if id(p) not in self._by_id and id(p) not in self.pieces:
                 self._listen(Watched(prefix + name or f"unnamed {len(self._by_id)}", p, not (name and name.startswith(probe.own)), name in ignored))
         self._find_unsharded()
-        for key in self._by_id.keys() - (known - self._pieces):
+        for key in self._by_id.keys() - (known - self.pieces):
             for handle in self._by_id.pop(key).handles:
                 handle.remove()
 
@@ -82,9 +82,6 @@ class Parameters:
                     free = [c for c in free if c is not found]
                     self._copies.append((w, found))
         return self._copies
-
-    def in_pieces(self):
-        return bool(self._pieces)
 
     def _find_pieces(self, held):
         """Of flat tensors into which parameters are put together, the parts of a rank: another number of ranks has others, and no name or shape tells
@@ -133,7 +130,7 @@ class Parameters:
         probe = self.probe
         for watched in self:
             self._listen(watched)  # to one that was frozen
-        known = self._by_id.keys() | self._pieces | {id(w.unsharded) for w in self}  # FSDP2 puts these in the modules for a while
+        known = self._by_id.keys() | self.pieces | {id(w.unsharded) for w in self}  # FSDP2 puts these in the modules for a while
         if all(id(p) in known for p in self.of_optimizers() + [p for m in probe.models for p in m.parameters()]):
             return
         before = {w.name for w in self}

@@ -51,6 +51,19 @@ def _wrap(owner, name, make):
         setattr(owner, name, functools.wraps(found)(make(found)))
 
 
+def _within(owner, name, context):
+    """Each call runs within `context`: a context manager that gets the call's arguments."""
+
+    def make(found):
+        def called(*args, **kwargs):
+            with context(*args, **kwargs):
+                return found(*args, **kwargs)
+
+        return called
+
+    _wrap(owner, name, make)
+
+
 def _clipping(clip, parameters, max_norm=None, norm=None):
     parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
     tell("gradients.on_clip", parameters, max_norm, norm)
@@ -70,39 +83,31 @@ def _clip_value(clip):
     return lambda parameters, *args, **kwargs: _clipping(lambda each: clip(each, *args, **kwargs), parameters)
 
 
-def _scale(scale):
-    def scaled(self, outputs):
-        result = scale(self, outputs)
-        if self.is_enabled():
-            tell("on_scale", float(self.get_scale()))
-        return result
-
-    return scaled
+@contextlib.contextmanager
+def _scale(self, *_args, **_kwargs):
+    yield
+    if self.is_enabled():
+        tell("on_scale", float(self.get_scale()))
 
 
-def _scaler_step(step):
-    def stepped(self, optimizer, *args, **kwargs):
-        inner = getattr(optimizer, "optimizer", optimizer)
-        before = [(probe.updates, probe.updates.count(inner)) for probe in _probes]
-        result = step(self, optimizer, *args, **kwargs)
-        for updates, count in before:
-            if updates.count(inner) == count:
-                updates.on_skipped(inner)
-        return result
-
-    return stepped
+@contextlib.contextmanager
+def _scaler_step(_self, optimizer, *_args, **_kwargs):
+    inner = getattr(optimizer, "optimizer", optimizer)
+    before = [(probe.updates, probe.updates.count(inner)) for probe in _probes]
+    yield
+    for updates, count in before:
+        if updates.count(inner) == count:
+            updates.on_skipped(inner)
 
 
-def _backward(backward):
-    def called(self, *args, **kwargs):
-        if self.numel() != 1:
-            return backward(self, *args, **kwargs)
+@contextlib.contextmanager
+def _backward(self, *_args, **_kwargs):
+    is_loss = self.numel() == 1
+    if is_loss:
         tell("on_loss", self)
-        result = backward(self, *args, **kwargs)
+    yield
+    if is_loss:
         tell("after_loss", self)
-        return result
-
-    return called
 
 
 def _autocast(enter):
@@ -114,30 +119,26 @@ def _autocast(enter):
     return entered
 
 
-def _ddp(init):
-    def made(self, *args, **kwargs):
-        init(self, *args, **kwargs)
-        model.WRAPPED.setdefault(self)
-        tell("on_wrapped")
+@contextlib.contextmanager
+def _ddp(self, *_args, **_kwargs):
+    yield
+    model.WRAPPED.setdefault(self)
+    for probe in probes():
+        probe.wrapped_anew = True  # the next step begins with it
 
-    return made
 
-
-def _pipeline_scale(scale):
-    def scaled(self, factor, *args, **kwargs):
-        result = scale(self, factor, *args, **kwargs)
-        if factor != 1:
-            tell("gradients.on_pipeline_scale", list(self.submod.parameters()), factor)
-        return result
-
-    return scaled
+@contextlib.contextmanager
+def _pipeline_scale(self, factor, *_args, **_kwargs):
+    yield
+    if factor != 1:
+        tell("gradients.on_pipeline_scale", list(self.submod.parameters()), factor)
 
 
 def watch_pipelines():
     """Stages of torch.distributed.pipelining divide gradients after the backward passes."""
     kind = getattr(sys.modules.get("torch.distributed.pipelining.stage"), "_PipelineStageBase", None)
     if hasattr(kind, "scale_grads") and not hasattr(kind.scale_grads, "__wrapped__"):
-        _wrap(kind, "scale_grads", _pipeline_scale)
+        _within(kind, "scale_grads", _pipeline_scale)
 
 
 def _getstate(getstate):
@@ -148,48 +149,24 @@ def _getstate(getstate):
     return state
 
 
-def _script(create):
-    def created(module, *args, **kwargs):
-        with guard.hooks_off(module):
-            return create(module, *args, **kwargs)
-
-    return created
-
-
-def _graphed(make):
+@contextlib.contextmanager
+def _graphed(callables, *_args, **_kwargs):
     """Its passes are no training, and it takes no module with hooks."""
-
-    def made(callables, *args, **kwargs):
-        with contextlib.ExitStack() as stack:
-            for each in callables if isinstance(callables, tuple) else (callables,):
-                if isinstance(each, torch.nn.Module):
-                    stack.enter_context(guard.hooks_off(each))
-            for probe in probes():
-                stack.enter_context(probe.paused())
-            return make(callables, *args, **kwargs)
-
-    return made
+    with contextlib.ExitStack() as stack:
+        for each in callables if isinstance(callables, tuple) else (callables,):
+            if isinstance(each, torch.nn.Module):
+                stack.enter_context(guard.hooks_off(each))
+        for probe in probes():
+            stack.enter_context(probe.paused())
+        yield
 
 
-def _check(check):
-    """A trace is compared with what the module gives without it: a forward pass that no training makes."""
-
-    def checked(*args, **kwargs):
-        with guard.silence():
-            return check(*args, **kwargs)
-
-    return checked
-
-
-def _unsharded(init):
-    def made(self, *args, **kwargs):
-        was = getattr(self, "_unsharded_param", None)
-        result = init(self, *args, **kwargs)
-        if was is None:
-            tell("parameters.on_unsharded", self)
-        return result
-
-    return made
+@contextlib.contextmanager
+def _unsharded(self, *_args, **_kwargs):
+    was = getattr(self, "_unsharded_param", None)
+    yield
+    if was is None:
+        tell("parameters.on_unsharded", self)
 
 
 def watch_unsharded():
@@ -199,7 +176,7 @@ def watch_unsharded():
     if not hasattr(kind, "init_unsharded_param"):
         return False
     if not hasattr(kind.init_unsharded_param, "__wrapped__"):
-        _wrap(kind, "init_unsharded_param", _unsharded)
+        _within(kind, "init_unsharded_param", _unsharded)
     return True
 
 
@@ -234,18 +211,12 @@ def _watch_destroy(module):
 # Updates of optimizers that no probe has.
 
 
-def _nested():
-    if not hasattr(_stepping, "optimizers"):
-        _stepping.optimizers = []
-    return _stepping.optimizers
-
-
 def _live():
     return [probe for probe in _probes if not probe.is_off and not probe.closed and probe.process == os.getpid()]
 
 
 def _before_any_update(optimizer, *_):
-    nested = _nested()
+    nested = vars(_stepping).setdefault("optimizers", [])
     if optimizer in nested:  # an earlier update has failed
         del nested[nested.index(optimizer) :]
     nested.append(optimizer)
@@ -256,7 +227,7 @@ def _before_any_update(optimizer, *_):
 
 
 def _after_any_update(optimizer, *_):
-    nested = _nested()
+    nested = vars(_stepping).setdefault("optimizers", [])
     del nested[nested.index(optimizer) if optimizer in nested else 0 :]
     if nested or not _watched or any(probe.updates.knows(optimizer) for probe in _live()):
         return  # part of another optimizer's update, or recorded
@@ -279,11 +250,7 @@ def _rank(probe):
 
 
 def _watch_ends():
-    excepthook, thread_hook, leave = sys.excepthook, threading.excepthook, sys.exit
-
-    def failed(kind, value, trace):
-        tell("on_exception", value)
-        excepthook(kind, value, trace)
+    thread_hook, leave = threading.excepthook, sys.exit
 
     def failed_in_thread(args):
         for probe in list(_probes):
@@ -297,7 +264,8 @@ def _watch_ends():
             tell("on_exception", ownership.in_flight(), status)
         leave(status)
 
-    sys.excepthook, threading.excepthook, sys.exit = failed, failed_in_thread, left
+    threading.excepthook, sys.exit = failed_in_thread, left
+    ownership.on_failure(functools.partial(tell, "on_exception"))
 
 
 def _forked():
@@ -317,15 +285,16 @@ def _install():
     _wrap(clip, "clip_grad_value_", _clip_value)
     torch.nn.utils.clip_grad_value_ = clip.clip_grad_value_
     if hasattr(torch.amp, "GradScaler"):
-        _wrap(torch.amp.GradScaler, "scale", _scale)
-        _wrap(torch.amp.GradScaler, "step", _scaler_step)
+        _within(torch.amp.GradScaler, "scale", _scale)
+        _within(torch.amp.GradScaler, "step", _scaler_step)
     _wrap(torch.autocast, "__enter__", _autocast)
-    _wrap(torch.Tensor, "backward", _backward)
-    _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
+    _within(torch.Tensor, "backward", _backward)
+    _within(torch.nn.parallel.DistributedDataParallel, "__init__", _ddp)
     _wrap(torch.nn.Module, "__getstate__", _getstate)
-    _wrap(sys.modules.get("torch.jit._recursive"), "create_script_module", _script)
-    _wrap(sys.modules.get("torch.jit._trace"), "_check_trace", _check)
-    _wrap(torch.cuda, "make_graphed_callables", _graphed)
+    _within(sys.modules.get("torch.jit._recursive"), "create_script_module", lambda module, *_, **__: guard.hooks_off(module))
+    # A trace is compared with what the module gives without it: a forward pass that no training makes.
+    _within(sys.modules.get("torch.jit._trace"), "_check_trace", lambda *_, **__: guard.silence())
+    _within(torch.cuda, "make_graphed_callables", _graphed)
     import torch.distributed as dist
 
     if dist.is_available():

@@ -13,8 +13,9 @@ import torch.distributed as dist
 from lockstep_probe import collectives, description, hashing, heartbeat, loader, model, ownership, patches, random_state, trace_file
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
-from lockstep_probe.guard import Attached, guarded, say
+from lockstep_probe.guard import Attached, guarded
 from lockstep_probe.led import Led, Rows
+from lockstep_probe.ownership import say
 from lockstep_probe.parameters import Parameters
 from lockstep_probe.recorder import Recorder, hash_in
 from lockstep_probe.settings import Values
@@ -56,7 +57,7 @@ class Probe:
         self._weights = None  # records of the parameters after the last step
         self._unwritten = []  # steps of which a GPU has not given all yet: batches, and the writer's arguments
         self.writer = self._pulse = self._initial = None
-        self._wrappers, self._wrapped, self._wrapped_anew = [], [], False
+        self._wrappers, self._wrapped, self.wrapped_anew = [], [], False
         self.asks = tier == "lines"  # is step() called after updates? until a step has gone by without
         self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
@@ -208,7 +209,7 @@ class Probe:
             step.generators = after or random_state.states(self.recorder.hashes.xxh3)
         else:
             self._weights = None
-        if self._wrapped_anew:
+        if self.wrapped_anew:
             self.find_wrappers()
         self.parameters.check()
         self.led.lay_in(self._number, begins)
@@ -260,13 +261,9 @@ class Probe:
         self._seconds_of_setup = time.perf_counter() - self._began
 
     def find_wrappers(self):
-        self._wrappers, self._wrapped_anew = [w for w in map(model.find_wrapper, self.models) if w is not None], False
+        self._wrappers, self.wrapped_anew = [w for w in map(model.find_wrapper, self.models) if w is not None], False
         self._wrapped = [(w, set(map(id, w.parameters()))) for w in self._wrappers]
         self.by_hand = self.world_size > 1 and not self._wrappers and not any(model.fsdp_groups(m) for m in self.models)
-
-    def on_wrapped(self):
-        """A DistributedDataParallel has been made: of a model that it wraps anew the next step begins with it."""
-        self._wrapped_anew = True
 
     @contextlib.contextmanager
     def paused(self):
@@ -566,6 +563,6 @@ class Probe:
 
     def _say_what_it_cost(self):
         own, probes = max(self.seconds_whole - self.seconds, 1e-9), max(self.seconds - self._seconds_of_setup, 0.0)
-        say(f"{self.steps_done} steps at level {self.settings.level} in {self.settings.out}: {self.writer.size() / 1e6:.1f} MB a rank; "
+        say(f"{self.steps_done} steps at level {self.settings.level} in {self.settings.out}: {self.writer.end / 1e6:.1f} MB a rank; "
             f"{1000 * probes / self.steps_done:.3g} ms a step beside the training's {1000 * own / self.steps_done:.3g} ms "
             f"({100 * probes / own:.1f} %)")  # fmt: skip

@@ -82,26 +82,22 @@ class State:
     def _of_optimizers(self, phase, values):
         if self.probe.updates.made_elsewhere:
             return []
-        records, counts = [], set()
-        for optimizer in self.probe.optimizers:
-            for p in (p for group in optimizer.param_groups for p in group["params"]):
-                watched = self.probe.parameters.of(p)
-                for key, value, placement in self._state_of(optimizer, p) if watched else ():
-                    if key in model.MOMENTS and isinstance(value, torch.Tensor):
-                        records.append(self._record(phase, f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, values, placement))
-                    elif key == "step":
-                        counts.add(int(value))
+        records = [self._record(phase, name, value, alike, values, placement) for name, value, alike, placement in self.moments()]
+        counts = {int(value) for _, key, value, _ in self._states() if key == "step"}
         updates = max(counts) if counts else self.probe.updates.number()
         return [*records, self.probe.recorder.scalar(phase, "updates", updates, alike=True)]
 
     def moments(self):
-        """(name, tensor) of the optimizers' state that this rank holds, with a snapshot's names."""
+        """(name, tensor, alike, placement) of the optimizers' state, with a snapshot's names."""
+        for watched, key, value, placement in self._states():
+            if key in model.MOMENTS and isinstance(value, torch.Tensor):
+                yield f"{model.MOMENTS[key]}/{watched.name}", value, watched.alike, placement
+
+    def _states(self):
         for optimizer in self.probe.optimizers:
             for p in model.parameters_of(optimizer):
                 watched = self.probe.parameters.of(p)
-                for key, value in model.inner_optimizer(optimizer).state.get(p, {}).items() if watched else ():
-                    if key in model.MOMENTS and isinstance(value, torch.Tensor):
-                        yield f"{model.MOMENTS[key]}/{watched.name}", value
+                yield from ((watched, *each) for each in self._state_of(optimizer, p) if watched)
 
     @staticmethod
     def _state_of(optimizer, p):

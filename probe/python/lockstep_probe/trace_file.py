@@ -71,7 +71,7 @@ class Writer:
         self.path, self._xxh3 = path, hashes.xxh3
         os.makedirs(os.path.dirname(path), exist_ok=True)
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        self._end = 0
+        self.end = 0
         self._definitions, self._sequences, self.steps = 0, {}, 0
         self._append(MAGIC)
 
@@ -81,9 +81,9 @@ class Writer:
             while done < len(view):
                 done += os.write(self._file, view[done:])
         except OSError:
-            os.ftruncate(self._file, self._end)
+            os.ftruncate(self._file, self.end)
             raise
-        self._end += done
+        self.end += done
 
     def _frame(self, kind, pieces):
         payload = b"".join(pieces)
@@ -122,17 +122,12 @@ class Writer:
         else:
             self._sequences[key] = len(self._sequences) + 1
             pieces += [varint(0), varint(len(numbers))]
-            fresh = set(map(id, new))
             for definition, _ in records:
                 pieces.append(varint(definition.number))
-                if id(definition) in fresh:
-                    fresh.remove(id(definition))
-                    pieces += [varint(len(definition.bytes)), definition.bytes]
+                if new and definition is new[0]:
+                    pieces += [varint(len(definition.bytes)), new.pop(0).bytes]
         pieces += [data for _, data in records]
         self._frame(kind, pieces)
-
-    def size(self):
-        return self._end
 
     def finish(self, whole):
         if whole:
@@ -229,46 +224,48 @@ def _record(b, definition):
     return Kept(phase, name, values, ids, placement, hash_)
 
 
+def frames(path):
+    """(kind, payload) of each that is whole."""
+    with open(path, "rb") as file:
+        if file.read(12) != MAGIC:
+            raise ValueError(f"{path} is not a trace of format 2")
+        while len(head := file.read(8)) == 8:
+            length, kind = struct.unpack("<IB", head[:5])
+            payload = file.read(length)
+            if len(payload) < length or len(file.read(8)) < 8:
+                return
+            yield kind, payload
+
+
 def read_steps(path):
     """Yields (step, [Kept]) of a trace that this probe or lockstep has written; the checks are left to `lockstep compare`.
 
     Raises ValueError if the file is no trace of format 2 or ends early.
     """
     definitions, sequences, before = [], [], []
-    with open(path, "rb") as file:
-        if file.read(12) != MAGIC:
-            raise ValueError(f"{path} is not a trace of format 2")
-        while True:
-            head = file.read(8)
-            if len(head) < 8:
-                return
-            length, kind = struct.unpack("<IB", head[:5])
-            payload = file.read(length)
-            if len(payload) < length or len(file.read(8)) < 8:
-                return
-            if kind not in (STEP, FAILED_STEP, PART):
-                continue
-            b = Bytes(memoryview(payload))
-            step, known = b.signed(), b.varint()
-            if known:
-                numbers = sequences[known - 1]
-            else:
-                numbers = []
-                for _ in range(b.varint()):
-                    numbers.append(b.varint())
-                    if numbers[-1] == len(definitions):
-                        definitions.append(_definition(b.take(b.varint())))
-                sequences.append(numbers)
-            before += [r for r in (_record(b, definitions[n]) for n in numbers) if r is not None]
-            if kind != PART:
-                yield step, before
-                before = []
+    for kind, payload in frames(path):
+        if kind not in (STEP, FAILED_STEP, PART):
+            continue
+        b = Bytes(memoryview(payload))
+        step, known = b.signed(), b.varint()
+        if known:
+            numbers = sequences[known - 1]
+        else:
+            numbers = []
+            for _ in range(b.varint()):
+                numbers.append(b.varint())
+                if numbers[-1] == len(definitions):
+                    definitions.append(_definition(b.take(b.varint())))
+            sequences.append(numbers)
+        before += [r for r in (_record(b, definitions[n]) for n in numbers) if r is not None]
+        if kind != PART:
+            yield step, before
+            before = []
 
 
 def header_of(path):
     """The header's fields. Raises ValueError, OSError."""
-    with open(path, "rb") as file:
-        if file.read(12) != MAGIC:
-            raise ValueError(f"{path} is not a trace of format 2")
-        length, _ = struct.unpack("<IB", file.read(8)[:5])
-        return json.loads(file.read(length))
+    for kind, payload in frames(path):
+        if kind == HEADER:
+            return json.loads(payload)
+    raise ValueError(f"{path} has no header")

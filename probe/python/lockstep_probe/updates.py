@@ -89,19 +89,16 @@ class Updates:
             probe.gradients.reduced_by_hand(self._taken_by(optimizer))
             probe.gradients.clipped_too_early()
         self._record_rates(optimizer)
+        taken = [(watched, p.grad) for p in model.parameters_of(optimizer) if (watched := probe.parameters.of(p)) and p.grad is not None]
         if step.keeps and float64.on is not None:
-            taken = ((watched, p.grad) for p in model.parameters_of(optimizer) if (watched := probe.parameters.of(p)) and p.grad is not None)
             probe.few_digits.setdefault(step.number, []).extend(float64.few_digits((watched.name, model.held(gradient)) for watched, gradient in taken))
         with probe.recorder.together():
-            for p in (p for group in optimizer.param_groups for p in group["params"]):
-                watched = probe.parameters.of(p)
-                if watched is not None and p.grad is not None:
-                    step.last.append(probe.gradients.record("applied gradients", watched, p.grad))
+            step.last += [probe.gradients.record("applied gradients", *each) for each in taken]
 
     def _taken_by(self, optimizer):
         """What it updates; and, where it updates copies of parameters, these: no optimizer has them."""
         self._held |= set(map(id, self.probe.parameters.of_optimizers() + model.parameters_of(optimizer)))
-        copied = [] if self.probe.parameters.in_pieces() else [p for p in self.probe.parameters.tensors() if id(p) not in self._held]
+        copied = [] if self.probe.parameters.pieces else [p for p in self.probe.parameters.tensors() if id(p) not in self._held]
         return model.parameters_of(optimizer) + copied
 
     def rates(self, optimizer):
@@ -149,7 +146,7 @@ class Updates:
     def _end(self, optimizer):
         probe, step = self.probe, self.probe.current
         step.stepped.append(optimizer)
-        step.updated |= {id(p) for group in optimizer.param_groups for p in group["params"]}
+        step.updated |= set(map(id, model.parameters_of(optimizer)))
         if not probe.is_over(step):
             return
         if step.records:

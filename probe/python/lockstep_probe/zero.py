@@ -2,79 +2,56 @@
 
 import atexit
 import functools
-import importlib.abc
 import importlib.machinery
 import os
 import sys
+import types
 
-_AFTER = "torch"
-
-
-class _AfterImport(importlib.abc.MetaPathFinder):
-    """Calls `then` once the module has been imported."""
-
-    def __init__(self, name, then):
-        self._name, self._then = name, then
-
-    def find_spec(self, name, path=None, target=None):
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        if spec is None or spec.loader is None:
-            return spec
-        load, then = spec.loader.exec_module, self._then
-
-        def exec_module(module):
-            load(module)
-            then()
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
-def arm():
-    """In the startup of a process that `lockstep trace` has started: waits for PyTorch. Costs nothing in a process that does not import it."""
-    if not os.environ.get("LOCKSTEP_TRACE"):
-        return
-    _watch_end()
-    if _AFTER in sys.modules:
-        _install()
-    else:
-        sys.meta_path.insert(0, _AfterImport(_AFTER, _install))
-
-
-def _watch_end():
-    """An exception of a rank that has not come to a step."""
-    if os.environ.get("LOCKSTEP_STEPS"):
-        atexit.register(_without_optimizer)
-    before = sys.excepthook
-
-    def failed(kind, error, trace):
-        if "RANK" in os.environ and "torch" in sys.modules and issubclass(kind, Exception):
-            from lockstep_probe import ownership
-
-            ownership.write_end_alone(os.environ["LOCKSTEP_TRACE"], os.environ["RANK"], error)
-        before(kind, error, trace)
-
-    sys.excepthook = failed
-
-
-def _without_optimizer():
-    """Of a rank, at the end of a short run."""
-    if "RANK" in os.environ and "torch" in sys.modules and not getattr(sys.modules.get("lockstep_probe.patches"), "_watched", None):
-        sys.stderr.write(f"lockstep_probe (rank {os.environ['RANK']}): no optimizer was made: no step is seen, none is recorded, and none can be led\n")
+from lockstep_probe import ownership
 
 
 def _once_there(name, then):
     """Of a module, imported or to be imported."""
     if name in sys.modules:
         then(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _AfterImport(name, lambda: then(sys.modules[name])))
+        return
+
+    def find_spec(asked, path=None, _target=None):
+        if asked != name:
+            return None
+        sys.meta_path.remove(finder)
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (load(module), then(module))
+        return spec
+
+    finder = types.SimpleNamespace(find_spec=find_spec)
+    sys.meta_path.insert(0, finder)
 
 
-def _install():
+def arm():
+    """In the startup of a process that `lockstep trace` has started: waits for PyTorch. Costs little in a process that does not import it."""
+    if os.environ.get("LOCKSTEP_TRACE"):
+        if os.environ.get("LOCKSTEP_STEPS"):
+            atexit.register(_without_optimizer)
+        ownership.on_failure(_failed)
+        _once_there("torch", _install)
+
+
+def _failed(error):
+    """An exception of a rank that has not come to a step."""
+    if "RANK" in os.environ and "torch" in sys.modules and isinstance(error, Exception):
+        ownership.write_end_alone(os.environ["LOCKSTEP_TRACE"], os.environ["RANK"], error)
+
+
+def _without_optimizer():
+    """Of a rank, at the end of a short run."""
+    if "RANK" in os.environ and "torch" in sys.modules and not getattr(sys.modules.get("lockstep_probe.patches"), "_watched", None):
+        ownership.say("no optimizer was made: no step is seen, none is recorded, and none can be led")
+
+
+def _install(_torch):
     from torch.optim import Optimizer
 
     if os.environ.get("LOCKSTEP_STEPS"):
@@ -92,14 +69,16 @@ def _install():
         if "lockstep_probe.float64" in sys.modules and sys.modules["lockstep_probe.float64"].on:
             sys.modules["lockstep_probe.float64"].widen_parameters(self)
         if "torch.nn.parallel" in sys.modules:
-            _attach(self)
+            try:
+                _attach(self)
+            except Exception as error:  # noqa: BLE001  a probe must not stop a trainer
+                ownership.say(f"{type(error).__name__}: {error}; nothing is recorded, and training goes on")
 
     Optimizer.__init__ = made
 
 
 def _change_arithmetic():
     from lockstep_probe import float64, patches
-    from lockstep_probe.guard import say
 
     if os.environ.get("LOCKSTEP_DROPOUT") == "off":
         float64.no_dropout()
@@ -110,19 +89,11 @@ def _change_arithmetic():
         float64.switch_on(patches.are_inside)
         _once_there("torch.distributed.fsdp._fully_shard._fsdp_api", float64.no_policy)
     elif precision:
-        say(f"precision {precision!r}; known: float64; the program computes in its own")
+        ownership.say(f"precision {precision!r}; known: float64; the program computes in its own")
 
 
 def _attach(optimizer):
-    try:
-        _attach_to(optimizer)
-    except Exception as error:  # noqa: BLE001  a probe must not stop a trainer
-        sys.stderr.write(f"lockstep_probe: {type(error).__name__}: {error}; nothing is recorded, and training goes on\n")
-
-
-def _attach_to(optimizer):
     from lockstep_probe import model, patches, settings
-    from lockstep_probe.guard import say
     from lockstep_probe.probe import Probe
 
     live = [probe for probe in patches.probes() if not probe.is_off]
@@ -139,10 +110,10 @@ def _attach_to(optimizer):
     try:
         asked = settings.read()
     except ValueError as error:
-        say(f"{error}; nothing is recorded, and training goes on")
+        ownership.say(f"{error}; nothing is recorded, and training goes on")
         return
     if asked.on:
-        models = [model.bare(m) for m in model.owners([p for group in optimizer.param_groups for p in group["params"]])]
+        models = [model.bare(m) for m in model.owners(model.parameters_of(optimizer))]
         _keep.append(Probe(models, [optimizer], asked, tier="zero"))
 
 
