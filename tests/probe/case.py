@@ -9,6 +9,7 @@ import subprocess
 import typing
 
 import launch
+from lockstep_probe import zero
 
 QUIET = {"identical", "within_envelope", "inconclusive"}
 
@@ -44,6 +45,19 @@ class Bench:
 
     def run(self, program, world, name):
         return launch.run(program, world, self.path(name))
+
+    def script(self, text, world, name, **variables):
+        """A program's text on ranks that are armed as a start of Python arms them; its folder of traces, and what the ranks said."""
+        traces = self.path(f"{name}/traces")
+
+        def program(rank):
+            with environment(**{"LOCKSTEP_TRACE": traces, "RANK": str(rank.rank), "WORLD_SIZE": str(world), **variables}):
+                zero.arm()
+                with contextlib.suppress(SystemExit):
+                    exec(compile(text, "train.py", "exec"), {})  # noqa: S102
+                    need("LOCKSTEP_STEPS" not in variables, "the program came to its own end")
+
+        return traces, "".join(self.run(program, world, name))
 
     def compare(self, a, b):
         done = subprocess.run([self.lockstep, "compare", a, b, "--json"], capture_output=True, text=True, check=False)

@@ -86,11 +86,6 @@ class Groups(Trainer):
         self.schedule.step()
 
 
-class Dropout(Trainer):
-    def make_model(self):
-        return models.Mlp(dropout=0.2)
-
-
 class ClippedByHand(ByHand):
     """Reduces and clips without a word to PyTorch."""
 
@@ -171,9 +166,7 @@ class OwnBuffer(Accumulated):
     def reduce(self):
         for p, buffer in zip(self.takers, self.buffers):
             p.grad = buffer.clone()
-            if self.world > 1:
-                dist.all_reduce(p.grad)
-                p.grad /= self.world
+        self.average_gradients(self.takers)
 
 
 class MainCopies(OwnBuffer):
@@ -211,10 +204,7 @@ class SyncedOutside(Accumulated):
         with self.held_back(called):
             return super().forward_backward(called, ids)
 
-    def reduce(self):
-        for p in self.model.parameters() if self.world > 1 else ():
-            dist.all_reduce(p.grad)
-            p.grad /= self.world
+    reduce = ByHand.reduce
 
 
 class HeadByHand(Trainer):
@@ -225,9 +215,7 @@ class HeadByHand(Trainer):
         return super().wrap(model)
 
     def reduce(self):
-        for p in self.model.head.parameters() if self.world > 1 else ():
-            dist.all_reduce(p.grad)
-            p.grad /= self.world
+        self.average_gradients(self.model.head.parameters())
 
 
 class Narrow(Trainer):
@@ -365,7 +353,7 @@ CASES = [
     _case("SGD with momentum", Momentum, 1, Momentum, 2),
     _case("Adam, clipping", Adam, 1, Adam, 2),
     _case("parameter groups and a schedule", Groups, 1, Groups, 2),
-    _case("dropout, one layout", Dropout, 2, Dropout, 2),
+    _case("dropout, one layout", bits.Dropout, 2, bits.Dropout, 2),
     _case("reduced by hand", ByHand, 1, ByHand, 3),
     _case("owners send what they update", Owners, 1, Owners, 3),
     _case("owners, one layout", Owners, 2, Owners, 2),

@@ -1,14 +1,10 @@
 """Programs without a line for the probe, led by a run of one process: they have its gradients at each step, in float64 to the last digits. What check.py
 does not reach: other wrappers, numbers and rows, and what a run cannot be led in."""
 
-import contextlib
-import json
-import os
-
 import torch
 
 from case import Case, need
-from lockstep_probe import float64, led, trace_file, zero
+from lockstep_probe import float64, led, ownership
 
 EXACT, STEPS = 1e-12, 4
 SCRIPT = """
@@ -54,20 +50,11 @@ def script(model="model first", micros=1, clip=0):
 
 def run(bench, name, text, world, **variables):
     """A short run; its folder, and what the ranks said."""
-    folder = bench.path(name + "/traces")
-
-    def program(rank):
-        os.environ.update(LOCKSTEP_TRACE=folder, LOCKSTEP_STEPS=str(STEPS), LOCKSTEP_DROPOUT="off", RANK=str(rank.rank), WORLD_SIZE=str(world), **variables)
-        zero.arm()
-        with contextlib.suppress(SystemExit):
-            exec(compile(text, "train.py", "exec"), {})  # noqa: S102
-            raise AssertionError("the program came to its own end")
-
-    return folder, "".join(bench.run(program, world, name))
+    return bench.script(text, world, name, LOCKSTEP_STEPS=str(STEPS), LOCKSTEP_DROPOUT="off", **variables)
 
 
-def facts_of(folder, rank=0):
-    return json.loads(open(f"{folder}/rank-{rank}.probe.json").read())
+def facts_of(folder):
+    return ownership.facts_of(folder, 0)
 
 
 def both(bench, right, text):
@@ -83,12 +70,7 @@ def both(bench, right, text):
 
 def tensors(folder, phase):
     """By step and name, put together of all ranks' parts."""
-    world = trace_file.header_of(f"{folder}/rank-0.trace")["world_size"]
-    found = {}
-    for ranks in zip(*(trace_file.read_steps(f"{folder}/rank-{rank}.trace") for rank in range(world))):
-        for record in (r for _, records in ranks for r in records if r.phase == trace_file.PHASES[phase] and r.values is not None):
-            found.setdefault(ranks[0][0], {}).setdefault(record.name, []).append(record)
-    return {step: {name: led.whole(parts) for name, parts in by_name.items()} for step, by_name in found.items()}
+    return dict(led.snapshots(folder, phase))
 
 
 def distances(a, b, phase):

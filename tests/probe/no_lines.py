@@ -1,19 +1,17 @@
 """Programs without a line for the probe, started as `lockstep trace` starts them: their traces compare as those with lines."""
 
 import json
-import os
 import pathlib
 import struct
 import warnings
 
 from case import QUIET, Case, code_of, need
-from lockstep_probe import heartbeat, zero
+from lockstep_probe import heartbeat
 from trainer import Trainer
 
 START = """
 import os, sys
 import torch, torch.nn as nn, torch.distributed as dist
-dist.init_process_group("gloo")
 rank, world = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(1)
 x, y = torch.randn(48, 6), torch.randint(0, 3, (48,))
@@ -29,8 +27,6 @@ for step in range(4):
     AFTER
     if dist.get_rank() == 0:
         print(f"step {step}")
-dist.barrier()
-dist.destroy_process_group()
 """
 MODELS = {
     "ddp": "model = nn.parallel.DistributedDataParallel(net)\noptimizer = torch.optim.AdamW(model.parameters(), lr=0.01)\n",
@@ -42,19 +38,6 @@ MODELS = {
 AVERAGE = "[(dist.all_reduce(p.data), p.data.div_(world)) for p in net.parameters() if world > 1]"  # fmt: skip
 
 
-def forked(bench, name, text, world):
-    """The script on ranks that are forked, and armed as a start of Python arms them; its folder of traces and what the ranks said."""
-    traces = bench.path(name + "/traces")
-
-    def program(run):
-        os.environ.update(LOCKSTEP_TRACE=traces, RANK=str(run.rank), WORLD_SIZE=str(world))
-        zero.arm()
-        code = text.replace('dist.init_process_group("gloo")\n', "").replace("dist.barrier()\ndist.destroy_process_group()\n", "")
-        exec(compile(code, "train.py", "exec"), {})  # noqa: S102
-
-    return traces, "".join(bench.run(program, world, name))
-
-
 def script(kind, factor="1", after=None):
     after = after or (AVERAGE if kind == "averaged" else "pass")
     return START + MODELS[kind] + LOOP.replace("FACTOR", factor).replace("AFTER", after)
@@ -62,12 +45,12 @@ def script(kind, factor="1", after=None):
 
 def check(kind, wrong=("world",)):
     def on_bench(bench):
-        a, _ = forked(bench, "a", script(kind), 1)
-        b, said = forked(bench, "b", script(kind), 2)
+        a, _ = bench.script(script(kind), 1, "a")
+        b, said = bench.script(script(kind), 2, "b")
         need(said.count("step 3") == 1 and "4 steps at level hash" in said, f"the program said: {said}")
         quiet = bench.compare(a, b)
         need(quiet["verdict"] in QUIET, f"{quiet['verdict']}: {quiet['sentence']}")
-        c, _ = forked(bench, "c", script(kind, *wrong), 2)
+        c, _ = bench.script(script(kind, *wrong), 2, "c")
         seen = bench.compare(a, c)
         need(seen["verdict"] == "divergent" and seen["first_divergence"]["step"] == 0, f"not seen: {seen['sentence']}")
         return f"{quiet['verdict']}; wrong: {code_of(seen)}"
@@ -80,16 +63,7 @@ def known_by_the_group(bench):
     pulses = bench.folder / "pulses"
     pulses.mkdir()
     (pulses / "heartbeat").write_bytes(bytes(2 * heartbeat.SLOT_BYTES))
-
-    def program(run):
-        os.environ.update(LOCKSTEP_TRACE=str(pulses), LOCKSTEP_HEARTBEAT=str(pulses / "heartbeat"))
-        for name in ("RANK", "WORLD_SIZE"):
-            os.environ.pop(name, None)
-        zero.arm()
-        code = script("ddp").replace('dist.init_process_group("gloo")\n', "").replace("dist.barrier()\ndist.destroy_process_group()\n", "")
-        exec(compile(code, "train.py", "exec"), {})  # noqa: S102
-
-    bench.run(program, 2, "a")
+    bench.script(script("ddp"), 2, "a", LOCKSTEP_HEARTBEAT=str(pulses / "heartbeat"), RANK=None, WORLD_SIZE=None)
     said = [json.loads((pulses / f"rank-{rank}.hello.json").read_text()) for rank in range(2)]
     need([each["world_size"] for each in said] == [2, 2] and said[0]["pid"] != said[1]["pid"], f"the ranks said {said}")
     slots = (pulses / "heartbeat").read_bytes()

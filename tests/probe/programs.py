@@ -1,7 +1,6 @@
 """Shapes of programs without a line for the probe: each step is recorded, or the recording says that it is not; and how a run ended."""
 
 import atexit
-import json
 import os
 import pathlib
 import re
@@ -11,7 +10,7 @@ import sys
 import torch
 
 from case import Case, need
-from lockstep_probe import trace_file, zero
+from lockstep_probe import ownership, trace_file, zero
 
 PYTHON = pathlib.Path(__file__).resolve().parent.parent.parent / "probe" / "python"
 
@@ -195,7 +194,7 @@ def rank_that_raises(bench):
     traces = bench.path("traces")
     os.makedirs(traces)
     said = python(COMMON + RANKS, traces, FAILS=1)
-    facts = json.loads(pathlib.Path(f"{traces}/rank-1.probe.json").read_text())
+    facts = ownership.facts_of(traces, 1)
     need(facts["ended"]["error"] == "ValueError: no such column" and facts["ended"]["after"] == 3, f"noted: {facts['ended']}: {said[-800:]}")
     sentence = bench.compare(traces, traces)["sentence"]
     need(sentence.startswith("Run A ended after 3 steps: rank 1, ValueError: no such column (train.py:"), f"said: {sentence}")
@@ -207,7 +206,7 @@ def one_that_raises(text, error):
         traces = bench.path("traces")
         os.makedirs(traces)
         said = python(COMMON + text, traces)
-        ended = json.loads(pathlib.Path(f"{traces}/rank-0.probe.json").read_text())["ended"]
+        ended = ownership.facts_of(traces, 0)["ended"]
         need(ended["error"] == error and ended["after"] == 3, f"noted: {ended}: {said[-1500:]}")
         return ""
 

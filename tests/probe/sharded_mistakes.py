@@ -12,6 +12,7 @@ import models
 import parallel
 from mistakes import check as seen
 from case import Case
+from layouts import Hybrid
 from trainer import Sharded, ShardedWords, held
 
 
@@ -32,13 +33,8 @@ class WrongGroup(Sharded):
         return self.pairs["dp"]
 
 
-class ReplicasApart(ShardedWords):
-    """HSDP: the two replicas draw weights of their own."""
-
-    def mesh(self):
-        if not hasattr(self, "two_by_two"):
-            self.two_by_two = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
-        return self.two_by_two
+class ReplicasApart(Hybrid):
+    """The two replicas draw weights of their own."""
 
     def make_model(self):
         torch.manual_seed(self.seed + self.rank // 2)
@@ -175,7 +171,7 @@ def _case(kind, world, *codes, **more):
 
 CASES = [
     _case(WrongGroup, 4, "divided-by-wrong-world"),
-    _case(ReplicasApart, 4, "initial-weights-differ", step=-1),
+    _case(ReplicasApart, 4, "initial-weights-differ", step=-1, right=ShardedWords),
     _case(ShardedSum, 3, "loss-times-world", "gradient-times-world"),
     _case(ShardedOverWorld, 3, "loss-over-world", "gradient-over-world"),
     _case(ShardedSameRows, 2, "shards-identical"),

@@ -99,6 +99,11 @@ class Trainer:
     def reduce(self):
         """By hand, where no wrapper does it."""
 
+    def average_gradients(self, parameters):
+        for p in parameters if self.world > 1 else ():
+            dist.all_reduce(p.grad)
+            p.grad /= self.world
+
     def clip_gradients(self):
         if self.clip is not None:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
@@ -162,10 +167,7 @@ class ByHand(Trainer):
         return model
 
     def reduce(self):
-        if self.world > 1:
-            for p in self.model.parameters():
-                dist.all_reduce(p.grad)
-                p.grad /= self.world
+        self.average_gradients(self.model.parameters())
 
 
 class Sharded(Trainer):
