@@ -19,113 +19,6 @@
 namespace lockstep::causes {
 namespace {
 
-constexpr double kPartsRoom = 16;  ///< of sums whose parts were rounded before they were added
-
-/// What each micro-step of a rank counts beside the others of its rank, as it was done: by rows, or all alike.
-using Weighing = std::function<std::vector<double>(const RankLoss&)>;
-
-std::vector<double> shares(const std::vector<double>& counts) {
-  const double all = std::accumulate(counts.begin(), counts.end(), 0.0);
-  std::vector<double> parts;
-  for (const double count : counts) parts.push_back(count / all);
-  return parts;
-}
-
-std::vector<double> by_rows(const RankLoss& rank) { return shares(rank.micro_rows); }
-std::vector<double> all_alike(const RankLoss& rank) { return shares(std::vector<double>(rank.micro_losses.size(), 1)); }
-std::vector<double> by_counts(const RankLoss& rank) { return shares(rank.micro_counts); }
-
-/// Did every rank record what its micro-steps count, some rank in several of them that count unequally?
-bool knows_micro_steps(const ForcedValues& values) {
-  bool unequal = false;
-  for (const RankLoss& rank : values.losses) {
-    const std::size_t steps = rank.micro_losses.size();
-    if (steps == 0 || rank.micro_counts.size() != steps) return false;
-    if (std::ranges::any_of(rank.micro_counts, [](double count) { return !(count >= 0); })) return false;
-    unequal = unequal || std::ranges::adjacent_find(rank.micro_counts, std::not_equal_to<>()) != rank.micro_counts.end();
-  }
-  return unequal;
-}
-
-double loss_with(const RankLoss& rank, const std::vector<double>& weights) {
-  return std::inner_product(rank.micro_losses.begin(), rank.micro_losses.end(), weights.begin(), 0.0);
-}
-
-/// The loss over all tokens of all ranks.
-double whole_loss(const ForcedValues& values) {
-  double sum = 0, counts = 0;
-  for (const RankLoss& rank : values.losses) {
-    for (std::size_t k = 0; k < rank.micro_losses.size(); ++k) {
-      sum += rank.micro_losses[k] * rank.micro_counts[k];
-      counts += rank.micro_counts[k];
-    }
-  }
-  return sum / counts;
-}
-
-bool near_loss(double a, double b, double band) { return std::abs(a - b) <= band + 1e-5 * std::abs(b); }
-
-/// Do the ranks' losses weigh micro-steps so, and not by what they count?
-bool losses_weigh(const CauseInputs& inputs, const Weighing& weighing) {
-  const ForcedValues& cell = inputs.forced->cell;
-  const double band = inputs.forced->loss_band;
-  bool other = false;
-  for (const RankLoss& rank : cell.losses) {
-    const std::vector<double> weights = weighing(rank);
-    if (weights.size() != rank.micro_losses.size()) return false;
-    const double own = loss_with(rank, weights);
-    if (!near_loss(rank.loss, own, band)) return false;
-    other = other || !near_loss(own, loss_with(rank, by_counts(rank)), 4 * band);
-  }
-  return other;
-}
-
-/// The gradient that micro-steps would make if each counted its tokens, from parts that were weighed so.
-std::optional<std::vector<NamedTensor>> reweighed(const ForcedValues& cell, const Weighing& weighing) {
-  const std::vector<RankParts> parts = parts_of(cell, "micro ");
-  if (parts.size() != cell.local_ranks.size() || parts.empty()) return std::nullopt;
-  double all = 0;
-  for (const RankLoss& rank : cell.losses) all = std::accumulate(rank.micro_counts.begin(), rank.micro_counts.end(), all);
-  std::vector<std::vector<NamedTensor>> by_rank;
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    const RankLoss& own = cell.losses[static_cast<std::size_t>(cell.local_ranks[r])];
-    std::vector<double> factors = weighing(own);
-    if (factors.size() != parts[r].names.size()) return std::nullopt;
-    const double ranks = cell.reduced_by_sum ? 1 : static_cast<double>(parts.size());
-    for (std::size_t k = 0; k < factors.size(); ++k) factors[k] = own.micro_counts[k] / all * ranks / factors[k];
-    auto gradient = weighed(parts[r], factors);
-    if (!gradient) return std::nullopt;
-    by_rank.push_back(std::move(*gradient));
-  }
-  return reduced_of(by_rank, cell.reduced_by_sum);
-}
-
-std::optional<Cause> micro_steps_weighted_alike(const CauseInputs& inputs) {
-  if (!inputs.forced || !knows_micro_steps(inputs.forced->cell)) return std::nullopt;
-  const ForcedValues& cell = inputs.forced->cell;
-  const auto text = [&](const char* how) {
-    double fewest = cell.losses[0].micro_counts[0], most = fewest;
-    for (const RankLoss& rank : cell.losses) {
-      for (const double count : rank.micro_counts) fewest = std::min(fewest, count), most = std::max(most, count);
-    }
-    return fmt::format("micro-steps, whose own means are over {} to {} tokens, count {}; {}", fewest, most, how, losses_text(inputs));
-  };
-  for (const auto& [how, weighing] : {std::pair<const char*, Weighing>{"by their rows", by_rows}, {"all alike", all_alike}}) {
-    if (inputs.difference.phase == Phase::loss) {
-      const auto& reference = inputs.forced->reference.loss;
-      const bool right_by_tokens = reference && near_loss(whole_loss(cell), *reference, 4 * inputs.forced->loss_band);
-      if (right_by_tokens && losses_weigh(inputs, weighing)) return made("micro-steps-weighted-alike", kExact, text(how));
-    }
-    const auto gradients = gradients_of(inputs);
-    const auto right = gradients ? reweighed(cell, weighing) : std::nullopt;
-    if (right && !agree(inputs.forced->reference.gradients, gradients->mean, *gradients->judgement, 1) &&
-        agree(inputs.forced->reference.gradients, *right, *gradients->judgement, kPartsRoom)) {
-      return made("micro-steps-weighted-alike", kExact, text(how));
-    }
-  }
-  return std::nullopt;
-}
-
 /// Every rank's gradient of its last `count` micro-steps; empty where a rank had no more than these, or values were not kept.
 std::vector<std::vector<NamedTensor>> last_parts(const std::vector<RankParts>& parts, std::size_t count = 1) {
   std::vector<std::vector<NamedTensor>> last;
@@ -446,8 +339,8 @@ std::optional<Cause> counted_each_by_its_own(const CauseInputs& inputs) {
                           shares.of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
 }
 
-constexpr Rule kAccumulationInLoss[] = {micro_steps_weighted_alike, counted_each_by_its_own};
-constexpr Rule kAccumulationInGradients[] = {micro_steps_weighted_alike, counted_each_by_its_own, only_last_micro_step, accumulated_in_low_precision};
+constexpr Rule kAccumulationInLoss[] = {counted_each_by_its_own};
+constexpr Rule kAccumulationInGradients[] = {counted_each_by_its_own, only_last_micro_step, accumulated_in_low_precision};
 constexpr Rule kAccumulationInReduction[] = {only_last_micro_step, last_micro_step_not_reduced, one_use_not_reduced};
 
 }  // namespace

@@ -29,6 +29,7 @@ struct Reduced {
   const NamedTensor* reduced = nullptr;
   NamedTensor mean;
   std::vector<const NamedTensor*> local;  ///< by rank
+  std::vector<const NamedTensor*> before;  ///< by rank, of the step before, and last what was reduced there; empty: not known
   std::vector<double> allowance;          ///< what rounding explains of each element
   bool wrong = false;
 };
@@ -93,6 +94,12 @@ std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
       tensor.local.push_back(find_tensor(rank, use.name));
       if (!tensor.local.back()) return std::nullopt;
     }
+    if (const auto& before = inputs.forced->cell_before; before && before->local.size() == reduction.world) {
+      for (const auto& rank : before->local) tensor.before.push_back(find_tensor(rank, use.name));
+      tensor.before.push_back(find_tensor(before->gradients, use.name));
+      const auto unlike = [&](const NamedTensor* old) { return !old || old->values.size() != tensor.mean.values.size(); };
+      if (std::ranges::any_of(tensor.before, unlike)) tensor.before.clear();
+    }
     tensor.allowance = reduction_allowance(cell, *tensor.reduced);
     tensor.wrong = use.used > 1;
     reduction.tensors.push_back(std::move(tensor));
@@ -140,17 +147,6 @@ bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool eve
 std::string of_tensors(const Reduction& reduction) {
   return fmt::format("{} of {} tensors{}", wrong_count(reduction), reduction.tensors.size(),
                      reduction.bucket);
-}
-
-/// The rank about which a hypothesis explains every wrong tensor. Where only a few numbers are wrong, ranks may fit by chance: several. Empty if none
-/// does, or all do.
-std::vector<int> single_rank(const Reduction& reduction, const std::function<Hypothesis(std::size_t rank)>& hypothesis) {
-  std::vector<int> fitting;
-  for (std::size_t rank = 0; rank < reduction.world; ++rank) {
-    if (explains(reduction, hypothesis(rank), false)) fitting.push_back(reduction.cell().local_ranks.at(rank));
-  }
-  if (fitting.size() == reduction.world) fitting.clear();
-  return fitting;
 }
 
 /// "rank 2", or "rank 2 or 5".
@@ -334,59 +330,87 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
 struct Counting {
   const char* code;
   double confidence = kExact;
-  std::vector<double> times;  ///< by rank
-  std::string text;           ///< what the reduced gradients are
-  int rank = -1;              ///< the one that counts otherwise
+  std::vector<double> times;   ///< by rank
+  std::vector<double> before;  ///< by rank, of those of the step before, and of what was reduced there; empty: nothing of these
+  std::string text;            ///< what the reduced gradients are
+  int rank = -1;               ///< the one that counts otherwise
+
+  /// What element i of the reduction would be.
+  double operator()(const Reduced& tensor, std::size_t i, double share) const {
+    double sum = 0;
+    for (std::size_t rank = 0; rank < times.size(); ++rank) sum += times[rank] * tensor.local[rank]->values[i];
+    for (std::size_t part = 0; part < before.size(); ++part) {
+      if (before[part] == 0) continue;
+      if (tensor.before.empty()) return std::nan("");
+      sum += before[part] * tensor.before[part]->values[i] / (part < times.size() ? 1 : share);
+    }
+    return sum * share;
+  }
 };
 
 /// All ranks by one factor, or one of them otherwise than the rest.
 std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& reduction) {
-  const auto world = static_cast<double>(reduction.world);
+  const std::size_t ranks = reduction.world;
+  const auto world = static_cast<double>(ranks);
   std::vector<Counting> all;
   const auto by_factor = [&](const char* code, double confidence, double factor, const std::string& why) {
-    all.push_back({code, confidence, std::vector<double>(reduction.world, factor),
-                   fmt::format("{} times the {} of the local gradients{}", factor_text(factor, static_cast<int>(reduction.world)), reduction.name(), why)});
+    all.push_back({code, confidence, std::vector<double>(ranks, factor), {},
+                   fmt::format("{} times the {} of the local gradients{}",
+                               factor_text(factor, static_cast<int>(ranks)), reduction.name(), why)});
   };
   by_factor("gradient-sum-not-mean", kExact, world, "");
   by_factor("mean-taken-twice", kExact, 1 / world, "");
-  std::set<double> divisors = {2 * world, world + 1, static_cast<double>(inputs.cell_facts.rows_per_rank), static_cast<double>(inputs.cell_facts.global_batch)};
+  std::set<double> divisors = {2 * world, world + 1, static_cast<double>(inputs.cell_facts.rows_per_rank),
+                               static_cast<double>(inputs.cell_facts.global_batch)};
   for (double group = 2; group < world; ++group) divisors.insert(group);
   for (const double divisor : divisors) {
     // Those have names of their own: the sum, the mean, and the mean of the mean.
     if (divisor < 2 || divisor == world || divisor == world * world) continue;
-    by_factor("divided-by-wrong-world", 0.9, world / divisor, fmt::format(": the sum over {} ranks was divided by {}", world, divisor));
+    by_factor("divided-by-wrong-world", 0.9, world / divisor,
+              fmt::format(": the sum over {} ranks was divided by {}", world, divisor));
   }
-  const auto but_one = [&](const char* code, double rest, double own, const char* how) {
-    for (std::size_t rank = 0; rank < reduction.world; ++rank) {
-      Counting counting{code, kExact, std::vector<double>(reduction.world, rest), "", reduction.cell().local_ranks.at(rank)};
+  const auto but_one = [&](const char* code, double rest, double own, double old, const char* how) {
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      Counting counting{code, kExact, std::vector<double>(ranks, rest), {}, "", reduction.cell().local_ranks.at(rank)};
       counting.times[rank] = own;
+      if (old != 0) counting.before.resize(ranks, 0), counting.before[rank] = old;
       counting.text = fmt::format("the {} {}", reduction.name(), how);
       all.push_back(std::move(counting));
     }
   };
-  but_one("rank-missing", 1, 0, "without {}'s gradient");
+  but_one("rank-missing", 1, 0, 0, "without {}'s gradient");
   // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never reduced.
-  if (reduction.world > 2 && !reduction.by_sum()) but_one("rank-missing", world / (world - 1), 0, "without {}'s gradient, divided by one less than the world size");
-  but_one("rank-counted-twice", 1, 2, "with {}'s gradient added twice");
+  if (ranks > 2 && !reduction.by_sum())
+    but_one("rank-missing", world / (world - 1), 0, 0, "without {}'s gradient, divided by one less than the world size");
+  but_one("rank-counted-twice", 1, 2, 0, "with {}'s gradient added twice");
+  if (!reduction.evidence->cell_before) return all;
+  const ForcedValues& before = *reduction.evidence->cell_before;
+  but_one("stale-gradient", 1, 0, 1, "with {}'s gradient of the step before in the place of its own");
+  all.push_back({"stale-gradient", kExact, std::vector<double>(ranks, 0), std::vector<double>(ranks, 1),
+                 fmt::format("those of step {}, every rank's contribution", before.step)});
+  for (const double kept : {1.0, clip_factor(inputs.cell_facts.clip_norm, reduced_norm(before))}) {
+    Counting counting{"gradients-not-zeroed", kExact, std::vector<double>(ranks, 1), std::vector<double>(ranks + 1, 0),
+                      fmt::format("the {} of the local gradients plus the reduced gradient of step {}",
+                                  reduction.name(), before.step)};
+    counting.before.back() = kept;
+    all.push_back(std::move(counting));
+  }
   return all;
 }
 
-/// The one way of counting that gives every wrong tensor. Where only a few numbers are wrong, several ranks may fit by chance.
+/// The one way of counting that gives every wrong tensor. Where only a few numbers are wrong, several ranks may fit by
+/// chance.
 std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
   // Of two ranks that keep each its own, either lacks the other's.
   if (!reduction || not_reduced(inputs, true) || not_reduced(inputs, false)) return std::nullopt;
   std::vector<Counting> fitting;
   for (Counting& counting : countings_of(inputs, *reduction)) {
-    const Hypothesis counted = [&](const Reduced& t, std::size_t i) {
-      double sum = 0;
-      for (std::size_t rank = 0; rank < t.local.size(); ++rank) sum += counting.times[rank] * t.local[rank]->values[i];
-      return sum * reduction->share();
-    };
-    const bool alike = counting.rank < 0;
+    const Hypothesis counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction->share()); };
     if (!explains(*reduction, counted, false)) continue;
     // One factor on some tensors alone is one where they are more than a few numbers.
-    if (alike && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world) continue;
+    const bool one_factor = counting.rank < 0;
+    if (one_factor && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world) continue;
     fitting.push_back(std::move(counting));
   }
   std::vector<int> ranks;
@@ -395,62 +419,11 @@ std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
     if (std::string_view(each.code) != fitting.front().code) return std::nullopt;
     if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
   }
-  if (fitting.empty() || ranks.size() == reduction->world) return std::nullopt;
+  if (fitting.empty() || (ranks.size() == reduction->world)) return std::nullopt;
   return of_rank(made(fitting.front().code, fitting.front().confidence,
-                      fmt::format("{} are {}", of_tensors(*reduction), fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
+                      fmt::format("{} are {}", of_tensors(*reduction),
+                                  fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
                  ranks);
-}
-
-std::optional<Cause> stale_gradient(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || !reduction->evidence->cell_before) return std::nullopt;
-  const ForcedValues& before = *reduction->evidence->cell_before;
-  if (before.local.size() != reduction->world) return std::nullopt;
-  const double share = reduction->share();
-  const auto old = [&](std::size_t rank, const std::string& name) {
-    return find_tensor(before.local[rank], name);
-  };
-  for (const Reduced& tensor : reduction->tensors) {
-    for (std::size_t rank = 0; rank < reduction->world; ++rank) {
-      const NamedTensor* found = old(rank, tensor.mean.name);
-      if (!found || found->values.size() != tensor.mean.values.size()) return std::nullopt;
-    }
-  }
-  const std::vector<int> ranks = single_rank(*reduction, [&](std::size_t r) -> Hypothesis {
-    return [&, r](const Reduced& t, std::size_t i) {
-      return t.mean.values[i] + (old(r, t.mean.name)->values[i] - t.local[r]->values[i]) * share;
-    };
-  });
-  const Hypothesis all = [&](const Reduced& t, std::size_t i) {
-    double sum = 0;
-    for (std::size_t r = 0; r < t.local.size(); ++r) sum += old(r, t.mean.name)->values[i] * share;
-    return sum;
-  };
-  if (ranks.empty() && !explains(*reduction, all, false)) return std::nullopt;
-  return of_rank(made("stale-gradient", kExact,
-                      fmt::format("in {} {} is that of step {}", of_tensors(*reduction),
-                                  ranks.empty() ? "every rank's contribution" : one_of(ranks) + "'s contribution", before.step)),
-                 ranks);
-}
-
-std::optional<Cause> gradients_not_zeroed(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || !reduction->evidence->cell_before) return std::nullopt;
-  const ForcedValues& before = *reduction->evidence->cell_before;
-  const double clipped = clip_factor(inputs.cell_facts.clip_norm, reduced_norm(before));
-  for (const double factor : {1.0, clipped}) {
-    const Hypothesis added = [&](const Reduced& t, std::size_t i) {
-      const NamedTensor* old = find_tensor(before.gradients, t.mean.name);
-      return old && i < old->values.size() ? t.mean.values[i] + factor * old->values[i] : std::nan("");
-    };
-    if (!explains(*reduction, added, true)) continue;
-    return made(
-        "gradients-not-zeroed", kExact,
-        fmt::format(
-            "every reduced gradient is the mean of the local gradients plus the reduced gradient of step {}",
-            before.step));
-  }
-  return std::nullopt;
 }
 
 std::optional<Cause> buckets_swapped(const CauseInputs& inputs) {
@@ -551,7 +524,7 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
 }
 
 constexpr Rule kReductionRules[] = {counted_otherwise,    divided_by_elements, gradient_not_reduced,     parameter_not_reduced, clip_before_reduction,
-                           wrong_reduction_op,   reduced_in_low_precision, stale_gradient,       gradients_not_zeroed,
+                           wrong_reduction_op,   reduced_in_low_precision,
                            buckets_swapped,      message_corrupted,   one_rank_got_another_result};
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "harness/base/json.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/weights.h"
 #include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
@@ -78,34 +79,16 @@ bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
   });
 }
 
-/// The rank whose local gradients, times one factor that is the same for all tensors, are the mean's error.
-int rank_by_factor(const ForcedEvidence& evidence, const std::vector<NamedTensor>& mean) {
+/// The rank whose local gradients alone must count otherwise in the reference's, where that is a weighted sum of all ranks'.
+int rank_by_factor(const ForcedEvidence& evidence) {
+  constexpr double kRoundings = 1000;
+  const ForcedValues& cell = evidence.cell;
+  const double epsilon = std::max(cell.working_epsilon, cell.epsilon), share = cell.reduced_by_sum ? 1 : 1 / static_cast<double>(cell.local.size());
+  const Weights weights = weigh(weighed_tensors(evidence.reference.gradients, cell.local), epsilon);
+  if (!weights.all_known() || weights.residual > kRoundings * epsilon) return -1;
   int named = -1;
-  for (std::size_t rank = 0; rank < evidence.cell.local.size(); ++rank) {
-    double dot = 0, own = 0;
-    bool explains = true;
-    for (int pass = 0; pass < 2 && explains; ++pass) {
-      for (const TensorUse& use : evidence.local.tensors) {
-        if (use.use.used() <= 1) continue;
-        const NamedTensor* reference = find_tensor(evidence.reference.gradients, use.name);
-        const NamedTensor* cell = find_tensor(mean, use.name);
-        const NamedTensor* local = find_tensor(evidence.cell.local[rank], use.name);
-        if (!reference || !cell || !local) return -1;
-        double rest = 0;
-        for (std::size_t i = 0; i < local->values.size(); ++i) {
-          const double gap = cell->values[i] - reference->values[i];
-          if (pass == 0) {
-            dot += gap * local->values[i];
-            own += local->values[i] * local->values[i];
-          } else {
-            rest = std::hypot(rest, gap - dot / own * local->values[i]);
-          }
-        }
-        if (pass == 1) explains = explains && rest <= use.use.band;
-      }
-      explains = explains && own > 0;
-    }
-    if (!explains) continue;
+  for (std::size_t rank = 0; rank < weights.of.size(); ++rank) {
+    if (std::abs(weights.of[rank] - share) <= kRoundings * epsilon * share) continue;
     if (named >= 0) return -1;
     named = static_cast<int>(rank);
   }
@@ -146,7 +129,7 @@ int place_of_local_fault(const ForcedEvidence& evidence) {
   if (evidence.local.tensors.empty()) return -1;
   const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
   const int by_bit = rank_by_bit(evidence, mean);
-  return by_bit >= 0 ? by_bit : rank_by_factor(evidence, mean);
+  return by_bit >= 0 ? by_bit : rank_by_factor(evidence);
 }
 
 }  // namespace
