@@ -22,6 +22,7 @@
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/led.h"
+#include "harness/judge/compare/otherwise.h"
 #include "harness/judge/compare/resumption.h"
 #include "harness/judge/evidence/parts.h"
 #include "harness/judge/trace/rank_result.h"
@@ -42,7 +43,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kReference = "reference-float64";
 constexpr const char* kOwn = "reference";
-constexpr const char* kByRanks = "reference-by-ranks";
 
 /// Of values that a rank keeps of each run; of a model too large for that fewer steps are judged.
 constexpr int64_t kMostBytes = int64_t{4} << 30;
@@ -62,7 +62,7 @@ struct Wanted {
   std::string id;
   const Side* side = nullptr;
   bool wide = true;  ///< in float64
-  int parts = 1;     ///< of a batch, from each of which BatchNorm takes its statistics
+  std::string otherwise = {};  ///< variables of the probe's that only this run has
   std::string led_by = kReference;
   int64_t stop = 0;      ///< of --resumed: the step, counted from the run's own first, before which it ends
   std::string out = {};  ///< the run whose folder {out} is; empty: its own
@@ -106,7 +106,7 @@ class TrainerCheck {
     probe_ = find_probe();
     fs::create_directories(options_.out);
     identity_ = probe_identity(probe_, "");
-    const Wanted leader{kReference, &reference_, true, 1, ""};
+    const Wanted leader{kReference, &reference_, true, "", ""};
     identity_.data = command_spec().inspect_data(config_of(leader)).hash;
     remember();
     began_ = monotonic_s();
@@ -133,7 +133,7 @@ class TrainerCheck {
     const Side second{options_.resume_with.empty() ? reference_.command : options_.resume_with, reference_.ranks,
                       reference_.accumulate};
     check_placeholders(second.command);
-    if (!train({{"whole", &reference_, false, 1, "", steps}, {"stopped", &reference_, false, 1, "", stop, "stopped"}}))
+    if (!train({{"whole", &reference_, false, "", "", steps}, {"stopped", &reference_, false, "", "", stop, "stopped"}}))
       return failed();
     CheckDocument document;
     const int64_t made = read_recorded_rank(folder("stopped"), 0).steps;
@@ -142,7 +142,7 @@ class TrainerCheck {
           fmt::format("undecided: the trainer ended by itself after {}, and was to be stopped before step {}",
                       counted(made, "step"), stop);
       document.fix = "let it train longer, or give smaller --steps and --resumed";
-    } else if (train({{"resumed", &second, false, 1, "", steps - stop, "stopped"}})) {
+    } else if (train({{"resumed", &second, false, "", "", steps - stop, "stopped"}})) {
       document =
           resumed_document(judge_resumed(folder("whole"), folder("stopped"), folder("resumed")), folder("stopped"));
     } else if (failure_ && failure_->message.find("recorded nothing") != std::string::npos) {
@@ -272,7 +272,7 @@ class TrainerCheck {
   std::string recorded(const Wanted& wanted) const {
     return fmt::format("STEPS={} DROPOUT=off MOST_BYTES={}{}{}", options_.steps, kMostBytes,
                        wanted.wide ? " PRECISION=float64" : "",
-                       wanted.parts > 1 ? fmt::format(" NORM_PARTS={}", wanted.parts) : "");
+                       wanted.otherwise.empty() ? "" : " " + wanted.otherwise);
   }
 
   RunConfig config_of(const Wanted& wanted) const {
@@ -398,8 +398,8 @@ class TrainerCheck {
     if (interrupted_ || !failure_) return failed();
     const RankFailure wide = *failure_;
     if (wide.kind != FailureKind::threw) return failed();
-    if (!train({{"reference-alone", &reference_, false, 1, ""}}) ||
-        !train({{"run-alone", &run_, false, 1, "reference-alone"}}))
+    if (!train({{"reference-alone", &reference_, false, "", ""}}) ||
+        !train({{"run-alone", &run_, false, "", "reference-alone"}}))
       return failed();
     constexpr LedBounds kOfFloat32{1e-5, 1e-2};
     CheckDocument document = document_of(judge_led(folder("reference-alone"), folder("run-alone"), kOfFloat32),
@@ -436,14 +436,18 @@ class TrainerCheck {
 
   std::string again() const { return "lockstep check --out " + shell_quoted(fs::relative(options_.out).string()); }
 
-  bool has_batch_norm() const {
-    TraceReader reader(folder(kReference) + "/rank-0.trace");
-    while (const auto step = reader.next()) {
-      for (const Record& record : step->records)
-        if (record.name.ends_with("running_mean")) return true;
-      if (step->step >= 0) break;
-    }
-    return false;
+  /// What one more run shows, in which one thing is otherwise.
+  std::optional<Otherwise> otherwise(const LedFindings& found, const std::string& run, const std::string& reference,
+                                     OtherwiseInputs::Tried tried) {
+    if (reference != kReference) return std::nullopt;
+    const auto make = [&](const OtherRun& other) -> std::optional<std::string> {
+      if (interrupted_ || !train({{other.id, other.of_reference ? &reference_ : &run_, true, other.variables}}))
+        return std::nullopt;
+      return folder(other.id);
+    };
+    auto explained = explain_otherwise({folder(reference), folder(run), found, make, tried});
+    failure_.reset();
+    return explained;
   }
 
   CheckDocument document_of(LedFindings found, const std::string& run, const std::string& reference = kReference) {
@@ -453,23 +457,12 @@ class TrainerCheck {
     document.commands[0] = reference_.command;
     document.commands[1] = run_.command;
     document.again = again();
-    bool by_norm = false;
     LedFindings shown = found;  // where BatchNorm is all, against the reference with statistics by ranks
     std::vector<CheckFact> last;
     const LedItem* different = found.different();
     const int64_t different_from = different ? different->first : -1;
-    const bool of_values = different && (different->name == "gradients" || different->name == "loss" ||
-                                         different->name == "buffers" || different->name == "clip");
-    if (of_values && has_batch_norm() && run_.ranks > reference_.ranks &&
-        train({{kByRanks, &reference_, true, run_.ranks / reference_.ranks}})) {
-      const LedFindings parts = judge_led(folder(kByRanks), folder(run));
-      const LedItem* left = parts.different() ? parts.different() : parts.undecided();
-      by_norm = left == nullptr;
-      if (by_norm) shown = parts;
-      if (left)
-        last.push_back({CheckMark::none, "BatchNorm",
-                        fmt::format("each rank's own statistics do not explain all: {} {}", left->name, left->text)});
-    }
+    const std::optional<Otherwise> by_norm = different ? otherwise(found, run, reference, OtherwiseInputs::Tried::norm) : std::nullopt;
+    if (by_norm) shown = by_norm->agrees;
     if (found.steps.empty()) {
       document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);
       document.verdict = CheckMark::undecided;
@@ -483,14 +476,11 @@ class TrainerCheck {
                                    : fmt::format("different from step {}: batch-norm-local", different_from);
       last.push_back({accepted ? CheckMark::none : CheckMark::different, "BatchNorm",
                       fmt::format("{:.3g} % of the gradient", 100 * most_of(found))});
-      document.because = {
-          fmt::format("The whole difference is each rank's own BatchNorm statistics: all else is the same (the "
-                      "reference with statistics by {}' rows agrees).",
-                      run_.words())};
+      document.because = {by_norm->because};
       if (!accepted)
         document.fix = "SyncBatchNorm.convert_sync_batchnorm(model); or --accept batch-norm-local, if this is meant";
     } else if (different) {
-      name_difference(*different, run, reference, document);
+      name_difference(*different, found, run, reference, document);
     } else if (const LedItem* open = found.undecided()) {
       document.verdict = CheckMark::undecided;
       document.headline = fmt::format("undecided from step {}: {} {}", open->first, open->name, open->text);
@@ -518,10 +508,16 @@ class TrainerCheck {
                        counted(static_cast<int64_t>(found.steps.size()), "step"));
   }
 
-  void name_difference(const LedItem& first, const std::string& run, const std::string& reference,
-                       CheckDocument& document) {
+  void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,
+                       const std::string& reference, CheckDocument& document) {
     document.verdict = CheckMark::different;
     std::string code = first.code, fix;
+    const auto by_another_run = [&](OtherwiseInputs::Tried tried) {
+      const auto shown = code.empty() ? otherwise(found, run, reference, tried) : std::nullopt;
+      if (shown) code = shown->code, document.because.push_back(shown->because);
+    };
+    // What is proven comes before what is recognised.
+    by_another_run(OtherwiseInputs::Tried::gathers);
     if (code.empty()) {
       CompareOptions comparing;
       comparing.run_a = folder(reference);
@@ -534,6 +530,7 @@ class TrainerCheck {
         fix = mechanism.cause->remedy;
       }
     }
+    by_another_run(OtherwiseInputs::Tried::rest);
     if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
       document.because.insert(document.because.begin(), std::string(page->what));
       if (fix.empty()) fix = std::string(page->remedy);
@@ -542,6 +539,14 @@ class TrainerCheck {
     document.fix = fix;
     if (code.empty())
       document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
+  }
+
+  /// Where the run's forward passes ask for a 16-bit type and the reference's do not: "train.py:59".
+  std::vector<std::string> casts_of_run() const {
+    std::vector<std::string> casts = read_probe_report(folder("run-float64"), 0).casts;
+    const std::vector<std::string> there = read_probe_report(folder(kReference), 0).casts;
+    std::erase_if(casts, [&](const std::string& each) { return std::ranges::find(there, each) != there.end(); });
+    return casts;
   }
 
   /// Where float64 agrees: how far the trainer's own precision rounds.
@@ -564,13 +569,20 @@ class TrainerCheck {
           fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
       document.because.push_back(
           "What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.");
+    } else if (const std::vector<std::string> casts = rounds_more ? casts_of_run() : std::vector<std::string>(); !casts.empty()) {
+      document.verdict = CheckMark::different;
+      document.headline =
+          fmt::format("different from step {} in the trainer's own precision: precision-differs", here.front().step);
+      document.because.push_back(
+          fmt::format("The run's forward pass computes in 16 bits where the reference does not: {}.", join_words(first_of(casts, 3))));
+      document.fix = std::string(find_cause_page("precision-differs")->remedy);
     }
     std::string text = fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds,
                                    rounds_more ? ": the run rounds more, as a reduction in a narrow type does" : "");
     if (reference_.ranks == run_.ranks && std::ranges::all_of(led_steps(folder(kOwn), folder("run")),
                                                               [](const LedStep& step) { return step.gradients == 0; }))
       text += ", bit for bit alike";
-    return {apart ? CheckMark::different : CheckMark::same, "own precision", text};
+    return {document.verdict, "own precision", text};
   }
 
   static std::vector<CheckFact> facts_of(const LedFindings& found) {

@@ -60,6 +60,90 @@ for epoch in range(40):
             scheduler.step()
         step += 1
 '''
+CONTRAST = '''
+import argparse, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+args = argparse.ArgumentParser()
+args.add_argument("--batch", type=int, default=12)
+args.add_argument("--kind", default="")
+args = args.parse_args()
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+kind, masks = args.kind if world > 1 else "", args.kind in ("mask", "masked")
+torch.manual_seed(1)
+
+class Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        parts = [torch.empty_like(x) for _ in range(world)]
+        dist.all_gather(parts, x)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx, g):
+        if kind != "sliced":
+            dist.all_reduce(g)
+        return g.chunk(world)[rank] / (world if kind == "averaged" else 1)
+
+def gather(x):
+    if kind not in ("none", "put back"):
+        return Gather.apply(x)
+    parts = [torch.empty_like(x) for _ in range(world)]
+    dist.all_gather(parts, x.detach())
+    if kind == "put back":
+        parts[rank] = x
+    return torch.cat(parts)
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.scale = nn.Linear(6, 5), nn.Linear(6, 5), nn.Parameter(torch.tensor(2.0))
+        self.register_buffer("center", torch.zeros(5))
+
+    def forward(self, x, y):
+        a, b = F.normalize(self.a(x), dim=1), F.normalize(self.b(y), dim=1)
+        mean = a.detach().mean(0)
+        if kind != "center":
+            dist.all_reduce(mean)
+            mean /= world
+        with torch.no_grad():
+            self.center += 0.1 * (mean - self.center)
+        return a, b, self.scale.exp()
+
+def loss_of(a, b, scale, label):
+    whole, offset = kind in ("all", "put back"), 0 if kind in ("offset", "local", "all", "put back") else rank * len(a)
+    every = b if kind == "local" else gather(b)
+    if kind == "order":
+        every = every.unflatten(0, (world, -1)).transpose(0, 1).flatten(0, 1)
+    if kind == "detached":
+        every = every.detach()
+    a = gather(a) if whole else a * scale if kind == "twice" else a
+    scores = (scale * (a.bfloat16() @ every.bfloat16().t()).float()) if kind == "narrow" else scale * a @ every.t()
+    target = offset + torch.arange(len(scores))
+    if masks:
+        labels = [torch.empty_like(label) for _ in range(world)]
+        dist.all_gather(labels, label)
+        same = label[:, None] == torch.cat(labels)
+        if kind == "mask":
+            same[:, :offset], same[:, offset + len(a):] = False, False
+        same[torch.arange(len(a)), target] = False
+        scores = scores.masked_fill(same, float("-inf"))
+    return F.cross_entropy(scores, target)
+
+g = torch.Generator().manual_seed(3)
+data = TensorDataset(torch.randn(120, 6, generator=g), torch.randn(120, 6, generator=g), torch.randint(0, 6, (120,), generator=g).float())
+net = Pair()
+model = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False, find_unused_parameters=True)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+for x, y, label in DataLoader(data, batch_size=args.batch, sampler=DistributedSampler(data, seed=5)):
+    optimizer.zero_grad()
+    loss_of(*model(x, y), label).backward()
+    optimizer.step()
+'''
+# What a contrastive trainer does on several ranks alone, and how that is called.
+CONTRASTS = {"none": "gather-without-gradient", "put back": "gather-own-slice", "sliced": "gather-backward-sliced", "averaged": "gather-averaged", "detached": "candidates-detached",
+             "offset": "label-offset", "order": "candidates-misordered", "twice": "temperature-applied-twice", "local": "local-negatives", "mask": "duplicates-not-masked",
+             "narrow": "precision-differs", "center": "buffers-not-synchronised"}  # fmt: skip
 NAMES = {"sampler": (1, "sample-duplicated"), "unsynchronised": (2, "gradient-not-reduced"), "times": (1, "loss-times-world"), "means": (0, "mean-of-means"), "clip": (0, ""),
          "schedule": (2, ""), "start": (0, "initial-weights-differ"), "norm": (0, "batch-norm-local")}  # fmt: skip
 
@@ -99,6 +183,15 @@ def wrong(name):
         step, code = NAMES[name]
         done, document = check(bench, *kind(name))
         need(done.returncode == 1 and f"different from step {step}" in document["headline"] and code in document["headline"], f"{done.returncode}: {done.stdout}{done.stderr}")
+        return document["headline"]
+
+    return on_bench
+
+
+def contrast(name, code=""):
+    def on_bench(bench):
+        done, document = check(bench, *kind(name), text=CONTRAST, ranks="3")
+        need(done.returncode == bool(code) and document["headline"].endswith(code), f"{done.returncode}: {done.stdout}{done.stderr}")
         return document["headline"]
 
     return on_bench
@@ -171,6 +264,8 @@ CASES = [
     Case("check: no seed", right("unseeded", saying="is a seed set?")),
     Case("check: BatchNorm that is meant", right("norm", "--accept", "batch-norm-local", saying="but for BatchNorm")),
     *(Case(f"check: {name}", wrong(name)) for name in NAMES),
+    *(Case(f"check: contrast, {name}", contrast(name, code)) for name, code in CONTRASTS.items()),
+    *(Case(f"check: contrast, right {name}", contrast(name)) for name in ("", "all", "masked")),
     Case("check: again", again),
     Case("check: every process anew", as_written),
     Case("check: without {ranks}", refused(2, "has no {ranks}", "--", "TORCHRUN", "SCRIPT")),

@@ -175,8 +175,8 @@ std::span<const CausePage> data_pages() { return kDataPages; }
 namespace {
 
 constexpr CausePage kGradientPages[] = {
-    {"precision-differs", "energies", "The two runs are configured to compute in different precisions.",
-     "the configs' precisions differ, and no energy differs by more than the rounding of the coarser one",
+    {"precision-differs", "energies", "The two runs compute in different precisions.",
+     "the configs' precisions differ, and no energy differs by more than the rounding of the coarser one; or float64 agrees, and one run's forward pass casts to a 16-bit type where the other's does not",
      "precision: bfloat16  # against a float32 reference", "question: outcome  # do both reach the same metric?",
      "Compare values only between runs of one precision; for two precisions use question: outcome.", ""},
 

@@ -55,6 +55,9 @@ struct LedBounds {
 };
 LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds = {});
 
+/// Are that rank's own gradients of each step, or what it makes of buffers, those of `alone`, a run of one rank?
+bool computes_as(const std::string& alone, const std::string& run, int rank, bool buffers);
+
 /// The steps alone, of runs in any precision.
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run);
 

@@ -7,6 +7,8 @@ widened, so that data, weights and shuffles are those of the run in the program'
 
 import contextlib
 import functools
+import os
+import sys
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,6 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _DRAWS = ("rand", "normal", "uniform", "exponential", "log_normal", "cauchy", "geometric", "bernoulli", "multinomial")
+_SOFTMAX = (torch.ops.aten._log_softmax.default, torch.ops.aten.logsumexp.default)
 on = None  # the mode, while it is on
 
 
@@ -49,11 +52,12 @@ def kind(func):
 
 
 class Mode(TorchDispatchMode):
-    """See the module. `narrow`: operations that computed in a narrower type all the same, and not exactly."""
+    """See the module. `narrow`: operations that computed in a narrower type all the same, and not exactly. `casts`: where a forward pass asked for a
+    16-bit type. `scores`: of the step's softmaxes, by their width: rows, numbers that are finite, the sum of their sizes, of their squares, the largest."""
 
     def __init__(self, is_ours):
         super().__init__()
-        self._is_ours, self.narrow = is_ours, set()
+        self._is_ours, self.narrow, self.casts, self.scores = is_ours, set(), set(), {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -65,6 +69,10 @@ class Mode(TorchDispatchMode):
         wide = widened((args, kwargs))
         written = [each for k in places if k < len(args) for each in tree_leaves(args[k]) if is_narrow(each)]
         written += [each for key, each in kwargs.items() if key == "out" and is_narrow(each)]
+        if kwargs.get("dtype") in NARROW[1:] and args and getattr(args[0], "requires_grad", False) and torch._C._current_graph_task_id() == -1:
+            self.casts.add(_place())
+        if func in _SOFTMAX and args[0].dim() == 2:
+            self._score(widened(args[0]))
         if "_fused_" in func.name():
             return self._fused(func, args, kwargs)
         if written:
@@ -80,6 +88,12 @@ class Mode(TorchDispatchMode):
                 raise
             self.narrow.add(func.name())  # a kernel that has no float64
             return widened(func(*narrowed(args), **narrowed(kwargs)))
+
+    def _score(self, scores_BN):
+        finite = scores_BN[scores_BN.isfinite()]
+        found = (len(scores_BN), finite.numel(), float(finite.abs().sum()), float(finite.square().sum()))
+        before = self.scores.get(scores_BN.shape[1], (0, 0, 0, 0, 0))
+        self.scores[scores_BN.shape[1]] = [*(a + b for a, b in zip(found, before)), max(before[-1], float(finite.abs().max()) if len(finite) else 0)]
 
     @staticmethod
     def _draw(func, places, args, kwargs):
@@ -121,6 +135,14 @@ class Mode(TorchDispatchMode):
         if exact is None or not all(torch.equal(a.double(), b.double()) for a, b in zip(tree_leaves(result), exact) if isinstance(a, torch.Tensor)):
             self.narrow.add(func.name())
         return result
+
+
+def _place():
+    """Where the program itself is, file and line."""
+    frame = sys._getframe(2)
+    while frame is not None and ("/torch/" in frame.f_code.co_filename or "lockstep_probe" in frame.f_code.co_filename):
+        frame = frame.f_back
+    return "" if frame is None else f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
 
 
 def widen(batch):

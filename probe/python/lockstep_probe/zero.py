@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import importlib
 import importlib.machinery
 import os
 import sys
@@ -61,6 +62,8 @@ def _install(_torch):
         _once_there("transformers.generation.utils", generation.count)
     if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
         _change_arithmetic()
+    if os.environ.get("LOCKSTEP_GATHER"):
+        _once_there("torch.nn.parallel", lambda _: importlib.import_module("lockstep_probe.otherwise").switch_on(os.environ["LOCKSTEP_GATHER"]))
     init = Optimizer.__init__
 
     @functools.wraps(init)

@@ -1,0 +1,195 @@
+"""A run as it would be if one thing of it were otherwise: LOCKSTEP_GATHER=gradients, own-first or ORDER:K. Where that run trains as the reference does, this
+thing is why the run itself does not.
+
+gradients    what is gathered from the ranks carries gradients, whose backward pass sums over ranks
+own-first    so it does, and a rank's own rows come first
+ORDER:K      so it does, and the K-th gather of a step has its rows in another order: dealt, gathered, next or last
+"""
+
+import functools
+import sys
+import weakref
+
+import torch
+import torch.distributed as dist
+
+kinds = set()  # what gathers were in the run, in words: see `Gathered.backward`
+_forwards = []  # of functions whose forward pass runs: what each has gathered
+_detached = {}  # by place in memory: what has been detached
+_lists = []  # what gathers were given to fill, the part that is this rank's, and its number
+_asked, _count, most = "", 0, 0  # gathers of this step, and of a step at most
+
+
+class _Sum(torch.autograd.Function):
+    """[b, ...] of each rank to [W, b, ...]. `theirs`: the program's own results, whose backward pass is looked at."""
+
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+        _plain["all_gather"](parts, x.contiguous(), group=group)
+        return torch.stack(parts)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.contiguous()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient[dist.get_rank(ctx.group)], None
+
+
+class _Looked(torch.autograd.Function):
+    """[W, b, ...] as it is; its backward pass also asks what the program's own one would have made of it."""
+
+    @staticmethod
+    def forward(ctx, stacked, x, made, group):
+        ctx.x, ctx.made, ctx.group = x, made, group
+        return stacked.view_as(stacked)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        rank, size = dist.get_rank(ctx.group), dist.get_world_size(ctx.group)
+        summed = gradient.contiguous().clone()
+        dist.all_reduce(summed, group=ctx.group)
+        given = gradient.clone()  # which a backward pass of the program's may reduce in place
+        parts = list(given) if isinstance(ctx.made, (tuple, list)) else [given.reshape(ctx.made.shape)]
+        made = list(ctx.made) if isinstance(ctx.made, (tuple, list)) else [ctx.made]
+        own = None
+        if all(each.requires_grad for each in made):
+            with torch.enable_grad():
+                own = torch.autograd.grad(made, ctx.x, parts, retain_graph=True, allow_unused=True)[0]
+        close = lambda other: torch.allclose(own, other, rtol=1e-9, atol=1e-12 * float(other.abs().max()))  # noqa: E731
+        kinds.add("without" if own is None else "summed" if close(summed[rank]) else "sliced" if close(gradient[rank])
+                  else "averaged" if close(summed[rank] / size) else "other")  # fmt: skip
+        return gradient, None, None, None
+
+
+def _in_order(stacked, group):
+    """As LOCKSTEP_GATHER has the rows."""
+    global _count, most
+    kind, _, which = _asked.partition(":")
+    _count += 1
+    most = max(most, _count)
+    size, rank = stacked.shape[0], dist.get_rank(group)
+    if kind == "own-first":
+        return stacked.roll(-rank, 0)
+    if which and int(which) == _count:
+        rows = stacked.flatten(0, 1)
+        if kind == "dealt":
+            return rows.unflatten(0, (-1, size)).transpose(0, 1)
+        return stacked.roll(1 if kind == "next" else -1, 0) if kind in ("next", "last") else stacked.transpose(0, 1).flatten(0, 1).view_as(stacked)
+    return stacked
+
+
+def _source(x):
+    """What a tensor was before it was detached."""
+    if x.requires_grad or not x.is_floating_point():
+        return x
+    found = _detached.get(x.data_ptr(), lambda: None)()
+    return found if found is not None and found.shape == x.shape else x
+
+
+def _gathered(x, group, kind):
+    """[W, b, ...] with gradients; None where x needs none."""
+    source = _source(x)
+    if not source.requires_grad or dist.get_world_size(group) == 1 or x.dim() == 0:
+        return None
+    kinds.add(kind)
+    torch.set_grad_enabled(True)  # until no_grad ends, within which nothing could carry any
+    return _in_order(_Sum.apply(source, group), group)
+
+
+def _all_gather(plain):
+    def all_gather(parts, x, group=None, async_op=False):
+        work = plain(parts, x, group=group, async_op=async_op)
+        if _forwards:
+            _forwards[-1].append((x, group))
+        elif not async_op and (stacked := _gathered(x, group, "without")) is not None:
+            for part, each in zip(parts, stacked.unbind()):
+                part.copy_(each)
+            _lists.append((parts, parts[dist.get_rank(group)], dist.get_rank(group)))
+        return work
+
+    return all_gather
+
+
+def _all_gather_into(plain):
+    def all_gather_into_tensor(out, x, group=None, async_op=False):
+        work = plain(out, x, group=group, async_op=async_op)
+        if _forwards:
+            _forwards[-1].append((x, group))
+        elif not async_op and (stacked := _gathered(x, group, "without")) is not None:
+            out.copy_(stacked.reshape(out.shape))
+        return work
+
+    return all_gather_into_tensor
+
+
+def _apply(plain):
+    """Of a function of the program's own that gathers."""
+
+    def apply(cls, *args, **kwargs):
+        if cls in (_Sum, _Looked):
+            return plain.__func__(cls, *args, **kwargs)
+        _forwards.append([])
+        try:
+            made = plain.__func__(cls, *args, **kwargs)
+        finally:
+            gathered = _forwards.pop()
+        given = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
+        if len(gathered) != 1 or len(given) != 1 or gathered[0][0].shape != given[0].shape or dist.get_world_size(gathered[0][1]) == 1:
+            return made
+        (x,), (_, group) = given, gathered[0]
+        size = dist.get_world_size(group)
+        many = isinstance(made, (tuple, list))
+        if not (many and len(made) == size and all(m.shape == x.shape for m in made) or not many and made.numel() == size * x.numel() and made.shape[0] in (size, size * x.shape[0])):
+            return made
+        stacked = _in_order(_Looked.apply(_Sum.apply(x, group), x, made, group), group)
+        return type(made)(stacked.unbind()) if many else stacked.reshape(made.shape)
+
+    return classmethod(apply)
+
+
+def _from_gather(function, depth=5):
+    return function is not None and depth > 0 and (function.name() == "_SumBackward" or any(_from_gather(each, depth - 1) for each, _ in function.next_functions))
+
+
+def _detach(plain):
+    def detach(self):
+        if self.requires_grad and self.is_floating_point() and not _forwards:
+            if _from_gather(self.grad_fn):
+                kinds.add("detached")
+                return self
+            _detached[self.data_ptr()] = weakref.ref(self)
+        return plain(self)
+
+    return detach
+
+
+def _backward(plain):
+    def backward(*args, **kwargs):
+        global _count
+        if any(parts[rank] is not part for parts, part, rank in _lists):
+            kinds.add("put back")
+        result = plain(*args, **kwargs)
+        _count = 0
+        _lists.clear()
+        _detached.clear()
+        return result
+
+    return backward
+
+
+_plain = {}
+
+
+def switch_on(asked):
+    """Once a process, as soon as torch is there."""
+    global _asked
+    _asked = asked
+    for owner, name, make in ((dist, "all_gather", _all_gather), (dist, "all_gather_into_tensor", _all_gather_into), (torch.Tensor, "detach", _detach),
+                              (torch.autograd, "backward", _backward), (torch.autograd.Function, "apply", _apply)):  # fmt: skip
+        _plain[name] = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+        made = make(_plain[name])
+        setattr(owner, name, made if isinstance(made, classmethod) else functools.wraps(_plain[name])(made))
+    sys.modules["torch.distributed.distributed_c10d"].all_gather = dist.all_gather
+    sys.modules["torch.distributed.distributed_c10d"].all_gather_into_tensor = dist.all_gather_into_tensor
