@@ -2,7 +2,6 @@
 
 import atexit
 import functools
-import importlib
 import importlib.machinery
 import os
 import sys
