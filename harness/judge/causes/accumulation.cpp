@@ -13,7 +13,7 @@
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/loss.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/forced/weights.h"
+#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/step_pairs.h"
 
 namespace lockstep::causes {

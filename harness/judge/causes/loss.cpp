@@ -23,57 +23,6 @@
 namespace lockstep::causes {
 namespace {
 
-/// Row losses are right, and each rank's loss is their plain mean although ranks hold unequal numbers of
-/// rows.
-std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
-  const std::vector<RankRows> ranks = rows_that_agree(inputs);
-  if (ranks.empty()) return std::nullopt;
-  std::size_t fewest = std::numeric_limits<std::size_t>::max(), most = 0;
-  for (const RankRows& rows : ranks) {
-    double sum = 0;
-    std::size_t counted_rows = 0;
-    for (const double loss : rows.rank.row_losses) {
-      sum += loss;
-      counted_rows += loss != 0;
-    }
-    fewest = std::min(fewest, counted_rows);
-    most = std::max(most, counted_rows);
-    const double mean = counted_rows > 0 ? sum / static_cast<double>(counted_rows) : 0;
-    if (!(std::abs(mean - rows.rank.loss) <= inputs.forced->loss_band + 1e-12)) return std::nullopt;
-  }
-  if (fewest == most) return std::nullopt;
-  return made(
-      "mean-of-means", kExact,
-      fmt::format("each rank's loss is the mean over its own rows, and the ranks have {} to {} rows that "
-                  "count: {}",
-                  fewest, most, losses_text(inputs)));
-}
-
-/// Each rank divides the losses of its rows by a number of its own, and these add up to what the reference divides all
-/// rows by: counts of what each holds, of valid tokens for example.
-std::optional<Cause> mean_of_weighted_means(const CauseInputs& inputs) {
-  const std::vector<RankRows> ranks = rows_that_agree(inputs);
-  if (ranks.size() < 2 || !inputs.forced->reference.loss || mean_of_means(inputs)) return std::nullopt;
-  double all_rows = 0, divisors = 0, fewest = std::numeric_limits<double>::infinity(), most = 0;
-  for (const RankRows& rows : ranks) {
-    double sum = 0;
-    for (const double loss : rows.rank.row_losses) sum += loss;
-    const double divisor = sum / rows.rank.loss;
-    if (!(divisor > 0) || !std::isfinite(divisor)) return std::nullopt;
-    all_rows += sum;
-    divisors += divisor;
-    fewest = std::min(fewest, divisor);
-    most = std::max(most, divisor);
-  }
-  constexpr double kEqual = 1e-4;
-  const double whole = all_rows / *inputs.forced->reference.loss;
-  if (!(std::abs(divisors - whole) <= kEqual * whole) || most - fewest <= 100 * kEqual * most) return std::nullopt;
-  return made("mean-of-means", kExact,
-              fmt::format("row losses are the reference's; ranks divide them by {:.6g} to {:.6g}, which sum to the reference's divisor {:.6g}: "
-                          "{}",
-                          fewest, most, whole, losses_text(inputs)));
-}
-
 /// What a row of the batch counts in the loss of all ranks: recorded, or else told from the reference's loss and rows.
 double weight_of_a_row(const CauseInputs& inputs) {
   const std::vector<RankLoss>& reference = inputs.forced->reference.losses;
@@ -91,8 +40,7 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
   // Of a trainer that is not ours nobody knows whether rows may not count; one that leaves them out by design does so in
   // the reference, too.
   const bool known = inputs.cell_config || !inputs.trainer;
-  if (ranks.empty() || !known || rows_may_not_count(inputs) || mean_of_means(inputs) ||
-      mean_of_weighted_means(inputs)) {
+  if (ranks.empty() || !known || rows_may_not_count(inputs)) {
     return std::nullopt;
   }
   const auto world = static_cast<double>(ranks.size());
@@ -253,7 +201,7 @@ std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-constexpr Rule kLossRules[] = {mask_ignored_in_rows, statistics_in_a_buffer, mean_of_means,    mean_of_weighted_means,  rows_left_out,    loss_times_world,
+constexpr Rule kLossRules[] = {mask_ignored_in_rows, statistics_in_a_buffer, rows_left_out,    loss_times_world,
                            loss_over_world,  loss_not_scaled_by_accumulation, loss_in_other_precision};
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include "harness/base/json.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/forced/weights.h"
 #include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"

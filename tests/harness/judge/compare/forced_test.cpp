@@ -10,7 +10,7 @@
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/compare/forced/forced.h"
 #include "harness/judge/compare/forced/update.h"
-#include "harness/judge/compare/forced/weights.h"
+#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/trainer_spec.h"
