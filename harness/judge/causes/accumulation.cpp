@@ -1,14 +1,14 @@
 // Causes in the accumulation of micro-steps: what each counts, which of them arrive, and in what precision they are added up.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
 #include <numeric>
 #include <set>
-
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/loss.h"
@@ -19,7 +19,8 @@
 namespace lockstep::causes {
 namespace {
 
-/// Every rank's gradient of its last `count` micro-steps; empty where a rank had no more than these, or values were not kept.
+/// Every rank's gradient of its last `count` micro-steps; empty where a rank had no more than these, or values were not
+/// kept.
 std::vector<std::vector<NamedTensor>> last_parts(const std::vector<RankParts>& parts, std::size_t count = 1) {
   std::vector<std::vector<NamedTensor>> last;
   for (const RankParts& rank : parts) {
@@ -189,10 +190,12 @@ std::optional<Cause> last_micro_step_not_reduced(const CauseInputs& inputs) {
     if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return std::nullopt;
     if (count > 1)
       return made("micro-steps-not-reduced", kExact,
-                  fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of the others its own gradient", parts.front().names.size() - count,
-                              parts.front().names.size()));
+                  fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and "
+                              "of the others its own gradient",
+                              parts.front().names.size() - count, parts.front().names.size()));
     return made("last-micro-step-not-reduced", kExact,
-                "rank 0's reduced gradient is the mean over ranks of all micro-steps but the last, and of the last its own gradient");
+                "rank 0's reduced gradient is the mean over ranks of all micro-steps but the last, and of the last its "
+                "own gradient");
   }
   return std::nullopt;
 }
@@ -284,8 +287,8 @@ std::optional<Cause> accumulated_in_low_precision(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-/// The reference's gradient as a sum of the ranks' own, or else of their micro-steps': how much each should count, where 1 is what it counts in
-/// their mean. Empty: it is no such sum, or several are.
+/// The reference's gradient as a sum of the ranks' own, or else of their micro-steps': how much each should count,
+/// where 1 is what it counts in their mean. Empty: it is no such sum, or several are.
 struct Shares {
   std::vector<double> of;
   bool of_micro_steps = false;
@@ -302,7 +305,8 @@ Shares shares_of(const ForcedEvidence& evidence) {
     if (tensors.size() != reference.gradients.size() || elements < 4 * parts.size()) return {};
     Weights weights = weigh(tensors, epsilon);
     if (!weights.all_known() || weights.residual > std::min(kMost, std::max(kLeast, kRoundings * epsilon))) return {};
-    for (double& weight : weights.of) weight *= cell.reduced_by_sum ? 1 : static_cast<double>(std::max<std::size_t>(1, cell.local.size()));
+    for (double& weight : weights.of)
+      weight *= cell.reduced_by_sum ? 1 : static_cast<double>(std::max<std::size_t>(1, cell.local.size()));
     return weights.of;
   };
   if (cell.local.size() > 1) {
@@ -330,17 +334,23 @@ std::optional<Cause> counted_each_by_its_own(const CauseInputs& inputs) {
   const std::size_t last = sorted.size() - 1;
   const bool but_one = last > 1 && (sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike);
   const bool by_world = std::abs(mean * world_size_of(inputs) - 1) < 0.1;
-  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0) || (std::abs(mean - 1) > 0.1 && !by_world)) return std::nullopt;
+  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0) || (std::abs(mean - 1) > 0.1 && !by_world))
+    return std::nullopt;
   std::vector<std::string> words;
   for (const double share : shares.of) words.push_back(fmt::format("{:.3g}", 100 * share));
   if (words.size() > 8) words.resize(8), words.push_back("…");
-  return made(by_world ? "gradient-times-world" : shares.of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means", kExact,
-              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} % of what they do",
+  return made(by_world                ? "gradient-times-world"
+              : shares.of_micro_steps ? "micro-steps-weighted-alike"
+                                      : "mean-of-means",
+              kExact,
+              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} "
+                          "% of what they do",
                           shares.of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
 }
 
 constexpr Rule kAccumulationInLoss[] = {counted_each_by_its_own};
-constexpr Rule kAccumulationInGradients[] = {counted_each_by_its_own, only_last_micro_step, accumulated_in_low_precision};
+constexpr Rule kAccumulationInGradients[] = {counted_each_by_its_own, only_last_micro_step,
+                                             accumulated_in_low_precision};
 constexpr Rule kAccumulationInReduction[] = {only_last_micro_step, last_micro_step_not_reduced, one_use_not_reduced};
 
 }  // namespace

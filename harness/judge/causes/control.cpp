@@ -228,7 +228,11 @@ std::optional<Cause> rate_differs(const CauseInputs& inputs) {
   const auto rate = rate_named(inputs, kRate, false);
   if (!rate) return std::nullopt;
   if (!rate_of(inputs))
-    return made("rate-differs", kFits, fmt::format("each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is the rank's own", fmt::join(rate->actual, ", "), exact_number(rate->expected)));
+    return made(
+        "rate-differs", kFits,
+        fmt::format(
+            "each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is the rank's own",
+            fmt::join(rate->actual, ", "), exact_number(rate->expected)));
   const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
   return made(
       "rate-differs", kGeneral,

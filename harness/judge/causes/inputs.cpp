@@ -220,33 +220,47 @@ std::optional<Cause> evaluated_samples_differ(const CauseInputs& inputs) {
   return made("evaluated-samples-differ", kExact, fmt::format("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where, rows->divergence.expected, rows->divergence.actual));
 }
 
-/// The number is made of each rank's own part: the mean of the ranks' means, the norm of its parts of the gradient, or something else.
+/// The number is made of each rank's own part: the mean of the ranks' means, the norm of its parts of the gradient, or
+/// something else.
 std::optional<Cause> metric_of_own_part(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::evaluation || !inputs.reference || !inputs.cell) return std::nullopt;
   constexpr double kSame = 1e-5;
   const std::string& name = inputs.difference.divergence.where;
   const auto found = other_metric(*inputs.reference, *inputs.cell, name);
   if (!found) return std::nullopt;
-  const auto is = [&](std::size_t rank, double value) { return std::abs(found->of_ranks[rank] - value) <= kSame * std::abs(value); };
+  const auto is = [&](std::size_t rank, double value) {
+    return std::abs(found->of_ranks[rank] - value) <= kSame * std::abs(value);
+  };
   double means = 0;
   std::size_t ranks = 0;
   std::vector<double> norms;
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    const Record* rows = found->rows.empty() ? nullptr : find_record(inputs.cell->ranks[rank], Phase::evaluation, found->rows);
+    const Record* rows =
+        found->rows.empty() ? nullptr : find_record(inputs.cell->ranks[rank], Phase::evaluation, found->rows);
     const auto values = rows ? values_of(*rows) : std::nullopt;
-    if (values && !values->empty()) means += std::accumulate(values->begin(), values->end(), 0.0) / static_cast<double>(values->size()), ++ranks;
+    if (values && !values->empty())
+      means += std::accumulate(values->begin(), values->end(), 0.0) / static_cast<double>(values->size()), ++ranks;
     double squares = 0;
     for (const Record& part : rank < inputs.cell->parts.size() ? inputs.cell->parts[rank] : std::vector<Record>{})
       if (part.phase == Phase::reduced_gradients && part.has_stats) squares += part.stats.norm * part.stats.norm;
     norms.push_back(std::sqrt(squares));
   }
   if (ranks > 1 && is(0, means / static_cast<double>(ranks)))
-    return made("mean-of-means", kExact, fmt::format("{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name, found->rows, short_number(found->of_ranks[0]), short_number(found->mean)));
+    return made("mean-of-means", kExact,
+                fmt::format("{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name,
+                            found->rows, short_number(found->of_ranks[0]), short_number(found->mean)));
   bool of_norms = norms.size() == found->of_ranks.size();
-  for (std::size_t rank = 0; of_norms && rank < norms.size(); ++rank) of_norms = norms[rank] > 0 && is(rank, norms[rank]);
-  if (of_norms) return made("norm-of-own-shard", kExact, fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name, fmt::join(norms, ", ")));
+  for (std::size_t rank = 0; of_norms && rank < norms.size(); ++rank)
+    of_norms = norms[rank] > 0 && is(rank, norms[rank]);
+  if (of_norms)
+    return made("norm-of-own-shard", kExact,
+                fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name,
+                            fmt::join(norms, ", ")));
   if (!found->rows.empty()) return std::nullopt;
-  return made("local-statistics", kFits, fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the reference's: each takes its own samples", name, fmt::join(found->of_ranks, ", ")));
+  return made("local-statistics", kFits,
+              fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the "
+                          "reference's: each takes its own samples",
+                          name, fmt::join(found->of_ranks, ", ")));
 }
 
 constexpr Rule kEvaluationRules[] = {evaluated_samples_differ, metric_of_own_part};

@@ -201,8 +201,9 @@ std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-constexpr Rule kLossRules[] = {mask_ignored_in_rows, statistics_in_a_buffer, rows_left_out,    loss_times_world,
-                           loss_over_world,  loss_not_scaled_by_accumulation, loss_in_other_precision};
+constexpr Rule kLossRules[] = {mask_ignored_in_rows,   statistics_in_a_buffer, rows_left_out,
+                               loss_times_world,       loss_over_world,        loss_not_scaled_by_accumulation,
+                               loss_in_other_precision};
 
 }  // namespace
 

@@ -29,7 +29,8 @@ struct Reduced {
   const NamedTensor* reduced = nullptr;
   NamedTensor mean;
   std::vector<const NamedTensor*> local;  ///< by rank
-  std::vector<const NamedTensor*> before;  ///< by rank, of the step before, and last what was reduced there; empty: not known
+  std::vector<const NamedTensor*>
+      before;  ///< by rank, of the step before, and last what was reduced there; empty: not known
   std::vector<double> allowance;          ///< what rounding explains of each element
   bool wrong = false;
 };
@@ -52,7 +53,8 @@ struct Reduction {
 /// What element i of a tensor's reduction would be.
 using Hypothesis = std::function<double(const Reduced& tensor, std::size_t element)>;
 
-/// Of ranks that hold parameters of their own, too: the tensors of which every one kept its local gradient, as if they were replicas in these. Null: none.
+/// Of ranks that hold parameters of their own, too: the tensors of which every one kept its local gradient, as if they
+/// were replicas in these. Null: none.
 std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs) {
   if (!inputs.cell || inputs.cell->ranks.size() < 2) return nullptr;
   const ForcedValues& all = inputs.forced->cell;
@@ -65,7 +67,8 @@ std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs)
     std::vector<NamedTensor> own;
     for (const StepRecords& rank : inputs.cell->ranks) {
       const Record* record = find_record(rank, Phase::local_gradients, tensor.name);
-      if (auto whole = record ? whole_tensor(*record) : std::nullopt; whole && whole->shape == tensor.shape) own.push_back(*std::move(whole));
+      if (auto whole = record ? whole_tensor(*record) : std::nullopt; whole && whole->shape == tensor.shape)
+        own.push_back(*std::move(whole));
     }
     if (own.size() != shared->local.size()) continue;
     shared->gradients.push_back(tensor);
@@ -97,7 +100,9 @@ std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
     if (const auto& before = inputs.forced->cell_before; before && before->local.size() == reduction.world) {
       for (const auto& rank : before->local) tensor.before.push_back(find_tensor(rank, use.name));
       tensor.before.push_back(find_tensor(before->gradients, use.name));
-      const auto unlike = [&](const NamedTensor* old) { return !old || old->values.size() != tensor.mean.values.size(); };
+      const auto unlike = [&](const NamedTensor* old) {
+        return !old || old->values.size() != tensor.mean.values.size();
+      };
       if (std::ranges::any_of(tensor.before, unlike)) tensor.before.clear();
     }
     tensor.allowance = reduction_allowance(cell, *tensor.reduced);
@@ -330,10 +335,11 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
 struct Counting {
   const char* code;
   double confidence = kExact;
-  std::vector<double> times;   ///< by rank
-  std::vector<double> before;  ///< by rank, of those of the step before, and of what was reduced there; empty: nothing of these
-  std::string text;            ///< what the reduced gradients are
-  int rank = -1;               ///< the one that counts otherwise
+  std::vector<double> times;  ///< by rank
+  std::vector<double>
+      before;        ///< by rank, of those of the step before, and of what was reduced there; empty: nothing of these
+  std::string text;  ///< what the reduced gradients are
+  int rank = -1;     ///< the one that counts otherwise
 
   /// What element i of the reduction would be.
   double operator()(const Reduced& tensor, std::size_t i, double share) const {
@@ -354,9 +360,12 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
   const auto world = static_cast<double>(ranks);
   std::vector<Counting> all;
   const auto by_factor = [&](const char* code, double confidence, double factor, const std::string& why) {
-    all.push_back({code, confidence, std::vector<double>(ranks, factor), {},
-                   fmt::format("{} times the {} of the local gradients{}",
-                               factor_text(factor, static_cast<int>(ranks)), reduction.name(), why)});
+    all.push_back({code,
+                   confidence,
+                   std::vector<double>(ranks, factor),
+                   {},
+                   fmt::format("{} times the {} of the local gradients{}", factor_text(factor, static_cast<int>(ranks)),
+                               reduction.name(), why)});
   };
   by_factor("gradient-sum-not-mean", kExact, world, "");
   by_factor("mean-taken-twice", kExact, 1 / world, "");
@@ -381,7 +390,8 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
   but_one("rank-missing", 1, 0, 0, "without {}'s gradient");
   // With two ranks, a mean that lacks one rank looks the same as the other's gradient that was never reduced.
   if (ranks > 2 && !reduction.by_sum())
-    but_one("rank-missing", world / (world - 1), 0, 0, "without {}'s gradient, divided by one less than the world size");
+    but_one("rank-missing", world / (world - 1), 0, 0,
+            "without {}'s gradient, divided by one less than the world size");
   but_one("rank-counted-twice", 1, 2, 0, "with {}'s gradient added twice");
   if (!reduction.evidence->cell_before) return all;
   const ForcedValues& before = *reduction.evidence->cell_before;
@@ -410,7 +420,8 @@ std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
     if (!explains(*reduction, counted, false)) continue;
     // One factor on some tensors alone is one where they are more than a few numbers.
     const bool one_factor = counting.rank < 0;
-    if (one_factor && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world) continue;
+    if (one_factor && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world)
+      continue;
     fitting.push_back(std::move(counting));
   }
   std::vector<int> ranks;
@@ -461,9 +472,9 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
   }
   if (elements.size() != 1) return std::nullopt;
   const std::size_t at = elements.front();
-  const WrongElement element{wrong->reduced->name,   at,
-                             wrong->mean.values[at], wrong->reduced->values[at],
-                             wrong->allowance[at],   wrong->reduced->epsilon,
+  const WrongElement element{wrong->reduced->name,       at,
+                             wrong->mean.values[at],     wrong->reduced->values[at],
+                             wrong->allowance[at],       wrong->reduced->epsilon,
                              reduction->cell().is_wide()};
   std::set<int> ranks, bits;
   for (const FlippedBit& flip : flips_in_messages(element, reduction->cell().local)) {
@@ -523,9 +534,10 @@ std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
                           *names.begin()));
 }
 
-constexpr Rule kReductionRules[] = {counted_otherwise,    divided_by_elements, gradient_not_reduced,     parameter_not_reduced, clip_before_reduction,
-                           wrong_reduction_op,   reduced_in_low_precision,
-                           buckets_swapped,      message_corrupted,   one_rank_got_another_result};
+constexpr Rule kReductionRules[] = {counted_otherwise,          divided_by_elements,   gradient_not_reduced,
+                                    parameter_not_reduced,      clip_before_reduction, wrong_reduction_op,
+                                    reduced_in_low_precision,   buckets_swapped,       message_corrupted,
+                                    one_rank_got_another_result};
 
 }  // namespace
 

@@ -468,7 +468,8 @@ std::optional<Cause> begins_with_other_weights(const CauseInputs& inputs) {
   const Divergence& told = inputs.difference.divergence;
   if (inputs.difference.phase != Phase::parameters || told.step >= 0 || told.kind != DivergenceKind::bits || !inputs.cell || !inputs.reference) return std::nullopt;
   if (is_buffer(told.where) && told.rank >= 0)
-    return made("buffers-not-synchronised", kExact, fmt::format("{} has another value on rank {} alone before the first step", told.where, told.rank));
+    return made("buffers-not-synchronised", kExact,
+                fmt::format("{} has another value on rank {} alone before the first step", told.where, told.rank));
   std::size_t all = 0, others = 0, apart = 0;
   for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
     const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);
@@ -480,9 +481,11 @@ std::optional<Cause> begins_with_other_weights(const CauseInputs& inputs) {
       return own && own->stats.hash != actual->stats.hash;
     });
   }
-  return made("initial-weights-differ", kFits,
-              fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks {}", others, all, told.where,
-                          apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart)));
+  return made(
+      "initial-weights-differ", kFits,
+      fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks {}",
+                  others, all, told.where,
+                  apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart)));
 }
 
 constexpr Rule kInitialRules[] = {initial_scale_by_shard, begins_with_other_weights};

@@ -271,8 +271,11 @@ std::optional<Cause> resumed_with_weights_of_another_step(const CauseInputs& inp
   constexpr std::string_view kSame = ", and 0 from those of step ";
   const Divergence& told = inputs.difference.divergence;
   const std::size_t at = told.actual.find(kSame);
-  if (inputs.difference.phase != Phase::snapshot || told.where != "weights" || at == std::string::npos) return std::nullopt;
-  return made("initial-weights-differ", kExact, fmt::format("the run begins step {} with the weights of step {}", told.step, told.actual.substr(at + kSame.size())));
+  if (inputs.difference.phase != Phase::snapshot || told.where != "weights" || at == std::string::npos)
+    return std::nullopt;
+  return made("initial-weights-differ", kExact,
+              fmt::format("the run begins step {} with the weights of step {}", told.step,
+                          told.actual.substr(at + kSame.size())));
 }
 
 constexpr Rule kResumedRules[] = {resumed_without_moments, resumed_with_weights_of_another_step};

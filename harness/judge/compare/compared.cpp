@@ -261,7 +261,9 @@ bool nearly_same_weights(const StepOfRun& a, const StepOfRun& b) {
     if (!actual || !expected->has_stats || !actual->has_stats || is_in_shards(*expected, *actual)) continue;
     const double room = kNear * expected->stats.norm;
     ++seen;
-    for (const auto& [x, y] : {std::pair(expected->stats.norm, actual->stats.norm), {expected->stats.min, actual->stats.min}, {expected->stats.max, actual->stats.max}})
+    for (const auto& [x, y] : {std::pair(expected->stats.norm, actual->stats.norm),
+                               {expected->stats.min, actual->stats.min},
+                               {expected->stats.max, actual->stats.max}})
       if (!(std::abs(x - y) <= room)) return false;
   }
   return seen > 0;
@@ -277,7 +279,8 @@ std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, 
   if (found.of_ranks.empty() || expected.empty()) return std::nullopt;
   for (const Record* record : records_of(a.ranks[0], Phase::evaluation)) {
     const auto of_a = evaluated_rows(a, record->name), of_b = evaluated_rows(b, record->name);
-    if (record->is_scalar || of_a.size() < 2 || of_a.size() != of_b.size() || !near(expected[0], mean_of(of_a), kSame)) continue;
+    if (record->is_scalar || of_a.size() < 2 || of_a.size() != of_b.size() || !near(expected[0], mean_of(of_a), kSame))
+      continue;
     found.rows = record->name;
     found.mean = mean_of(of_b);
     return near(found.of_ranks[0], found.mean, kApart) ? std::nullopt : std::optional(found);
@@ -288,7 +291,8 @@ std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, 
   const auto [least, most] = std::ranges::minmax(found.of_ranks);
   const double room = kApart * std::abs(expected[0]);
   const bool may_be_mean = expected[0] >= least - room && expected[0] <= most + room, alike = near(least, most, kSame);
-  return alike || may_be_mean || near(sum, expected[0], kApart) || !nearly_same_weights(a, b) ? std::nullopt : std::optional(found);
+  return alike || may_be_mean || near(sum, expected[0], kApart) || !nearly_same_weights(a, b) ? std::nullopt
+                                                                                              : std::optional(found);
 }
 
 std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon) {
@@ -310,11 +314,15 @@ std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRu
     // A small metric may be a difference of large numbers, which rounds as these do.
     const bool is_known = equal && !of_parts && !(gap > bound * size && gap <= bound);
     judged = judged || is_known;
-    const auto other = epsilon <= std::numeric_limits<float>::epsilon() ? other_metric(a, b, expected->name) : std::nullopt;
+    const auto other =
+        epsilon <= std::numeric_limits<float>::epsilon() ? other_metric(a, b, expected->name) : std::nullopt;
     if (other && !first) {
-      first = difference_at(a.step, Phase::evaluation, kAllRanks, expected->name, DivergenceKind::value, exact_number(expected->value),
-                            fmt::format("{:.6g}", fmt::join(other->of_ranks, ", ")), static_cast<int>(b.ranks.size()));
-      first->divergence.sentence += other->rows.empty() ? " Ranks have values of their own, although their weights are nearly the reference's." : fmt::format(" In the reference it is the mean of {}, here it is not.", other->rows);
+      first = difference_at(a.step, Phase::evaluation, kAllRanks, expected->name, DivergenceKind::value,
+                            exact_number(expected->value), fmt::format("{:.6g}", fmt::join(other->of_ranks, ", ")),
+                            static_cast<int>(b.ranks.size()));
+      first->divergence.sentence +=
+          other->rows.empty() ? " Ranks have values of their own, although their weights are nearly the reference's."
+                              : fmt::format(" In the reference it is the mean of {}, here it is not.", other->rows);
       first->divergence.sentence += " What trains does not differ up to there.";
     } else if (is_known && !(gap <= bound * size)) {
       if (first) continue;

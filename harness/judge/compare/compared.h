@@ -112,14 +112,16 @@ class EqualParameters {
 /// `equal` says that parameters are the same. Nothing where a run recorded no such rows.
 std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon);
 
-/// A metric that rank 0 of both runs recorded as a number, and what shows it to be another one whatever rounding does to the weights.
+/// A metric that rank 0 of both runs recorded as a number, and what shows it to be another one whatever rounding does
+/// to the weights.
 struct OtherMetric {
   std::vector<double> of_ranks;  ///< of run B
   std::string rows;              ///< the metric by samples of which it is the mean in run A; empty: none
   double mean = 0;               ///< of that in run B, or of the ranks' numbers
 };
-/// In run A it is the mean over recorded samples, and in run B it is not; or ranks of run B have numbers of their own, of which neither a weighted mean
-/// nor the sum is run A's, though their weights are nearly the same. Nothing where neither is so.
+/// In run A it is the mean over recorded samples, and in run B it is not; or ranks of run B have numbers of their own,
+/// of which neither a weighted mean nor the sum is run A's, though their weights are nearly the same. Nothing where
+/// neither is so.
 std::optional<OtherMetric> other_metric(const StepOfRun& a, const StepOfRun& b, const std::string& name);
 
 /// Metrics that both runs evaluated. Where their parameters are the same bits they must agree; elsewhere nobody knows what

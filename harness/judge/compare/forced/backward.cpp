@@ -78,11 +78,13 @@ bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
   });
 }
 
-/// The rank whose local gradients alone must count otherwise in the reference's, where that is a weighted sum of all ranks'.
+/// The rank whose local gradients alone must count otherwise in the reference's, where that is a weighted sum of all
+/// ranks'.
 int rank_by_factor(const ForcedEvidence& evidence) {
   constexpr double kRoundings = 1000;
   const ForcedValues& cell = evidence.cell;
-  const double epsilon = std::max(cell.working_epsilon, cell.epsilon), share = cell.reduced_by_sum ? 1 : 1 / static_cast<double>(cell.local.size());
+  const double epsilon = std::max(cell.working_epsilon, cell.epsilon),
+               share = cell.reduced_by_sum ? 1 : 1 / static_cast<double>(cell.local.size());
   const Weights weights = weigh(weighed_tensors(evidence.reference.gradients, cell.local), epsilon);
   if (!weights.all_known() || weights.residual > kRoundings * epsilon) return -1;
   int named = -1;

@@ -147,13 +147,14 @@ namespace {
 /// A buffer that one rank begins with otherwise, where rank 0 has the reference's.
 std::optional<Difference> buffer_of_another_rank(const StepOfRun& a, const StepOfRun& b) {
   for (const Record* expected : records_of(a.ranks[0], Phase::parameters)) {
-    const Record* first = expected->name.starts_with("buffer/") ? find_record(b.ranks[0], expected->phase, expected->name) : nullptr;
+    const Record* first =
+        expected->name.starts_with("buffer/") ? find_record(b.ranks[0], expected->phase, expected->name) : nullptr;
     if (!first || first->stats.hash != expected->stats.hash || !is_floating(expected->dtype)) continue;
     for (std::size_t rank = 1; rank < b.ranks.size(); ++rank) {
       const Record* own = find_record(b.ranks[rank], expected->phase, expected->name);
       if (!own || own->shape != expected->shape || own->stats.hash == expected->stats.hash) continue;
-      return difference_at(a.step, Phase::parameters, static_cast<int>(rank), expected->name, DivergenceKind::bits, "what rank 0 and the reference have", "another value",
-                           static_cast<int>(b.ranks.size()));
+      return difference_at(a.step, Phase::parameters, static_cast<int>(rank), expected->name, DivergenceKind::bits,
+                           "what rank 0 and the reference have", "another value", static_cast<int>(b.ranks.size()));
     }
   }
   return std::nullopt;

@@ -463,7 +463,8 @@ double norm_from(const Column& column, std::size_t row) {
   return std::sqrt(squares);
 }
 
-/// Householder reflections: R in the place of the columns. Of the first `pivots` the longest comes first each time; returns their order.
+/// Householder reflections: R in the place of the columns. Of the first `pivots` the longest comes first each time;
+/// returns their order.
 std::vector<std::size_t> triangulate(std::vector<Column>& columns, std::size_t pivots) {
   std::vector<std::size_t> order(pivots);
   std::iota(order.begin(), order.end(), 0);
@@ -489,7 +490,8 @@ std::vector<std::size_t> triangulate(std::vector<Column>& columns, std::size_t p
   return order;
 }
 
-/// R of all rows, the sum's column last. Rows are taken in blocks: what was before is kept as its own R, so that memory stays small.
+/// R of all rows, the sum's column last. Rows are taken in blocks: what was before is kept as its own R, so that memory
+/// stays small.
 std::vector<Column> triangle_of(const std::vector<WeighedTensor>& tensors, const std::vector<std::size_t>& parts) {
   constexpr std::size_t kBlock = 256;
   std::vector<Column> columns(parts.size() + 1);
@@ -573,7 +575,8 @@ Weights weigh(const std::vector<WeighedTensor>& tensors, double epsilon) {
   return found;
 }
 
-std::vector<WeighedTensor> weighed_tensors(const std::vector<NamedTensor>& sum, const std::vector<std::vector<NamedTensor>>& parts) {
+std::vector<WeighedTensor> weighed_tensors(const std::vector<NamedTensor>& sum,
+                                           const std::vector<std::vector<NamedTensor>>& parts) {
   std::vector<WeighedTensor> tensors;
   for (const NamedTensor& each : sum) {
     WeighedTensor tensor{&each.values, {}};

@@ -66,12 +66,13 @@ struct Weights {
   bool all_known() const;
 };
 
-/// Over all elements of the tensors together, in float64 by QR with column pivoting. Parts of equal values share a weight. What is
-/// smaller than roundings of `epsilon`, relative to its part, determines nothing. Empty without parts.
+/// Over all elements of the tensors together, in float64 by QR with column pivoting. Parts of equal values share a
+/// weight. What is smaller than roundings of `epsilon`, relative to its part, determines nothing. Empty without parts.
 Weights weigh(const std::vector<WeighedTensor>& tensors, double epsilon);
 
 /// Of those tensors of `sum` that every part has, in the same size.
-std::vector<WeighedTensor> weighed_tensors(const std::vector<NamedTensor>& sum, const std::vector<std::vector<NamedTensor>>& parts);
+std::vector<WeighedTensor> weighed_tensors(const std::vector<NamedTensor>& sum,
+                                           const std::vector<std::vector<NamedTensor>>& parts);
 
 // What the reduction made of the local gradients, judged without a reference; and which bucket held a tensor.
 

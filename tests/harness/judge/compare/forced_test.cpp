@@ -1,3 +1,5 @@
+#include "harness/judge/compare/forced/forced.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -8,9 +10,8 @@
 #include <memory>
 
 #include "harness/judge/causes/name_cause.h"
-#include "harness/judge/compare/forced/forced.h"
-#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/trainer_spec.h"
@@ -765,7 +766,8 @@ TEST(Weights, SharesTheWeightOfEqualPartsAndLeavesOpenWhatIsOpen) {
 
 TEST(Weights, TakesManyRowsInBlocksAndAPartThatLacksATensorAsZeros) {
   std::vector<double> a(2000), b(2000), sum(2000), alone = {1, 2}, both = {3, 6};
-  for (std::size_t i = 0; i < a.size(); ++i) a[i] = std::sin(1.0 + i), b[i] = std::cos(0.5 * i), sum[i] = 3 * a[i] - 0.25 * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i)
+    a[i] = std::sin(1.0 + i), b[i] = std::cos(0.5 * i), sum[i] = 3 * a[i] - 0.25 * b[i];
   const Weights found = weigh({{&sum, {&a, &b}}, {&both, {&alone, nullptr}}}, 1e-16);
   EXPECT_NEAR(found.of[0], 3, 1e-12);
   EXPECT_NEAR(found.of[1], -0.25, 1e-12);

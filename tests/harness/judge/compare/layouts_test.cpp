@@ -380,7 +380,8 @@ TEST_P(CompareLayouts, EvaluationsOfEqualParametersMustAgree) {
     const Mechanism open = compared(value == 0.9 ? 3e-7 : 0, value, value != 0.9);
     EXPECT_EQ(open.verdict, VerdictKind::inconclusive) << open.sentence;
     EXPECT_THAT(open.sentence, HasSubstr("Evaluation was not judged at 1 step"));
-    EXPECT_THAT(open.sentence, HasSubstr(fmt::format("accuracy differs most at step 2, 0.5 in the reference and {} in the run", value)));
+    EXPECT_THAT(open.sentence, HasSubstr(fmt::format(
+                                   "accuracy differs most at step 2, 0.5 in the reference and {} in the run", value)));
   }
   // No weighted mean of the ranks' is the reference's.
   EXPECT_EQ(compared(0, 0.9, true).cause->code, "local-statistics");
