@@ -11,6 +11,7 @@
 #include "harness/base/text.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/options.h"
+#include "harness/judge/causes/rules.h"
 #include "harness/plan/config/trainer_spec.h"
 #include "harness/run/libraries.h"
 
@@ -39,6 +40,16 @@ std::vector<ListedEntry> listed_mutants() {
   return listed;
 }
 
+/// By the phase in which each shows, with the evidence that it is named from and public reports of it.
+std::vector<ListedEntry> listed_causes() {
+  std::vector<ListedEntry> listed;
+  for (const CausePage& page : cause_pages()) {
+    listed.push_back({std::string(page.code), fmt::format("{}: {}", page.family, page.recognised)});
+    if (!page.reports.empty()) listed.back().help += fmt::format(" ({})", page.reports);
+  }
+  return listed;
+}
+
 std::string question_of(const fs::path& file) {
   const std::string text = read_file(file.string(), kMostConfigBytes).text;
   const std::string line = text.substr(0, text.find_first_of("\r\n"));
@@ -52,6 +63,7 @@ ListedKind kind_named(const std::string& name) {
   if (name == "losses") return {name, entries_of(catalogue_losses())};
   if (name == "mutants") return {name, listed_mutants()};
   if (name == "metrics") return {name, entries_of(catalogue_metrics())};
+  if (name == "causes") return {name, listed_causes()};
   return {name, configs_in(configs_folder())};
 }
 
@@ -126,10 +138,11 @@ std::string list_json(const std::vector<ListedKind>& kinds) {
 }
 
 int list_command(const ListOptions& options, const Console& console) {
-  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "metrics", "configs"};
+  const std::vector<std::string_view> known = {"scenarios", "losses", "mutants", "metrics", "configs", "causes"};
   std::vector<ListedKind> kinds;
   if (options.what.empty()) {
-    for (const std::string_view name : known) kinds.push_back(kind_named(std::string(name)));
+    for (const std::string_view name : known)
+      if (name != "causes") kinds.push_back(kind_named(std::string(name)));
   } else {
     require_known(options.what, known, "list", "kind");
     kinds.push_back(kind_named(options.what));

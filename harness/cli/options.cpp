@@ -180,8 +180,8 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
 }
 
 CLI::App* add_list(CLI::App& app, ListOptions& options) {
-  CLI::App* command = app.add_subcommand("list", "list trainers, losses, planted faults, metrics and configs");
-  command->add_option("WHAT", options.what, "scenarios, losses, mutants, metrics or configs (default: all)");
+  CLI::App* command = app.add_subcommand("list", "list trainers, losses, planted faults, metrics, configs and causes");
+  command->add_option("WHAT", options.what, "scenarios, losses, mutants, metrics, configs or causes (default: all but causes)");
   command->add_flag("--json", options.json, "as JSON");
   return command;
 }

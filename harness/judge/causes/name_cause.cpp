@@ -159,9 +159,12 @@ Cause best_of(std::vector<Cause> answers, const CauseInputs& inputs) {
   const Cause& best = answers.front();
   for (const Cause& other : answers) {
     if (other.code == best.code || best.confidence - other.confidence >= kEqualStrength) continue;
-    return made("unexplained", 0,
-                fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
-                            other.evidence));
+    Cause both = made("unexplained", 0, fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code,
+                                                    best.evidence, other.evidence));
+    for (const Cause* each : {&best, &other})
+      if (const CausePage* page = find_cause_page(each->code))
+        both.remedy += fmt::format("{}{}: {}", both.remedy.empty() ? "" : " Or, ", each->code, page->remedy);
+    return both;
   }
   return best;
 }
@@ -310,7 +313,7 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   if (!is_exact(phase)) ask(causes::finite_rules());
   Cause cause = causes::best_of(std::move(answers), inputs);
   if (auto configured = causes::by_config(inputs, cause)) cause = *std::move(configured);
-  if (const CausePage* page = find_cause_page(cause.code)) cause.remedy = page->remedy;
+  if (const CausePage* page = find_cause_page(cause.code); page && cause.remedy.empty()) cause.remedy = page->remedy;
   if (cause.code == "unexplained" && !inputs.config_differences.empty())
     cause.remedy += fmt::format(" The runs' settings differ in: {}.", differences_text(inputs.config_differences));
   return cause;
