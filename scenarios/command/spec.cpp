@@ -91,7 +91,7 @@ bool is_passed_over(const fs::path& folder) {
   const std::string name = folder.filename().string();
   std::error_code error;
   return name.starts_with('.') || std::ranges::find(kNames, name) != kNames.end() || fs::exists(folder / "pyvenv.cfg", error) ||
-         fs::exists(folder / "matrix.json", error);
+         fs::exists(folder / "matrix.json", error) || fs::exists(folder / "check.json", error) || fs::exists(folder / "rank-0.trace", error);
 }
 
 /// Folders of the files that the command's words name; without any, the folder that it runs in.

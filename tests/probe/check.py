@@ -150,7 +150,7 @@ NAMES = {"sampler": (1, "sample-duplicated"), "unsynchronised": (2, "gradient-no
 
 def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):
     """Exit code, what was printed, and check.json of one command."""
-    script, out = bench.path("train.py"), bench.path("out")
+    script, out = bench.path("train.py"), bench.path("kept")
     with open(script, "w") as file:
         file.write(text)
     python = f"{os.path.dirname(sys.executable)}/torchrun"
@@ -172,7 +172,7 @@ def right(name, *options, ranks="2", saying=""):
     def on_bench(bench):
         done, document = check(bench, *options, *kind(name), ranks=ranks)
         need(done.returncode == 0 and document["verdict"] == "same" and saying in done.stdout, f"{done.returncode}: {done.stdout}{done.stderr}")
-        need("<svg" in open(bench.path("out/check.html")).read(), done.stdout)
+        need("<svg" in open(bench.path("kept/check.html")).read(), done.stdout)
         return document["headline"]
 
     return on_bench
@@ -210,7 +210,7 @@ def refused(code, saying, *words, text=SCRIPT, ranks="2"):
 def again(bench):
     """What is there is not run again, and the command is known from its folder."""
     first, _ = check(bench, *kind(""))
-    done = subprocess.run([bench.lockstep, "check", "--out", bench.path("out")], capture_output=True, text=True, check=False)
+    done = subprocess.run([bench.lockstep, "check", "--out", bench.path("kept")], capture_output=True, text=True, check=False)
     need(done.returncode == 0 and done.stdout == first.stdout and " s, " not in done.stderr, f"{done.stdout}{done.stderr}")
     return ""
 
@@ -221,7 +221,7 @@ def as_written(bench):
     for words in ((), ("--as-written", "--fresh")):
         done, _ = check(bench, *words, *kind(""))
         need(done.returncode == 0, done.stdout + done.stderr)
-        traces.append(open(bench.path("out/runs/run/rank-1.trace"), "rb").read())
+        traces.append(open(bench.path("kept/runs/run/rank-1.trace"), "rb").read())
     need(traces[0] == traces[1], "the run's traces differ")
     return ""
 
