@@ -112,11 +112,22 @@ class Compiled(Adam):
 
     def train(self):
         torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
         return super().train()
 
 
 class AotCompiled(Compiled):
     backend = "aot_eager"
+
+
+class CompiledBackward(Compiled):
+    """torch.compile looks at what runs while a compiled function does: the probe is no part of it."""
+
+    def backward(self, loss):
+        torch.compile(lambda: loss.backward(), backend=self.backend)()
+
+    def state(self):
+        return super().state() | {"is the probe compiled": torch.tensor(torch._dynamo.utils.counters["frames"]["total"] > 40)}
 
 
 class Buffers(Adam):
@@ -277,6 +288,7 @@ CASES = [
     *_case("GradScaler, one update left out", Scaled, 1, 2),
     *_case("compiled, eager", Compiled, 1, levels=(None, "full")),
     *_case("compiled, aot_eager", AotCompiled, 2, levels=(None, "full")),
+    *_case("compiled, backward pass too", CompiledBackward, 1, 2, levels=(None, "full")),
     *_case("BatchNorm", Buffers, 1, 2),
     *_case("dropout", Dropout, 2),
     *_case("tied weights", Tied, 2),

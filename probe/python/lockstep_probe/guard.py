@@ -5,14 +5,12 @@ import functools
 import itertools
 import os
 import time
-import weakref
 
 import torch
 
 from lockstep_probe.ownership import Taken
 
-_listeners, _numbers = {}, itertools.count()  # what hooks call, by the hooks' numbers
-_silent = [0]  # how many calls of `silence` are open
+listeners, _numbers = {}, itertools.count()  # what hooks call, by the hooks' numbers
 
 
 class Hook:
@@ -26,7 +24,7 @@ class Hook:
         self.number = next(_numbers)
 
     def __call__(self, *args):
-        listener = _listeners.get(self.number)
+        listener = listeners.get(self.number)
         return None if listener is None else listener(*args)
 
     def __deepcopy__(self, _memo):
@@ -42,48 +40,8 @@ class OwnersHook(Hook):
     __slots__ = ()
 
     def __call__(self, owner, *args):
-        known, listener = _listeners.get(self.number, (None, None))
+        known, listener = listeners.get(self.number, (None, None))
         return listener(owner, *args) if known is not None and known() is owner else None
-
-
-class ModuleHook(OwnersHook):
-    """Not in a graph that is compiled, and not where a forward pass has no values: in a trace, a transform of torch.func, with fake tensors."""
-
-    __slots__ = ()
-
-    def __call__(self, owner, *args):
-        if torch.compiler.is_compiling() or _silent[0] or torch._C._get_tracing_state() is not None:
-            return None
-        if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
-            return None
-        return super().__call__(owner, *args)
-
-
-class Attached:
-    """A hook, as `register` puts it somewhere, until `remove`. `owner`: the module or optimizer; None for a parameter."""
-
-    def __init__(self, register, listener, owner=None, **options):
-        is_module = isinstance(owner, torch.nn.Module)
-        hook = Hook() if owner is None else ModuleHook() if is_module else OwnersHook()
-        if owner is not None:  # a compiled update calls it between its graphs
-            listener = weakref.ref(owner), listener if is_module else torch.compiler.disable(listener)
-        self._number = hook.number
-        _listeners[self._number] = listener
-        self._handle = register(hook, **options)
-
-    def remove(self):
-        self._handle.remove()
-        _listeners.pop(self._number, None)
-
-
-@contextlib.contextmanager
-def silence():
-    """Hooks of modules and optimizers do nothing."""
-    _silent[0] += 1
-    try:
-        yield
-    finally:
-        _silent[0] -= 1
 
 
 def _is_ours(hook):

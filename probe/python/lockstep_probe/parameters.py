@@ -5,7 +5,7 @@ import functools
 import torch
 
 from lockstep_probe import model, patches
-from lockstep_probe.guard import Attached
+from lockstep_probe.hooks import Attached
 
 
 class Watched:

@@ -17,7 +17,7 @@ import weakref
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from lockstep_probe import guard, model, ownership
+from lockstep_probe import guard, hooks, model, ownership, zero
 
 _probes = weakref.WeakSet()
 _watched = []  # the folder of the last probe, for updates that none records
@@ -293,7 +293,7 @@ def _install():
     _wrap(torch.nn.Module, "__getstate__", _getstate)
     _within(sys.modules.get("torch.jit._recursive"), "create_script_module", lambda module, *_, **__: guard.hooks_off(module))
     # A trace is compared with what the module gives without it: a forward pass that no training makes.
-    _within(sys.modules.get("torch.jit._trace"), "_check_trace", lambda *_, **__: guard.silence())
+    _within(sys.modules.get("torch.jit._trace"), "_check_trace", lambda *_, **__: hooks.silence())
     _within(torch.cuda, "make_graphed_callables", _graphed)
     import torch.distributed as dist
 
@@ -303,4 +303,5 @@ def _install():
     register_optimizer_step_pre_hook(torch._disable_dynamo(_before_any_update))
     register_optimizer_step_post_hook(torch._disable_dynamo(_after_any_update))
     os.register_at_fork(after_in_child=_forked)
+    zero.once_there("torch._dynamo.trace_rules", hooks.keep_out)
     _watch_ends()

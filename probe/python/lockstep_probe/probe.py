@@ -13,7 +13,8 @@ import torch.distributed as dist
 from lockstep_probe import collectives, description, hashing, heartbeat, loader, model, ownership, patches, random_state, trace_file
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
-from lockstep_probe.guard import Attached, guarded
+from lockstep_probe.guard import guarded
+from lockstep_probe.hooks import Attached, unless_compiled
 from lockstep_probe.led import Led, Rows
 from lockstep_probe.ownership import say
 from lockstep_probe.parameters import Parameters
@@ -76,7 +77,7 @@ class Probe:
         loader.install(self.loaders)
         self._handles = [handle for each in self.models for handle in self._before_forward(each)]
         if not self.models:
-            self._search = torch.nn.modules.module.register_module_forward_pre_hook(self._first_forward)
+            self._search = torch.nn.modules.module.register_module_forward_pre_hook(unless_compiled(self._first_forward))
         self.updates = Updates(self)
 
     @property
@@ -340,7 +341,7 @@ class Probe:
 
     def _first_forward(self, module, inputs):
         """Of whatever module is called first with one of the optimizer's parameters."""
-        if torch.compiler.is_compiling() or self.inside:
+        if self.inside:
             return
         if self.is_off or self.prepared:
             self._search.remove()

@@ -1,7 +1,8 @@
 """Updates of the optimizers: what they take, and when a step's last one has been made or left out."""
 
 from lockstep_probe import float64, model
-from lockstep_probe.guard import Attached, guarded
+from lockstep_probe.guard import guarded
+from lockstep_probe.hooks import Attached
 
 
 class Updates:

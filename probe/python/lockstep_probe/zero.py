@@ -10,7 +10,7 @@ import types
 from lockstep_probe import ownership
 
 
-def _once_there(name, then):
+def once_there(name, then):
     """Of a module, imported or to be imported."""
     if name in sys.modules:
         then(sys.modules[name])
@@ -36,7 +36,7 @@ def arm():
         if os.environ.get("LOCKSTEP_STEPS"):
             atexit.register(_without_optimizer)
         ownership.on_failure(_failed)
-        _once_there("torch", _install)
+        once_there("torch", _install)
 
 
 def _failed(error):
@@ -58,7 +58,7 @@ def _install(_torch):
         from lockstep_probe import generation
 
         generation.by_row()
-        _once_there("transformers.generation.utils", generation.count)
+        once_there("transformers.generation.utils", generation.count)
     if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
         _change_arithmetic()
     if os.environ.get("LOCKSTEP_GATHER"):
@@ -89,7 +89,7 @@ def _change_arithmetic():
     precision = os.environ.get("LOCKSTEP_PRECISION", "")
     if precision == "float64":
         float64.switch_on(patches.are_inside)
-        _once_there("torch.distributed.fsdp._fully_shard._fsdp_api", float64.no_policy)
+        once_there("torch.distributed.fsdp._fully_shard._fsdp_api", float64.no_policy)
     elif precision:
         ownership.say(f"precision {precision!r}; known: float64; the program computes in its own")
 

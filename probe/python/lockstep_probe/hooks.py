@@ -1,0 +1,64 @@
+"""Hooks of modules, which leave themselves out of graphs that torch.compile makes, and what puts hooks somewhere. torch.compile skips all other files of the probe
+but float64.py: it looks at every function that runs while a compiled one does, and would compile the probe's, which takes seconds."""
+
+import contextlib
+import pkgutil
+import weakref
+
+import torch
+
+import lockstep_probe
+from lockstep_probe.guard import Hook, OwnersHook, listeners
+
+_silent = [0]  # how many calls of `silence` are open
+
+
+def keep_out(rules):
+    """`rules`: torch._dynamo.trace_rules."""
+    for file in pkgutil.iter_modules(lockstep_probe.__path__, "lockstep_probe."):
+        if file.name not in (__name__, "lockstep_probe.float64"):
+            rules.add(file.name)
+
+
+def unless_compiled(listener):
+    return lambda *args: None if torch.compiler.is_compiling() else listener(*args)
+
+
+class ModuleHook(OwnersHook):
+    """Not in a graph that is compiled, and not where a forward pass has no values: in a trace, a transform of torch.func, with fake tensors."""
+
+    __slots__ = ()
+
+    def __call__(self, owner, *args):
+        if torch.compiler.is_compiling() or _silent[0] or torch._C._get_tracing_state() is not None:
+            return None
+        if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
+            return None
+        return super().__call__(owner, *args)
+
+
+class Attached:
+    """A hook, as `register` puts it somewhere, until `remove`. `owner`: the module or optimizer; None for a parameter."""
+
+    def __init__(self, register, listener, owner=None, **options):
+        is_module = isinstance(owner, torch.nn.Module)
+        hook = Hook() if owner is None else ModuleHook() if is_module else OwnersHook()
+        if owner is not None:  # a compiled update calls it between its graphs
+            listener = weakref.ref(owner), listener if is_module else torch.compiler.disable(listener)
+        self._number = hook.number
+        listeners[self._number] = listener
+        self._handle = register(hook, **options)
+
+    def remove(self):
+        self._handle.remove()
+        listeners.pop(self._number, None)
+
+
+@contextlib.contextmanager
+def silence():
+    """Hooks of modules and optimizers do nothing."""
+    _silent[0] += 1
+    try:
+        yield
+    finally:
+        _silent[0] -= 1
