@@ -8,7 +8,7 @@
 
 #include "harness/base/text.h"
 #include "harness/judge/compare/forced/free.h"
-#include "harness/judge/compare/forced/weights.h"
+#include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/rank_result.h"
 
