@@ -517,7 +517,7 @@ class TrainerCheck {
       if (shown) code = shown->code, document.because.push_back(shown->because);
     };
     // What is proven comes before what is recognised.
-    by_another_run(OtherwiseInputs::Tried::gathers);
+    by_another_run(OtherwiseInputs::Tried::first);
     if (code.empty()) {
       CompareOptions comparing;
       comparing.run_a = folder(reference);

@@ -140,6 +140,46 @@ for x, y, label in DataLoader(data, batch_size=args.batch, sampler=DistributedSa
     loss_of(*model(x, y), label).backward()
     optimizer.step()
 '''
+# A schedule that follows a loss; an optimizer of whole matrices, on its halves.
+UPDATES = '''
+import argparse, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+args = argparse.ArgumentParser()
+args.add_argument("--batch", type=int, default=12)
+args.add_argument("--kind", default="")
+args = args.parse_args()
+dist.init_process_group("gloo")
+world = dist.get_world_size()
+
+def orthogonal(x):
+    x = x / x.norm()
+    for _ in range(5):
+        a = x @ x.T
+        x = 3.4445 * x + (-4.7750 * a + 2.0315 * a @ a) @ x
+    return x
+
+class Matrices(torch.optim.Optimizer):
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.02})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            parts = p.grad.chunk(world if args.kind == "halves" else 1)
+            p.add_(torch.cat([orthogonal(part) for part in parts]), alpha=-self.param_groups[0]["lr"])
+
+torch.manual_seed(1)
+net = nn.Linear(8, 6, bias=False)
+model, optimizer = nn.parallel.DistributedDataParallel(net), Matrices(net.parameters())
+plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1, threshold=0.9)
+data = TensorDataset(torch.randn(120, 8, generator=torch.Generator().manual_seed(3)), torch.randint(0, 6, (120,), generator=torch.Generator().manual_seed(4)))
+for x, y in DataLoader(data, batch_size=args.batch, sampler=DistributedSampler(data, seed=5)):
+    optimizer.zero_grad()
+    F.cross_entropy(model(x), y).backward()
+    optimizer.step()
+    for _ in range(world if args.kind == "plateau" else 1):
+        plateau.step(1.0)
+'''
 # What a contrastive trainer does on several ranks alone, and how that is called.
 CONTRASTS = {"none": "gather-without-gradient", "put back": "gather-own-slice", "sliced": "gather-backward-sliced", "averaged": "gather-averaged", "detached": "candidates-detached",
              "offset": "label-offset", "order": "candidates-misordered", "twice": "temperature-applied-twice", "local": "local-negatives", "mask": "duplicates-not-masked",
@@ -188,9 +228,9 @@ def wrong(name):
     return on_bench
 
 
-def contrast(name, code=""):
+def named(name, code="", text=CONTRAST):
     def on_bench(bench):
-        done, document = check(bench, *kind(name), text=CONTRAST, ranks="3")
+        done, document = check(bench, *kind(name), text=text, ranks="3")
         need(done.returncode == bool(code) and document["headline"].endswith(code), f"{done.returncode}: {done.stdout}{done.stderr}")
         return document["headline"]
 
@@ -264,8 +304,9 @@ CASES = [
     Case("check: no seed", right("unseeded", saying="is a seed set?")),
     Case("check: BatchNorm that is meant", right("norm", "--accept", "batch-norm-local", saying="but for BatchNorm")),
     *(Case(f"check: {name}", wrong(name)) for name in NAMES),
-    *(Case(f"check: contrast, {name}", contrast(name, code)) for name, code in CONTRASTS.items()),
-    *(Case(f"check: contrast, right {name}", contrast(name)) for name in ("", "all", "masked")),
+    *(Case(f"check: contrast, {name}", named(name, code)) for name, code in CONTRASTS.items()),
+    *(Case(f"check: contrast, right {name}", named(name)) for name in ("", "all", "masked")),
+    *(Case(f"check: updates, {name}", named(name, code, UPDATES)) for name, code in {"right": "", "halves": "update-of-a-shard", "plateau": "scheduler-stepped-per-rank"}.items()),
     Case("check: again", again),
     Case("check: every process anew", as_written),
     Case("check: without {ranks}", refused(2, "has no {ranks}", "--", "TORCHRUN", "SCRIPT")),

@@ -60,12 +60,13 @@ class Explains {
   }
 
   std::optional<Otherwise> explain() {
+    if (inputs_.tried == OtherwiseInputs::Tried::first && item_ == "rate" && ranks_ > 1) return schedule();
     const bool of_values = item_ == "gradients" || item_ == "loss" || item_ == "buffers" || item_ == "clip";
     if (!of_values || ranks_ <= pairs_.a().world_size()) return std::nullopt;
     using Tried = OtherwiseInputs::Tried;
     if (inputs_.tried == Tried::norm) return norm_ ? norm() : std::nullopt;
     if (pairs_.a().world_size() != 1) return std::nullopt;
-    if (inputs_.tried == Tried::gathers)
+    if (inputs_.tried == Tried::first)
       return gathers_ && !weighted_ && item_ != "buffers" && item_ != "loss" ? gradients() : std::nullopt;
     std::optional<Otherwise> found;
     if (item_ == "loss" && scores_.factor > 1) found = temperature();
@@ -144,6 +145,14 @@ class Explains {
                      "The whole difference is the gradient of what is gathered: with gathers whose backward pass sums over "
                      "ranks the run agrees.");
     return std::nullopt;
+  }
+
+  std::optional<Otherwise> schedule() {
+    auto found = agrees({"run-schedule-once", false, "SCHEDULE=once"});
+    const std::vector<std::string> seen = read_probe_report(last_, 0).gathers;
+    if (!found || std::ranges::find(seen, fmt::format("{} a step", ranks_)) == seen.end()) return std::nullopt;
+    return named(std::move(found), "scheduler-stepped-per-rank",
+                 fmt::format("The whole difference is that the schedule is stepped {} times an update: stepped once, the run agrees.", ranks_));
   }
 
   std::optional<Otherwise> temperature() const {

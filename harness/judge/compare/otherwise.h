@@ -22,7 +22,7 @@ struct OtherwiseInputs {
   const LedFindings& found;
   /// Makes the run: its folder; nothing if it failed.
   std::function<std::optional<std::string>(const OtherRun&)> make;
-  enum class Tried { norm, gathers, rest } tried = Tried::rest;  ///< which hypotheses
+  enum class Tried { norm, first, rest } tried = Tried::rest;  ///< which hypotheses
 };
 
 struct Otherwise {

@@ -1,9 +1,10 @@
-"""A run as it would be if one thing of it were otherwise: LOCKSTEP_GATHER=gradients, own-first or ORDER:K. Where that run trains as the reference does, this
-thing is why the run itself does not.
+"""A run as it would be if one thing of it were otherwise: LOCKSTEP_GATHER=gradients, own-first or ORDER:K, LOCKSTEP_SCHEDULE=once. Where that run trains as the
+reference does, this thing is why the run itself does not.
 
 gradients    what is gathered from the ranks carries gradients, whose backward pass sums over ranks
 own-first    so it does, and a rank's own rows come first
 ORDER:K      so it does, and the K-th gather of a step has its rows in another order: dealt, gathered, next or last
+once         a schedule goes on once an update, however often the program steps it
 """
 
 import functools
@@ -91,7 +92,7 @@ def _source(x):
 def _gathered(x, group, kind):
     """[W, b, ...] with gradients; None where x needs none."""
     source = _source(x)
-    if not source.requires_grad or dist.get_world_size(group) == 1 or x.dim() == 0:
+    if not source.requires_grad or source.is_leaf or dist.get_world_size(group) == 1 or x.dim() == 0:
         return None
     kinds.add(kind)
     torch.set_grad_enabled(True)  # until no_grad ends, within which nothing could carry any
@@ -177,6 +178,26 @@ def _backward(plain):
         return result
 
     return backward
+
+
+def schedule_once():
+    """Once a process, as soon as torch is there."""
+    from torch.optim import lr_scheduler, optimizer
+
+    updates, stepped = [0], weakref.WeakKeyDictionary()  # of each schedule: the update it was stepped after, how often
+
+    def once(plain):
+        def step(self, *args, **kwargs):
+            at, count = stepped.get(self, (-1, 0))
+            stepped[self] = updates[0], count + 1 if at == updates[0] else 1
+            kinds.add(f"{stepped[self][1]} a step")
+            return None if at == updates[0] else plain(self, *args, **kwargs)
+
+        return step
+
+    for kind in (lr_scheduler.LRScheduler, lr_scheduler.ReduceLROnPlateau):
+        kind.step = functools.wraps(kind.step)(once(kind.step))
+    optimizer.register_optimizer_step_post_hook(lambda *_: updates.__setitem__(0, updates[0] + 1))
 
 
 _plain = {}

@@ -127,6 +127,23 @@ std::vector<const Record*> parts_of_parameter(const StepOfRun& step, const std::
   return parts;
 }
 
+/// Of a parameter that every rank holds whole: equal parts along a dimension, as an optimizer may share them out by itself.
+std::vector<Record> even_parts(const NamedTensor& whole, std::size_t dimension, std::size_t ranks) {
+  std::vector<Record> parts;
+  const auto count = static_cast<int64_t>(ranks);
+  if (count < 2 || whole.shape[dimension] % count != 0) return parts;
+  for (int64_t rank = 0; rank < count; ++rank) {
+    Record part;
+    part.shape = whole.shape;
+    part.shape[dimension] /= count;
+    Placement placement{true, whole.shape, {0, 0}};
+    placement.offset[dimension] = rank * part.shape[dimension];
+    part.placement = std::make_shared<const Placement>(std::move(placement));
+    parts.push_back(std::move(part));
+  }
+  return parts;
+}
+
 /// The change of each part as a multiple of the reference's change there; empty where one is not one.
 std::vector<double> factors_by_part(const Moved& it, const std::vector<const Record*>& parts) {
   constexpr double kSameDirection = 1e-5;
@@ -220,13 +237,19 @@ ShardUpdates updates_by_shard(const ForcedEvidence& evidence, const StepOfRun& c
   ShardUpdates found;
   for (const NamedTensor& gradient : evidence.cell.gradients) {
     const std::vector<const Record*> parts = parts_of_parameter(cell, gradient.name);
-    const auto it = parts.size() > 1 && gradient.shape.size() == 2 ? moved(evidence, gradient.name) : std::nullopt;
+    const auto it = gradient.shape.size() == 2 ? moved(evidence, gradient.name) : std::nullopt;
     if (!it || distance(it->expected.values, it->actual.values) <= 0.01 * norm(it->expected.values)) continue;
-    const std::vector<double> factors = factors_by_part(*it, parts);
+    const auto by_even_parts = [&](std::size_t dimension) {
+      const std::vector<Record> made = even_parts(gradient, dimension, cell.ranks.size());
+      std::vector<const Record*> even;
+      for (const Record& part : made) even.push_back(&part);
+      return !even.empty() && orthogonalised_by_part(*it, even);
+    };
+    const std::vector<double> factors = parts.size() > 1 ? factors_by_part(*it, parts) : std::vector<double>();
     const bool unequal = !factors.empty() && *std::ranges::max_element(factors) > 1.01 * *std::ranges::min_element(factors);
     if (unequal) {
       found.how = fmt::format("{} moved by {:.4g} times the reference's change, part by part", gradient.name, fmt::join(factors, ", "));
-    } else if (orthogonalised_by_part(*it, parts)) {
+    } else if (parts.size() > 1 ? orthogonalised_by_part(*it, parts) : by_even_parts(0) || by_even_parts(1)) {
       found.how = fmt::format("each part of {} moved along the orthogonal factor of its own gradient, and the reference's along that of the whole", gradient.name);
     } else {
       return {};
