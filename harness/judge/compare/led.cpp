@@ -176,6 +176,13 @@ int64_t repeats_at(const std::vector<int64_t>& flow, std::size_t rows, std::size
   return -1;
 }
 
+/// Are the rows beyond the first epoch those of the epoch before, in its order?
+bool goes_again(const std::vector<int64_t>& flow, std::size_t rows, std::size_t end) {
+  for (std::size_t i = rows; i < std::min(end, flow.size()); ++i)
+    if (flow[i] != flow[i - rows]) return false;
+  return true;
+}
+
 /// Two ranks that asked for the same rows in the same fetch: which, and how many; nothing if none did.
 std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> shared_rows(const LoaderRows& loader,
                                                                                        std::size_t fetch) {
@@ -226,6 +233,16 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   const int64_t again =
       repeats_at({b.begin(), b.begin() + static_cast<std::ptrdiff_t>(std::min(b.size(), compared * per_fetch))},
                  static_cast<std::size_t>(run.rows), per_fetch);
+  const auto rows = static_cast<std::size_t>(std::max<int64_t>(run.rows, 0));
+  const std::size_t looked_at = compared * per_fetch;
+  if (again < 0 && rows > 0 && looked_at >= rows + per_fetch && !goes_again(a, rows, looked_at) &&
+      goes_again(b, rows, looked_at)) {
+    item.state = LedState::different;
+    item.first = static_cast<int64_t>(rows / per_fetch / per_step);
+    item.code = "set-epoch-forgotten";
+    item.text = fmt::format("from step {} on in the order of the epoch before, where the reference has a new one", item.first);
+    return;
+  }
   if (again < 0) {
     item.text = fmt::format("in another order, from step {} on: every row once, on one rank", first / per_step);
     return;
