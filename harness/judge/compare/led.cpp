@@ -122,10 +122,9 @@ struct LoaderRows {
 std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
   std::vector<LoaderRows> loaders;
   for (int rank = 0; rank < world_size; ++rank) {
-    const FileText file = read_file(fmt::format("{}/rank-{}.rows.json", dir, rank), uint64_t{256} << 20);
-    const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
-    const auto all = json.is_object() ? json.find("loaders") : json.end();
-    if (!json.is_object() || all == json.end() || !all->is_array()) return {};
+    const nlohmann::json json = rows_of(dir, rank);
+    const auto all = json.find("loaders");
+    if (all == json.end() || !all->is_array()) return {};
     loaders.resize(std::max(loaders.size(), all->size()));
     for (std::size_t i = 0; i < all->size(); ++i) {
       const nlohmann::json& each = (*all)[i];
@@ -678,6 +677,12 @@ bool computes_as(const std::string& alone, const std::string& run, int rank, boo
     ++steps;
   }
   return steps > 0;
+}
+
+nlohmann::json rows_of(const std::string& dir, int rank) {
+  const FileText file = read_file(fmt::format("{}/rank-{}.rows.json", dir, rank), uint64_t{256} << 20);
+  const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();
+  return json.is_object() ? json : nlohmann::json::object();
 }
 
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
 #include "harness/answer/results/results.h"
 
 // A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can
@@ -57,6 +59,10 @@ LedFindings judge_led(const std::string& reference, const std::string& run, LedB
 
 /// Are that rank's own gradients of each step, or what it makes of buffers, those of `alone`, a run of one rank?
 bool computes_as(const std::string& alone, const std::string& run, int rank, bool buffers);
+
+/// A rank's rows.json: what its loaders were asked for, and what steps began with that is in no trace. An empty object:
+/// there is none.
+nlohmann::json rows_of(const std::string& dir, int rank);
 
 /// The steps alone, of runs in any precision.
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run);

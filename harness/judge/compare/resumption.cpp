@@ -12,7 +12,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "harness/base/files.h"
 #include "harness/base/json.h"
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
@@ -59,9 +58,7 @@ std::vector<RankKept> kept_by(const std::string& dir) {
         marks.emplace(std::move(place), std::move(record));
       }
     }
-    const FileText file = read_file(fmt::format("{}/rank-{}.rows.json", dir, rank), uint64_t{256} << 20);
-    kept.rows = file ? parse_json(file.text) : nlohmann::json();
-    if (!kept.rows.is_object()) kept.rows = nlohmann::json::object();
+    kept.rows = rows_of(dir, rank);
     kept.taken = json_as<Batches>(kept.rows.value("taken", nlohmann::json())).value_or(Batches());
   }
   return ranks;
