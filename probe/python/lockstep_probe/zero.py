@@ -62,9 +62,9 @@ def _install(_torch):
     if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
         _change_arithmetic()
     if os.environ.get("LOCKSTEP_GATHER"):
-        _once_there("torch.nn.parallel", lambda _: importlib.import_module("lockstep_probe.otherwise").switch_on(os.environ["LOCKSTEP_GATHER"]))
+        once_there("torch.nn.parallel", lambda _: importlib.import_module("lockstep_probe.otherwise").switch_on(os.environ["LOCKSTEP_GATHER"]))
     if os.environ.get("LOCKSTEP_SCHEDULE") == "once":
-        _once_there("torch.optim.lr_scheduler", lambda _: importlib.import_module("lockstep_probe.otherwise").schedule_once())
+        once_there("torch.optim.lr_scheduler", lambda _: importlib.import_module("lockstep_probe.otherwise").schedule_once())
     init = Optimizer.__init__
 
     @functools.wraps(init)
