@@ -100,26 +100,26 @@ def _gathered(x, group, kind):
 
 
 def _all_gather(plain):
-    def all_gather(parts, x, group=None, async_op=False):
-        work = plain(parts, x, group=group, async_op=async_op)
+    def all_gather(tensor_list, tensor, group=None, async_op=False):
+        work = plain(tensor_list, tensor, group=group, async_op=async_op)
         if _forwards:
-            _forwards[-1].append((x, group))
-        elif not async_op and (stacked := _gathered(x, group, "without")) is not None:
-            for part, each in zip(parts, stacked.unbind()):
+            _forwards[-1].append((tensor, group))
+        elif not async_op and (stacked := _gathered(tensor, group, "without")) is not None:
+            for part, each in zip(tensor_list, stacked.unbind()):
                 part.copy_(each)
-            _lists.append((parts, parts[dist.get_rank(group)], dist.get_rank(group)))
+            _lists.append((tensor_list, tensor_list[dist.get_rank(group)], dist.get_rank(group)))
         return work
 
     return all_gather
 
 
 def _all_gather_into(plain):
-    def all_gather_into_tensor(out, x, group=None, async_op=False):
-        work = plain(out, x, group=group, async_op=async_op)
+    def all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False):
+        work = plain(output_tensor, input_tensor, group=group, async_op=async_op)
         if _forwards:
-            _forwards[-1].append((x, group))
-        elif not async_op and (stacked := _gathered(x, group, "without")) is not None:
-            out.copy_(stacked.reshape(out.shape))
+            _forwards[-1].append((input_tensor, group))
+        elif not async_op and (stacked := _gathered(input_tensor, group, "without")) is not None:
+            output_tensor.copy_(stacked.reshape(output_tensor.shape))
         return work
 
     return all_gather_into_tensor
