@@ -31,7 +31,9 @@
 #include "harness/run/launch.h"
 #include "harness/run/launchers/command/launcher.h"
 #include "harness/run/launchers/command/starter.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/probe.h"
+#include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 #include "reports/check.h"
 #include "scenarios/command/spec.h"
@@ -102,13 +104,25 @@ class TrainerCheck {
 
   int run() {
     restore();
+    const RankEnvironment node = own_node();
     settle();
     probe_ = find_probe();
     fs::create_directories(options_.out);
+    if (node.rank <= 0) remember();  // what holds a check is no source of the trainer
+    if (!options_.nodes.empty()) {
+      meet_nodes(node);
+      if (node.rank > 0) return nodes_->follow();
+    }
+    const int status = judged();
+    if (nodes_) nodes_->status = status;
+    return status;
+  }
+
+ private:
+  int judged() {
     identity_ = probe_identity(probe_, "");
     const Wanted leader{kReference, &reference_, true, "", ""};
     identity_.data = command_spec().inspect_data(config_of(leader)).hash;
-    remember();
     began_ = monotonic_s();
     if (!options_.resumed.empty()) return resumed();
     if (!train({leader})) return in_own_precision();
@@ -119,7 +133,38 @@ class TrainerCheck {
     return say(document_of(judge_led(folder(kReference), folder(run)), run));
   }
 
- private:
+  /// Of a process on each of several nodes; else of one.
+  RankEnvironment own_node() {
+    std::vector<std::string> by_hand;
+    if (const std::size_t slash = options_.nodes.find('/'); slash != std::string::npos)
+      by_hand = {"--rank", options_.nodes.substr(0, slash), "--world", options_.nodes.substr(slash + 1)};
+    const Resolution found = resolve_rank_environment(current_environment(), by_hand);
+    if (options_.nodes.empty()) {
+      if (found.chosen && found.chosen->world > 1)
+        throw ConfigError(
+            fmt::format("{} has started {} of this: put it behind --, or give --nodes, for one process on each node",
+                        found.chosen->name, found.chosen->world));
+      return {};
+    }
+    if (!found.chosen)
+      throw ConfigError(fmt::format(
+          "--nodes: {}; start one on each node: srun -N 2 --ntasks-per-node 1 lockstep check --nodes …, or with "
+          "--nodes 0/2 "
+          "on the first and --nodes 1/2 on the second",
+          found.problems.empty() ? "this process is in no job" : fmt::format("{}", fmt::join(found.problems, "; "))));
+    node_count_ = found.chosen->world;
+    return *found.chosen;
+  }
+
+  void meet_nodes(const RankEnvironment& node) {
+    try {
+      nodes_ = std::make_unique<CommandNodes>(options_.out + "/nodes", node, options_.timeout_s);
+    } catch (const RendezvousError& error) {
+      throw MachineError(fmt::format("--nodes: {} Start this on each node, with one folder --out that all see",
+                                     replaced(error.what(), "rank", "node")));
+    }
+  }
+
   /// --resumed: a whole run; one that stops, and the same resumed.
   int resumed() {
     const int64_t steps = 1 + last_step(),
@@ -187,6 +232,7 @@ class TrainerCheck {
     options_.resumed = text("resumed");
     options_.resume_with = text("resume_with");
     options_.folder = text("folder");
+    node_count_ = json_as<int>(asked.value("nodes", nlohmann::json())).value_or(1);
     if (options_.accept.empty())
       options_.accept = json_as<std::vector<std::string>>(asked.value("accept", nlohmann::json()))
                             .value_or(std::vector<std::string>());
@@ -199,7 +245,8 @@ class TrainerCheck {
             {"seed", options_.seed},           {"same_layout", options_.same_layout},
             {"vary", options_.vary},           {"timeout", options_.timeout_s},
             {"resumed", options_.resumed},     {"resume_with", options_.resume_with},
-            {"folder", options_.folder},       {"accept", options_.accept}};
+            {"folder", options_.folder},       {"accept", options_.accept},
+            {"nodes", node_count_}};
   }
   void remember() const {
     write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n");
@@ -235,7 +282,7 @@ class TrainerCheck {
     }
     if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
     const bool alike = options_.same_layout || !options_.vary.empty() || !options_.resumed.empty();
-    if (ranks.empty()) ranks.push_back(names(options_.run, "ranks") ? default_ranks() : 1);
+    if (ranks.empty()) ranks.push_back(names(options_.run, "ranks") ? default_ranks() * node_count_ : 1);
     if (ranks.size() == 1) ranks.insert(ranks.begin(), alike ? ranks.front() : 1);
     if (options_.ranks.find(',') != std::string::npos && ranks.size() == 1) ranks.push_back(ranks.front());
     if (options_.folder.empty()) options_.folder = fs::current_path().string();
@@ -243,6 +290,9 @@ class TrainerCheck {
     reference_ = {options_.reference, ranks[0], 1};
     run_ = {options_.run, ranks[1],
             options_.vary.empty() ? options_.accumulate : std::max<int64_t>(2, options_.accumulate)};
+    if (run_.ranks % node_count_ != 0 || (node_count_ > 1 && !names(run_.command, "ranks")))
+      throw ConfigError(fmt::format("--nodes: {}, which the command takes by {{ranks}}, cannot be shared out to {}",
+                                    run_.words(), counted(node_count_, "node")));
     for (Side* side : {&reference_, &run_}) {
       for (const char* launcher : {"torchrun", "torch.distributed.run", "accelerate launch", "mpirun", "srun"})
         if (side->ranks > 1 && !names(side->command, "ranks") && side->command.find(launcher) != std::string::npos)
@@ -258,7 +308,7 @@ class TrainerCheck {
   }
 
   static void check_placeholders(const std::string& command) {
-    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out"};
+    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out", "nodes"};
     for (std::size_t at = command.find('{'); at != std::string::npos; at = command.find('{', at + 1)) {
       const std::size_t end = command.find('}', at);
       const std::string name = end == std::string::npos ? "" : command.substr(at + 1, end - at - 1);
@@ -294,11 +344,15 @@ class TrainerCheck {
     };
     fill("batch", std::to_string(std::max<int64_t>(1, rows / side.accumulate)));
     fill("accumulate", std::to_string(side.accumulate));
+    fill("nodes", std::to_string(nodes_of(side)));
+    if (nodes_of(side) > 1) fill("ranks", std::to_string(side.ranks / nodes_of(side)));
     if (!wanted.out.empty()) fill("out", folder(wanted.out));
     own.recorded = wanted.stop > 0 ? fmt::format("STOP={}", wanted.stop) : recorded(wanted);
     if (wanted.stop == 0) own.led_by = wanted.led_by;
     return config;
   }
+
+  int nodes_of(const Side& side) const { return side.ranks % node_count_ == 0 ? node_count_ : 1; }
 
   int64_t last_step() const {
     const std::vector<std::string> words = split_lists({options_.steps});
@@ -326,14 +380,23 @@ class TrainerCheck {
                    command_config(run.config).arguments.count("args.out") == 0;
     led_anew_ = led_anew_ || (!plan.runs.front().reused && plan.runs.front().id == kReference);
     if (std::ranges::all_of(plan.runs, &PlannedRun::reused)) return true;
+    if (node_count_ > 1 && !nodes_)
+      throw ConfigError(fmt::format("what {} holds was made on {}: start this on each, with --nodes", options_.out,
+                                    counted(node_count_, "node")));
     prepare_starter(wanted);
     LaunchOptions launching;
     launching.out_dir = options_.out;
-    launching.jobs = 2 * (reference_.ranks + run_.ranks);
+    // Two that meet at one port must not run at once, nor two steps of one allocation.
+    const bool apart =
+        !starter_ || nodes_ ||
+        std::ranges::any_of(
+            std::initializer_list<const char*>{"-port", "_port", "-endpoint", "_endpoint"},
+            [&](const char* word) { return (reference_.command + run_.command).find(word) != std::string::npos; });
+    launching.jobs = apart ? std::max(reference_.ranks, run_.ranks) : 2 * (reference_.ranks + run_.ranks);
     launching.stop_requested = StopSignals::requested();
     launching.stop_signal = StopSignals::number();
     launching.make_launcher = [this] {
-      return std::make_unique<CommandLauncher>(probe_, std::vector<std::string>(), starter_);
+      return std::make_unique<CommandLauncher>(probe_, std::vector<std::string>(), starter_, nodes_.get());
     };
     launching.on_event = [this](const RunEvent& event) { show(event); };
     const StopSignals signals;
@@ -397,7 +460,7 @@ class TrainerCheck {
   int in_own_precision() {
     if (interrupted_ || !failure_) return failed();
     const RankFailure wide = *failure_;
-    if (wide.kind != FailureKind::threw) return failed();
+    if (wide.kind != FailureKind::threw || wide.message.starts_with("node ")) return failed();
     if (!train({{"reference-alone", &reference_, false, "", ""}}) ||
         !train({{"run-alone", &run_, false, "", "reference-alone"}}))
       return failed();
@@ -672,6 +735,8 @@ class TrainerCheck {
   std::string probe_, refused_;
   BuildIdentity identity_;
   std::shared_ptr<Starter> starter_;
+  std::unique_ptr<CommandNodes> nodes_;
+  int node_count_ = 1;
   std::optional<RankFailure> failure_;
   bool interrupted_ = false, painted_ = false, led_anew_ = false;
   double began_ = 0, seconds_of_one_ = 0, imports_s_ = 0;

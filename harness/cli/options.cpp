@@ -264,6 +264,12 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   repeated(command, "--accept", options.accept, "a difference that is meant: batch-norm-local")->type_name("CODE");
   last_wins(command->add_option("--out", options.out, "folder of all that is kept (default lockstep-check)"))->type_name("DIR");
   last_wins(command->add_option("--timeout", options.timeout_s, "longest time without a step, in seconds (default 60)"))->type_name("S")->check(CLI::Range(1.0, 86400.0));
+  command
+      ->add_option("--nodes", options.nodes,
+                   "started on each node: {ranks} are a node's. Which one this is says the job, or 0/2")
+      ->type_name("K/N")
+      ->expected(0, 1)
+      ->default_str("job");
   command->add_flag("--as-written", options.as_written, "start every process as the command does, not from one that has imported its modules");
   command->add_flag("--fresh", options.fresh, "run again what is there");
   command->add_flag("--json", options.json, "as JSON");

@@ -95,6 +95,7 @@ struct CheckOptions {
   std::string resumed, resume_with;  ///< the step before which a run is stopped and then resumed, or "half"; what resumes it, for a shell
   std::vector<std::string> accept;   ///< differences that are meant
   double timeout_s = 60;
+  std::string nodes;                 ///< "job", or this one of how many: 0/2
   bool as_written = false, fresh = false, json = false;
 };
 

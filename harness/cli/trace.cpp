@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <spawn.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -46,21 +48,57 @@ std::vector<fs::path> left_before(const fs::path& out) {
   return found;
 }
 
-void make_room(const fs::path& out, bool overwrite) {
-  std::error_code error;
-  if (fs::exists(out, error) && !fs::is_directory(out, error)) throw ConfigError("--out " + out.string() + ": is no folder");
-  if (fs::exists(out / "run.json", error))
-    throw ConfigError("--out " + out.string() + ": is a run of a matrix (it has a run.json); choose another folder");
-  const std::vector<fs::path> there = left_before(out);
-  if (!there.empty() && !overwrite) {
-    throw ConfigError(fmt::format("--out {}: holds {} of an earlier run, the first {}; choose another folder, or --overwrite to remove them",
-                                  out.string(), counted(static_cast<int64_t>(there.size()), "file"), there.front().filename().string()));
+/// The processes of `lockstep trace` that record one run, for each of its nodes or tasks: the first makes room, and the
+/// last says what was recorded.
+class Together {
+ public:
+  Together(const fs::path& out, bool overwrite) : path_(out / ".tracing") {
+    std::error_code error;
+    if (fs::exists(out, error) && !fs::is_directory(out, error))
+      throw ConfigError("--out " + out.string() + ": is no folder");
+    if (fs::create_directories(out, error); error)
+      throw MachineError(out.string() + ": cannot be created: " + error.message());
+    lock_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    const bool later = ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (later) ::flock(lock_, LOCK_SH);
+    if (!later || ::lseek(lock_, 0, SEEK_END) == 0) {  // or the first was refused
+      (void)!::ftruncate(lock_, 0);
+      make_room(out, overwrite);
+      (void)!::write(lock_, "\n", 1);
+    }
+    ::flock(lock_, LOCK_SH);
   }
-  for (const fs::path& path : there) {
-    if (!fs::remove(path, error) && error) throw MachineError(path.string() + ": cannot be removed: " + error.message());
+  ~Together() { ::close(lock_); }
+  Together(const Together&) = delete;
+  Together& operator=(const Together&) = delete;
+
+  /// Of one of them. Where the file system has no locks each is the last.
+  bool is_last() {
+    ::flock(lock_, LOCK_UN);
+    if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+    return ::unlink(path_.c_str()) == 0;
   }
-  if (fs::create_directories(out, error); error) throw MachineError(out.string() + ": cannot be created: " + error.message());
-}
+
+ private:
+  static void make_room(const fs::path& out, bool overwrite) {
+    std::error_code error;
+    if (fs::exists(out / "run.json", error))
+      throw ConfigError("--out " + out.string() + ": is a run of a matrix (it has a run.json); choose another folder");
+    const std::vector<fs::path> there = left_before(out);
+    if (!there.empty() && !overwrite) {
+      throw ConfigError(fmt::format(
+          "--out {}: holds {} of an earlier run, the first {}; choose another folder, or --overwrite to remove them",
+          out.string(), counted(static_cast<int64_t>(there.size()), "file"), there.front().filename().string()));
+    }
+    for (const fs::path& path : there) {
+      if (!fs::remove(path, error) && error)
+        throw MachineError(path.string() + ": cannot be removed: " + error.message());
+    }
+  }
+
+  fs::path path_;
+  int lock_;
+};
 
 void require_traces(const std::string& folder) {
   std::error_code error;
@@ -201,7 +239,7 @@ int trace_command(const TraceOptions& options, const Console& console) {
   const std::string probe = find_probe();
   const fs::path out = fs::absolute(options.out).lexically_normal();
   if (!options.led_by.empty()) require_traces(options.led_by);
-  make_room(options.out, options.overwrite);
+  Together together(options.out, options.overwrite);
   ProbeSettings settings;
   settings.trace = out.string();
   settings.level = options.level;
@@ -212,12 +250,13 @@ int trace_command(const TraceOptions& options, const Console& console) {
   settings.float64 = options.float64;
   settings.no_dropout = options.no_dropout;
   const CommandEnd end = run_in_foreground(options.command, environment_with(probe_variables(probe, settings)));
+  const bool failed = end.code != 0 || end.signal != 0;
+  if (!together.is_last() && !failed) return kExitAsExpected;
   const Recorded recorded = read_recorded(out.string());
   const bool any = std::ranges::any_of(recorded.ranks, &RecordedRank::there);
   console.err << "\n";
   if (any) say_recorded(options, out.string(), recorded, console.err);
   else say_account(out.string(), console.err);
-  const bool failed = end.code != 0 || end.signal != 0;
   if (failed) {
     console.err << (end.signal != 0 ? fmt::format("the command was ended by signal {} (SIG{})", end.signal, ::sigabbrev_np(end.signal))
                                     : fmt::format("the command ended with status {}", end.code))

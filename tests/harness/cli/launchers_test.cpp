@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "harness/base/machine.h"
+#include "harness/base/text.h"
 #include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/libraries.h"
 #include "harness/run/watch.h"
@@ -153,25 +154,44 @@ TEST_F(Launchers, ARankThatHangsOnAnotherHostIsNamed) {
   EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host h2 (process ")));
 }
 
-/// A network of its own, as a container has, on a cable to this host that can be cut.
+/// A network of its own, as a container has, on a cable to this host, or to another such network, that can be cut.
 class Container {
  public:
-  Container() {
+  explicit Container(bool to_another = false) {
     const std::string number = std::to_string(::getpid()), net = "10.231." + std::to_string(::getpid() % 250);
-    name_ = "lockstep-" + number;
-    const std::string here = "lk" + number.substr(0, 7) + "a", there = "lk" + number.substr(0, 7) + "b", inside = "ip netns exec " + name_ + " ";
+    name_ = "lockstep-" + number, net_ = net;
+    const std::string here = "lk" + number.substr(0, 7) + "a", there = "lk" + number.substr(0, 7) + "b",
+                      inside = "ip netns exec " + name_ + " ",
+                      outside = to_another ? "ip netns exec " + name_ + "-a " : "";
+    if (to_another) there_ = says_yes("ip netns add " + name_ + "-a") && says_yes(outside + "ip link set lo up");
     for (const std::string& command :
-         {"ip netns add " + name_, "ip link add " + here + " type veth peer name " + there, "ip link set " + there + " netns " + name_,
-          "ip addr add " + net + ".1/24 dev " + here, "ip link set " + here + " up", inside + "ip addr add " + net + ".2/24 dev " + there,
-          inside + "ip link set " + there + " up", inside + "ip link set lo up", inside + "ip route add default via " + net + ".1"})
+         {"ip netns add " + name_, outside + "ip link add " + here + " type veth peer name " + there,
+          outside + "ip link set " + there + " netns " + name_, outside + "ip addr add " + net + ".1/24 dev " + here,
+          outside + "ip link set " + here + " up", inside + "ip addr add " + net + ".2/24 dev " + there,
+          inside + "ip link set " + there + " up", inside + "ip link set lo up",
+          inside + "ip route add default via " + net + ".1"})
       there_ = there_ && says_yes(command);
-    ends_ = {{"ip neigh", net + ".2 dev " + here}, {inside + "ip neigh", net + ".1 dev " + there}};
+    ends_ = {{outside + "ip neigh", net + ".2 dev " + here}, {inside + "ip neigh", net + ".1 dev " + there}};
   }
-  ~Container() { says_yes("ip netns del " + name_); }
+  ~Container() {
+    for (const char* end : {"", "-a"}) says_yes("ip netns del " + name_ + end);
+  }
   Container(const Container&) = delete;
   Container& operator=(const Container&) = delete;
   bool there() const { return there_; }
   std::string within() const { return "ip netns exec " + name_; }
+  /// The script on a host of its own at one end, 0 or 1: with its own processes, name, /tmp and /dev/shm, and with
+  /// `shared`, where it runs.
+  std::vector<std::string> host(std::size_t end, const std::string& shared, const std::string& script) const {
+    const std::string own = "hostname host-" + std::to_string(end) + "; mount --bind " + shared +
+                            " /mnt; mount -t tmpfs none /tmp; mount -t tmpfs none /dev/shm; mkdir -p " + shared +
+                            "; mount --move /mnt " + shared + "; printf '" + net_ + ".1 host-0\n" + net_ +
+                            ".2 host-1\n' > /tmp/hosts; " + "mount --bind /tmp/hosts /etc/hosts; cd " + shared + "; " +
+                            script;
+    const std::string inside = "exec ip netns exec " + name_ + (end == 0 ? "-a" : "") +
+                               " unshare --mount --uts --ipc --pid --fork --kill-child --mount-proc sh -c \"$0\"";
+    return {"/bin/sh", "-c", inside, own};
+  }
   /// A cut one loses all, both ways, and nobody says so: each end takes the other for one that is not there.
   void cable(bool whole) const {
     for (const auto& [neighbours, other] : ends_)
@@ -180,7 +200,7 @@ class Container {
 
  private:
   static bool says_yes(const std::string& command) { return std::system((command + " >/dev/null 2>&1").c_str()) == 0; }
-  std::string name_;
+  std::string name_, net_;
   std::vector<std::pair<std::string, std::string>> ends_;
   bool there_ = true;
 };
@@ -241,6 +261,63 @@ TEST_F(Launchers, ACableThatIsCutForAWhileAccusesNobodyAndARankThatHangsBehindIt
   EXPECT_THAT(end.out + end.err, testing::AllOf(HasSubstr("rank 2"), HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host ")));
 }
 
+/// The one of docs/start.md.
+void write_trainer(const std::string& folder) {
+  const std::string page = read_text(LOCKSTEP_SOURCE_DIR "/docs/start.md"), opening = "```python\n";
+  const std::size_t begin = page.find(opening) + opening.size();
+  std::ofstream(folder + "/train.py") << page.substr(begin, page.find("```", begin) - begin);
+}
+
+/// The script's end on each of two hosts, with a train.py. %d in it: which of them it is.
+std::vector<ProgramEnd> on_both(const Container& cable, const std::string& folder, const std::string& script) {
+  write_trainer(folder);
+  const std::vector<std::pair<std::string, std::string>> variables = {
+      {"PATH",
+       LOCKSTEP_BINARY_DIR "/bin:" LOCKSTEP_SOURCE_DIR "/.lockstep/venv/bin:" + std::string(std::getenv("PATH"))}};
+  std::vector<std::unique_ptr<Program>> hosts;
+  for (std::size_t end : {0, 1})
+    hosts.push_back(std::make_unique<Program>(cable.host(end, folder, replaced(script, "%d", std::to_string(end))),
+                                              folder, variables));
+  return {hosts[0]->end(), hosts[1]->end()};
+}
+
+TEST_F(Launchers, ACheckThatIsStartedOnTwoHostsGivesOneAnswer) {
+  if (lacks("torchrun")) GTEST_SKIP() << "no torchrun: python3 -m pip install torch";
+  const Container cable(true);
+  if (!cable.there())
+    GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  const std::string check = "lockstep check --nodes %d/2 --ranks 4 --steps 3 --out checked ",
+                    torchrun = "torchrun --nproc-per-node {ranks} train.py --batch {batch}";
+  const auto right = on_both(cable, folder_.path(), check + "-- " + torchrun);
+  EXPECT_EQ(right[0].code, 0) << right[0].out << right[0].err;
+  EXPECT_THAT(right[0].out, HasSubstr("the same: 4 ranks as 1 rank"));
+  EXPECT_EQ(right[1].code, 0);
+  EXPECT_EQ(right[1].out + right[1].err, "");
+  EXPECT_THAT(read_text(folder_ / "checked/runs/run/rank-3.hello.json"), HasSubstr("host-1"));
+  const auto failed = on_both(cable, folder_.path(),
+                              check + "-- sh -c '[ \"$PET_NODE_RANK\" != 1 ] || exec nothing; " + torchrun + "'");
+  EXPECT_EQ(failed[0].code, 3) << failed[0].out;
+  EXPECT_THAT(failed[0].err,
+              HasSubstr("node 1 (host-1): its part of the command has failed: sh: 1: exec: nothing: not found"));
+  const auto alone = on_both(cable, folder_.path(), "[ %d = 1 ] || " + check + "--timeout 2 -- " + torchrun);
+  EXPECT_THAT(alone[0].err, HasSubstr("a node of 2 did not come in time: node 1."));
+}
+
+TEST_F(Launchers, ATraceOfARunOnTwoHostsIsToldOnce) {
+  if (lacks("torchrun")) GTEST_SKIP() << "no torchrun: python3 -m pip install torch";
+  const Container cable(true);
+  if (!cable.there())
+    GTEST_SKIP() << "no network of its own for a process here: it takes root, and ip (package iproute2)";
+  const auto ends = on_both(cable, folder_.path(),
+                            "lockstep trace --out traced --steps 2 -- torchrun --nnodes 2 --node-rank %d --master-addr "
+                            "host-0 --nproc-per-node 2 "
+                            "train.py --batch 6");
+  for (const ProgramEnd& end : ends) EXPECT_EQ(end.code, 0) << end.err;
+  const std::string said = ends[0].err + ends[1].err;
+  EXPECT_THAT(said, HasSubstr("recorded in traced: 4 ranks, 2 steps"));
+  EXPECT_EQ(said.find("recorded in traced"), said.rfind("recorded in traced"));
+}
+
 TEST_F(Launchers, RanksOnSeveralHostsGiveTheSameBits) {
   if (lacks("mpirun.openmpi")) GTEST_SKIP() << "no mpirun.openmpi: apt-get install openmpi-bin";
   ASSERT_EQ(run("rung", "local", "local").code, 0);
@@ -273,6 +350,24 @@ TEST_F(Launchers, SrunGivesTheSameBitsInAnAllocation) {
   if (const ProgramEnd end = Program({LOCKSTEP_SOURCE_DIR "/ci/slurm", "run", "/bin/true"}, folder_.path(), {}).end(); end.code == 77)
     GTEST_SKIP() << end.err;
   expect_as_local("srun", {LOCKSTEP_SOURCE_DIR "/ci/slurm", "run", "salloc", "--quiet", "-N4"});
+}
+
+TEST_F(Launchers, ACheckStartsTasksOfSlurm) {
+  const std::string slurm = LOCKSTEP_SOURCE_DIR "/ci/slurm",
+                    path = LOCKSTEP_SOURCE_DIR "/.lockstep/venv/bin:" + std::string(std::getenv("PATH"));
+  if (const ProgramEnd end = Program({slurm, "run", "/bin/true"}, folder_.path(), {}).end(); end.code == 77)
+    GTEST_SKIP() << end.err;
+  write_trainer(folder_.path());
+  const std::string task = "RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS exec python train.py --batch {batch}";
+  const std::vector<std::pair<std::string, std::string>> variables = {
+      {"PATH", path}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", "29517"}};
+  const ProgramEnd end =
+      Program({slurm, "run", LOCKSTEP_BINARY_DIR "/bin/lockstep", "check", "--ranks", "2", "--steps", "2", "--out",
+               folder_ / "checked", "--", "srun", "-n{ranks}", "-N{ranks}", "--overcommit", "sh", "-c", task},
+              folder_.path(), variables)
+          .end();
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.out, testing::AllOf(HasSubstr("the same: 2 ranks as 1 rank"), HasSubstr("own precision  2e-07")));
 }
 
 TEST_F(Launchers, ARankStartedByHandWithAConflictingEnvironmentIsRefused) {

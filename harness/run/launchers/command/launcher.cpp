@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <nlohmann/json.hpp>
+#include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -29,16 +29,12 @@
 #include "harness/base/text.h"
 #include "harness/plan/config/canonical.h"
 #include "harness/plan/config/field.h"
-#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/probe.h"
 #include "harness/run/process_state.h"
 #include "harness/run/rank_environment.h"
 #include "harness/run/run_folder.h"
 
 namespace lockstep {
-
-/// The log of a command that started its ranks itself, in place of the rank's own: up to where torchrun reports on them.
-static void write_excerpt(const std::string& log, const RankLeft& left);
 
 static void write_failed(const RankLeft& left, const std::string& error);
 
@@ -50,11 +46,8 @@ namespace {
 namespace fs = std::filesystem;
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-/// For what started a rank to notice that it is gone, and to say how it ended.
-constexpr double kLauncherNotices_s = 5;
 /// For a rank that threw to end by itself, with all that it prints of it.
 constexpr double kThrownEnds_s = 0.5;
-constexpr const char* kShell = "/bin/sh";
 
 /// The ranks that mpirun and srun start know themselves by other names than PyTorch reads.
 constexpr const char* kAsTorchReads =
@@ -62,13 +55,6 @@ constexpr const char* kAsTorchReads =
     "WORLD_SIZE=\"${WORLD_SIZE:-${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-$SLURM_STEP_NUM_TASKS}}}\" "
     "LOCAL_RANK=\"${LOCAL_RANK:-${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-$SLURM_LOCALID}}}\"; "
     "export LOCAL_WORLD_SIZE=\"${LOCAL_WORLD_SIZE:-${OMPI_COMM_WORLD_LOCAL_SIZE:-${MPI_LOCALNRANKS:-$WORLD_SIZE}}}\"; ";
-
-/// The command in place of its shell, or in front of one that passes on that it shall end: what ends the shell alone would leave it behind.
-std::string followed(const std::string& command) {
-  const std::string first = command.substr(0, command.find(' ', command.find_first_not_of(' ')));
-  if (command.find_first_of(";&|()`\n") == std::string::npos && first.find('=') == std::string::npos) return "exec " + command;
-  return "trap 'trap \"\" TERM; kill -TERM 0' TERM; (" + command + "\n) & wait $!";
-}
 
 /// Of a command that starts its ranks itself: they all write there.
 std::string command_log(const std::string& dir) { return dir + "/command.log"; }
@@ -90,43 +76,6 @@ int free_port(const std::string& run_dir) {
   throw MachineError(fmt::format("of {} ports from {} on none is free", kCount, kFirst));
 }
 
-/// Processes of the run, whatever session they are in: each has the run's heartbeat file in its environment, and that name is the same file
-/// for it. In a container of somebody else's it is another one.
-std::vector<pid_t> processes_of_run(const std::string& heartbeat) {
-  std::vector<pid_t> found;
-  const std::string mark = std::string("LOCKSTEP_HEARTBEAT=") + heartbeat;
-  struct stat own {};
-  const bool there = ::stat(heartbeat.c_str(), &own) == 0;
-  const auto is_same_file = [&](const fs::path& process) {
-    struct stat its {};
-    const bool sees = ::stat((process.string() + "/root" + heartbeat).c_str(), &its) == 0;
-    return sees == there && (!there || (its.st_dev == own.st_dev && its.st_ino == own.st_ino));
-  };
-  std::error_code error;
-  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
-    const std::string name = at->path().filename().string();
-    int pid = 0;
-    if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr != name.data() + name.size() || pid == ::getpid()) continue;
-    std::ifstream file(at->path() / "environ", std::ios::binary);
-    for (std::string entry; std::getline(file, entry, '\0');) {
-      if (entry != mark) continue;
-      if (is_same_file(at->path())) found.push_back(pid);
-      break;
-    }
-  }
-  return found;
-}
-
-std::string text_in(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-int number_in(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number_integer() ? found->get<int>() : -1;
-}
-
 /// A shell says 128 and the signal of a program that one has ended.
 void undo_shell(int& code, int& signal) {
   constexpr int kSignalled = 128, kMostSignal = 64;
@@ -137,8 +86,9 @@ void undo_shell(int& code, int& signal) {
 
 }  // namespace
 
-CommandLauncher::CommandLauncher(std::string probe, std::vector<std::string> before, std::shared_ptr<Starter> starter)
-    : probe_(std::move(probe)), before_(std::move(before)), starter_(std::move(starter)) {
+CommandLauncher::CommandLauncher(std::string probe, std::vector<std::string> before, std::shared_ptr<Starter> starter,
+                                 CommandNodes* nodes)
+    : probe_(std::move(probe)), before_(std::move(before)), starter_(std::move(starter)), nodes_(nodes) {
   events_.emplace_back();  // ready
 }
 
@@ -172,12 +122,10 @@ std::vector<std::pair<std::string, std::string>> CommandLauncher::variables_of(c
 }
 
 void CommandLauncher::start_process(Going& going, int rank, const Variables& variables) {
-  ProgramStart what{{kShell, "-c", followed(going.line.shell)}, environment_with(variables), going.has_launcher ? command_log(going.dir) : rank_log_path(going.dir, rank),
+  ProgramStart what{{kShell, "-c", followed(going.line.shell)},
+                    environment_for(variables),
+                    going.has_launcher ? command_log(going.dir) : rank_log_path(going.dir, rank),
                     going.line.folder};
-  std::erase_if(what.environment, [&](const std::string& entry) {
-    const std::string name = entry.substr(0, entry.find('='));
-    return is_rank_variable(name) && std::ranges::find(variables, name, &Variables::value_type::first) == variables.end();
-  });
   if (going.has_launcher && !going.line.starts_ranks) {
     what.words.clear();
     for (const std::string& word : before_) what.words.push_back(replaced(word, "{ranks}", std::to_string(going.what.world_size)));
@@ -219,6 +167,8 @@ void CommandLauncher::start(const RankStart& what) {
   variables.emplace_back("PET_MASTER_PORT", port);
   if (!going.line.starts_ranks) variables.insert(variables.end(), {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
   LauncherEvent event{.kind = LauncherEvent::Kind::started, .run = what.run};
+  going.on_nodes = nodes_ != nullptr && what.world_size % nodes_->count() == 0;
+  if (going.on_nodes) nodes_->start(going.dir, going.dir + "/" + what.heartbeats, going.line, variables);
   if (going.has_launcher) {
     start_process(going, 0, variables);
     event.pids.assign(static_cast<std::size_t>(what.processes), going.processes.front());
@@ -243,7 +193,7 @@ bool CommandLauncher::all_ended(const Going& going) const {
 void CommandLauncher::kill_all(Going& going) {
   for (const pid_t pid : going.processes)
     if (pid > 0) ::killpg(pid, SIGKILL);
-  for (const pid_t pid : processes_of_run(going.dir + "/" + going.what.heartbeats)) ::kill(pid, SIGKILL);
+  kill_processes_of_run(going.dir + "/" + going.what.heartbeats);
   going.killed = true;
 }
 
@@ -265,7 +215,8 @@ void CommandLauncher::end_rank(Going& going, int rank, int code, int signal, boo
   undo_shell(code, signal);
   const RankLeft left{going.dir, going.hash, rank, going.what.world_size, going.heartbeats->operation(rank)};
   std::error_code error;
-  if (going.has_launcher && (code != 0 || signal != 0)) write_excerpt(command_log(going.dir), left);
+  if (going.has_launcher && (code != 0 || signal != 0))
+    std::ofstream(rank_log_path(going.dir, rank)) << excerpt_of(command_log(going.dir));
   if (!fs::exists(rank_result_path(going.dir, rank), error)) {
     if (code == 0 && signal == 0)
       write_finished(left, going.line.metrics_from);
@@ -381,6 +332,9 @@ void CommandLauncher::look_at_ranks(Going& going, double now) {
 void CommandLauncher::look(Going& going, double now) {
   look_at_hellos(going);
   look_at_ranks(going, now);
+  const std::string why = going.on_nodes && !going.killed ? nodes_->failed() : "";
+  if (why.empty()) going.well_at = now;
+  if (now - going.well_at > kLauncherNotices_s) refuse(going, 0, why);
   for (std::size_t p = 0; p < going.processes.size(); ++p) {
     int status = 0;
     if (going.processes[p] < 0) continue;
@@ -396,7 +350,8 @@ void CommandLauncher::look(Going& going, double now) {
     const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0, code = WIFEXITED(status) ? WEXITSTATUS(status) : 0;
     // What it started must not outlive it.
     if (going.has_launcher) {
-      for (const pid_t pid : processes_of_run(going.dir + "/" + going.what.heartbeats)) ::kill(pid, SIGKILL);
+      kill_processes_of_run(going.dir + "/" + going.what.heartbeats);
+      if (going.on_nodes) nodes_->over(going.killed ? 0 : kLauncherNotices_s);
       launcher_ended(going, code, signal);
     } else {
       end_rank(going, static_cast<int>(p), code, signal, going.told || going.killed);
@@ -679,15 +634,6 @@ std::map<int, int> exit_codes_in(const std::string& log) {
     if (key.starts_with("exitcode ") && number && rank >= 0) codes.emplace(rank, static_cast<int>(*number));
   }
   return codes;
-}
-
-void write_excerpt(const std::string& log, const RankLeft& left) {
-  std::ifstream file(log);
-  std::ofstream own(rank_log_path(left.dir, left.rank));
-  for (std::string line; std::getline(file, line);) {
-    if (line.find("torch/distributed/elastic/") != std::string::npos) break;
-    own << line << "\n";
-  }
 }
 
 }  // namespace lockstep

@@ -19,9 +19,11 @@ namespace lockstep {
 
 class CommandLauncher : public GatheringLauncher {
  public:
-  /// `before`: words in front of a command, which start it on {ranks} ranks, for commands that do not start them themselves; empty: lockstep does.
-  /// `starter`: forks what is nothing but a Python program, or null.
-  CommandLauncher(std::string probe, std::vector<std::string> before, std::shared_ptr<Starter> starter = nullptr);
+  /// `before`: words in front of a command, which start it on {ranks} ranks, for commands that do not start them
+  /// themselves; empty: lockstep does. `starter`: forks what is nothing but a Python program, or null. `nodes`: share
+  /// out runs whose number of ranks is a multiple of theirs, or null.
+  CommandLauncher(std::string probe, std::vector<std::string> before, std::shared_ptr<Starter> starter = nullptr,
+                  CommandNodes* nodes = nullptr);
   ~CommandLauncher() override;
 
   void start(const RankStart& what) override;
@@ -48,7 +50,8 @@ class CommandLauncher : public GatheringLauncher {
     std::vector<Rank> ranks;
     std::optional<HeartbeatFile> heartbeats;
     std::string first_hello;            ///< versions that the first rank named
-    bool killed = false, told = false;
+    bool killed = false, told = false, on_nodes = false;
+    double well_at = 0;                 ///< when no part of another node had failed
   };
   void start_process(Going& going, int rank, const std::vector<std::pair<std::string, std::string>>& variables);
   std::vector<std::pair<std::string, std::string>> variables_of(const Going& going, const RunConfig& config) const;
@@ -64,6 +67,7 @@ class CommandLauncher : public GatheringLauncher {
   std::string probe_;
   std::vector<std::string> before_;
   std::shared_ptr<Starter> starter_;
+  CommandNodes* nodes_;
   std::map<std::string, Going> going_;
 };
 

@@ -5,11 +5,15 @@
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
@@ -22,11 +26,13 @@
 #include "harness/base/text.h"
 #include "harness/run/libraries.h"
 #include "harness/run/probe.h"
+#include "harness/run/rank_environment.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
+using Variables = std::vector<std::pair<std::string, std::string>>;
 
 constexpr double kImports_s = 300, kStarts_s = 30, kAnswers_s = 30;
 
@@ -275,6 +281,177 @@ std::optional<int> Starter::ended(pid_t process) {
   const std::optional<int> status = found->second;
   if (status) going_.erase(found);
   return status;
+}
+
+std::string followed(const std::string& command) {
+  const std::string first = command.substr(0, command.find(' ', command.find_first_not_of(' ')));
+  if (command.find_first_of(";&|()`\n") == std::string::npos && first.find('=') == std::string::npos)
+    return "exec " + command;
+  return "trap 'trap \"\" TERM; kill -TERM 0' TERM; (" + command + "\n) & wait $!";
+}
+
+std::vector<std::string> environment_for(const Variables& variables) {
+  std::vector<std::string> environment = environment_with(variables);
+  std::erase_if(environment, [&](const std::string& entry) {
+    const std::string name = entry.substr(0, entry.find('='));
+    return is_rank_variable(name) && !name.starts_with("MASTER_") &&
+           std::ranges::find(variables, name, &Variables::value_type::first) == variables.end();
+  });
+  return environment;
+}
+
+void kill_processes_of_run(const std::string& heartbeat) {
+  const std::string mark = std::string("LOCKSTEP_HEARTBEAT=") + heartbeat;
+  struct stat own {};
+  const bool there = ::stat(heartbeat.c_str(), &own) == 0;
+  const auto is_same_file = [&](const fs::path& process) {
+    struct stat its {};
+    const bool sees = ::stat((process.string() + "/root" + heartbeat).c_str(), &its) == 0;
+    return sees == there && (!there || (its.st_dev == own.st_dev && its.st_ino == own.st_ino));
+  };
+  std::error_code error;
+  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    int pid = 0;
+    if (std::from_chars(name.data(), name.data() + name.size(), pid).ptr != name.data() + name.size() ||
+        pid == ::getpid())
+      continue;
+    std::ifstream file(at->path() / "environ", std::ios::binary);
+    for (std::string entry; std::getline(file, entry, '\0');) {
+      if (entry != mark) continue;
+      if (is_same_file(at->path())) ::kill(pid, SIGKILL);
+      break;
+    }
+  }
+}
+
+std::string excerpt_of(const std::string& log) {
+  std::ifstream file(log);
+  std::string text;
+  for (std::string line; std::getline(file, line) && line.find("torch/distributed/elastic/") == std::string::npos;)
+    text += line + "\n";
+  return text;
+}
+
+std::string text_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+int number_in(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number_integer() ? found->get<int>() : -1;
+}
+
+CommandNodes::CommandNodes(std::string folder, const RankEnvironment& node, double within_s)
+    : folder_(std::move(folder)), mine_(introduce(node)) {
+  fs::create_directories(folder_);
+  lock_ = ::open(lock_file(mine_.rank).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0 || ::flock(lock_, LOCK_EX | LOCK_NB) != 0)
+    throw MachineError(fmt::format(
+        "{}: {}", lock_file(mine_.rank),
+        errno == EWOULDBLOCK ? "this node is here already; wait for it, or give another --out" : std::strerror(errno)));
+  try {
+    start_ = meet(folder_, mine_, "file", within_s).start;
+  } catch (const RendezvousError&) {
+    ::unlink(start_file(folder_, mine_.rank).c_str());
+    ::close(lock_);
+    throw;
+  }
+}
+
+CommandNodes::~CommandNodes() {
+  part_["status"] = status;
+  if (mine_.rank == 0) write("part", part_);
+  ::unlink(start_file(folder_, mine_.rank).c_str());
+  ::close(lock_);
+}
+
+void CommandNodes::write(const std::string& name, nlohmann::json object) const {
+  object["start"] = start_;
+  write_object(folder_ + "/" + name + ".json", object);
+}
+
+nlohmann::json CommandNodes::read(const std::string& name) const {
+  const auto object = read_object(folder_ + "/" + name + ".json", kMostConfigBytes);
+  return object && text_in(*object, "start") == start_ ? *object : nlohmann::json::object();
+}
+
+void CommandNodes::start(const std::string& run_dir, const std::string& heartbeat, const CommandLine& line,
+                         Variables& variables) {
+  variables.insert(
+      variables.end(),
+      {{"PET_NNODES", std::to_string(count())}, {"PET_MASTER_ADDR", mine_.address}, {"PET_NODE_RANK", "0"}});
+  part_ = {{"number", number_in(part_, "number") + 1},
+           {"dir", run_dir},
+           {"shell", line.shell},
+           {"folder", line.folder},
+           {"variables", variables},
+           {"heartbeat", heartbeat}};
+  write("part", part_);
+}
+
+bool CommandNodes::is_gone(int node) const {
+  const int lock = ::open(lock_file(node).c_str(), O_RDWR | O_CLOEXEC);
+  const bool gone = lock >= 0 && ::flock(lock, LOCK_SH | LOCK_NB) == 0;
+  ::close(lock);
+  return gone;
+}
+
+std::string CommandNodes::failed() const {
+  for (int node = 1; node < count(); ++node) {
+    if (is_gone(node)) return fmt::format("node {} ({}) is gone", node, read_arrival(folder_, node).host);
+    const nlohmann::json done = read(fmt::format("done-{}", node));
+    if (number_in(done, "number") == number_in(part_, "number") && done.contains("why")) return text_in(done, "why");
+  }
+  return "";
+}
+
+void CommandNodes::over(double grace_s) {
+  part_["grace_s"] = grace_s;
+  write("part", part_);
+  const double deadline = monotonic_s() + grace_s + kLauncherNotices_s;
+  for (int node = 1; node < count() && monotonic_s() < deadline;)
+    if (number_in(read(fmt::format("done-{}", node)), "number") == number_in(part_, "number"))
+      ++node;
+    else
+      ::poll(nullptr, 0, kLookEvery_ms);
+}
+
+int CommandNodes::follow() {
+  pid_t process = -1;
+  double end_at = INFINITY;
+  std::string log;
+  for (;; ::poll(nullptr, 0, kLookEvery_ms)) {
+    const bool alone = is_gone(0);
+    const nlohmann::json now = read("part");
+    if (process < 0) {
+      if (now.contains("status")) return number_in(now, "status");
+      if (alone) throw MachineError(fmt::format("node 0 ({}) is gone", read_arrival(folder_, 0).host));
+      if (number_in(now, "number") <= number_in(part_, "number")) continue;
+      part_ = now;
+      end_at = INFINITY;
+      auto variables = now.value("variables", Variables());
+      std::ranges::find(variables, "PET_NODE_RANK", &Variables::value_type::first)->second = std::to_string(mine_.rank);
+      log = fmt::format("{}/node-{}.log", text_in(now, "dir"), mine_.rank);
+      process = start_program(
+          {{kShell, "-c", followed(text_in(now, "shell"))}, environment_for(variables), log, text_in(now, "folder")});
+    }
+    if (alone || now.contains("status")) end_at = 0;
+    if (now.contains("grace_s")) end_at = std::min(end_at, monotonic_s() + now.value("grace_s", 0.0));
+    if (monotonic_s() >= end_at) ::killpg(process, SIGKILL);
+    int status = 0;
+    if (::waitpid(process, &status, WNOHANG) != process) continue;
+    process = -1;
+    kill_processes_of_run(text_in(part_, "heartbeat"));
+    nlohmann::json done = {{"number", number_in(part_, "number")}};
+    if (status != 0 && std::isinf(end_at)) {
+      const std::string said = "\n" + excerpt_of(log);
+      done["why"] = fmt::format("node {} ({}): its part of the command has failed: {}", mine_.rank, mine_.host,
+                                clean_line(said.substr(said.rfind('\n', said.size() - 2) + 1)));
+    }
+    write(fmt::format("done-{}", mine_.rank), done);
+  }
 }
 
 }  // namespace lockstep

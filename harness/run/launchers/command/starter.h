@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "harness/plan/config/trainer_spec.h"
+#include "harness/run/launchers/external/rendezvous.h"
 #include "harness/run/launchers/launcher.h"
 
 // One Python process that has imported what a trainer imports, and forks the processes of its runs (probe/python/lockstep_probe/starter.py): to start
@@ -60,6 +62,65 @@ class Starter {
   std::map<std::string, pid_t> by_name_;
   std::vector<std::string> answers_;
   std::string log_;
+};
+
+// Processes of a run's command, here and on other nodes.
+
+inline constexpr const char* kShell = "/bin/sh";
+/// For what started a rank to notice that it is gone, and to say how it ended.
+inline constexpr double kLauncherNotices_s = 5;
+
+/// The command in place of its shell, or in front of one that passes on that it shall end: what ends the shell alone
+/// would leave it behind.
+std::string followed(const std::string& command);
+
+/// This process's environment with these variables, and without others that say of a process which rank it is; where
+/// ranks meet a job's script may say.
+std::vector<std::string> environment_for(const std::vector<std::pair<std::string, std::string>>& variables);
+
+/// Kills the processes of a run, whatever session they are in: each has the run's heartbeat file in its environment,
+/// and that name is the same file for it. In a container of somebody else's it is another one.
+void kill_processes_of_run(const std::string& heartbeat);
+
+/// What a command that starts its ranks itself has printed, up to where torchrun reports on them.
+std::string excerpt_of(const std::string& log);
+
+/// Of an object: what is not there, or of another type, is empty, and -1.
+std::string text_in(const nlohmann::json& json, const char* key);
+int number_in(const nlohmann::json& json, const char* key);
+
+/// One process on each of several nodes, in a folder that all see: node 0 leads, and the others start what it starts.
+class CommandNodes {
+ public:
+  /// Waits for the others. Throws RendezvousError, MachineError.
+  CommandNodes(std::string folder, const RankEnvironment& node, double within_s);
+  /// Of node 0: the others end, with `status`.
+  ~CommandNodes();
+  CommandNodes(const CommandNodes&) = delete;
+  CommandNodes& operator=(const CommandNodes&) = delete;
+
+  int count() const { return mine_.world; }
+  /// Of node 0: the others start it, too, with torchrun's variables added to these.
+  void start(const std::string& run_dir, const std::string& heartbeat, const CommandLine& line,
+             std::vector<std::pair<std::string, std::string>>& variables);
+  /// Why another node's part of it has failed; empty: none has.
+  std::string failed() const;
+  /// Returns when the parts of the others have ended; those that have not in `grace_s` are ended.
+  void over(double grace_s);
+  /// Of the others: starts what node 0 starts until that has ended; the exit status. Throws MachineError: it is gone.
+  int follow();
+  int status = 7;
+
+ private:
+  std::string lock_file(int node) const { return folder_ + "/lock-" + std::to_string(node); }
+  bool is_gone(int node) const;
+  void write(const std::string& name, nlohmann::json object) const;
+  nlohmann::json read(const std::string& name) const;
+
+  std::string folder_, start_;
+  Arrival mine_;
+  int lock_ = -1;  ///< this node's: held as long as it lives
+  nlohmann::json part_ = {{"number", 0}};
 };
 
 }  // namespace lockstep
