@@ -185,6 +185,10 @@ class Explains {
     if (!made || !computes_as(*made, inputs_.run, rank, item_ == "buffers")) return std::nullopt;
     const std::string of = fmt::format("Rank {} computes what one process does that has its rows alone", rank);
     if (item_ == "buffers") return Otherwise{"buffers-not-synchronised", of + ": what buffers are made of ends at the rank.", {}};
+    // Where one process makes something else of its rows in another order, draws or places are what differs.
+    const auto reversed = inputs_.make({"reference-reversed", true, "PART=reversed"});
+    const auto in_order = reversed ? led_steps(inputs_.reference, *reversed) : std::vector<LedStep>();
+    if (in_order.empty() || !(in_order.front().gradients <= LedBounds{}.same)) return std::nullopt;
     return Otherwise{scored_ && scores_.fewer ? "local-negatives" : "local-statistics",
                      of + ", and all ranks together not what one has of all rows: what couples rows ends at the rank.", {}};
   }
