@@ -71,7 +71,7 @@ class Explains {
     std::optional<Otherwise> found;
     if (item_ == "loss" && scores_.factor > 1) found = temperature();
     if (!found && gathers_ && item_ == "loss" && scores_.alike) found = order();
-    if (!found && !weighted_) found = own_rows();
+    if (!found && (item_ == "buffers" || !weighted_)) found = own_rows();
     if (!found && scores_.masked[0] > scores_.masked[1]) found = masked();
     return found;
   }
