@@ -324,6 +324,7 @@ class LedJudge {
       found.steps.push_back(step());
     }
     schedule();
+    changed_after();
     start();
     rows(static_cast<int64_t>(found.steps.size()));
     for (const auto& [step, names] : narrow_)
@@ -593,6 +594,22 @@ class LedJudge {
              distance(rates_a_.at(step), rate) > 1e-9 * std::abs(rate);
     }
     if (fits && seen > 0) own.code = "scheduler-stepped-per-rank";
+  }
+
+  /// What the program made of buffers and averages once a step's update was made: a queue, running statistics.
+  void changed_after() {
+    std::map<std::pair<int64_t, std::string>, std::set<double>> by_rank;
+    for (int rank = 0; rank < pairs_.b().world_size(); ++rank) {
+      for (const auto& [step, tensors] : read_probe_report(run_, rank).changed_after) {
+        for (const auto& [name, off] : tensors) {
+          const auto words = [&] { return fmt::format("{} {:.3g} % off on rank {}, changed after the update", name, 100 * off, rank); };
+          item(kBuffers).add(step, off, name, words, std::max(1e-10, bounds_.same), bounds_.different);
+          by_rank[{step, name}].insert(off);
+        }
+      }
+    }
+    LedItem& own = item(kBuffers).get();
+    if (own.state == LedState::different && by_rank[{own.first, own.where}].size() > 1) own.code = "buffers-not-synchronised";
   }
 
   /// What the run's own start was before anything was laid in.

@@ -292,6 +292,9 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
     report.led_problem = value_or<std::string>(*led, "problem", "");
     if (const auto begins = led->find("begins"); begins != led->end() && begins->is_object())
       report.other_start = value_or<std::map<std::string, double>>(*begins, "differ", {});
+    using Changed = std::map<std::string, std::map<std::string, double>>;
+    for (const auto& [step, tensors] : value_or<Changed>(*led, "changed", {}))
+      report.changed_after[std::strtoll(step.c_str(), nullptr, 10)] = tensors;
   }
   report.casts = texts_in(json, "casts");
   report.gathers = texts_in(json, "gathers");

@@ -102,6 +102,8 @@ struct ProbeReport {
   std::vector<int64_t> led;             ///< steps that another run led
   std::string led_problem;              ///< why it was not led, or not any longer
   std::map<std::string, double> other_start;  ///< of a led run: parameters that began otherwise than the reference's, and how far apart, relative
+  /// And buffers and averages that the program changed between an update and the next step, by that update's step: how far from the reference's.
+  std::map<int64_t, std::map<std::string, double>> changed_after;
   std::vector<std::string> narrow;      ///< of a run in float64: operations that computed in a narrower type
   std::map<int64_t, std::vector<std::string>> narrow_gradients;  ///< and gradients with the digits of one, by step
   std::vector<std::string> casts;       ///< and where its forward passes asked for a 16-bit type: "train.py:59"

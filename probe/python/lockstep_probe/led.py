@@ -82,10 +82,12 @@ class Led:
     def __init__(self, probe):
         self.probe, self.folder = probe, probe.settings.led_by
         self.steps, self.problem, self._snapshots, self._now = [], "", snapshots(self.folder), (float("-inf"), None)
+        self._left, self._changed = {}, {}  # buffers as an update left them; by step: how far those are from the reference's that the program then changed
         self._begins = None  # of its own first step: how far its tensors were from the reference's, by name
 
-    def lay_in(self, number, before_forward=True):
-        """What the step begins with. Once the step's first forward pass has been made nothing is changed: it must be near enough."""
+    def lay_in(self, number, before_forward=True, ends=False):
+        """What the step begins with. Once the step's first forward pass has been made nothing is changed: it must be near enough. `ends`: the step before
+        has just been updated; what the program makes of buffers and averages until the next one is its own, and is compared when that begins."""
         if not self.folder or self.problem:
             return
         try:
@@ -93,7 +95,7 @@ class Led:
             if kept is None:
                 return
             with torch.no_grad():
-                self._lay(number, kept, before_forward)
+                self._lay(number, kept, before_forward, ends)
         except (OSError, ValueError) as error:
             self.problem = str(error)
         if self.problem:
@@ -107,8 +109,9 @@ class Led:
             self._now = next(self._snapshots, None)
         return self._now[1] if self._now and self._now[0] == number else None
 
-    def _lay(self, step, kept, changes):
+    def _lay(self, step, kept, changes, ends):
         """Raises ValueError that names what does not fit."""
+        left, self._left = self._left, {}
         begins, self._begins = self._begins, {} if self._begins is None else self._begins
         for name, tensor, must in self._tensors():
             found = kept.get(_plain(name))
@@ -121,6 +124,12 @@ class Led:
                 raise ValueError(f"{name} has shape {list(tensor.shape)} here and {list(found.shape)} there")
             else:
                 part, own = _part(tensor, found), tensor.to_local() if model.is_sharded(tensor) else tensor
+                if name.startswith(("buffer/", "average/")):
+                    if ends:
+                        self._left[name] = (id(own), own._version)
+                        continue
+                    if changes and left.get(name, (id(own), own._version)) != (id(own), own._version) and not _same(own, part):
+                        self._changed.setdefault(step - 1, {})[name] = _apart(own, part)
                 if begins is None:
                     self._begins[name] = 0.0 if _same(own, part) else _apart(own, part)
                 if changes:
@@ -142,7 +151,7 @@ class Led:
             return None
         apart = sorted(filter(lambda each: each[1] != 0, (self._begins or {}).items()), key=lambda each: -each[1])
         begins = {"compared": len(self._begins or {}), "differ": dict(apart[:20])}
-        return {"folder": self.folder, "steps": self.steps, "problem": self.problem, "begins": begins}
+        return {"folder": self.folder, "steps": self.steps, "problem": self.problem, "begins": begins, "changed": self._changed}
 
 
 class Rows:

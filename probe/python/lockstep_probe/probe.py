@@ -298,7 +298,7 @@ class Probe:
         self._weights = [record for _, record in zip(self.parameters, records)]
         step.state = records
         if self.settings.led_by:
-            self.led.lay_in(step.number + 1)
+            self.led.lay_in(step.number + 1, ends=True)
             self._weights = None
 
     def write(self, kind=trace_file.STEP):
