@@ -3,33 +3,33 @@
 #include <string>
 #include <vector>
 
-#include "harness/answer/results/suite_results.h"
+#include "harness/answer/results/results.h"
 
-// What `lockstep check` says: one document for the terminal, a page, Markdown and JSON.
+// What `lockstep check` and comparisons say: one document for the terminal, a page, Markdown and JSON.
 
 namespace lockstep {
 
-enum class CheckMark { same, different, undecided, none };
-
-struct CheckFact {
-  CheckMark mark = CheckMark::none;
-  std::string name, text;  ///< "gradients", "2.2 % off, most in fc1.weight"
-};
-
 struct CheckDocument {
-  CheckMark verdict = CheckMark::undecided;
+  Mark verdict = Mark::undecided;
   std::string headline;              ///< "different from step 0: mean-of-means"
   std::vector<std::string> because;  ///< sentences, the most important first
   std::string fix;                   ///< empty: none is known
-  std::vector<CheckFact> facts;      ///< in the order of a step
+  std::vector<Fact> facts;      ///< in the order of a step
   std::string decide;                ///< the command that would decide what is open
   std::string again;                 ///< the command that repeats this
+  std::string more;                  ///< commands that show more
   std::string reference, run;        ///< in words: "1 rank", "3 ranks"
   std::string commands[2];           ///< as they were started
   std::vector<SuiteChart> charts;    ///< losses, and below them the gradients' differences
 };
 
-/// At most 12 lines; colour only where asked.
+/// What a comparison found.
+CheckDocument document_of(const Mechanism& mechanism);
+
+/// Why, how to fix it, what differs and what would decide, a line each.
+std::vector<std::string> finding_lines(const CheckDocument& document);
+
+/// At most 12 lines, the last of them a command; colour only where asked.
 std::string check_text(const CheckDocument& document, bool colour, int width);
 std::string check_markdown(const CheckDocument& document);
 /// One offline page.

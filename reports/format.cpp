@@ -10,6 +10,7 @@
 
 #include "harness/answer/results/words.h"
 #include "harness/plan/matrix/matrix.h"
+#include "reports/check.h"
 #include "reports/growth.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
@@ -310,12 +311,9 @@ std::string message_of(const CellResult& cell) {
   text += fmt::format(" is {}, ", style_of(cell.verdict).words);
   text += is_missed_control(cell) ? "but a power control must be found to differ: this matrix cannot tell"
                                   : "expected " + expected_words(cell);
-  const Divergence* first = cell.certification.divergence ? &*cell.certification.divergence
-                            : cell.mechanism && cell.mechanism->first_divergence
-                                ? &*cell.mechanism->first_divergence
-                                : nullptr;
-  if (first) text += "; first differs at " + place_words(*first);
-  return text;
+  if (cell.certification.divergence) return text + "; first differs at " + place_words(*cell.certification.divergence);
+  const bool differs = cell.mechanism && cell.mechanism->first_divergence;
+  return differs ? text + "; " + clean_line(document_of(*cell.mechanism).headline) : text;
 }
 
 std::string body_of(const CellResult& cell) {
@@ -325,17 +323,10 @@ std::string body_of(const CellResult& cell) {
   };
   if (cell.certification.divergence)
     line("Real ranks compared with emulated ranks: " + divergence_words(*cell.certification.divergence));
-  if (cell.mechanism && cell.mechanism->first_divergence) {
-    const Divergence& d = *cell.mechanism->first_divergence;
-    line("First divergence: " + place_words(d) + (d.where.empty() ? "" : ", " + clean_line(d.where)));
-    if (!d.expected.empty() || !d.actual.empty())
-      line("Expected " + clean_line(d.expected) + ", actual " + clean_line(d.actual));
-    line(clean_line(d.sentence));
-  }
-  if (cell.mechanism && cell.mechanism->cause) {
-    const Cause& cause = *cell.mechanism->cause;
-    line("Cause: " + clean_line(cause.code) + ". " + clean_line(cause.remedy));
-    if (!cause.evidence.empty()) line("Evidence: " + clean_line(cause.evidence));
+  if (cell.mechanism) {
+    const CheckDocument found = document_of(*cell.mechanism);
+    line(clean_line(found.headline));
+    for (const std::string& each : finding_lines(found)) line(each);
   }
   if (cell.outcome) line(clean_line(cell.outcome->sentence));
   if (!cell.failed_saves.empty()) line("checkpoints: " + clean_line(cell.failed_saves));
@@ -476,10 +467,22 @@ std::string noise_table(const Results& results, int decimals) {
   return out;
 }
 
+/// Of a cell that is not as expected, in the form of `lockstep check`, of which its note has the headline.
+std::vector<std::string> findings_of(const CellResult& cell) {
+  if (is_as_expected(cell) || cell.certification.divergence) return {};
+  if (cell.failure) return cell.cause ? std::vector{with_cause("", *cell.cause)} : std::vector<std::string>();
+  if (!cell.mechanism) return {};
+  const CheckDocument found = document_of(*cell.mechanism);
+  if (cell.mechanism->verdict == VerdictKind::divergent) return finding_lines(found);
+  return found.decide.empty() ? std::vector<std::string>() : std::vector{"to decide: " + clean_line(found.decide)};
+}
+
 std::string unexpected(const CellResult& cell) {
   std::string text =
       fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestRowName));
   text += cell_text(note_words(cell), kLongestDetail) + "\n\n";
+  for (const std::string& line : findings_of(cell)) text += "- " + cell_text(line, kLongestDetail) + "\n";
+  if (!text.ends_with("\n\n")) text += "\n";
   std::string lines;
   if (cell.failure) {
     for (const std::string& line : cell.failure->last_lines) lines += short_line(line, kLongestLine) + "\n";
@@ -586,7 +589,8 @@ std::string legend(const Results& results, int columns) {
 }
 
 struct Row {
-  std::string name, verdict, difference, note, cause;
+  std::string name, verdict, difference, note;
+  std::vector<std::string> finding;
   const char* css;
   bool is_expected;
 };
@@ -603,7 +607,7 @@ std::vector<Row> rows_of(const Results& results) {
       const VerdictStyle& style = style_of(cell.verdict);
       rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
                       std::string(style.symbol) + " " + style.words, difference_words(results, cell, decimals),
-                      note_words(cell), cause_of(cell) ? with_cause("", *cause_of(cell)) : "", style.css, is_as_expected(cell)});
+                      note_words(cell), findings_of(cell), style.css, is_as_expected(cell)});
     }
   }
   return rows;
@@ -664,10 +668,12 @@ std::string terminal_table(const Results& results, bool colour, int width) {
     end.erase(end.find_last_not_of(' ') + 1);
     out += head + paint(end.empty() ? row.verdict : shown, row.css) +
            (row.is_expected ? end : paint(end, "bold")) + "\n";
-    // What explains it, and how to fix it, stand at the note's end.
-    if (row.is_expected || row.cause.empty() || display_width(whole) <= left) continue;
-    std::istringstream lines(wrapped(row.cause, columns - kIndent));
-    for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
+    std::vector<std::string> below = row.finding;
+    if (!below.empty() && display_width(whole) > left) below.insert(below.begin(), row.note);
+    for (const std::string& finding : below) {
+      std::istringstream lines(wrapped(finding, columns - kIndent));
+      for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
+    }
   }
   const std::string noise = noise_lines(results, columns);
   out += noise;

@@ -176,6 +176,13 @@ std::string failure_words(const Failure& failure) {
   return text;
 }
 
+std::string difference_headline(const Mechanism& mechanism) {
+  const Divergence& first = *mechanism.first_divergence;
+  const bool named = mechanism.cause && mechanism.cause->code != "unexplained";
+  return clean_line(fmt::format("different {}: {}", first.step < 0 ? "before the first step" : fmt::format("from step {}", first.step),
+                                named ? mechanism.cause->code : replaced(first.phase, "_", " ")));
+}
+
 std::string mechanism_words(const CellResult& cell) {
   if (!cell.mechanism) return "mechanism not compared";
   const Mechanism& mechanism = *cell.mechanism;
@@ -247,13 +254,13 @@ std::string note_words(const CellResult& cell) {
     text = "real ranks differ from the emulated run: " + divergence_words(*cell.certification.divergence);
   } else if (cell.failure) {
     text = failure_words(*cell.failure);
-    if (cell.cause) text = with_cause(std::move(text), *cell.cause);
   } else if (cell.power_control && !is_missed_control(cell)) {
     text = "found, as required";
   } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
              cell.mechanism->first_divergence) {
-    text = divergence_words(*cell.mechanism->first_divergence);
-    if (cell.mechanism->cause) text = with_cause(std::move(text), *cell.mechanism->cause);
+    text = difference_headline(*cell.mechanism);
+    // Of others more is said below.
+    if (is_as_expected(cell)) text += "; " + divergence_words(*cell.mechanism->first_divergence);
   } else if (cell.mechanism) {
     const bool agree = cell.mechanism->verdict == VerdictKind::within_envelope;
     text = agree ? fmt::format("gradients agree ({})", used_words(*cell.mechanism)) : "mechanism " + mechanism_words(cell);

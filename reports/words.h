@@ -68,6 +68,9 @@ std::string place_words(const Divergence& divergence);
 /// The divergence's own sentence; else its place and where.
 std::string divergence_words(const Divergence& divergence);
 
+/// "different from step 3: mean-of-means": with its cause, or the phase that differs. It has a first divergence.
+std::string difference_headline(const Mechanism& mechanism);
+
 /// "within envelope (19 % of the band)", "divergent", or that nothing was compared.
 std::string mechanism_words(const CellResult& cell);
 

@@ -2,13 +2,32 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <numbers>
 
+#include <fmt/format.h>
+
 namespace lockstep {
+
+std::string short_number(double value) { return fmt::format("{:.6g}", value); }
+
+std::string exact_number(double value) { return fmt::format("{}", value); }
+
+std::string expected_found(const std::string& expected, const std::string& actual) {
+  double a = 0, b = 0;
+  const auto whole = [](const std::string& text, double& number) {
+    const char* end = text.data() + text.size();
+    return std::from_chars(text.data(), end, number).ptr == end;
+  };
+  if (whole(expected, a) && whole(actual, b) && short_number(a) != short_number(b)) {
+    return fmt::format("expected {}, found {}", short_number(a), short_number(b));
+  }
+  return fmt::format("expected {}, found {}", expected, actual);
+}
 
 double median_of_sorted(std::span<const double> values) {
   if (values.empty()) return std::numeric_limits<double>::quiet_NaN();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 // The middle of some values.
@@ -38,6 +39,18 @@ inline bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) ==
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Numbers as texts; NaN and infinities as words.
+
+/// Six digits, for reading.
+std::string short_number(double value);
+
+/// All digits that the double has.
+std::string exact_number(double value);
+
+/// "expected A, found B" for a sentence: numbers in six digits where six tell them apart, anything else as it
+/// is.
+std::string expected_found(const std::string& expected, const std::string& actual);
 
 // What most ranks say.
 

@@ -81,10 +81,6 @@ int default_ranks() {
   return std::clamp(gpus > 0 ? gpus : cores_here(), 2, 4);
 }
 
-bool names(const std::string& text, const char* placeholder) {
-  return text.find("{" + std::string(placeholder) + "}") != std::string::npos;
-}
-
 std::string command_of(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) {
@@ -171,7 +167,7 @@ class TrainerCheck {
                   stop = options_.resumed == "half" ? steps / 2 : std::strtoll(options_.resumed.c_str(), nullptr, 10);
     if (stop < 1 || stop >= steps)
       throw ConfigError(fmt::format("--resumed {}: a step from 1 to {}; --steps has more", stop, steps - 1));
-    if (!names(reference_.command, "out"))
+    if (!names_placeholder(reference_.command, "out"))
       throw ConfigError(
           "--resumed: the command has no {out}: write it for the folder in which the trainer saves and from which it "
           "resumes");
@@ -186,12 +182,22 @@ class TrainerCheck {
       document.headline =
           fmt::format("undecided: the trainer ended by itself after {}, and was to be stopped before step {}",
                       counted(made, "step"), stop);
-      document.fix = "let it train longer, or give smaller --steps and --resumed";
+      document.fix = "let it train longer, or judge fewer steps";
+      if (made > 1)
+        document.decide = command_with([&](CheckOptions& options) {
+          options.steps = std::to_string(made);
+          options.resumed = "half";
+        });
     } else if (train({{"resumed", &second, false, "", "", steps - stop, "stopped"}})) {
-      document =
-          resumed_document(judge_resumed(folder("whole"), folder("stopped"), folder("resumed")), folder("stopped"));
+      const ResumedFindings found = judge_resumed(folder("whole"), folder("stopped"), folder("resumed"));
+      document = resumed_document(found, folder("stopped"));
+      if (document.verdict == Mark::undecided)
+        document.decide = found.steps > 0 ? again() : command_with([&](CheckOptions& options) {
+          options.steps = std::to_string(2 * steps);
+          options.resumed = std::to_string(stop);
+        });
     } else if (failure_ && failure_->message.find("recorded nothing") != std::string::npos) {
-      document.verdict = CheckMark::different;
+      document.verdict = Mark::different;
       document.headline = "did not go on: the resumed run makes no step";
     } else {
       return failed();
@@ -216,40 +222,58 @@ class TrainerCheck {
                       options_.out));
     }
     const nlohmann::json& asked = json["asked"];
-    const auto text = [&](const char* key) {
-      return json_as<std::string>(asked.value(key, nlohmann::json())).value_or("");
-    };
-    options_.reference = text("reference");
-    options_.run = text("run");
-    options_.ranks = text("ranks");
-    options_.steps = text("steps");
-    options_.rows = json_as<int64_t>(asked.value("rows", nlohmann::json())).value_or(options_.rows);
-    options_.accumulate = json_as<int64_t>(asked.value("accumulate", nlohmann::json())).value_or(1);
-    options_.seed = json_as<int64_t>(asked.value("seed", nlohmann::json())).value_or(0);
-    options_.same_layout = json_as<bool>(asked.value("same_layout", nlohmann::json())).value_or(false);
-    options_.vary = text("vary");
-    options_.timeout_s = json_as<double>(asked.value("timeout", nlohmann::json())).value_or(options_.timeout_s);
-    options_.resumed = text("resumed");
-    options_.resume_with = text("resume_with");
-    options_.folder = text("folder");
+    std::vector<std::string> accept = std::move(options_.accept);
+    each_asked(options_, [&](const char* key, auto& value) {
+      value = json_as<std::remove_reference_t<decltype(value)>>(asked.value(key, nlohmann::json())).value_or(value);
+    });
+    if (!accept.empty()) options_.accept = std::move(accept);
     node_count_ = json_as<int>(asked.value("nodes", nlohmann::json())).value_or(1);
-    if (options_.accept.empty())
-      options_.accept = json_as<std::vector<std::string>>(asked.value("accept", nlohmann::json()))
-                            .value_or(std::vector<std::string>());
   }
 
-  nlohmann::json asked() const {
-    return {{"reference", options_.reference}, {"run", options_.run},
-            {"ranks", options_.ranks},         {"steps", options_.steps},
-            {"rows", options_.rows},           {"accumulate", options_.accumulate},
-            {"seed", options_.seed},           {"same_layout", options_.same_layout},
-            {"vary", options_.vary},           {"timeout", options_.timeout_s},
-            {"resumed", options_.resumed},     {"resume_with", options_.resume_with},
-            {"folder", options_.folder},       {"accept", options_.accept},
-            {"nodes", node_count_}};
+  /// Hands each option that says what is checked to `each`, with its key.
+  template <class Options, class Each>
+  static void each_asked(Options& options, Each each) {
+    each("reference", options.reference);
+    each("run", options.run);
+    each("ranks", options.ranks);
+    each("steps", options.steps);
+    each("rows", options.rows);
+    each("accumulate", options.accumulate);
+    each("seed", options.seed);
+    each("same_layout", options.same_layout);
+    each("vary", options.vary);
+    each("timeout", options.timeout_s);
+    each("resumed", options.resumed);
+    each("resume_with", options.resume_with);
+    each("folder", options.folder);
+    each("accept", options.accept);
+  }
+
+  nlohmann::json asked(const CheckOptions& options) const {
+    nlohmann::json json = {{"nodes", node_count_}};
+    each_asked(options, [&](const char* key, const auto& value) { json[key] = value; });
+    return json;
+  }
+
+  /// This check with other options.
+  std::string command_with(const std::function<void(CheckOptions&)>& change) const {
+    CheckOptions options = options_;
+    change(options);
+    const nlohmann::json usual = asked(CheckOptions());
+    std::string text = "lockstep check";
+    for (const auto& [key, value] : asked(options).items()) {
+      if (value == usual[key] || key == "folder" || key == "reference" || key == "run") continue;
+      const std::string option = " --" + replaced(key, "_", "-");
+      if (value.is_boolean()) text += option;
+      else if (value.is_array()) text += fmt::format("{} {}", option, fmt::join(value.get<std::vector<std::string>>(), ","));
+      else text += option + " " + (value.is_string() ? shell_quoted(value.get<std::string>()) : value.dump());
+    }
+    return text + (options.reference == options.run
+                       ? " -- " + options.run
+                       : fmt::format(" --reference {} --run {}", shell_quoted(options.reference), shell_quoted(options.run)));
   }
   void remember() const {
-    write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked()}}).dump(2) + "\n");
+    write_file_atomically(options_.out + "/check.json", nlohmann::json({{"asked", asked(options_)}}).dump(2) + "\n");
   }
 
   void settle() {
@@ -260,7 +284,7 @@ class TrainerCheck {
       throw ConfigError("--reference and --run belong together: the run, and what it should equal");
     if (!command.empty()) options_.reference = options_.run = command;
     const bool one = options_.reference == options_.run;
-    if (one && !names(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout &&
+    if (one && !names_placeholder(options_.run, "ranks") && options_.vary.empty() && !options_.same_layout &&
         options_.resumed.empty()) {
       throw ConfigError(
           fmt::format("the command has no {{ranks}}: write it where the number of ranks stands, such as torchrun "
@@ -269,7 +293,7 @@ class TrainerCheck {
     }
     if (!options_.vary.empty()) {
       require_known(options_.vary, {"accumulate"}, "--vary", "what varies");
-      if (!names(options_.run, "accumulate")) throw ConfigError("--vary accumulate: the command has no {accumulate}");
+      if (!names_placeholder(options_.run, "accumulate")) throw ConfigError("--vary accumulate: the command has no {accumulate}");
     }
     for (const std::string& code : options_.accept) require_known(code, {"batch-norm-local"}, "--accept", "difference");
     std::vector<int> ranks;
@@ -282,7 +306,7 @@ class TrainerCheck {
     }
     if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
     const bool alike = options_.same_layout || !options_.vary.empty() || !options_.resumed.empty();
-    if (ranks.empty()) ranks.push_back(names(options_.run, "ranks") ? default_ranks() * node_count_ : 1);
+    if (ranks.empty()) ranks.push_back(names_placeholder(options_.run, "ranks") ? default_ranks() * node_count_ : 1);
     if (ranks.size() == 1) ranks.insert(ranks.begin(), alike ? ranks.front() : 1);
     if (options_.ranks.find(',') != std::string::npos && ranks.size() == 1) ranks.push_back(ranks.front());
     if (options_.folder.empty()) options_.folder = fs::current_path().string();
@@ -290,17 +314,17 @@ class TrainerCheck {
     reference_ = {options_.reference, ranks[0], 1};
     run_ = {options_.run, ranks[1],
             options_.vary.empty() ? options_.accumulate : std::max<int64_t>(2, options_.accumulate)};
-    if (run_.ranks % node_count_ != 0 || (node_count_ > 1 && !names(run_.command, "ranks")))
+    if (run_.ranks % node_count_ != 0 || (node_count_ > 1 && !names_placeholder(run_.command, "ranks")))
       throw ConfigError(fmt::format("--nodes: {}, which the command takes by {{ranks}}, cannot be shared out to {}",
                                     run_.words(), counted(node_count_, "node")));
     for (Side* side : {&reference_, &run_}) {
       for (const char* launcher : {"torchrun", "torch.distributed.run", "accelerate launch", "mpirun", "srun"})
-        if (side->ranks > 1 && !names(side->command, "ranks") && side->command.find(launcher) != std::string::npos)
+        if (side->ranks > 1 && !names_placeholder(side->command, "ranks") && side->command.find(launcher) != std::string::npos)
           throw ConfigError(
               fmt::format("{}: write {{ranks}} where {} has the number of ranks; without it a command is started once "
                           "for each rank",
                           side->command, launcher));
-      if (options_.rows % (side->ranks * side->accumulate) != 0 && names(side->command, "batch"))
+      if (options_.rows % (side->ranks * side->accumulate) != 0 && names_placeholder(side->command, "batch"))
         throw ConfigError(fmt::format("--rows {}: cannot be shared out to {}; take a multiple of {}", options_.rows,
                                       side->words(), side->ranks * side->accumulate));
       check_placeholders(side->command);
@@ -308,15 +332,9 @@ class TrainerCheck {
   }
 
   static void check_placeholders(const std::string& command) {
-    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out", "nodes"};
-    for (std::size_t at = command.find('{'); at != std::string::npos; at = command.find('{', at + 1)) {
-      const std::size_t end = command.find('}', at);
-      const std::string name = end == std::string::npos ? "" : command.substr(at + 1, end - at - 1);
-      const bool is_name = !name.empty() &&
-                           name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string::npos &&
-                           (at == 0 || command[at - 1] != '$');
-      if (is_name) require_known(name, known, "the command", "placeholder");
-    }
+    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out"};
+    for_each_placeholder(command,
+                         [&](const std::string& name) { require_known(name, known, "the command", "placeholder"); });
   }
 
   std::string recorded(const Wanted& wanted) const {
@@ -339,7 +357,7 @@ class TrainerCheck {
     own.folder = options_.folder;
     const auto fill = [&](const char* name, const std::string& value) {
       const std::string key = std::string("args.") + name;
-      if (names(side.command, name) && find_field(command_spec(), key))
+      if (names_placeholder(side.command, name) && find_field(command_spec(), key))
         own.arguments[key] = value;  // looked for, a key is known
     };
     fill("batch", std::to_string(std::max<int64_t>(1, rows / side.accumulate)));
@@ -446,11 +464,33 @@ class TrainerCheck {
     if (event.kind == RunEvent::Kind::progress && event.step > 0)
       say_line(fmt::format("{}: step {} of {}{}", event.run, event.step, event.steps,
                            left > 0 ? fmt::format(", about {} left", duration_text(left)) : ""));
+    if (event.kind == RunEvent::Kind::progress && event.run == kReference) say_disk(event.step);
     if (event.kind != RunEvent::Kind::finished) return;
     clear_line();
+    if (event.run == kReference) say_disk(event.steps);
     const RecordedRank recorded = read_recorded_rank(folder(event.run), 0);
     console_.err << fmt::format("{}: {}, {:.1f} s, {:.3g} MB a rank\n", event.run, counted(recorded.steps, "step"),
                                 event.seconds, static_cast<double>(recorded.bytes) / 1e6);
+  }
+
+  /// What all runs will keep, from what the first rank of the first keeps of so many steps.
+  void say_disk(int64_t steps) {
+    const std::vector<std::string> listed = split_lists({options_.steps});
+    const auto kept_of = [&](int64_t made) {
+      return listed.size() == 1 ? made : std::ranges::count_if(listed, [&](const std::string& step) {
+        return std::strtoll(step.c_str(), nullptr, 10) < made;
+      });
+    };
+    std::error_code error;
+    const auto bytes = static_cast<double>(fs::file_size(folder(kReference) + "/rank-0.trace", error));
+    if (said_disk_ || error || bytes == 0 || kept_of(steps) < 1) return;
+    said_disk_ = true;
+    const double of_rank = std::min(static_cast<double>(kMostBytes),
+                                    bytes / static_cast<double>(kept_of(steps)) * static_cast<double>(kept_of(1 + last_step())));
+    clear_line();
+    console_.err << fmt::format("values of {}: about {:.3g} MB a rank, {:.3g} MB on disk in all\n",
+                                counted(kept_of(1 + last_step()), "step"), of_rank / 1e6,
+                                of_rank / 1e6 * 2 * (reference_.ranks + run_.ranks));
   }
 
   // What failed.
@@ -521,23 +561,25 @@ class TrainerCheck {
     document.commands[1] = run_.command;
     document.again = again();
     LedFindings shown = found;  // where BatchNorm is all, against the reference with statistics by ranks
-    std::vector<CheckFact> last;
+    std::vector<Fact> last;
     const LedItem* different = found.different();
     const int64_t different_from = different ? different->first : -1;
     const std::optional<Otherwise> by_norm = different ? otherwise(found, run, reference, OtherwiseInputs::Tried::norm) : std::nullopt;
     if (by_norm) shown = by_norm->agrees;
     if (found.steps.empty()) {
       document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);
-      document.verdict = CheckMark::undecided;
+      document.verdict = Mark::undecided;
       document.facts = facts_of(found);
+      // Without being led, the runs still show what free ones do.
+      document.decide = fmt::format("lockstep compare {} {}", shell_quoted(folder(reference)), shell_quoted(folder(run)));
       return document;
     }
     if (by_norm) {
       const bool accepted = std::ranges::find(options_.accept, "batch-norm-local") != options_.accept.end();
-      document.verdict = accepted ? CheckMark::same : CheckMark::different;
+      document.verdict = accepted ? Mark::same : Mark::different;
       document.headline = accepted ? same_headline(found) + ", but for BatchNorm"
                                    : fmt::format("different from step {}: batch-norm-local", different_from);
-      last.push_back({accepted ? CheckMark::none : CheckMark::different, "BatchNorm",
+      last.push_back({accepted ? Mark::none : Mark::different, "BatchNorm",
                       fmt::format("{:.3g} % of the gradient", 100 * most_of(found))});
       document.because = {by_norm->because};
       if (!accepted)
@@ -545,21 +587,40 @@ class TrainerCheck {
     } else if (different) {
       name_difference(*different, found, run, reference, document);
     } else if (const LedItem* open = found.undecided()) {
-      document.verdict = CheckMark::undecided;
+      document.verdict = Mark::undecided;
       document.headline = fmt::format("undecided from step {}: {} {}", open->first, open->name, open->text);
-      if (!found.narrow.empty())
-        document.because = {fmt::format("float64 is none in {}: what computes in a narrower type rounds",
-                                        join_words(first_of(found.narrow, 3)))};
+      tell_what_decides(found, reference == kReference, document);
     } else {
-      document.verdict = CheckMark::same;
+      document.verdict = Mark::same;
       document.headline = same_headline(found);
       if (reference == kReference) last.push_back(own_precision(document));
     }
     if (!found.problem.empty()) document.because.push_back("not led further: " + found.problem);
-    for (CheckFact& fact : facts_of(shown)) document.facts.push_back(std::move(fact));
-    for (CheckFact& fact : last) document.facts.push_back(std::move(fact));
+    for (Fact& fact : facts_of(shown)) document.facts.push_back(std::move(fact));
+    for (Fact& fact : last) document.facts.push_back(std::move(fact));
     document.charts = charts_of(found);
     return document;
+  }
+
+  void tell_what_decides(const LedFindings& found, bool in_float64, CheckDocument& document) const {
+    document.decide = again();
+    if (!found.narrow.empty()) {
+      document.because = {fmt::format("float64 is none in {}: what computes in a narrower type rounds",
+                                      join_words(first_of(found.narrow, 3)))};
+      document.fix = "let it compute in its inputs' type, and check again";
+    } else if (options_.same_layout) {
+      document.because = {"Two runs of one layout differ: the program adds in an order of chance, or draws without a seed."};
+      document.fix = "torch.use_deterministic_algorithms(True), a seed for what draws, and check again";
+    } else if (in_float64) {
+      document.because = {"More than rounding in float64, and less than mistakes make: does the run differ from itself as much?"};
+      document.decide = command_with([&](CheckOptions& options) {
+        options.same_layout = true;
+        options.vary.clear();
+        options.ranks = std::to_string(run_.ranks);
+        options.reference = options.run;
+        options.out += "-same-layout";
+      });
+    }
   }
 
   static std::vector<std::string> first_of(const std::vector<std::string>& all, std::size_t count) {
@@ -573,7 +634,7 @@ class TrainerCheck {
 
   void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,
                        const std::string& reference, CheckDocument& document) {
-    document.verdict = CheckMark::different;
+    document.verdict = Mark::different;
     std::string code = first.code, fix;
     const auto by_another_run = [&](OtherwiseInputs::Tried tried) {
       const auto shown = code.empty() ? otherwise(found, run, reference, tried) : std::nullopt;
@@ -613,9 +674,9 @@ class TrainerCheck {
   }
 
   /// Where float64 agrees: how far the trainer's own precision rounds.
-  CheckFact own_precision(CheckDocument& document) {
+  Fact own_precision(CheckDocument& document) {
     if (failure_ || !train({{"run", &run_, false}}))
-      return {CheckMark::none, "own precision", failure_ ? failure_->message : "interrupted"};
+      return {Mark::none, "own precision", failure_ ? failure_->message : "interrupted"};
     const std::vector<LedStep> there = led_steps(folder(kReference), folder(kOwn)),
                                here = led_steps(folder(kReference), folder("run"));
     double rounds = 0, run_rounds = 0;
@@ -627,13 +688,13 @@ class TrainerCheck {
     const bool apart = !(run_rounds <= kFar) && rounds < kNear,
                rounds_more = run_rounds > 100 * rounds && run_rounds > 1e-4;
     if (apart) {
-      document.verdict = CheckMark::different;
+      document.verdict = Mark::different;
       document.headline =
           fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
       document.because.push_back(
           "What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.");
     } else if (const std::vector<std::string> casts = rounds_more ? casts_of_run() : std::vector<std::string>(); !casts.empty()) {
-      document.verdict = CheckMark::different;
+      document.verdict = Mark::different;
       document.headline =
           fmt::format("different from step {} in the trainer's own precision: precision-differs", here.front().step);
       document.because.push_back(
@@ -648,20 +709,16 @@ class TrainerCheck {
     return {document.verdict, "own precision", text};
   }
 
-  static std::vector<CheckFact> facts_of(const LedFindings& found) {
-    std::vector<CheckFact> facts;
+  static std::vector<Fact> facts_of(const LedFindings& found) {
+    std::vector<Fact> facts;
     for (const LedItem& item : found.items) {
-      if (item.state == LedState::not_compared &&
+      if (item.state == Mark::none &&
           (item.name == "norm" || item.name == "metrics" || item.name == "replicas"))
         continue;
-      CheckFact fact{item.state == LedState::same        ? CheckMark::same
-                     : item.state == LedState::different ? CheckMark::different
-                     : item.state == LedState::undecided ? CheckMark::undecided
-                                                         : CheckMark::none,
-                     item.name, item.text};
-      if (item.state == LedState::same && item.text.empty() && item.name == "gradients")
+      Fact fact{item.state, item.name, item.text};
+      if (item.state == Mark::same && item.text.empty() && item.name == "gradients")
         fact.text = fmt::format("{} (float64: at most {:.1g} off)", counted(item.steps, "step"), most_of(found));
-      if (item.state == LedState::same && item.text.empty() && item.name == "rows")
+      if (item.state == Mark::same && item.text.empty() && item.name == "rows")
         fact.text = counted(item.steps, "step");
       facts.push_back(std::move(fact));
     }
@@ -699,21 +756,14 @@ class TrainerCheck {
   }
 
   int say(CheckDocument document) {
-    nlohmann::json json = {{"asked", asked()},
+    nlohmann::json json = {{"asked", asked(options_)},
                            {"headline", document.headline},
                            {"because", document.because},
                            {"fix", document.fix},
                            {"decide", document.decide}};
-    json["verdict"] = document.verdict == CheckMark::same        ? "same"
-                      : document.verdict == CheckMark::different ? "different"
-                                                                 : "undecided";
-    for (const CheckFact& fact : document.facts)
-      json["facts"].push_back({{"name", fact.name},
-                               {"text", fact.text},
-                               {"state", fact.mark == CheckMark::same        ? "same"
-                                         : fact.mark == CheckMark::different ? "different"
-                                         : fact.mark == CheckMark::undecided ? "undecided"
-                                                                             : "not compared"}});
+    json["verdict"] = to_word(document.verdict);
+    for (const Fact& fact : document.facts)
+      json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", to_word(fact.mark)}});
     json["seconds"] = monotonic_s() - began_;
     json["seconds_of_imports"] = imports_s_;
     write_file_atomically(options_.out + "/check.json",
@@ -724,8 +774,8 @@ class TrainerCheck {
       console_.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     else
       console_.out << check_text(document, console_.out_colour, console_.out_width);
-    return document.verdict == CheckMark::same        ? kExitAsExpected
-           : document.verdict == CheckMark::different ? kExitUnexpected
+    return document.verdict == Mark::same        ? kExitAsExpected
+           : document.verdict == Mark::different ? kExitUnexpected
                                                       : kExitUndecided;
   }
 
@@ -738,7 +788,7 @@ class TrainerCheck {
   std::unique_ptr<CommandNodes> nodes_;
   int node_count_ = 1;
   std::optional<RankFailure> failure_;
-  bool interrupted_ = false, painted_ = false, led_anew_ = false;
+  bool interrupted_ = false, painted_ = false, led_anew_ = false, said_disk_ = false;
   double began_ = 0, seconds_of_one_ = 0, imports_s_ = 0;
 };
 

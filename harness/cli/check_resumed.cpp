@@ -72,8 +72,8 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   CheckDocument document;
   document.reference = "the whole run";
   document.run = "the resumed run";
-  const auto broken = std::ranges::find(found.items, LedState::different, &LedItem::state);
-  document.verdict = CheckMark::different;
+  const auto broken = std::ranges::find(found.items, Mark::different, &LedItem::state);
+  document.verdict = Mark::different;
   if (found.anew) {
     const bool saved = has_saved(folder);
     document.headline = "did not resume: begins with the start weights";
@@ -98,8 +98,8 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   } else {
     const LedItem* rows = found.find("rows");
     const bool open =
-        found.steps == 0 || found.unseeded || (found.chance >= 0 && rows && rows->state == LedState::not_compared);
-    document.verdict = open ? CheckMark::undecided : CheckMark::same;
+        found.steps == 0 || found.unseeded || (found.chance >= 0 && rows && rows->state == Mark::none);
+    document.verdict = open ? Mark::undecided : Mark::same;
     document.headline =
         found.steps == 0 ? "undecided: the resumed run has made no whole step"
         : open           ? found.unseeded ? "undecided: the program begins with other weights each time"
@@ -120,17 +120,14 @@ CheckDocument resumed_document(const ResumedFindings& found, const std::string& 
   std::vector<std::string> follow;
   for (const LedItem& item : found.items) {
     // What follows from a lost state takes one line.
-    const bool follows = !found.lost.empty() && item.state == LedState::different &&
+    const bool follows = !found.lost.empty() && item.state == Mark::different &&
                          std::ranges::find(found.lost, item.name) == found.lost.end();
     if (follows) follow.push_back(fmt::format("{} from step {}", item.name, item.first));
     if (follows) continue;
-    if (found.anew && item.state != LedState::different) continue;
-    document.facts.push_back({item.state == LedState::same        ? CheckMark::same
-                              : item.state == LedState::different ? CheckMark::different
-                                                                  : CheckMark::none,
-                              item.name, item.text});
+    if (found.anew && item.state != Mark::different) continue;
+    document.facts.push_back({item.state, item.name, item.text});
   }
-  if (!follow.empty()) document.facts.push_back({CheckMark::different, "what follows", join_words(follow)});
+  if (!follow.empty()) document.facts.push_back({Mark::different, "what follows", join_words(follow)});
   return document;
 }
 

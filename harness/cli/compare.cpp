@@ -18,12 +18,15 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/options.h"
 #include "harness/judge/causes/name_cause.h"
+#include "harness/judge/causes/rules.h"
 #include "harness/judge/evidence/arms.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/lib/flight/dump.h"
 #include "harness/lib/flight/judge.h"
 #include "harness/plan/config/canonical.h"
 #include "harness/plan/config/trainer_spec.h"
+#include "reports/check.h"
+#include "scenarios/command/spec.h"
 
 namespace lockstep {
 
@@ -188,27 +191,6 @@ nlohmann::json to_json(const Cause& c) {
 
 }  // namespace
 
-std::string comparison_text(const Mechanism& mechanism) {
-  std::string text = std::string(name_of(mechanism.verdict)) + ": " + clean_line(mechanism.sentence) + "\n";
-  if (mechanism.first_divergence) {
-    const Divergence& d = *mechanism.first_divergence;
-    text += fmt::format("  first: step {}, {}, {}, {}\n", d.step, clean_line(d.phase),
-                        d.rank == kRankUnknown ? "rank unknown"
-                        : d.rank < 0           ? "all ranks"
-                                               : fmt::format("rank {}", d.rank),
-                        clean_line(d.where));
-    // The sentence above usually has both values already.
-    const bool said = mechanism.sentence.find(d.expected) != std::string::npos && mechanism.sentence.find(d.actual) != std::string::npos;
-    text += said ? fmt::format("  kind: {}\n", to_word(d.kind))
-                 : fmt::format("  {}: expected {}, found {}\n", to_word(d.kind), clean_line(d.expected), clean_line(d.actual));
-  }
-  if (mechanism.cause) {
-    text += fmt::format("  cause: {} ({})\n", mechanism.cause->code, clean_line(mechanism.cause->evidence));
-    if (!mechanism.cause->remedy.empty()) text += fmt::format("  remedy: {}\n", mechanism.cause->remedy);
-  }
-  return text;
-}
-
 std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,
                             const std::vector<QuestionDifference>& across,
                             const std::vector<ConfigDifference>& configured) {
@@ -225,12 +207,16 @@ std::string comparison_json(const Mechanism& mechanism, const std::string& run_a
                          {"band_measured", mechanism.band_measured},
                          {"first_divergence", nullptr},
                          {"cause", nullptr},
+                         {"facts", nlohmann::json::array()},
+                         {"decide", mechanism.decide},
                          {"config_differences", std::move(differences)},
                          {"question_differences", differences_json(across)}};
   // JSON has no numbers for these, and null would hide them.
   if (!std::isfinite(mechanism.band_used)) json["band_used"] = fmt::format("{}", mechanism.band_used);
   if (mechanism.first_divergence) json["first_divergence"] = to_json(*mechanism.first_divergence);
   if (mechanism.cause) json["cause"] = to_json(*mechanism.cause);
+  for (const Fact& fact : mechanism.facts)
+    json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", to_word(fact.mark)}});
   return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -251,11 +237,21 @@ int print_comparison(const CompareCommandOptions& options, const Mechanism& mech
   if (options.json) {
     console.out << clean_json(comparison_json(mechanism, options.run_a, options.run_b, differences, configured));
   } else {
-    console.out << comparison_text(mechanism);
+    CheckDocument document = document_of(mechanism);
     for (const QuestionDifference& d : differences)
-      console.out << "  across questions: " << clean_line(difference_text(d)) << "\n";
+      document.because.push_back("across questions: " + difference_text(d));
+    const bool named = mechanism.cause && mechanism.cause->code != "unexplained" && find_cause_page(mechanism.cause->code);
+    document.more = fmt::format("{}lockstep compare {} {} --json", named ? fmt::format("lockstep explain {}; ", mechanism.cause->code) : "",
+                                shell_quoted(options.run_a), shell_quoted(options.run_b));
+    console.out << check_text(document, console.out_colour, console.out_width);
   }
   return comparison_exit_code(mechanism.verdict, expected);
+}
+
+/// With its placeholders, of a run that a matrix or a check has started; empty: nobody has kept it.
+std::string recorded_command(const std::string& dir) {
+  const std::optional<RunRecord> record = read_run_record(dir);
+  return record && spec_of(record->config).is_command() ? command_config(record->config).command : "";
 }
 
 std::optional<RunRecord> record_of_own_run(const std::string& dir) {
@@ -298,9 +294,11 @@ int compare_command(const CompareCommandOptions& options, const Console& console
     compare.reference_config = &record_a->config;
     compare.cell_config = &record_b->config;
   }
-  const Mechanism mechanism = record_a && record_b && options.repeats.empty()
-                                  ? compare_known(compare, *record_a, *record_b)
-                                  : compare_runs(compare);
+  Mechanism mechanism = record_a && record_b && options.repeats.empty()
+                            ? compare_known(compare, *record_a, *record_b)
+                            : compare_runs(compare);
+  if (const std::string command = recorded_command(options.run_b); !command.empty())
+    mechanism.decide = replaced(mechanism.decide, "COMMAND", command);
   return print_comparison(options, mechanism, differences, differences_of(compare), expected, console);
 }
 
@@ -357,6 +355,7 @@ Mechanism compare_flight_records(const flight::Records& a, const flight::Records
   } else {
     mechanism.verdict = lacks.empty() ? VerdictKind::identical : VerdictKind::inconclusive;
     mechanism.sentence = fmt::format("the {} collectives in both flight records are the same.{}", comparison.compared, lacks);
+    mechanism.facts = {{Mark::same, "collectives", ""}};
   }
   return mechanism;
 }

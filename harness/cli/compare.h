@@ -16,7 +16,6 @@
 
 namespace lockstep {
 
-std::string comparison_text(const Mechanism& mechanism);
 /// `across`: settings that differ between the runs and ask another question; `--across` shows them. `configured`: keys that
 /// they set otherwise.
 std::string comparison_json(const Mechanism& mechanism, const std::string& run_a, const std::string& run_b,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "reports/check.h"
 #include "reports/html/parts.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
@@ -550,10 +551,10 @@ void write_mechanism(Markup& out, const Page& page) {
     out.open("details").element("summary", {}, "Each cell in a sentence").open("ul");
     for (const CellResult& cell : page.results.cells) {
       if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
-      out.open("li")
-          .element("b", {}, name_words(cell.scenario))
-          .text(": " + cell.mechanism->sentence)
-          .close();
+      const CheckDocument found = document_of(*cell.mechanism);
+      out.open("li").element("b", {}, name_words(cell.scenario)).text(": " + found.headline);
+      for (const std::string& line : finding_lines(found)) out.empty("br").text(line);
+      out.close();
     }
     out.close().close();
   }

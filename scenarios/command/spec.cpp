@@ -222,9 +222,19 @@ void each_placeholder(const std::string& text, Kept kept, Found found) {
   }
 }
 
-void for_each_name(const std::string& text, const std::function<void(const std::string& name)>& found) {
-  each_placeholder(text, [](std::string_view) {}, found);
+}  // namespace
+
+void for_each_placeholder(const std::string& command, const std::function<void(const std::string& name)>& found) {
+  each_placeholder(command, [](std::string_view) {}, found);
 }
+
+bool names_placeholder(const std::string& command, std::string_view placeholder) {
+  bool any = false;
+  for_each_placeholder(command, [&](const std::string& name) { any = any || name == placeholder; });
+  return any;
+}
+
+namespace {
 
 /// The run's folder is one word of the shell's, whatever characters it has; an argument is as many as the config's author wrote.
 std::string filled_for(const RunConfig& config, const std::string& text, const std::string& run_dir, bool for_shell) {
@@ -242,17 +252,11 @@ std::string filled_for(const RunConfig& config, const std::string& text, const s
   return filled.text();
 }
 
-bool names(const std::string& text, std::string_view placeholder) {
-  bool any = false;
-  for_each_name(text, [&](const std::string& name) { any = any || name == placeholder; });
-  return any;
-}
-
 void check_placeholders(const RunConfig& config, const char* key, const std::string& text, std::vector<KeyProblem>& problems) {
   const auto values = placeholders(config, "");
   std::vector<std::string_view> known;
   for (const auto& [name, value] : values) known.push_back(name);
-  for_each_name(text, [&](const std::string& name) {
+  for_each_placeholder(text, [&](const std::string& name) {
     if (!values.contains(name)) {
       const std::string_view near = nearest(name, known);
       problems.emplace_back(key, fmt::format("unknown placeholder {{{}}}{}; known are {{{}}} and the NAME of each args.NAME", name,
@@ -278,7 +282,7 @@ std::vector<KeyProblem> command_problems(const RunConfig& config, const CheckedF
   check_placeholders(config, "metrics_from", own.metrics_from, problems);
   for (const auto& [key, value] : own.arguments) {
     const std::string name = key.substr(kArguments.size());
-    if (!value.empty() && !names(own.command, name) && !names(own.metrics_from, name))
+    if (!value.empty() && !names_placeholder(own.command, name) && !names_placeholder(own.metrics_from, name))
       problems.emplace_back(key, fmt::format("{} has no effect: the command has no placeholder {{{}}}", key, name));
   }
   for (const auto& [key, value] : own.variables) {
@@ -311,7 +315,7 @@ CommandLine command_line(const RunConfig& config, const std::string& run_dir) {
   CommandLine line;
   line.shell = filled_for(config, own.command, run_dir, true);
   line.folder = own.folder;
-  line.starts_ranks = names(own.command, kRanks);
+  line.starts_ranks = names_placeholder(own.command, kRanks);
   for (const auto& [key, value] : own.variables) {
     if (!value.empty()) line.variables.emplace_back(key.substr(kVariables.size()), value);
   }

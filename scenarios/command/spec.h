@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -28,6 +29,10 @@ struct CommandConfig {
 
 const CommandConfig& command_config(const RunConfig& config);
 CommandConfig& command_config(RunConfig& config);
+
+/// Hands each {name} of a command to `found`; a shell's ${name} and braces around anything else are none.
+void for_each_placeholder(const std::string& command, const std::function<void(const std::string& name)>& found);
+bool names_placeholder(const std::string& command, std::string_view placeholder);
 
 // The trainer command: a program of the user's, which the probe records.
 

@@ -59,8 +59,8 @@ ends 0 "lockstep $version" lockstep --version
 ends 0 "compare" lockstep --help
 ends 0 "smoke" lockstep plan smoke
 pairs=$source_dir/tests/conformance/verdicts
-ends 0 "identical" lockstep compare "$pairs/twice/a" "$pairs/twice/b"
-ends 1 "divergent" lockstep compare "$pairs/average-of-old-weights/a" "$pairs/average-of-old-weights/b"
+ends 0 "the same" lockstep compare "$pairs/twice/a" "$pairs/twice/b"
+ends 1 "different from step" lockstep compare "$pairs/average-of-old-weights/a" "$pairs/average-of-old-weights/b"
 ends 0 "$work/venv" python -c 'import lockstep_probe; print(lockstep_probe.__file__)'
 # The probe takes the hash library of the other wheel, and the program reads what it writes.
 ends 0 "Native" python -c 'from lockstep_probe import hashing; print(type(hashing.load()).__name__)'

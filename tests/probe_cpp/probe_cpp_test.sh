@@ -48,10 +48,10 @@ for level in hash full; do
   compares 0 "every bit of 6 steps on 3 ranks agrees" three-$level again-$level
   compares 0 "2 steps up to step 3, which both begin with the same parameters, lie within rounding" one-$level three-$level
   train free-$level 3
-  compares 5 "To decide, compare gradients from equal parameters" one-$level free-$level
+  compares 5 "to decide: lockstep check --ranks 1,3 -- COMMAND" one-$level free-$level
   for reference in one three; do
     compares 1 "gradient-sum-not-mean" $reference-$level sum-$level
-    compares 1 "rate-differs (the rate is 0.015 on rank 1" $reference-$level rate-$level
+    compares 1 "the rate is 0.015 on rank 1" $reference-$level rate-$level
   done
 done
 

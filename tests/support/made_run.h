@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/answer/results/results.h"
 #include "harness/judge/trace/writer.h"
 #include "harness/plan/config/canonical.h"
 
@@ -135,5 +136,14 @@ ToyStep toy_step(const RunConfig& config, int64_t step, const ToyFaults& faults)
 /// Writes the traces of a run: free of steps 0 to 7, or forced at steps 0, 1, 2, 4. `trainer`: as they name it.
 void toy_run(const std::string& dir, const RunConfig& config, bool forced, const ToyFaults& faults = {},
              const std::string& trainer = "energy", unsigned evidence = kToyUsual);
+
+// What comparisons say.
+
+/// "same: 6 forced steps" of the fact of that name; empty if there is none.
+inline std::string fact_of(const Mechanism& mechanism, std::string_view name) {
+  for (const Fact& fact : mechanism.facts)
+    if (fact.name == name) return std::string(to_word(fact.mark)) + (fact.text.empty() ? "" : ": " + fact.text);
+  return "";
+}
 
 }  // namespace lockstep::support

@@ -65,6 +65,16 @@ struct ForcedStep {
   int64_t chosen_otherwise = -1;
 };
 
+/// What was found of one thing that was compared.
+enum class Mark { same, different, undecided, none };
+inline constexpr std::array<std::string_view, 4> kMarkWords{"same", "different", "undecided", "not compared"};
+constexpr std::string_view to_word(Mark mark) { return kMarkWords[static_cast<std::size_t>(mark)]; }
+
+struct Fact {
+  Mark mark = Mark::none;
+  std::string name, text;  ///< "gradients", "2.2 % off, most in fc1.weight"
+};
+
 struct Mechanism {
   VerdictKind verdict = VerdictKind::inconclusive;
   std::optional<Divergence> first_divergence;
@@ -75,6 +85,8 @@ struct Mechanism {
   int64_t compared_steps = 0;  ///< of the free traces
   std::vector<ForcedStep> forced;
   std::string sentence;
+  std::vector<Fact> facts = {};  ///< what was compared, in the order of a step
+  std::string decide = {};       ///< of `inconclusive`: the command that would decide; empty: none is known
   std::vector<SuiteTable> tables = {};  ///< what rows of forced steps show by step and rank, where rewards are recorded
   std::vector<SuiteChart> charts = {};
 };

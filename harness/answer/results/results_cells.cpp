@@ -169,6 +169,12 @@ Object<ForcedStep> describe() {
 }
 
 template <>
+Object<Fact> describe() {
+  using S = Fact;
+  return {"fact", "One thing that was compared.", {KEY(mark, words<Mark>(kMarkWords, "mark")), KEY(name), KEY(text)}};
+}
+
+template <>
 Object<Mechanism> describe() {
   using S = Mechanism;
   return {"mechanism", "Are the same numbers computed?",
@@ -176,6 +182,8 @@ Object<Mechanism> describe() {
            KEY(band_measured, "false: bound, not measured"),
            KEY(twins, "Float64 twins judged: the band is a bound of meaning, and one of rounding."),
            KEY(compared_steps, at_least(0)), KEY(forced),
+           KEY(facts, if_any(usual<std::vector<Fact>>()), "What was compared, in the order of a step."),
+           KEY(decide, added(usual<std::string>()), "The command that would decide what is open."),
            KEY(tables, if_any(usual<std::vector<SuiteTable>>()), "Only where rewards are recorded."),
            KEY(charts, if_any(usual<std::vector<SuiteChart>>()), "Only where rewards are recorded.")}};
 }

@@ -673,8 +673,9 @@ Mechanism with_accounts(Mechanism mechanism, const CompareOptions& options) {
   const bool is_good = mechanism.verdict == VerdictKind::identical || mechanism.verdict == VerdictKind::within_envelope;
   if (is_good && (a.leaves_open || b.leaves_open)) {
     mechanism.verdict = VerdictKind::inconclusive;
-    begin += "So at least as many steps are unknown as are recorded: record each training by a lockstep trace of its own, or choose it by "
+    begin += "At least as many steps are unknown as are recorded: record each training by a trace of its own, or choose it by "
              "attach(model, optimizer). What was recorded: ";
+    mechanism.decide = "lockstep trace --out DIR -- COMMAND";
   }
   mechanism.sentence = begin + mechanism.sentence;
   return mechanism;

@@ -131,6 +131,8 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
   }
   if (!inputs) result.compared_steps = pairs.compared();
+  result.facts = compared.facts(result.compared_steps, result.first_divergence);
+  evaluations.tell(result.facts);
   if (result.first_divergence) {
     result.verdict = VerdictKind::divergent;
     result.sentence = result.first_divergence->sentence + gaps_sentence(pairs.gaps());
@@ -148,11 +150,10 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     // Of updates that neither gradients nor parameters show nothing is known.
     const bool shown = std::max(compared.steps(Looked::reduced_gradients), compared.steps(Looked::parameters)) >= result.compared_steps;
     agree_as_far(pairs, shown ? VerdictKind::within_envelope : VerdictKind::inconclusive,
-                 fmt::format("Equal bit for bit over {} in {}. What two programs may do in ways of their own differs, first at step {}, {}, {}: {}",
-                             counted(result.compared_steps, "step"), compared.joint_words(), first.step, first.phase, first.where,
+                 fmt::format("Equal bit for bit over {}. What two programs may do in ways of their own differs, first at step {}, {}, {}: {}",
+                             counted(result.compared_steps, "step"), first.step, first.phase, first.where,
                              expected_found(first.expected, first.actual)),
                  result);
-    result.sentence += compared.words_of_one_run() + evaluations.words_of_one_run();
   } else if (zeros) {
     const Divergence& first = zeros->divergence;
     agree_as_far(pairs, VerdictKind::within_envelope,
@@ -161,7 +162,6 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
                  result);
   } else {
     agree_as_far(pairs, VerdictKind::identical, identical_sentence(pairs, compared), result);
-    result.sentence += compared.words_of_one_run() + evaluations.words_of_one_run();
   }
   if (drift_of_both) {
     result.sentence += fmt::format(" In both runs the replicas differ from each other: {}.", *drift_of_both);
@@ -269,6 +269,13 @@ Comparison compare_traces(const CompareOptions& options) {
   Comparison comparison = compare_pairs(pairs, options);
   if (auto elsewhere = resumed_elsewhere(pairs, options, comparison)) comparison = *std::move(elsewhere);
   comparison.mechanism.sentence += pairs.contradictions().sentence();
+  // Gradients from equal parameters decide.
+  if (comparison.mechanism.verdict == VerdictKind::inconclusive && comparison.mechanism.decide.empty()) {
+    comparison.mechanism.decide =
+        trainer_of(pairs.a(), pairs.b())
+            ? "lockstep run CONFIG --set 'forced_steps=[0,1,2,5]'"
+            : fmt::format("lockstep check --ranks {},{} -- COMMAND", pairs.a().world_size(), pairs.b().world_size());
+  }
   return comparison;
 }
 

@@ -1,6 +1,7 @@
 #include "harness/judge/compare/compared.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,11 +22,19 @@
 namespace lockstep {
 namespace {
 
+/// As phases are called, where a kind is a phase's.
 constexpr std::array<const char*, kLookedKinds> kWords = {
-    "sample ids",        "random streams", "control values",     "calls of collectives", "collectives among the run's ranks",
+    "samples",           "random streams", "control values",     "collectives",     "collectives among the run's ranks",
     "replicas",          "energies",       "loss",               "local gradients", "reduced gradients",
     "gradient norm",     "applied gradients", "parameters",      "optimizer state", "evaluation",
-    "buffers",           "updates",        "reductions",         "norms",       "clipping"};
+    "buffers",           "update",         "reduction",          "norm",            "clip"};
+
+constexpr Looked kInOrder[] = {
+    Looked::samples,           Looked::streams,       Looked::controls, Looked::collectives, Looked::own_collectives,
+    Looked::scores,            Looked::loss,          Looked::local_gradients, Looked::own_reduction, Looked::reduced_gradients,
+    Looked::gradient_norm,     Looked::own_norm,      Looked::applied_gradients, Looked::own_clipping, Looked::updates,
+    Looked::parameters,        Looked::optimizer_state, Looked::buffers, Looked::replicas,   Looked::evaluation};
+static_assert(std::size(kInOrder) == kLookedKinds);
 
 std::set<Phase> phases_of(const StepOfRun& step) {
   std::set<Phase> phases;
@@ -73,15 +82,37 @@ void Compared::add(Looked kind, int64_t step) {
   ++count.steps;
 }
 
-std::string Compared::words(std::initializer_list<Looked> kinds, int64_t all, const std::string& scores) const {
-  std::vector<std::string> texts;
-  for (const Looked kind : kinds) {
-    if (steps(kind) == 0) continue;
-    std::string text = kind == Looked::scores ? scores : kWords[static_cast<std::size_t>(kind)];
-    if (steps(kind) < all) text += fmt::format(" ({})", counted(steps(kind), "step"));
-    texts.push_back(std::move(text));
+void Compared::add(const Compared& other) {
+  for (std::size_t i = 0; i < kLookedKinds; ++i) {
+    counts_[i].steps += other.counts_[i].steps;
+    counts_[i].last = std::max(counts_[i].last, other.counts_[i].last);
   }
-  return join_words(texts);
+  for (const auto& [key, steps] : other.alone_) alone_[key] += steps;
+}
+
+std::vector<Fact> Compared::facts(int64_t all, const std::optional<Divergence>& first, std::string_view step) const {
+  std::vector<Fact> facts;
+  bool before = std::ranges::any_of(kInOrder, [&](Looked kind) { return first && kWords[static_cast<std::size_t>(kind)] == first->phase; });
+  if (first) all = std::ranges::max(counts_, {}, &Count::steps).steps;
+  for (const Looked kind : kInOrder) {
+    const std::string name = kWords[static_cast<std::size_t>(kind)];
+    before = before && name != first->phase;
+    const int64_t last = counts_[static_cast<std::size_t>(kind)].last;
+    const bool beyond = first && last > first->step;
+    // Of later steps, which some comparisons go on to, nothing is said.
+    const int64_t compared = beyond && !before ? 0 : std::min(steps(kind), all) - (first && !before && last == first->step ? 1 : 0);
+    if (compared > 0 && beyond) {
+      facts.push_back({Mark::same, name, ""});
+      continue;
+    }
+    if (compared > 0) {
+      facts.push_back({Mark::same, name, compared < all ? fmt::format("{} of {}", compared, counted(all, step)) : step == "step" ? "" : counted(all, step)});
+      continue;
+    }
+    for (const bool is_a : {true, false})
+      if (!first && alone_.contains({is_a, kind})) facts.push_back({Mark::none, name, fmt::format("only the {} recorded it", is_a ? "reference" : "run")});
+  }
+  return facts;
 }
 
 std::string Compared::lacking(std::initializer_list<Looked> kinds) const {
@@ -92,11 +123,6 @@ std::string Compared::lacking(std::initializer_list<Looked> kinds) const {
   return join_words(texts);
 }
 
-std::string Compared::joint_words() const {
-  const std::string all = words({Looked::reduced_gradients, Looked::applied_gradients, Looked::parameters, Looked::optimizer_state}, 0);
-  return all.empty() ? "nothing that all ranks make together" : all;
-}
-
 void Compared::add_alone(const std::set<Phase>& of_a, const std::set<Phase>& of_b) {
   for (const auto& [own, other, is_a] : {std::tuple{&of_a, &of_b, true}, {&of_b, &of_a, false}}) {
     for (const Phase phase : *own) {
@@ -104,21 +130,6 @@ void Compared::add_alone(const std::set<Phase>& of_a, const std::set<Phase>& of_
       if (kind && kind != Looked::collectives && kind != Looked::evaluation && !other->contains(phase)) ++alone_[{is_a, *kind}];
     }
   }
-}
-
-std::string Compared::words_of_one_run() const {
-  std::string text;
-  for (const bool is_a : {true, false}) {
-    std::vector<std::string> kinds;
-    int64_t most = 0;
-    for (const auto& [key, steps] : alone_) {
-      if (key.first != is_a) continue;
-      kinds.emplace_back(fmt::format("{} ({})", kWords[static_cast<std::size_t>(key.second)], counted(steps, "step")));
-      most = std::max(most, steps);
-    }
-    if (most > 0) text += fmt::format(" Only {} recorded {}: these were not compared there.", is_a ? "the reference" : "the run", join_words(kinds));
-  }
-  return text;
 }
 
 void Compared::add_exact(const StepOfRun& a, const StepOfRun& b) {
@@ -349,25 +360,22 @@ std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRu
   return first;
 }
 
-std::string Evaluations::words() const {
-  std::string text;
-  if (judged_ > 0) text += fmt::format(" Evaluation agrees at {} with bit-equal parameters.", counted(judged_, "step"));
-  if (same_ > 0) text += fmt::format(" Evaluations are equal at {}.", counted(same_, "step"));
+void Evaluations::tell(std::vector<Fact>& facts) const {
+  if (judged_ + same_ + apart_ + only_a_ + only_b_ == 0) return;
+  std::vector<std::string> texts;
+  if (judged_ > 0) texts.push_back(fmt::format("agrees at {} with bit-equal parameters", counted(judged_, "step")));
+  if (same_ > 0) texts.push_back(fmt::format("equal at {}", counted(same_, "step")));
   if (apart_ > 0) {
-    text += fmt::format(
-        " Evaluation was not judged at {}, where parameters are unequal, ranks evaluate parts of their own or rounding may explain it: {} differs "
-        "most at step {}, {} in the reference and {} in the run.",
-        counted(apart_, "step"), metric_, step_, short_number(expected_), short_number(actual_));
+    texts.push_back(fmt::format(
+        "not judged at {}, where parameters are unequal, ranks evaluate parts of their own or rounding may explain it: {} {} → {} at step {}",
+        counted(apart_, "step"), metric_, short_number(expected_), short_number(actual_), step_));
   }
-  return text + words_of_one_run();
-}
-
-std::string Evaluations::words_of_one_run() const {
-  std::string text;
   for (const auto& [steps, whose] : {std::pair{only_a_, "the reference"}, {only_b_, "the run"}}) {
-    if (steps > 0) text += fmt::format(" Evaluation was not compared at {}: only {} recorded it.", counted(steps, "step"), whose);
+    if (steps > 0) texts.push_back(fmt::format("only {} recorded it at {}", whose, counted(steps, "step")));
   }
-  return text;
+  const std::string name = kWords[static_cast<std::size_t>(Looked::evaluation)];
+  std::erase_if(facts, [&](const Fact& fact) { return fact.name == name; });
+  facts.push_back({judged_ + same_ > 0 ? Mark::same : Mark::none, name, fmt::format("{}", fmt::join(texts, "; "))});
 }
 
 namespace {

@@ -61,16 +61,13 @@ class Compared {
   void add(Looked kind, int64_t step);
   int64_t steps(Looked kind) const { return counts_[static_cast<std::size_t>(kind)].steps; }
 
-  /// Those of the kinds that were compared at all, in words: "sample ids, control values and loss (3 steps)", the
-  /// number where it is not `all`. Empty if none was.
-  std::string words(std::initializer_list<Looked> kinds, int64_t all, const std::string& scores = "energies") const;
-  /// Those that were never compared.
+  void add(const Compared& other);
+  /// What was compared, in the order of a step, with the number of steps where it is not `all`; then what one of the runs alone recorded, which
+  /// collectives and evaluations tell themselves. `first`: where the runs differ; of its step only what comes before it agrees. `step`: what
+  /// the steps are called.
+  std::vector<Fact> facts(int64_t all, const std::optional<Divergence>& first = std::nullopt, std::string_view step = "step") const;
+  /// Those of the kinds that were never compared.
   std::string lacking(std::initializer_list<Looked> kinds) const;
-  /// Of what all ranks make together, those that were.
-  std::string joint_words() const;
-  /// What one of the runs alone recorded, as a sentence with a space before it; empty if there is nothing. Collectives one layout may make
-  /// and another not, and evaluations tell it themselves.
-  std::string words_of_one_run() const;
 
   /// What must agree exactly at any layout, and what run B's ranks and collectives show: what both runs recorded of it.
   void add_exact(const StepOfRun& a, const StepOfRun& b);
@@ -130,10 +127,8 @@ class Evaluations {
  public:
   /// `equal`: parameters after this step are the same bits. `epsilon`: of the precision in which the runs compute.
   std::optional<Difference> differ(const StepOfRun& a, const StepOfRun& b, bool equal, double epsilon);
-  /// What was judged of them and what was not, as sentences with a space before each; empty if neither run evaluated.
-  std::string words() const;
-  /// Of those that one run alone recorded; the others are compared bit for bit elsewhere.
-  std::string words_of_one_run() const;
+  /// What was judged of them and what was not, in place of what bits say of them; nothing if neither run evaluated.
+  void tell(std::vector<Fact>& facts) const;
 
  private:
   int64_t judged_ = 0, same_ = 0, apart_ = 0, only_a_ = 0, only_b_ = 0;  ///< steps

@@ -294,8 +294,10 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
     around->ledger = std::move(found.ledger);
   }
   result.compared_steps = pairs.compared();
+  if (!around) result.facts = compared.facts(result.compared_steps);
   if (around) {
     result.first_divergence = around->difference.divergence;
+    result.facts = compared.facts(result.compared_steps, result.first_divergence);
     if (auto skipped = pairs.skipped_step(around->difference)) result.first_divergence = std::move(skipped);
     around->difference.divergence = *result.first_divergence;
     around->reference_config = reference_config;
@@ -311,12 +313,10 @@ Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_confi
     result.sentence = result.first_divergence->sentence + gaps;
     return {std::move(result), std::move(around)};
   }
-  const auto parts = {Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
-                      Looked::parameters, Looked::optimizer_state, Looked::evaluation};
   agree_as_far(pairs, VerdictKind::identical,
-               fmt::format("Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row: {}",
+               fmt::format("Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row",
                            counted(result.compared_steps, "step"), counted(pairs.b().world_size(), "rank"),
-                           counted(pairs.a().world_size(), "rank"), compared.words(parts, result.compared_steps)),
+                           counted(pairs.a().world_size(), "rank")),
                result);
   return {std::move(result), std::move(around)};
 }

@@ -287,6 +287,8 @@ class FreeLayouts {
     }
     result.verdict = result.first_divergence ? VerdictKind::divergent : led_decides() ? VerdictKind::within_envelope : VerdictKind::inconclusive;
     result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
+    result.facts = facts(result.first_divergence);
+    if (result.verdict == VerdictKind::inconclusive && led_at_all()) result.decide = pairs_.judging_both();
     if (reordered_ >= 0 && pairs_.same_layout()) {
       result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
@@ -486,10 +488,25 @@ class FreeLayouts {
     inputs.cell_generators = pairs_.generators_b();
   }
 
-  /// A run that its reference leads is judged at the steps that it was led at.
-  bool led_decides() const { return judged_steps_ > 0 && !led_.empty() && led_open_ == 0 && pairs_.missing_end().empty(); }
+  std::vector<Fact> facts(const std::optional<Divergence>& first) const {
+    Compared all = exact_;
+    all.add(equal_);
+    all.add(own_);
+    std::vector<Fact> facts = all.facts(pairs_.compared(), first);
+    if (first) return facts;
+    // What nothing was seen of is undecided too.
+    for (const Looked kind : {Looked::samples, Looked::loss, Looked::reduced_gradients, Looked::updates})
+      if (const std::string name = all.lacking({kind}); !name.empty() && std::ranges::find(facts, name, &Fact::name) == facts.end())
+        facts.push_back({Mark::none, name, "not compared"});
+    evaluations_.tell(facts);
+    return facts;
+  }
 
-  /// What was compared, up to where, what was not, and what would decide.
+  bool led_at_all() const { return judged_steps_ > 0 && !led_.empty() && led_open_ == 0; }
+  /// A run that its reference leads is judged at the steps that it was led at.
+  bool led_decides() const { return led_at_all() && pairs_.missing_end().empty(); }
+
+  /// What steps that can be judged show, and why others were not; where the comparison ended.
   std::string open_sentence() const {
     const int64_t compared = pairs_.compared();
     const std::string ends = pairs_.ends();
@@ -497,65 +514,35 @@ class FreeLayouts {
       return fmt::format("Nothing could be compared: {}.",
                          ends.empty() ? "both traces end before the first step" : ends);
     }
-    const std::string exactly = exact_.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
-                                              Looked::own_collectives, Looked::replicas}, compared);
-    std::string text = exactly.empty() ? fmt::format("Over {} nothing that must be equal bit for bit was recorded.", counted(compared, "step"))
-                                       : fmt::format("Equal bit for bit over {}, as required: {}.", counted(compared, "step"), exactly);
-    const std::string judged = equal_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients,
-                                             Looked::gradient_norm, Looked::own_clipping, Looked::buffers, Looked::updates},
-                                            judged_steps_, std::string(scores_.record));
-    if (judged_steps_ > 0 && !judged.empty()) {
-      text += fmt::format(
-          " {}, which both begin with the same parameters{}, {} within rounding in {} ({:.2g} % of the tolerance used; estimated, not "
-          "measured).",
-          judged_steps_ == 1 ? fmt::format("Step {}", last_judged_)
-                             : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
-          assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", judged, 100 * used_);
-    }
-    text += passed_text(passed_) + own_text();
+    std::string text;
     if (drawn_steps_ > 0) {
       text += fmt::format(" Losses and gradients of {} were not compared: forward passes take random numbers there (dropout, sampling), and rows "
                           "of another layout get others.", counted(drawn_steps_, "step"));
     } else if (judged_steps_ < compared) {
       text += unjudged_text();
     }
-    text += exact_.words_of_one_run() + evaluations_.words();
-    if (!led_decides()) {
-      const std::string command = fmt::format("lockstep check --ranks {},{} -- COMMAND", pairs_.a().world_size(), pairs_.b().world_size());
-      text += fmt::format(" To decide, compare gradients from equal parameters: {}, or four permuted repeats of the reference (--repeat).",
-                          trainer_ ? "use forced runs (forced_steps)" : command);
+    if (judged_steps_ > 0) {
+      text += fmt::format(
+          " {}, which both begin with the same parameters{}, {} within rounding ({:.2g} % of the tolerance used; estimated, not measured).",
+          judged_steps_ == 1 ? fmt::format("Step {}", last_judged_)
+                             : fmt::format("{} up to step {}", counted(judged_steps_, "step"), last_judged_),
+          assumed_ ? " (the traces do not show it)" : "", judged_steps_ == 1 ? "lies" : "lie", 100 * used_);
     }
+    text += passed_text(passed_);
     if (!ends.empty()) text += fmt::format(" Compared up to the end of the shorter trace: {}.", ends);
     if (const std::string missing = pairs_.missing_end(); !missing.empty() && missing != ends) text += fmt::format(" {}.", missing);
-    return text;
-  }
-
-  /// What the run's own records show beyond the steps of equal parameters, each by the steps at which they do.
-  std::string own_text() const {
-    constexpr std::pair<Looked, const char*> kShown[] = {
-        {Looked::own_reduction, "each reduced gradient is the reduction of its local gradients"},
-        {Looked::own_norm, "the gradient norm is the norm of the reduced gradients"},
-        {Looked::own_clipping, "the optimizer received the reduced gradients, clipped as configured"},
-        {Looked::updates, "each update that could be recomputed follows from its own gradient"}};
-    std::vector<std::string> texts;
-    for (const auto& [kind, words] : kShown) {
-      if (own_.steps(kind) > 0) texts.push_back(fmt::format("at {} {}", counted(own_.steps(kind), "further step"), words));
-    }
-    if (texts.empty()) return "";
-    std::string text = " " + join_words(texts) + ".";
-    text[1] = 'A';
-    return text;
+    return text.substr(text.starts_with(' '));
   }
 
   std::string unjudged_text() const {
+    const std::string what = fmt::format("{}losses, gradients", trainer_ ? fmt::format("{}, ", scores_.record) : "");
     std::string text =
         rounding_bound(0, epsilon_) > kUselessBound
-            ? fmt::format(" Not judged are {}, losses and gradients: rounding in their precision has no useful bound",
-                          scores_.record)
-            : fmt::format(" {} parameters are not the same bit for bit, and {}, losses, gradients and updates were not judged{}: a "
+            ? fmt::format(" Not judged are {}: rounding in their precision has no useful bound", what)
+            : fmt::format(" {} parameters are not the same bit for bit, and {} and updates were not judged{}: a "
                           "mistake in them would not be seen",
-                          judged_steps_ == 0 ? "The runs'" : "From then on their", scores_.record,
-                          own_text().empty() ? "" : " against the reference's");
+                          judged_steps_ == 0 ? "The runs'" : fmt::format("After step {} their", last_judged_), what,
+                          own_.facts(1).empty() ? "" : " against the reference's");
     std::vector<std::string> apart;
     for (const Course* course : {&losses_, &gradients_}) {
       if (!course->text().empty()) apart.push_back(course->text());

@@ -85,11 +85,11 @@ class Item {
     ++item_.steps;
     if (apart > item_.most || std::isnan(apart)) item_.most = apart;
     if (apart <= same) {
-      if (item_.state == LedState::not_compared) item_.state = LedState::same;
+      if (item_.state == Mark::none) item_.state = Mark::same;
       return true;
     }
-    const LedState state = apart <= different ? LedState::undecided : LedState::different;
-    if (item_.state != LedState::different && (item_.state != state || item_.first < 0)) {
+    const Mark state = apart <= different ? Mark::undecided : Mark::different;
+    if (item_.state != Mark::different && (item_.state != state || item_.first < 0)) {
       item_.state = state;
       item_.first = step;
       item_.where = where;
@@ -213,7 +213,7 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
                     compared = std::min(
                         {a.size() / per_fetch, b.size() / per_fetch, static_cast<std::size_t>(steps) * per_step});
   item.steps = std::max(item.steps, steps);
-  if (item.state == LedState::not_compared) item.state = LedState::same;
+  if (item.state == Mark::none) item.state = Mark::same;
   const auto of_fetch = [per_fetch](const std::vector<int64_t>& flow, std::size_t n) {
     const auto begin = flow.begin() + static_cast<std::ptrdiff_t>(n * per_fetch);
     return std::multiset<int64_t>(begin, begin + static_cast<std::ptrdiff_t>(per_fetch));
@@ -224,7 +224,7 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
     // Each rank has its own part of the data, numbered by itself: only how many there are can be compared.
     item.text =
         fmt::format("data sets of {} rows here and of {} there: not compared by number", run.rows, reference.rows);
-    item.state = LedState::not_compared;
+    item.state = Mark::none;
     return;
   }
   if (first == compared) return;
@@ -236,7 +236,7 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   const std::size_t looked_at = compared * per_fetch;
   if (again < 0 && rows > 0 && looked_at >= rows + per_fetch && !goes_again(a, rows, looked_at) &&
       goes_again(b, rows, looked_at)) {
-    item.state = LedState::different;
+    item.state = Mark::different;
     item.first = static_cast<int64_t>(rows / per_fetch / per_step);
     item.code = "set-epoch-forgotten";
     item.text = fmt::format("from step {} on in the order of the epoch before, where the reference has a new one", item.first);
@@ -250,7 +250,7 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
     item.text = "drawn with repetition, other ones than the reference's";
     return;
   }
-  item.state = LedState::different;
+  item.state = Mark::different;
   item.first = again / static_cast<int64_t>(per_step);
   const auto shared = shared_rows(ranks, first);
   const bool alike =
@@ -385,18 +385,18 @@ class LedJudge {
     if (at.values_b.local.size() < 2) return;
     const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
     LedItem& own = item(kReduction).get();
-    if (!mean.form.empty() || own.state == LedState::different) return;
+    if (!mean.form.empty() || own.state == Mark::different) return;
     if (!(mean.residual < 1e-9)) {
       // Of one that was before: the step whose ranks keep their own.
       const Apart alone = apart(at.values_b.local.front(), at.values_b.gradients);
-      if (own.state != LedState::same || !(alone.all < bounds_.same)) return;
-      own.state = LedState::different;
+      if (own.state != Mark::same || !(alone.all < bounds_.same)) return;
+      own.state = Mark::different;
       own.first = at.a.step;
       own.text = fmt::format("not reduced at step {}", at.a.step);
       return;
     }
     const auto ranks = static_cast<double>(at.values_b.local.size());
-    own.state = LedState::same;
+    own.state = Mark::same;
     ++own.steps;
     const double factor = at.values_b.reduced_by_sum ? mean.factor * ranks : mean.factor;
     own.text = std::abs(factor - 1) < 1e-9 ? "mean of the ranks' gradients"
@@ -437,7 +437,7 @@ class LedJudge {
     LedItem& own = item(kLoss).get();
     if (gradients_agree && gap > bounds_.same) {
       own.steps++;
-      if (own.state == LedState::not_compared) own.state = LedState::same;
+      if (own.state == Mark::none) own.state = Mark::same;
       own.text = "each rank's is a share of its own; gradients agree";
       return;
     }
@@ -574,10 +574,10 @@ class LedJudge {
         }
       }
     }
-    const bool was_different = own.state == LedState::different;
+    const bool was_different = own.state == Mark::different;
     item(kReplicas).add(
         at.a.step, apart, drift ? drift->name : "", [&] { return drift ? drift->sentence : ""; }, 1e-9, 1e-9);
-    if (own.state == LedState::different && !was_different && drift) own.rank = drift->rank;
+    if (own.state == Mark::different && !was_different && drift) own.rank = drift->rank;
   }
 
   /// Does the run's schedule go on by as many steps as there are ranks where the reference's goes on by one?
@@ -585,7 +585,7 @@ class LedJudge {
     LedItem& own = item(kRate).get();
     const auto ranks = static_cast<int64_t>(pairs_.b().world_size());
     int64_t seen = 0;
-    bool fits = own.state == LedState::different && ranks > 1;
+    bool fits = own.state == Mark::different && ranks > 1;
     for (const auto& [step, rate] : rates_b_) {
       const auto there = rates_a_.find(step * ranks);
       if (step == 0 || there == rates_a_.end()) continue;
@@ -623,7 +623,7 @@ class LedJudge {
     }
     if (starts.empty()) return;
     own.steps = 1;
-    own.state = LedState::same;
+    own.state = Mark::same;
     const auto other = std::ranges::find_if(starts, [&](const auto& start) {
       return std::ranges::any_of(start, [&](const auto& each) { return each.second > bounds_.different; });
     });
@@ -636,7 +636,7 @@ class LedJudge {
       own.text = fmt::format("others than the reference's, alike on all ranks: is a seed set? ({})", most->first);
       return;
     }
-    own.state = LedState::different;
+    own.state = Mark::different;
     own.first = 0;
     const auto count = std::ranges::count_if(starts, [](const auto& start) { return !start.empty(); });
     if (count == 1) own.rank = static_cast<int>(other - starts.begin());
@@ -651,7 +651,7 @@ class LedJudge {
     const std::vector<LoaderRows> there = loaders_of(reference_, pairs_.a().world_size()),
                                   here = loaders_of(run_, ranks);
     for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {
-      if (item(kRows).get().state == LedState::different) break;
+      if (item(kRows).get().state == Mark::different) break;
       judge_loader(there[i], here[i], static_cast<std::size_t>(ranks), steps, item(kRows).get());
     }
   }
@@ -664,7 +664,7 @@ class LedJudge {
   std::map<int64_t, double> rates_a_, rates_b_;
 };
 
-const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {
+const LedItem* earliest(const std::vector<LedItem>& items, Mark state) {
   const LedItem* first = nullptr;
   for (const LedItem& item : items)
     if (item.state == state && (!first || item.first < first->first)) first = &item;
@@ -673,8 +673,8 @@ const LedItem* earliest(const std::vector<LedItem>& items, LedState state) {
 
 }  // namespace
 
-const LedItem* LedFindings::different() const { return earliest(items, LedState::different); }
-const LedItem* LedFindings::undecided() const { return earliest(items, LedState::undecided); }
+const LedItem* LedFindings::different() const { return earliest(items, Mark::different); }
+const LedItem* LedFindings::undecided() const { return earliest(items, Mark::undecided); }
 
 LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds) {
   return LedJudge(reference, run, bounds).judge();

@@ -14,13 +14,11 @@
 
 namespace lockstep {
 
-enum class LedState { same, different, undecided, not_compared };
-
 /// One thing that a step does, over all steps.
 struct LedItem {
   std::string name;  ///< "rows", "start weights", "loss", "reduction", "gradients", "clip", "rate", "update",
                      ///< "buffers", "replicas"
-  LedState state = LedState::not_compared;
+  Mark state = Mark::none;
   int64_t steps = 0;       ///< at which it was compared
   int64_t first = -1;      ///< of `different` and `undecided`: the step
   double most = 0;         ///< the largest distance, relative to the reference's size

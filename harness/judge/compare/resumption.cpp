@@ -121,10 +121,10 @@ class ResumedJudge {
     generators();
     contents();
     for (const LedItem& item : found_.items)
-      if (item.state == LedState::different && !is_result(item.name)) found_.lost.push_back(item.name);
+      if (item.state == Mark::different && !is_result(item.name)) found_.lost.push_back(item.name);
     // A shuffle draws its order from a generator: of these two the generator is what was lost.
     const LedItem* rows = found_.find("rows");
-    if (rows && rows->state == LedState::different && rows->code.empty())
+    if (rows && rows->state == Mark::different && rows->code.empty())
       std::ranges::stable_partition(found_.lost, [](const std::string& name) { return name != "rows"; });
     std::ranges::stable_partition(found_.items, [](const LedItem& item) { return !is_result(item.name); });
     return std::move(found_);
@@ -135,12 +135,12 @@ class ResumedJudge {
     return std::ranges::any_of(kResults, [&](const auto& result) { return name == result.second; });
   }
 
-  LedItem& add(const std::string& name, LedState state, std::string text = "", std::string code = "") {
+  LedItem& add(const std::string& name, Mark state, std::string text = "", std::string code = "") {
     LedItem item;
     item.name = name;
     item.state = state;
     item.steps = 1;
-    item.first = state == LedState::different ? found_.begins : -1;
+    item.first = state == Mark::different ? found_.begins : -1;
     item.text = std::move(text);
     item.code = std::move(code);
     found_.items.push_back(std::move(item));
@@ -244,11 +244,11 @@ class ResumedJudge {
       }
     }
     if (all.empty()) {
-      if (name != "buffers") add(name, LedState::not_compared, "none");
+      if (name != "buffers") add(name, Mark::none, "none");
       return;
     }
     if (off.empty()) {
-      add(name, LedState::same);
+      add(name, Mark::same);
       return;
     }
     std::string what = counted(static_cast<int64_t>(off.size()), "tensor");
@@ -258,7 +258,7 @@ class ResumedJudge {
     const std::string how = none.size() == off.size() && name == "moments" ? "begin with 0"
                             : size > 0 ? fmt::format("{:.3g} % off", 100 * std::sqrt(gap / size))
                                        : "differ";
-    LedItem& item = add(name, LedState::different,
+    LedItem& item = add(name, Mark::different,
                         fmt::format("{}{} ({}){}", how, rounded ? ", rounded to bfloat16" : "", what, on(ranks)),
                         name == "moments" ? "optimizer-state-lost" : "");
     item.where = *off.begin();
@@ -284,9 +284,9 @@ class ResumedJudge {
       if (text.empty()) text = said;
     }
     if (ranks.empty())
-      add(name, any ? LedState::same : LedState::not_compared, any ? "" : "none");
+      add(name, any ? Mark::same : Mark::none, any ? "" : "none");
     else
-      add(name, LedState::different, text + on(ranks), code);
+      add(name, Mark::different, text + on(ranks), code);
   }
 
   static std::string numbers(const nlohmann::json& all) {
@@ -302,8 +302,8 @@ class ResumedJudge {
     const LedItem* moments = found_.find("moments");
     const nlohmann::json of_resumed = resumed_[0].at(first_, "counters");
     const bool none = std::ranges::all_of(of_resumed, [](const nlohmann::json& each) { return each.empty(); });
-    if (none && moments && moments->state == LedState::different) {
-      add("counter", LedState::not_compared, "with the moments");
+    if (none && moments && moments->state == Mark::different) {
+      add("counter", Mark::none, "with the moments");
       return;
     }
     state("counter", "counters", "optimizer-counter-lost",
@@ -383,7 +383,7 @@ class ResumedJudge {
     const bool chance = found_.chance >= 0;
     for (const auto& [phase, name] : kResults) {
       if (found_.anew || std::ranges::any_of(found_.items, [&](const LedItem& item) {
-            return item.name == name && item.state == LedState::different;
+            return item.name == name && item.state == Mark::different;
           }))
         continue;
       std::set<std::size_t> ranks;
@@ -408,17 +408,17 @@ class ResumedJudge {
       if (compared == 0) continue;
       std::erase_if(found_.items, [&](const LedItem& item) { return item.name == name; });
       if (first < 0)
-        add(name, chance ? LedState::not_compared : LedState::same, chance ? "" : counted(compared, "step"));
+        add(name, chance ? Mark::none : Mark::same, chance ? "" : counted(compared, "step"));
       else if (chance)
-        add(name, LedState::not_compared);
+        add(name, Mark::none);
       else
-        add(name, LedState::different, fmt::format("from step {}: {}{}", first, where, on(ranks))).first = first;
+        add(name, Mark::different, fmt::format("from step {}: {}{}", first, where, on(ranks))).first = first;
     }
   }
 
   bool results_differ() const {
     return std::ranges::any_of(
-        found_.items, [](const LedItem& item) { return is_result(item.name) && item.state == LedState::different; });
+        found_.items, [](const LedItem& item) { return is_result(item.name) && item.state == Mark::different; });
   }
 
   void rows() {
@@ -437,8 +437,8 @@ class ResumedJudge {
           if (whole.taken[there + n] != own.taken[here + n]) said = other_rows(rank, there + n, here + n, code);
         }
         // Of a loader that fetches ahead the contents say which step's rows these are.
-        if (!said.empty() && !other_inputs(rank, compared, code).empty() && code == "position-lost")
-          said = other_inputs(rank, compared, code);
+        const std::string by_contents = said.empty() ? "" : other_inputs(rank, compared, code);
+        if (!by_contents.empty() && code == "position-lost") said = by_contents;
       } else {
         said = other_inputs(rank, compared, code);
       }
@@ -452,17 +452,17 @@ class ResumedJudge {
                                      whole_[0].taken.begin() + static_cast<std::ptrdiff_t>(std::min(
                                                                    stopped_[0].taken.size(), whole_[0].taken.size())));
     if (compared == 0 || by_chance || found_.anew)
-      add("rows", LedState::not_compared, by_chance ? "drawn anew by each run of the program" : "");
+      add("rows", Mark::none, by_chance ? "drawn anew by each run of the program" : "");
     else if (ranks.empty())
-      add("rows", LedState::same, counted(found_.steps, "step"));
+      add("rows", Mark::same, counted(found_.steps, "step"));
     else
-      add("rows", LedState::different, text + on(ranks), code);
+      add("rows", Mark::different, text + on(ranks), code);
   }
 
   /// Where rows, weights and generators are the same: what a loader's workers draw, for one.
   void contents() {
     for (const char* name : {"weights", "rows", "generators"})
-      if (const LedItem* item = found_.find(name); item == nullptr || item->state != LedState::same) return;
+      if (const LedItem* item = found_.find(name); item == nullptr || item->state != Mark::same) return;
     std::set<std::size_t> ranks;
     std::string text, code;
     int64_t compared = 0;
@@ -472,7 +472,7 @@ class ResumedJudge {
       if (text.empty()) text = said;
     }
     if (!ranks.empty() && found_.chance < 0 && results_differ())
-      add("contents", LedState::different,
+      add("contents", Mark::different,
           "the same rows hold other values " + text.substr(0, text.find(" other")) + on(ranks));
   }
 
@@ -542,14 +542,14 @@ class ResumedJudge {
       }
     }
     if (lost.empty()) {
-      add("generators", any ? LedState::same : LedState::not_compared, any ? "" : "none has a seed");
+      add("generators", any ? Mark::same : Mark::none, any ? "" : "none has a seed");
       return;
     }
     std::string text;
     for (const auto& [stream, ranks] : lost)
       text += (text.empty() ? "" : "; ") + fmt::format("{} is in another state{}", stream, on(ranks));
     const bool counts = drawn && (results_differ() || found_.chance >= 0) && !found_.anew;
-    add("generators", counts ? LedState::different : LedState::not_compared,
+    add("generators", counts ? Mark::different : Mark::none,
         text + (counts  ? ""
                 : drawn ? ", without effect in these steps"
                         : ", and was not asked in these steps"));

@@ -462,10 +462,14 @@ std::string gaps_sentence(const std::string& gaps) {
   return gaps.empty() ? "" : fmt::format(" Not compared: {}.", gaps);
 }
 
-void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence) {
+std::string StepPairs::judging_both() const {
+  return fmt::format("lockstep compare {} {} --steps {}", shell_quoted(a_.dir()), shell_quoted(b_.dir()), last_ + 1);
+}
+
+void tell_of_missing_end(const std::string& missing_end, const std::string& ends, Mechanism& result) {
   if (missing_end.empty()) return;
-  if (ends != missing_end) sentence += fmt::format(" {}.", missing_end);
-  sentence += " Later steps were not compared; --steps N compares the first N steps only.";
+  if (ends != missing_end) result.sentence += fmt::format(" {}.", missing_end);
+  result.sentence += " Later steps were not compared.";
 }
 
 void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string& sentence, Mechanism& result) {
@@ -477,7 +481,8 @@ void agree_as_far(const StepPairs& pairs, VerdictKind verdict, const std::string
   }
   result.sentence = sentence + (ends.empty() ? "" : ", up to the end of the shorter trace: " + ends) + ".";
   if (missing.empty() && pairs.gap_is_bridged()) result.verdict = verdict;
-  tell_of_missing_end(missing, ends, result.sentence);
+  tell_of_missing_end(missing, ends, result);
+  if (!missing.empty()) result.decide = pairs.judging_both();
   result.sentence += gaps_sentence(pairs.gaps());
 }
 

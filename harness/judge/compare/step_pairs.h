@@ -131,6 +131,8 @@ class StepPairs {
   /// Once next() gave false: in words that the traces end at different steps, or before the steps that were asked for;
   /// empty if all that was asked for has been compared.
   std::string missing_end() const;
+  /// Then the command that judges what both have.
+  std::string judging_both() const;
   /// In words what the comparison could not reach: cut traces, unequal lengths; empty if both ended together
   /// and whole.
   std::string ends() const;
@@ -162,8 +164,8 @@ class StepPairs {
 /// " Not compared: steps 3 to 9 have no partner: only A recorded them."; empty if each step has one.
 std::string gaps_sentence(const std::string& gaps);
 
-/// Where `missing_end` says that the traces end apart: says so, but where `ends` has, and how to judge what both have.
-void tell_of_missing_end(const std::string& missing_end, const std::string& ends, std::string& sentence);
+/// Where `missing_end` says that the traces end apart: says so, but where `ends` has.
+void tell_of_missing_end(const std::string& missing_end, const std::string& ends, Mechanism& result);
 
 /// Writes `verdict` and `sentence` (without its full stop) of runs that agree in all that was compared; `inconclusive`
 /// if nothing was, if the traces end at different steps, or if nothing shows what lies behind a gap. Pairs must be at

@@ -605,22 +605,6 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
   return step;
 }
 
-std::string short_number(double value) { return fmt::format("{:.6g}", value); }
-
-std::string exact_number(double value) { return fmt::format("{}", value); }
-
-std::string expected_found(const std::string& expected, const std::string& actual) {
-  double a = 0, b = 0;
-  const auto whole = [](const std::string& text, double& number) {
-    const char* end = text.data() + text.size();
-    return std::from_chars(text.data(), end, number).ptr == end;
-  };
-  if (whole(expected, a) && whole(actual, b) && short_number(a) != short_number(b)) {
-    return fmt::format("expected {}, found {}", short_number(a), short_number(b));
-  }
-  return fmt::format("expected {}, found {}", expected, actual);
-}
-
 std::string rank_text(int rank, int world_size) {
   if (rank == kRankUnknown && world_size > 1) return "rank unknown";
   if (rank < 0 && world_size > 1) return fmt::format("all {} ranks", world_size);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"
@@ -94,16 +95,6 @@ class RunReader {
   std::map<std::string, std::vector<int64_t>> wholes_;  ///< the reference's parameters and their shapes, of name_like
   bool puts_prefix_ = false;
 };
-
-/// Six digits for reading; NaN and infinities as words.
-std::string short_number(double value);
-
-/// All digits that the double has.
-std::string exact_number(double value);
-
-/// "expected A, found B" for a sentence: numbers in six digits where six tell them apart, anything else as it
-/// is.
-std::string expected_found(const std::string& expected, const std::string& actual);
 
 /// "rank 5", "all 8 ranks", "a rank unknown"; see kRankUnknown.
 std::string rank_text(int rank, int world_size);

@@ -32,8 +32,6 @@ using Values = std::vector<double>;
 
 constexpr double kExact = 0.98, kFits = 0.8;  // confidence, as causes have it
 
-std::string short_number(double value) { return fmt::format("{:.6g}", value); }
-
 std::string ranks_words(const std::set<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }

@@ -12,6 +12,7 @@
 #include "harness/judge/trace/reader.h"
 #include "harness/judge/trace/record.h"
 #include "harness/plan/config/canonical.h"
+#include "reports/check.h"
 #include "scenarios/energy/spec.h"
 #include "tests/support/made_run.h"
 #include "tests/support/out_fixture.h"
@@ -20,6 +21,7 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -33,27 +35,50 @@ Mechanism flipped() {
   return mechanism;
 }
 
+std::string text_of(const Mechanism& mechanism) { return check_text(document_of(mechanism), false, 0); }
+
 TEST(ComparisonText, NamesThePlace) {
-  const std::string text = comparison_text(flipped());
-  EXPECT_THAT(text, HasSubstr("divergent: they part at step 17\n"));
-  EXPECT_THAT(text, HasSubstr("step 17, local_gradients, rank 5, head.weight"));
-  EXPECT_THAT(text, HasSubstr("expected 3f, found 3e"));
-  EXPECT_THAT(text, HasSubstr("cause: unexplained"));
+  EXPECT_EQ(text_of(flipped()),
+            "✗ different from step 17: local gradients\n"
+            "  one bit\n"
+            "  they part at step 17\n"
+            "  fix   look there\n"
+            "  ✗ local gradients  rank 5, head.weight: expected 3f, found 3e\n");
 }
 
 TEST(ComparisonText, TellsARankThatIsUnknownFromAll) {
   Mechanism mechanism = flipped();
   mechanism.first_divergence->rank = kAllRanks;
-  EXPECT_THAT(comparison_text(mechanism), HasSubstr("step 17, local_gradients, all ranks, head.weight"));
+  EXPECT_THAT(text_of(mechanism), HasSubstr("✗ local gradients  all ranks, head.weight"));
   mechanism.first_divergence->rank = kRankUnknown;
-  EXPECT_THAT(comparison_text(mechanism), HasSubstr("step 17, local_gradients, rank unknown, head.weight"));
+  EXPECT_THAT(text_of(mechanism), HasSubstr("✗ local gradients  rank unknown, head.weight"));
 }
 
 TEST(ComparisonText, SaysNoPlaceWhereThereIsNone) {
   Mechanism equal;
   equal.verdict = VerdictKind::identical;
-  equal.sentence = "every bit of 20 steps is equal";
-  EXPECT_EQ(comparison_text(equal), "identical: every bit of 20 steps is equal\n");
+  equal.sentence = "Identical: every bit of 20 steps is equal.";
+  equal.facts = {{Mark::same, "loss", ""}, {Mark::none, "parameters", "only the run recorded it"}};
+  EXPECT_EQ(text_of(equal), "✓ the same: every bit of 20 steps is equal\n  ✓ loss   – parameters  only the run recorded it\n");
+}
+
+TEST(ComparisonText, HasTwelveLinesWhateverThereIsToSayAndNeverCutsCauseFixAndWhatDecides) {
+  Mechanism mechanism = flipped();
+  for (int i = 0; i < 20; ++i) {
+    mechanism.sentence += fmt::format(" Sentence {}.", i);
+    mechanism.facts.push_back({Mark::same, fmt::format("what was compared, number {}", i), ""});
+  }
+  const std::string text = text_of(mechanism);
+  EXPECT_LE(std::ranges::count(text, '\n'), 14);
+  EXPECT_THAT(text, AllOf(HasSubstr("\n  one bit\n"), HasSubstr("\n  fix   look there\n")));
+  mechanism.verdict = VerdictKind::inconclusive;
+  mechanism.sentence = "Run A ended after 4 steps. Nothing could be compared: both traces end before the first step.";
+  mechanism.decide = "lockstep check --ranks 1,3 -- COMMAND";
+  mechanism.facts.clear();
+  EXPECT_EQ(text_of(mechanism),
+            "– undecided: nothing could be compared: both traces end before the first step\n"
+            "  Run A ended after 4 steps.\n"
+            "  to decide: lockstep check --ranks 1,3 -- COMMAND\n");
 }
 
 TEST(ComparisonText, ShowsNamesOfATraceOnOneLineEach) {
@@ -62,7 +87,7 @@ TEST(ComparisonText, ShowsNamesOfATraceOnOneLineEach) {
   Divergence& first = *mechanism.first_divergence;
   first.where = first.phase = first.expected = first.actual = hostile;
   mechanism.sentence = mechanism.cause->evidence = hostile;
-  const std::string text = comparison_text(mechanism);
+  const std::string text = text_of(mechanism);
   for (const char* raw : {"\x1b", "\x07", "\xe2\x80\xae", "\n  cause: none"}) EXPECT_THAT(text, testing::Not(HasSubstr(raw)));
 }
 
@@ -93,8 +118,7 @@ TEST(CompareFlightRecords, TellsTheFirstRankAndNumberInTheUsualForm) {
   b.read[1].entries[1].shape = {3};
   const Mechanism found = compare_flight_records(a, b);
   EXPECT_EQ(found.verdict, VerdictKind::divergent);
-  EXPECT_THAT(comparison_text(found), HasSubstr("first: step 7, flight record, rank 1, data 2 all_reduce w\n"
-                                                "  kind: size\n"));
+  EXPECT_THAT(text_of(found), AllOf(HasSubstr("different from step 7: flight record"), HasSubstr("rank 1, data 2 all_reduce w")));
   EXPECT_THAT(found.sentence, HasSubstr("size: expected all_reduce w Float [4], found all_reduce w Float [3]"));
 }
 
@@ -433,7 +457,7 @@ TEST_F(CompareBits, TakesAnotherLengthOrCacheForTheSameQuestion) {
   energy(b).data.cache = false;
   const End end = call(traced(out_config(3, 8), b));
   EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, HasSubstr("identical"));
+  EXPECT_THAT(end.out, HasSubstr("✓ the same: every bit"));
 }
 
 TEST_F(CompareBits, HalfARunPassesOnlyIfNoMoreIsAskedFor) {
@@ -443,7 +467,7 @@ TEST_F(CompareBits, HalfARunPassesOnlyIfNoMoreIsAskedFor) {
   half.config_hash = config_hash(out_config(3, 8));
   support::write_fake_run(folder_ / "b", half);
   EXPECT_EQ(call(o).code, 5);
-  EXPECT_THAT(call(o).out, AllOf(HasSubstr("inconclusive"), HasSubstr("b ends after step 1, and ")));
+  EXPECT_THAT(call(o).out, AllOf(HasSubstr("– undecided: "), HasSubstr("b ends after step 1, and ")));
   o.steps = 2;
   EXPECT_EQ(call(o).code, 0);
   o.steps = 0;
@@ -511,13 +535,13 @@ TEST_F(CompareBeside, ForcedRunsOfTheMatrixDecide) {
   const CompareCommandOptions o = matrix(nullptr);
   const End end = call(o);
   EXPECT_EQ(end.code, 0) << end.out;
-  EXPECT_THAT(end.out, AllOf(HasSubstr("within_envelope"),
+  EXPECT_THAT(end.out, AllOf(HasSubstr("✓ the same within rounding: "),
                              HasSubstr("The same matrix has forced runs: a-forced and b-forced, with their float64 twins")));
   // Without one that has finished nothing is decided.
   std::filesystem::remove(folder_ / "b-forced/done");
   const End open = call(o);
   EXPECT_EQ(open.code, 5) << open.out;
-  EXPECT_THAT(open.out, HasSubstr("inconclusive"));
+  EXPECT_THAT(open.out, HasSubstr("– undecided: "));
 }
 
 TEST_F(CompareBeside, ForcedRunsFindWhatFreeOnesCannotShow) {
@@ -526,7 +550,7 @@ TEST_F(CompareBeside, ForcedRunsFindWhatFreeOnesCannotShow) {
     for (float& value : support::tensor_of(it.reduced_gradients, "head.weight")) value *= 1.01F;
   }));
   EXPECT_EQ(end.code, 1) << end.out;
-  EXPECT_THAT(end.out, AllOf(HasSubstr("divergent"), HasSubstr("step 10"), HasSubstr("head.weight")));
+  EXPECT_THAT(end.out, AllOf(HasSubstr("✗ different from step"), HasSubstr("step 10"), HasSubstr("head.weight")));
 }
 
 TEST_F(CompareBeside, NamesTheSeedThatTheMatrixForced) {

@@ -255,7 +255,7 @@ TEST_F(Smoke, CompareFindsTheFlippedBitAndReadsACutTrace) {
   }
   const ProgramEnd same = lockstep({"compare", a, a});
   EXPECT_EQ(same.code, 0);
-  EXPECT_THAT(same.out, HasSubstr("identical"));
+  EXPECT_THAT(same.out, HasSubstr("✓ the same: every bit of"));
 
   const ProgramEnd found = lockstep({"compare", a, b, "--json"});
   EXPECT_EQ(found.code, 1);

@@ -103,11 +103,9 @@ class ForcedJudge {
   std::string missing_end() const { return free_ ? "" : missing_end_; }
   bool has_twins() const { return reference_twin_.has_value(); }
   bool every_bit_equal() const { return every_bit_equal_; }
-  /// Kinds of evidence that were compared with each other at forced steps, in words; with twins in float64.
-  std::string compared_there() const {
-    return compared_.words({Looked::scores, Looked::loss, Looked::local_gradients, Looked::reduced_gradients, Looked::gradient_norm,
-                            Looked::own_clipping, Looked::buffers, Looked::updates},
-                           static_cast<int64_t>(steps_.size()), std::string(rules_.scores.record));
+  /// What was compared at forced steps; with twins in float64.
+  std::vector<Fact> facts(const std::optional<Divergence>& first) const {
+    return compared_.facts(static_cast<int64_t>(steps_.size()), first, "forced step");
   }
   /// Is every differing bit of the two runs, and of their forced ones, a finding?
   bool equal_bits_promised() const {
@@ -282,14 +280,8 @@ std::string within_sentence(const Mechanism& result, const FreeFindings& free, c
                                                               : "estimated rounding tolerance (not measured)",
                                        counted(static_cast<int64_t>(result.forced.size()), "forced step"),
                                        100 * result.band_used, most->worst_tensor, most->step);
-  const std::string compared_there = judge.compared_there();
-  text += fmt::format(" Compared there: {}.", compared_there.empty() ? "nothing" : compared_there);
   text += passed_text(judge.passed() ? judge.passed() : free.passed);
-  const std::string exactly = free.looked_at.words({Looked::samples, Looked::streams, Looked::controls, Looked::collectives,
-                                                    Looked::own_collectives, Looked::replicas}, free.compared);
-  if (!exactly.empty()) text += fmt::format(" Equal bit for bit over {}: {}.", counted(free.compared, "step"), exactly);
   if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
-  text += free.looked_at.words_of_one_run() + free.evaluations.words();
   const auto bits_text = [&](const Divergence& bits, const char* how) {
     text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
   };
@@ -365,6 +357,13 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
 
   std::optional<CauseInputs> first = earliest(judge.first(), free, result.forced, judge.equal_bits_promised());
+  if (first) result.first_divergence = first->difference.divergence;
+  // Of what both show the forced steps say more.
+  result.facts = judge.facts(result.first_divergence);
+  std::vector<Fact> of_free = free.looked_at.facts(free.compared, result.first_divergence);
+  std::erase_if(of_free, [&](const Fact& fact) { return std::ranges::find(result.facts, fact.name, &Fact::name) != result.facts.end(); });
+  result.facts.insert(result.facts.begin(), of_free.begin(), of_free.end());
+  free.evaluations.tell(result.facts);
   const std::string ends = free.ends.empty() ? judge.ends() : free.ends;
   if (first) {
     first->reference_config = inputs.reference_config;
@@ -373,7 +372,6 @@ Comparison compare_forced(const ForcedInputs& inputs) {
     first->cell_facts = judge.cell_facts();
     first->trainer = judge.trainer();
     result.verdict = VerdictKind::divergent;
-    result.first_divergence = first->difference.divergence;
     result.sentence = first->difference.divergence.sentence;
   } else if (result.forced.empty()) {
     result.verdict = VerdictKind::inconclusive;
@@ -390,7 +388,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
   if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {
     result.verdict = VerdictKind::inconclusive;
-    tell_of_missing_end(free.missing_end, ends, result.sentence);
+    tell_of_missing_end(free.missing_end, ends, result);
   }
   if (!judge.missing_end().empty() && result.verdict != VerdictKind::divergent) {
     result.verdict = VerdictKind::inconclusive;

@@ -202,10 +202,10 @@ TEST_F(ExactRuns, WhatAllRanksHoldAlikeIsComparedOnEachOfThem) {
   EXPECT_EQ(all.first_divergence->rank, kAllRanks);
 }
 
-TEST_F(ExactRuns, TheSentenceNamesWhatBothRecorded) {
+TEST_F(ExactRuns, TheFactsNameWhatBothRecorded) {
   const Mechanism whole = with(nullptr);
   EXPECT_EQ(whole.verdict, VerdictKind::identical);
-  EXPECT_THAT(whole.sentence, HasSubstr("row by row: energies, loss, local gradients, reduced gradients and parameters."));
+  for (const char* name : {"energies", "loss", "local gradients", "reduced gradients", "parameters"}) EXPECT_EQ(support::fact_of(whole, name), "same");
   const Mechanism without = with([](ToyStep& it) { it.rows.clear(); });
   EXPECT_EQ(without.verdict, VerdictKind::divergent) << "rows that are lost are a difference";
 }
