@@ -332,7 +332,7 @@ class TrainerCheck {
   }
 
   static void check_placeholders(const std::string& command) {
-    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out"};
+    const std::vector<std::string_view> known = {"ranks", "batch", "accumulate", "seed", "out", "nodes"};
     for_each_placeholder(command,
                          [&](const std::string& name) { require_known(name, known, "the command", "placeholder"); });
   }
