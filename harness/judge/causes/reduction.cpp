@@ -258,6 +258,8 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
 
 std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
+  // Of one number that each rank keeps rank 0's may be the least.
+  if (not_reduced(inputs, true) || not_reduced(inputs, false)) return std::nullopt;
   if (!reduction) return std::nullopt;
   struct Op {
     const char* name;
