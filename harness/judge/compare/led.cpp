@@ -609,7 +609,7 @@ class LedJudge {
       }
     }
     LedItem& own = item(kBuffers).get();
-    if (own.state == LedState::different && by_rank[{own.first, own.where}].size() > 1) own.code = "buffers-not-synchronised";
+    if (own.state == Mark::different && by_rank[{own.first, own.where}].size() > 1) own.code = "buffers-not-synchronised";
   }
 
   /// What the run's own start was before anything was laid in.
