@@ -627,7 +627,7 @@ CASES = [
     _case(NotZeroed, 3, "gradients-not-zeroed", step=1),
     _case(StaleLabels, 3, "sample-content"),
     _case(SkippedOnOneRank, 3, "skip-decided-alone", "rank-behind", step=2),
-    _case(SyncsFirst, 3, "gradient-not-reduced"),
+    _case(SyncsFirst, 3, "micro-steps-not-reduced"),
     _case(LeavesOneOut, 3, "skip-decided-alone", "rank-behind", step=2),
     _case(InFloat32NotDivided, 3, "constant-factor"),
     _case(InBfloat16, 3, "reduced-in-low-precision"),

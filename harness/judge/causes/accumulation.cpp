@@ -322,7 +322,8 @@ Shares shares_of(const ForcedEvidence& evidence) {
   return parts.size() > std::max<std::size_t>(1, cell.local.size()) ? Shares{fitted(parts), true} : Shares{};
 }
 
-/// Each rank (or micro-step) divides by its own count. One that alone counts otherwise than the rest does not.
+/// Each rank (or micro-step) divides by its own count: then their shares are 1 in the mean. Else it scales by another number of its own. One that alone
+/// counts otherwise than the rest does neither.
 std::optional<Cause> counted_each_by_its_own(const CauseInputs& inputs) {
   if (!inputs.forced) return std::nullopt;
   const Shares shares = shares_of(*inputs.forced);
@@ -332,17 +333,20 @@ std::optional<Cause> counted_each_by_its_own(const CauseInputs& inputs) {
   std::vector<double> sorted = shares.of;
   std::ranges::sort(sorted);
   const std::size_t last = sorted.size() - 1;
-  const bool but_one = last > 1 && (sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike);
-  const bool by_world = std::abs(mean * world_size_of(inputs) - 1) < 0.1;
-  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0) || (std::abs(mean - 1) > 0.1 && !by_world))
-    return std::nullopt;
+  const bool but_one = last > 1 ? sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike
+                                : std::abs(sorted[0] - 1) <= alike || std::abs(sorted[1] - 1) <= alike;
+  const int world = world_size_of(inputs);
+  const bool by_count = std::abs(mean - 1) <= alike, by_world = world > 1 && std::abs(mean * world - 1) <= alike * world;
+  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0)) return std::nullopt;
   std::vector<std::string> words;
   for (const double share : shares.of) words.push_back(fmt::format("{:.3g}", 100 * share));
   if (words.size() > 8) words.resize(8), words.push_back("…");
+  if (!by_count && !by_world && shares.of_micro_steps) return std::nullopt;
   return made(by_world                ? "gradient-times-world"
+              : !by_count             ? "local-statistics"
               : shares.of_micro_steps ? "micro-steps-weighted-alike"
                                       : "mean-of-means",
-              kExact,
+              by_count || by_world ? kExact : kFits,
               fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} "
                           "% of what they do",
                           shares.of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
