@@ -325,7 +325,7 @@ TEST_F(Verdicts, FreeRunsOfTwoLayoutsAreNotCalledDivergentForWhatTrainingMakesOf
   mini_run(folder_.path(), "reference", reference);
   const Mechanism clean = compare(cell, "clean");
   EXPECT_EQ(clean.verdict, VerdictKind::inconclusive) << clean.sentence;
-  EXPECT_NE(clean.sentence.find("forced_steps"), std::string::npos) << clean.sentence;
+  EXPECT_NE(clean.decide.find("forced_steps"), std::string::npos) << clean.decide;
   RunConfig planted = cell;
   planted.mutant.name = "sample_replaced";
   planted.mutant.step = 9;
