@@ -138,7 +138,7 @@ class Loader(unittest.TestCase):
 
 class LedRows(unittest.TestCase):
     def rows(self, count):
-        rows = led.Rows(types.SimpleNamespace(settings=types.SimpleNamespace(led_by="a reference")))
+        rows = led.Rows(types.SimpleNamespace(settings=types.SimpleNamespace(led_by="a reference", part="")))
         rows._reference = [{"rows": count, "flow": list(range(count))}]
         return rows, torch.utils.data.DataLoader(range(count))
 
