@@ -205,16 +205,18 @@ bool parts_are_own(const CauseInputs& inputs, const Reduction& reduction, const 
   return found == ranks.size();
 }
 
+/// Is every wrong tensor each rank's own local gradient?
+bool each_keeps_its_own(const CauseInputs& inputs, const Reduction& reduction) {
+  return wrong_count(reduction) > 0 && std::ranges::all_of(reduction.tensors, [&](const Reduced& tensor) {
+           if (!tensor.wrong || parts_are_own(inputs, reduction, tensor)) return true;
+           return tensor.reduced->values == tensor.local[0]->values && each_kept_its_own(inputs, tensor.reduced->name);
+         });
+}
+
 std::optional<Cause> not_reduced(const CauseInputs& inputs, bool all) {
   const auto reduction = reduction_of(inputs);
-  if (!reduction) return std::nullopt;
-  const std::size_t wrong = wrong_count(*reduction);
-  if (wrong == 0 || (wrong == reduction->tensors.size()) != all) return std::nullopt;
-  for (const Reduced& tensor : reduction->tensors) {
-    if (!tensor.wrong || parts_are_own(inputs, *reduction, tensor)) continue;
-    if (tensor.reduced->values != tensor.local[0]->values) return std::nullopt;
-    if (!each_kept_its_own(inputs, tensor.reduced->name)) return std::nullopt;
-  }
+  if (!reduction || !each_keeps_its_own(inputs, *reduction)) return std::nullopt;
+  if ((wrong_count(*reduction) == reduction->tensors.size()) != all) return std::nullopt;
   return made(all ? "gradient-not-reduced" : "parameter-not-reduced", kExact,
               fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(*reduction)));
 }
@@ -333,13 +335,13 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
   return std::nullopt;
 }
 
-/// A way in which ranks' gradients may have been counted: each so many times what it counts in the reduction.
+/// A way of counting ranks' gradients: each so many times what it is in the reduction.
 struct Counting {
   const char* code;
   double confidence = kExact;
   std::vector<double> times;  ///< by rank
   std::vector<double>
-      before;        ///< by rank, of those of the step before, and of what was reduced there; empty: nothing of these
+      before;        ///< by rank, of those of the step before, and of what was reduced there; empty: none
   std::string text;  ///< what the reduced gradients are
   int rank = -1;     ///< the one that counts otherwise
 
@@ -356,7 +358,7 @@ struct Counting {
   }
 };
 
-/// All ranks by one factor, or one of them otherwise than the rest.
+/// All ranks by one factor, or one otherwise than the rest.
 std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& reduction) {
   const std::size_t ranks = reduction.world;
   const auto world = static_cast<double>(ranks);
@@ -410,17 +412,16 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
   return all;
 }
 
-/// The one way of counting that gives every wrong tensor. Where only a few numbers are wrong, several ranks may fit by
-/// chance.
+/// The one way of counting that gives every wrong tensor. To few wrong numbers several ranks may fit by chance.
 std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   const auto reduction = reduction_of(inputs);
-  // Of two ranks that keep each its own, either lacks the other's.
-  if (!reduction || not_reduced(inputs, true) || not_reduced(inputs, false)) return std::nullopt;
+  // Of two ranks that keep their own, either lacks the other's.
+  if (!reduction || each_keeps_its_own(inputs, *reduction)) return std::nullopt;
   std::vector<Counting> fitting;
   for (Counting& counting : countings_of(inputs, *reduction)) {
     const Hypothesis counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction->share()); };
     if (!explains(*reduction, counted, false)) continue;
-    // One factor on some tensors alone is one where they are more than a few numbers.
+    // One factor on some tensors alone takes more than a few numbers.
     const bool one_factor = counting.rank < 0;
     if (one_factor && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world)
       continue;
@@ -428,11 +429,11 @@ std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   }
   std::vector<int> ranks;
   for (const Counting& each : fitting) {
-    // So few numbers are wrong that two ways of counting give them.
+    // Of so few wrong numbers two ways give them.
     if (std::string_view(each.code) != fitting.front().code) return std::nullopt;
     if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
   }
-  if (fitting.empty() || (ranks.size() == reduction->world)) return std::nullopt;
+  if (fitting.empty() || ranks.size() == reduction->world) return std::nullopt;
   return of_rank(made(fitting.front().code, fitting.front().confidence,
                       fmt::format("{} are {}", of_tensors(*reduction),
                                   fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),

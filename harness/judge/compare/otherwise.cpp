@@ -60,10 +60,10 @@ class Explains {
   }
 
   std::optional<Otherwise> explain() {
-    if (inputs_.tried == OtherwiseInputs::Tried::first && item_ == "rate" && ranks_ > 1) return schedule();
+    using Tried = OtherwiseInputs::Tried;
+    if (inputs_.tried == Tried::first && item_ == "rate" && ranks_ > 1) return schedule();
     const bool of_values = item_ == "gradients" || item_ == "loss" || item_ == "buffers" || item_ == "clip";
     if (!of_values || ranks_ <= pairs_.a().world_size()) return std::nullopt;
-    using Tried = OtherwiseInputs::Tried;
     if (inputs_.tried == Tried::norm) return norm_ ? norm() : std::nullopt;
     if (pairs_.a().world_size() != 1) return std::nullopt;
     if (inputs_.tried == Tried::first)
@@ -90,7 +90,7 @@ class Explains {
 
   void read_scores() {
     const ProbeReport reference = read_probe_report(inputs_.reference, 0);
-    bool comparable = !reference.scores.empty(), first = true;
+    scored_ = !reference.scores.empty();
     std::vector<ProbeReport> of_ranks;
     for (int rank = 0; rank < ranks_; ++rank) of_ranks.push_back(read_probe_report(inputs_.run, rank));
     for (const auto& [step, expected] : reference.scores) {
@@ -103,11 +103,9 @@ class Explains {
           for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = i == 4 ? std::max(sum[i], numbers[i]) : sum[i] + numbers[i];
         }
       }
-      comparable = comparable && add_scores(expected, all, ranks_, scores_, first);
-      first = false;
+      scored_ = scored_ && add_scores(expected, all, ranks_, scores_, step == reference.scores.begin()->first);
     }
-    if (!comparable) scores_ = {};
-    scored_ = comparable;
+    if (!scored_) scores_ = {};
   }
 
   /// Does the run agree with the reference if these variables are set for one of them?

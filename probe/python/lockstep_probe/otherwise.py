@@ -14,7 +14,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-kinds = set()  # what gathers were in the run, in words: see `Gathered.backward`
+kinds = set()  # what gathers were in the run, in words: see `_Looked.backward`
 _forwards = []  # of functions whose forward pass runs: what each has gathered
 _detached = {}  # by place in memory: what has been detached
 _lists = []  # what gathers were given to fill, the part that is this rank's, and its number
@@ -22,7 +22,7 @@ _asked, _count, most = "", 0, 0  # gathers of this step, and of a step at most
 
 
 class _Sum(torch.autograd.Function):
-    """[b, ...] of each rank to [W, b, ...]. `theirs`: the program's own results, whose backward pass is looked at."""
+    """[b, ...] of each rank to [W, b, ...]."""
 
     @staticmethod
     def forward(ctx, x, group):
@@ -39,7 +39,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _Looked(torch.autograd.Function):
-    """[W, b, ...] as it is; its backward pass also asks what the program's own one would have made of it."""
+    """[W, b, ...] as it is; its backward pass also asks what that of the program's own results, `made`, would give."""
 
     @staticmethod
     def forward(ctx, stacked, x, made, group):
