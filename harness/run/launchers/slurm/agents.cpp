@@ -42,10 +42,16 @@ std::string ranks_text(int first, int count) {
   return count == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {} to {}", first, first + count - 1);
 }
 
+/// Elements of an array work in one folder at once: each has its own.
+std::string agents_file(const std::string& folder, const std::string& kind) {
+  const char* element = std::getenv("SLURM_ARRAY_TASK_ID");
+  return folder + "/agents" + (element == nullptr ? "" : "-" + std::string(element)) + kind;
+}
+
 }  // namespace
 
 AgentLauncher::AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, const std::string& folder, Reach reach)
-    : log_(folder + "/agents.log"), key_file_(folder + "/agents.key"), wanted_(static_cast<std::size_t>(agents)), door_(reach) {
+    : log_(agents_file(folder, ".log")), key_file_(agents_file(folder, ".key")), wanted_(static_cast<std::size_t>(agents)), door_(reach) {
   if (const std::string problem = library_problem(rank_program); !problem.empty()) throw MachineError(problem);
   host_ = this_host();
   write_object(key_file_, {{"key", door_.key()}}, OpenFor::keeping);

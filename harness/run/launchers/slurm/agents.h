@@ -39,8 +39,8 @@ AgentHello introduce_agent(const std::string& key);
 class AgentLauncher : public GatheringLauncher {
  public:
   /// `command` starts `agents` processes of `rank_program` --agent PLACE FILE, one on each node: words with {rank_program}, {place} and {key} (the file
-  /// that holds the key, for this user alone: FOLDER/agents.key) in them. Its output goes to FOLDER/agents.log. `reach`: where they are. Throws
-  /// MachineError.
+  /// that holds the key, for this user alone: FOLDER/agents.key; in element N of an array
+  /// agents-N.key) in them. Its output goes to FOLDER/agents.log, agents-N.log. `reach`: where they are. Throws MachineError.
   AgentLauncher(const std::string& rank_program, std::vector<std::string> command, int agents, const std::string& folder, Reach reach = Reach::all_hosts);
   ~AgentLauncher() override;
   AgentLauncher(const AgentLauncher&) = delete;
