@@ -1,199 +1,213 @@
 #include "harness/judge/causes/gradient.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <numeric>
 #include <set>
 
-#include "harness/judge/causes/rules.h"
+#include "harness/judge/causes/loss.h"
 #include "harness/judge/compare/exact_runs.h"
-#include "harness/judge/compare/forced/gradients.h"
+#include "harness/judge/compare/step_pairs.h"
 
-// Causes of wrong local gradients that any trainer may have: the mean over ranks against the reference, and
-// the ranks' own.
+// Causes of wrong local gradients, in the accumulation of micro-steps, and of one factor on loss and gradients, that any
+// trainer may have: the mean over ranks against the reference, and the ranks' own.
 
 namespace lockstep::causes {
 namespace {
 
-double w(const CauseInputs& inputs) { return world_size_of(inputs); }
+// One factor on the loss and on every gradient.
 
-/// One factor on every gradient.
-std::vector<std::string> outside_of(const StepGradients& local) {
+double the_world(const CauseInputs& inputs) { return world_size_of(inputs); }
+double over_the_world(const CauseInputs& inputs) { return 1.0 / world_size_of(inputs); }
+double micro_steps(const CauseInputs& inputs) {
+  return static_cast<double>(std::max<int64_t>(1, inputs.cell_facts.accumulation));
+}
+double minus_one(const CauseInputs&) { return -1; }
+
+template <double (*factor_of)(const CauseInputs&)>
+Answer by_factor(const CauseInputs& inputs) {
+  const bool of_loss = inputs.difference.phase == Phase::loss;
+  const auto gradients = of_loss ? gradients_of(inputs) : local_of(inputs);
+  const double factor = factor_of(inputs);
+  if (!gradients || factor == 1 || (of_loss && !loss_is(inputs, factor))) return {};
+  const Signatures signatures = gradients->signatures();
+  const std::string words = factor_text(factor, gradients->world);
+  if (signatures.all_fit(factor))
+    return of_loss ? told("loss and every gradient are {} times the reference's", words) : told("{}", gradients->text());
+  // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two
+  // losses, a use too many.
+  const bool is_any_2 = gradients->world == 2 && (factor == 2 || factor == 0.5);
+  if (of_loss || is_any_2 || !signatures.part_of_a_role_fits(factor)) return {};
   std::vector<std::string> names;
-  for (const TensorUse& use : local.evidence->local.tensors) {
+  for (const TensorUse& use : gradients->judgement->tensors)
     if (use.use.used() > 1) names.push_back(use.name);
+  return made("", kFits, fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")));
+}
+
+bool is_factor(double factor, double value) { return std::abs(factor - value) <= 1e-4 * std::abs(value); }
+
+/// The declared group of that many ranks; empty if there is none.
+std::string group_of(const CauseInputs& inputs, double factor) {
+  if (!inputs.cell || !inputs.cell->declared) return "";
+  for (const auto& [name, ranks] : inputs.cell->declared->groups) {
+    const auto size = static_cast<double>(ranks.size());
+    if (ranks.size() > 1 && (is_factor(factor, size) || is_factor(factor, 1 / size))) return name;
   }
-  return names;
+  return "";
 }
 
-std::optional<Cause> everywhere(const CauseInputs& inputs, const char* code, double factor) {
-  const auto local = local_of(inputs);
-  if (!local || factor == 1) return std::nullopt;
-  const Signatures signatures = local->signatures();
-  if (signatures.all_fit(factor)) return made(code, kExact, local->text());
-  // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two losses, a use too many.
-  const bool is_any_2 = local->world == 2 && (factor == 2 || factor == 0.5);
-  if (is_any_2 || !signatures.part_of_a_role_fits(factor)) return std::nullopt;
-  return made(code, kFits,
-              fmt::format("{} times the reference's in {} only", factor_text(factor, local->world),
-                          fmt::join(outside_of(*local), ", ")));
-}
-
-std::optional<Cause> sign_flipped(const CauseInputs& inputs) {
-  return everywhere(inputs, "sign-flipped", -1);
-}
-std::optional<Cause> gradient_times_world(const CauseInputs& inputs) {
-  return everywhere(inputs, "gradient-times-world", w(inputs));
-}
-std::optional<Cause> gradient_over_world(const CauseInputs& inputs) {
-  return everywhere(inputs, "gradient-over-world", 1 / w(inputs));
-}
-std::optional<Cause> gradient_not_scaled_by_accumulation(const CauseInputs& inputs) {
-  if (inputs.cell_facts.accumulation < 2) return std::nullopt;
-  return everywhere(inputs, "accumulation-not-scaled", static_cast<double>(inputs.cell_facts.accumulation));
-}
-
-std::optional<Cause> non_finite(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local) return std::nullopt;
-  const auto& ranks = local->evidence->cell.local;
-  for (const NamedTensor& tensor : local->evidence->reference.gradients) {
-    for (const double value : tensor.values) {
-      if (!std::isfinite(value)) return std::nullopt;
+/// "the tokens with padding over those without": which counts of rows make the factor; empty where none do.
+std::string counts_behind(const CauseInputs& inputs, double factor) {
+  double rows = 0, tokens = 0, padded = 0;
+  for (const RankLoss& rank : inputs.forced->cell.losses) {
+    rows += static_cast<double>(rank.row_losses.size());
+    tokens = std::accumulate(rank.row_counts.begin(), rank.row_counts.end(), tokens);
+    padded = std::accumulate(rank.row_widths.begin(), rank.row_widths.end(), padded);
+  }
+  const std::pair<const char*, double> counts[] = {
+      {"rows", rows}, {"tokens", tokens}, {"tokens with padding", padded}, {"ranks", the_world(inputs)}};
+  for (const auto& [over, above] : counts) {
+    for (const auto& [under, below] : counts) {
+      if (above > 0 && below > 0 && is_factor(factor, above / below))
+        return fmt::format(": {} {} over {} {}", above, over, below, under);
     }
   }
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    for (const NamedTensor& tensor : ranks[rank]) {
-      for (std::size_t i = 0; i < tensor.values.size(); ++i) {
-        if (std::isfinite(tensor.values[i])) continue;
-        return made("non-finite", 0.9,
-                    fmt::format("rank {}: element {} of {} is {}", rank, i, tensor.name, tensor.values[i]));
-      }
-    }
-  }
-  return std::nullopt;
+  return "";
 }
 
-/// The same from statistics, wherever a run stopped being numbers: which rank's gradients did alone.
-std::optional<Cause> non_finite_on_a_rank(const CauseInputs& inputs) {
-  if (!inputs.cell || !inputs.reference || inputs.difference.divergence.kind != DivergenceKind::value) return std::nullopt;
+/// Another factor, and the number of the run that is nearest to it.
+Answer fitted_factor(const CauseInputs& inputs) {
+  const auto gradients = gradients_of(inputs);
+  const bool of_loss = inputs.difference.phase == Phase::loss;
+  double dot = 0, own = 0;
+  for (const NamedTensor& expected : inputs.forced->reference.gradients) {
+    const NamedTensor* actual = find_tensor(gradients->mean, expected.name);
+    if (!actual && norm(expected.values) == 0) continue;
+    if (!actual || actual->values.size() != expected.values.size()) return {};
+    dot += std::inner_product(expected.values.begin(), expected.values.end(), actual->values.begin(), 0.0);
+    own += std::inner_product(expected.values.begin(), expected.values.end(), expected.values.begin(), 0.0);
+  }
+  const double factor = own > 0 ? dot / own : 1, world = the_world(inputs), steps = micro_steps(inputs);
+  if (!std::isfinite(factor) || std::abs(factor - 1) < 1e-4 || std::abs(factor) < 1e-9) return {};
+  if (!gradients->signatures().all_fit(factor) || (of_loss && !loss_is(inputs, factor))) return {};
+  if (is_factor(factor, world) || is_factor(factor, 1 / world)) return {};
+  const std::string text =
+      fmt::format("{} {} times the reference's", of_loss ? "loss and every gradient are" : "every gradient is",
+                  factor_text(factor, world_size_of(inputs)));
+  if (const std::string group = group_of(inputs, factor); !group.empty())
+    return made("counted-over-wrong-group", 0.95,
+                fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text, group));
+  if (is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps))) return {};
+  constexpr int kMostSteps = 16;
+  for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
+    if (is_factor(factor, steps / other))
+      return made("normalised-by-another-window", kStrong,
+                  fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another",
+                              text, steps, other, steps));
+  }
+  return told("{}{}", text, counts_behind(inputs, factor));
+}
+
+// Local gradients.
+
+/// From statistics, wherever a run stopped being numbers: which rank's gradients did alone.
+Answer non_finite_on_a_rank(const CauseInputs& inputs) {
+  if (inputs.difference.divergence.kind != DivergenceKind::value && inputs.difference.phase != Phase::local_gradients)
+    return {};
   const auto first_of = [](const StepRecords& rank) -> const Record* {
     const auto found = std::ranges::find_if(rank.records, [](const Record& record) {
       return record.phase == Phase::local_gradients && record.has_stats && record.stats.nonfinite > 0;
     });
     return found == rank.records.end() ? nullptr : &*found;
   };
-  for (const StepRecords& rank : inputs.reference->ranks) {
-    if (first_of(rank)) return std::nullopt;
-  }
+  if (std::ranges::any_of(inputs.reference->ranks, first_of)) return {};
   std::vector<std::size_t> ranks;
   const Record* first = nullptr;
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
     const Record* own = first_of(inputs.cell->ranks[rank]);
-    if (!own) continue;
+    if (own) ranks.push_back(rank);
     if (!first) first = own;
-    ranks.push_back(rank);
   }
-  if (ranks.empty()) return std::nullopt;
-  return made("non-finite", 0.9,
-              fmt::format("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
-                          first->name, fmt::join(ranks, ", ")));
+  if (!first) return {};
+  return told("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
+              first->name, fmt::join(ranks, ", "));
 }
 
 /// In exact arithmetic nothing rounds, so that the reduced gradients have equal bits but for what a fault has changed.
-std::optional<Cause> one_element_alone(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || !both_exact(inputs.reference_config, inputs.cell_config)) return std::nullopt;
+Answer one_element_alone(const CauseInputs& inputs, const StepGradients& local) {
+  if (!both_exact(inputs.reference_config, inputs.cell_config)) return {};
   const NamedTensor* changed = nullptr;
   std::size_t element = 0;
   double gap = 0;
-  for (const NamedTensor& tensor : local->evidence->cell.gradients) {
-    const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, tensor.name);
-    if (!reference || reference->values.size() != tensor.values.size()) return std::nullopt;
+  for (const NamedTensor& tensor : local.evidence->cell.gradients) {
+    const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, tensor.name);
+    if (!reference || reference->values.size() != tensor.values.size()) return {};
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
       if (distance(reference->values[i], tensor.values[i]) == 0) continue;
-      if (changed) return std::nullopt;
+      if (changed) return {};
       changed = &tensor, element = i, gap = tensor.values[i] - reference->values[i];
     }
   }
   // Of a tensor of one element a factor changes no more.
-  if (!changed || changed->values.size() < 2) return std::nullopt;
-  return made("bit-flip", 0.9,
-              fmt::format("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is equal bit for bit",
-                          element, changed->name, short_number(gap)));
+  if (!changed || changed->values.size() < 2) return {};
+  return told("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is equal bit "
+              "for bit",
+              element, changed->name, short_number(gap));
 }
 
-std::optional<Cause> bit_flip(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local) return std::nullopt;
+Answer bit_flip(const StepGradients& local) {
   std::vector<FlippedBit> flips;
-  for (const TensorUse& use : local->evidence->local.tensors) {
-    if (use.use.used() <= 1) continue;
-    const NamedTensor* reference = find_tensor(local->evidence->reference.gradients, use.name);
-    const NamedTensor* mean = find_tensor(local->mean, use.name);
-    if (!reference || !mean) return std::nullopt;
-    const auto element = single_difference(reference->values, mean->values, use.use.band);
-    if (!element) return std::nullopt;
-    const WrongElement wrong{
-        use.name,     *element,           reference->values[*element],       mean->values[*element],
-        use.use.band, reference->epsilon, local->evidence->cell.is_wide()};
-    const std::vector<FlippedBit> here = flips_in_values(wrong, local->evidence->cell.local);
-    std::set<int> bits;
-    for (const FlippedBit& flip : here) bits.insert(flip.bit);
-    // A change that several bits would explain says nothing of a bit.
-    if (bits.size() != 1) return std::nullopt;
-    flips.insert(flips.end(), here.begin(), here.end());
-  }
-  if (flips.empty()) return std::nullopt;
   std::set<int> ranks;
-  for (const FlippedBit& flip : flips) ranks.insert(flip.rank);
-  const FlippedBit& first = flips.front();
-  return made("bit-flip", 0.96,
-              fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
-                          first.element, first.tensor, first.bit, fmt::join(ranks, " or "),
-                          ranks.size() > 1 ? " (their values share the exponent)" : ""));
+  for (const TensorUse& use : local.evidence->local.tensors) {
+    if (use.use.used() <= 1) continue;
+    const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, use.name);
+    const NamedTensor* mean = find_tensor(local.mean, use.name);
+    const auto element =
+        reference && mean ? single_difference(reference->values, mean->values, use.use.band) : std::nullopt;
+    if (!element) return {};
+    const auto here = flips_in_values({use.name, *element, reference->values[*element], mean->values[*element],
+                                       use.use.band, reference->epsilon, local.evidence->cell.is_wide()},
+                                      local.evidence->cell.local);
+    // A change that several bits would explain says nothing of a bit.
+    if (here.empty() || std::ranges::any_of(here, [&](const FlippedBit& flip) { return flip.bit != here[0].bit; })) return {};
+    flips.push_back(here[0]);
+    for (const FlippedBit& flip : here) ranks.insert(flip.rank);
+  }
+  if (flips.empty()) return {};
+  return made("", 0.96, fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
+                                    flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
+                                    ranks.size() > 1 ? " (their values share the exponent)" : ""));
 }
 
 /// Ranks whose local gradients are, in every tensor, those of the step before.
-std::optional<Cause> stale_local(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || !local->evidence->cell_before) return std::nullopt;
-  const auto &now = local->evidence->cell.local, &before = local->evidence->cell_before->local;
-  if (before.size() != now.size()) return std::nullopt;
+Answer stale_local(const StepGradients& local) {
+  if (!local.evidence->cell_before) return {};
+  const auto &now = local.evidence->cell.local, &before = local.evidence->cell_before->local;
+  if (before.size() != now.size()) return {};
   std::vector<std::size_t> stale;
   for (std::size_t rank = 0; rank < now.size(); ++rank) {
-    bool same = !now[rank].empty(), any = false;
-    for (const NamedTensor& tensor : now[rank]) {
+    const bool same = std::ranges::all_of(now[rank], [&](const NamedTensor& tensor) {
       const NamedTensor* old = find_tensor(before[rank], tensor.name);
-      same = same && old && old->values == tensor.values;
-      any = any || norm(tensor.values) > 0;
-    }
-    if (same && any) stale.push_back(rank);
+      return old && old->values == tensor.values;
+    });
+    if (same && whole_norm(now[rank]) > 0) stale.push_back(rank);
   }
-  if (stale.empty()) return std::nullopt;
-  return made("stale-gradient", kExact,
-              fmt::format("rank {}: every local gradient equals that of step {} bit for bit",
-                          fmt::join(stale, ", "), local->evidence->cell_before->step));
+  if (stale.empty()) return {};
+  return told("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
+              local.evidence->cell_before->step);
 }
 
-std::optional<Cause> rank_without_gradient(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || !inputs.cell || local->world < 2) return std::nullopt;
+Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
+  if (!inputs.cell || local.world < 2 || rows_may_not_count(inputs)) return {};
   std::vector<std::size_t> zero;
-  const auto& ranks = local->evidence->cell.local;
-  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    bool has_rows = false;
-    for (const Record& record : inputs.cell->ranks[rank].records) {
-      if (record.phase == Phase::samples) has_rows = has_rows || !record.ids.empty();
-    }
-    const bool any = std::any_of(ranks[rank].begin(), ranks[rank].end(),
-                                 [](const NamedTensor& tensor) { return norm(tensor.values) != 0; });
-    if (has_rows && !any) zero.push_back(rank);
+  for (std::size_t rank = 0; rank < local.evidence->cell.local.size(); ++rank) {
+    const auto samples = records_of(inputs.cell->ranks[rank], Phase::samples);
+    const bool has_rows = std::ranges::any_of(samples, [](const Record* record) { return !record->ids.empty(); });
+    if (has_rows && whole_norm(local.evidence->cell.local[rank]) == 0) zero.push_back(rank);
   }
-  if (zero.size() != 1 || rows_may_not_count(inputs)) return std::nullopt;
-  return made("rank-missing", kFits,
-              fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
+  if (zero.size() != 1) return {};
+  return told("rank {} has rows, but all its local gradients are 0", zero.front());
 }
 
 /// Is every gradient the reference's plus `old`?
@@ -203,45 +217,362 @@ bool adds(const StepGradients& local, const std::vector<NamedTensor>& old) {
     const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, use.name);
     const NamedTensor *mean = find_tensor(local.mean, use.name), *before = find_tensor(old, use.name);
     if (!reference || !mean || !before || before->values.size() != mean->values.size()) return false;
-    double rest = 0;
-    for (std::size_t i = 0; i < mean->values.size(); ++i) {
-      rest = std::hypot(rest, mean->values[i] - reference->values[i] - before->values[i]);
-    }
-    if (rest > 3 * use.use.band) return false;
+    std::vector<double> sum = reference->values;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before->values[i];
+    if (!(distance(mean->values, sum) <= 3 * use.use.band)) return false;
     any = any || norm(before->values) > 16 * use.use.band;
   }
   return any;
 }
 
-std::optional<Cause> accumulated_before(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || !local->evidence->cell_before) return std::nullopt;
-  // What stands in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
-  const ForcedValues& before = *local->evidence->cell_before;
-  if (!adds(*local, mean_of_local(before)) && !adds(*local, before.gradients) && !adds(*local, before.applied)) {
-    return std::nullopt;
-  }
-  return made("gradients-not-zeroed", kExact, fmt::format("every gradient is the reference's plus that of step {}", before.step));
+Answer accumulated_before(const StepGradients& local) {
+  if (!local.evidence->cell_before) return {};
+  // What stays in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
+  const ForcedValues& before = *local.evidence->cell_before;
+  if (!adds(local, mean_of_local(before)) && !adds(local, before.gradients) && !adds(local, before.applied)) return {};
+  return told("every gradient is the reference's plus that of step {}", before.step);
 }
 
 /// One rank's local gradient has another form than those that it is to be reduced with.
-std::optional<Cause> forms_differ(const CauseInputs& inputs) {
+Answer forms_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
-  const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0, dtype = it.kind == DivergenceKind::dtype;
-  if (inputs.difference.phase != Phase::local_gradients || (!shape && !dtype)) return std::nullopt;
-  return made(shape ? "shapes-differ" : "dtype-differs", 0.9,
+  const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0;
+  if (!shape && it.kind != DivergenceKind::dtype) return {};
+  return made(shape ? "shapes-differ" : "dtype-differs", kStrong,
               fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
 }
 
-constexpr Rule kGradientRules[] = {sign_flipped, gradient_times_world, gradient_over_world,
-                           gradient_not_scaled_by_accumulation, non_finite, bit_flip, one_element_alone,
-                           stale_local, rank_without_gradient, accumulated_before, forms_differ};
-constexpr Rule kFiniteRules[] = {non_finite_on_a_rank};
+// Micro-steps: what each counts, which of them arrive, and in what precision they are added up.
+
+/// Every rank's gradient of its last `count` micro-steps; empty where a rank had no more than these, or values were not
+/// kept.
+std::vector<std::vector<NamedTensor>> last_parts(const std::vector<RankParts>& parts, std::size_t count = 1) {
+  std::vector<std::vector<NamedTensor>> last;
+  for (const RankParts& rank : parts) {
+    if (rank.names.size() <= count) return {};
+    std::vector<double> factors(rank.names.size(), 0);
+    std::fill(factors.end() - static_cast<std::ptrdiff_t>(count), factors.end(), 1.0);
+    auto gradient = weighed(rank, factors);
+    if (!gradient) return {};
+    last.push_back(std::move(*gradient));
+  }
+  return last;
+}
+
+/// Are the two equal, tensor by tensor, but for rounding in their type?
+bool same_but_for_rounding(const std::vector<NamedTensor>& a, const std::vector<NamedTensor>& b) {
+  constexpr double kRoundings = 32;
+  return !a.empty() && std::ranges::all_of(a, [&](const NamedTensor& x) {
+    const NamedTensor* y = find_tensor(b, x.name);
+    if (!y) return norm(x.values) == 0;
+    return x.values.size() == y->values.size() &&
+           distance(x.values, y->values) <= kRoundings * x.epsilon * std::max(norm(x.values), norm(y->values));
+  });
+}
+
+/// Of parts of which statistics alone were kept: is the gradient as long as its last part, and does it point where that
+/// does?
+bool is_last_by_statistics(const RankParts& rank, const std::vector<NamedTensor>& local) {
+  constexpr double kNear = 1e-5;
+  const auto is_it = [&](const GradientPart* part) {
+    const NamedTensor* own = find_tensor(local, part->parameter);
+    const double size = own ? norm(own->values) : -1;
+    return size >= 0 && std::abs(part->norm - size) <= kNear * size &&
+           std::abs(part->dot - size * size) <= kNear * size * size;
+  };
+  return rank.names.size() > 1 && !local.empty() &&
+         std::ranges::any_of(rank.gradients.front(), [](const GradientPart* part) { return part->norm > 0; }) &&
+         std::ranges::all_of(rank.gradients.back(), is_it);
+}
+
+/// Did a rank's micro-steps but the last add nothing?
+bool only_last_is_there(const RankParts& rank) {
+  const auto adds_nothing = [](const GradientPart* part) { return !(norm(part->values.values) > 0); };
+  return rank.gradients.size() > 1 &&
+         std::all_of(rank.gradients.begin(), rank.gradients.end() - 1,
+                     [&](const auto& parts) { return std::ranges::all_of(parts, adds_nothing); });
+}
+
+Answer only_last_micro_step(const CauseInputs& inputs) {
+  const ForcedValues& cell = inputs.forced->cell;
+  const std::vector<RankParts> parts = parts_of(cell, "micro ");
+  if (parts.empty()) return {};
+  const auto named = [&](const char* what) {
+    return told("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
+                gradients_of(inputs)->text());
+  };
+  const bool local = inputs.difference.phase == Phase::local_gradients;
+  const auto last = last_parts(parts);
+  if (last.empty()) {
+    const bool all = std::ranges::equal(parts, cell.local, is_last_by_statistics);
+    return all ? Answer(named("every rank's gradient is")) : std::nullopt;
+  }
+  // Where the micro-steps before the last made no gradient, the reference's parts show what they should have made.
+  if (local && std::ranges::all_of(parts, only_last_is_there) &&
+      std::ranges::equal(last_parts(parts_of(inputs.forced->reference, "micro ")), last, same_but_for_rounding))
+    return named("every rank's gradient is the reference's");
+  const bool is_last = local ? std::ranges::equal(cell.local, last, same_but_for_rounding)
+                             : same_but_for_rounding(cell.gradients, reduced_of(last, cell.reduced_by_sum));
+  // Micro-steps before it that added nothing would make it the whole.
+  const auto whole = weighed(parts[0], std::vector<double>(parts[0].names.size(), 1));
+  if (!is_last || !whole || same_but_for_rounding(*whole, last[0])) return {};
+  return named(local ? "every rank's gradient is" : "the reduced gradient is the mean over ranks of");
+}
+
+/// Every rank's reduced gradient is the mean of the local ones but for a part of its own, so that the mean of them all is
+/// that mean. Returns the tensors of which that is so; empty where it is of none, or another tensor is wrong otherwise.
+std::vector<std::string> partly_own(const CauseInputs& inputs) {
+  constexpr double kRoundings = 64;
+  const ForcedValues& cell = inputs.forced->cell;
+  if (!inputs.cell || cell.local.size() != cell.local_ranks.size()) return {};
+  std::vector<std::vector<NamedTensor>> by_rank;
+  for (const int rank : cell.local_ranks) {
+    by_rank.emplace_back();
+    for (const Record* record : records_of(inputs.cell->ranks[static_cast<std::size_t>(rank)], Phase::reduced_gradients)) {
+      auto tensor = whole_tensor(*record);
+      if (!tensor) return {};
+      by_rank.back().push_back(std::move(*tensor));
+    }
+  }
+  const std::vector<NamedTensor> mean = mean_of_local(cell), again = reduced_of(by_rank, false);
+  std::vector<std::string> names;
+  for (const NamedTensor& expected : mean) {
+    const NamedTensor* all = find_tensor(again, expected.name);
+    if (!all || all->values.size() != expected.values.size()) return {};
+    double size = 0, apart = 0;
+    bool kept_own = true;
+    for (std::size_t r = 0; r < by_rank.size(); ++r) {
+      const NamedTensor *own = find_tensor(by_rank[r], expected.name), *local = find_tensor(cell.local[r], expected.name);
+      if (!own || !local || own->values.size() != expected.values.size()) return {};
+      size = std::max({size, norm(own->values), norm(local->values)});
+      kept_own = kept_own && own->values == local->values;
+      apart = std::max(apart, distance(own->values, expected.values));
+    }
+    const double room = kRoundings * expected.epsilon * size;
+    if (distance(all->values, expected.values) > room || (apart > room && kept_own)) return {};
+    if (apart > room) names.push_back(expected.name);
+  }
+  return names;
+}
+
+/// Does one of the tensors that are not the mean have a part in a micro-step before the last?
+bool wrong_ones_have_earlier_parts(const RankParts& rank, const std::vector<NamedTensor>& reduced,
+                                   const std::vector<NamedTensor>& mean) {
+  for (std::size_t k = 0; k + 1 < rank.gradients.size(); ++k) {
+    for (const GradientPart* part : rank.gradients[k]) {
+      const NamedTensor *own = find_tensor(reduced, part->parameter), *expected = find_tensor(mean, part->parameter);
+      if (own && expected && norm(part->values.values) > 0 && !same_but_for_rounding({*own}, {*expected})) return true;
+    }
+  }
+  return false;
+}
+
+Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
+  const ForcedValues& cell = inputs.forced->cell;
+  if (cell.local.size() < 2) return {};
+  const std::vector<RankParts> parts = parts_of(cell, "micro ");
+  if (last_parts(parts).size() != cell.local.size()) {
+    // Without parts: every tensor of a step that accumulates keeps something of its rank's own.
+    const std::size_t wrong = inputs.cell_facts.accumulation < 2 ? 0 : partly_own(inputs).size();
+    if (wrong == 0 || wrong != cell.local[0].size()) return {};
+    return made("", kFits,
+                fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, and "
+                            "their mean over ranks is right; a step has {} micro-steps",
+                            wrong, inputs.cell_facts.accumulation));
+  }
+  const std::vector<NamedTensor> mean = mean_of_local(cell);
+  const std::size_t steps = parts.front().names.size();
+  for (std::size_t count = 1; count < steps; ++count) {
+    // reduced = mean(all) - mean(last ones) + own last ones.
+    const auto own_last = last_parts(parts, count);
+    const auto predicted = with_more(with_more(mean, reduced_of(own_last, cell.reduced_by_sum), -1), own_last[0], 1);
+    if (!same_but_for_rounding(cell.gradients, predicted) || same_but_for_rounding(cell.gradients, mean)) continue;
+    // A tensor that the last micro-step alone reaches was not reduced at all.
+    if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return {};
+    return made(count > 1 ? "micro-steps-not-reduced" : "last-micro-step-not-reduced", kExact,
+                fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of "
+                            "the others its own gradient",
+                            steps - count, steps));
+  }
+  return {};
+}
+
+/// From hashes, where rank 0 alone kept values: some tensors' reduced gradients are others on every rank, and neither the
+/// mean of the local ones nor the rank's own.
+std::vector<std::string> each_has_its_own(const StepOfRun& cell) {
+  std::vector<std::string> names;
+  for (const Record* record : records_of(cell.ranks[0], Phase::reduced_gradients)) {
+    std::set<uint64_t> hashes;
+    for (const StepRecords& rank : cell.ranks) {
+      const Record* reduced = find_record(rank, Phase::reduced_gradients, record->name);
+      const Record* local = find_record(rank, Phase::local_gradients, record->name);
+      if (!reduced || !local || local->stats.hash == reduced->stats.hash) return {};
+      hashes.insert(reduced->stats.hash);
+    }
+    if (hashes.size() == cell.ranks.size()) names.push_back(record->name);
+    else if (hashes.size() > 1) return {};
+  }
+  return names;
+}
+
+Answer one_use_not_reduced(const CauseInputs& inputs) {
+  if (inputs.forced->cell.local.size() < 2 || last_micro_step_not_reduced(inputs)) return {};
+  std::vector<std::string> names = partly_own(inputs);
+  const bool by_values = !names.empty();
+  if (!by_values) names = each_has_its_own(*inputs.cell);
+  const std::size_t all = by_values ? inputs.forced->cell.local[0].size()
+                                    : records_of(inputs.cell->ranks[0], Phase::reduced_gradients).size();
+  if (names.empty() || names.size() == all) return {};
+  return made("", by_values ? kExact : kFits,
+              fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction", names.size(), all,
+                          fmt::join(names, ", "),
+                          by_values ? "are the mean of the local gradients but for a part that is each rank's own, and the "
+                                      "mean of them over ranks is right"
+                                    : "are other ones on every rank, and neither the mean of the local gradients nor the "
+                                      "rank's own"));
+}
+
+/// Has every element no more bits of a mantissa than that, and are there enough of them to tell?
+bool all_short(const std::vector<NamedTensor>& tensors, int bits) {
+  std::size_t elements = 0;
+  for (const NamedTensor& tensor : tensors) {
+    for (const double value : tensor.values) {
+      const auto raw = std::bit_cast<uint32_t>(static_cast<float>(value));
+      if (static_cast<float>(value) != value || (raw & ((uint32_t{1} << (23 - bits)) - 1)) != 0) return false;
+      elements += value != 0;
+    }
+  }
+  return elements >= 8;
+}
+
+Answer accumulated_in_low_precision(const CauseInputs& inputs) {
+  const auto gradients = gradients_of(inputs);
+  const ForcedValues& cell = inputs.forced->cell;
+  const std::vector<RankParts> parts = parts_of(cell, "micro ");
+  const bool accumulates = inputs.cell_facts.accumulation > 1 || (!parts.empty() && parts[0].names.size() > 1);
+  if (!accumulates || cell.local.empty()) return {};
+  for (const auto& [type, bits] : {std::pair{"bfloat16", 7}, {"float16", 10}}) {
+    // A coarser gradient everywhere is another precision; here each micro-step has more bits than their sum.
+    const bool sums = std::ranges::all_of(cell.local, [&, bits = bits](const auto& rank) { return all_short(rank, bits); });
+    if (!sums || all_short(inputs.forced->reference.gradients, bits)) continue;
+    bool known = !parts.empty(), longer = false;
+    for (const RankParts& rank : parts) {
+      for (const auto& part : rank.gradients) {
+        for (const GradientPart* each : part) {
+          known = known && !each->values.values.empty();
+          longer = longer || !all_short({each->values}, bits);
+        }
+      }
+    }
+    if (known && !longer) continue;
+    const double units = 4 * std::ldexp(1.0, -bits) * std::max(2.0, micro_steps(inputs));
+    for (const TensorUse& use : gradients->judgement->tensors)
+      if (use.use.difference > units * use.norm_reference + use.use.band) return {};
+    return made("", known ? kExact : kFits,
+                fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they lie "
+                            "within its rounding of the reference's; {}",
+                            bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()));
+  }
+  return {};
+}
+
+/// The reference's gradient as a sum of the ranks' own, or else of their micro-steps': how much each should count,
+/// where 1 is what it counts in their mean. Empty: it is no such sum, or several are.
+struct Shares {
+  std::vector<double> of;
+  bool of_micro_steps = false;
+};
+
+Shares shares_of(const ForcedEvidence& evidence) {
+  const ForcedValues &reference = evidence.reference, &cell = evidence.cell;
+  const double epsilon =
+      std::max({reference.epsilon, cell.epsilon, reference.working_epsilon, cell.working_epsilon});
+  const std::size_t world = std::max<std::size_t>(1, cell.local.size());
+  const auto fitted = [&](const std::vector<std::vector<NamedTensor>>& parts) -> std::vector<double> {
+    constexpr double kRoundings = 100, kLeast = 1e-8, kMost = 1e-3;
+    const std::vector<WeighedTensor> tensors = weighed_tensors(reference.gradients, parts);
+    std::size_t elements = 0;
+    for (const WeighedTensor& each : tensors) elements += each.sum->size();
+    if (tensors.size() != reference.gradients.size() || elements < 4 * parts.size()) return {};
+    Weights weights = weigh(tensors, epsilon);
+    if (!weights.all_known() || weights.residual > std::min(kMost, std::max(kLeast, kRoundings * epsilon))) return {};
+    for (double& weight : weights.of) weight *= cell.reduced_by_sum ? 1 : static_cast<double>(world);
+    return weights.of;
+  };
+  if (cell.local.size() > 1) {
+    if (Shares found{fitted(cell.local)}; !found.of.empty()) return found;
+  }
+  std::vector<std::vector<NamedTensor>> parts;
+  for (const RankParts& rank : parts_of(cell, "micro ")) {
+    for (const auto& part : rank.gradients) {
+      parts.emplace_back();
+      for (const GradientPart* each : part) parts.back().push_back(each->values);
+    }
+  }
+  return parts.size() > world ? Shares{fitted(parts), true} : Shares{};
+}
+
+/// Each rank (or micro-step) divides by its own count: then their shares are 1 in the mean. Else it scales by another
+/// number of its own. One that alone counts otherwise than the rest does neither.
+Answer counted_each_by_its_own(const CauseInputs& inputs) {
+  const auto [shares, of_micro_steps] = shares_of(*inputs.forced);
+  if (shares.size() < 2) return {};
+  const double mean = std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
+  const double alike = std::max(1e-6, 1e3 * inputs.forced->cell.epsilon) * std::abs(mean), world = the_world(inputs);
+  std::vector<double> sorted = shares;
+  std::ranges::sort(sorted);
+  const std::size_t last = sorted.size() - 1;
+  const bool but_one = last > 1 ? sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike
+                                : std::abs(sorted[0] - 1) <= alike || std::abs(sorted[1] - 1) <= alike;
+  const bool by_count = std::abs(mean - 1) <= alike, by_world = world > 1 && std::abs(mean * world - 1) <= alike * world;
+  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0)) return {};
+  if (!by_count && !by_world && of_micro_steps) return {};
+  std::vector<std::string> words;
+  for (const double share : shares) words.push_back(fmt::format("{:.3g}", 100 * share));
+  if (words.size() > 8) words.resize(8), words.push_back("…");
+  return made(by_world         ? "gradient-times-world"
+              : !by_count      ? "local-statistics"
+              : of_micro_steps ? "micro-steps-weighted-alike"
+                               : "mean-of-means",
+              by_count || by_world ? kExact : kFits,
+              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} % of "
+                          "what they do",
+                          of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
+}
+
+template <auto rule>
+constexpr Rule of_local = given<local_of, rule>;
+constexpr Phases kLoss = in(Phase::loss), kOfRanks = in(Phase::local_gradients), kReduced = in(Phase::reduced_gradients);
+// A gradient that the cell lacks may first show in the reduced ones.
+constexpr Phases kGradients = kOfRanks | kReduced;
+
+constexpr Hypothesis kHypotheses[] = {
+    {"loss-times-world", kLoss, kValues, kExact, by_factor<the_world>},
+    {"loss-over-world", kLoss, kValues, kExact, by_factor<over_the_world>},
+    {"accumulation-not-scaled", kLoss | kGradients, kValues, kExact, by_factor<micro_steps>},
+    {"sign-flipped", kLoss | kGradients, kValues, kExact, by_factor<minus_one>},
+    {"gradient-times-world", kGradients, kLocal, kExact, by_factor<the_world>},
+    {"gradient-over-world", kGradients, kLocal, kExact, by_factor<over_the_world>},
+    {"constant-factor counted-over-wrong-group normalised-by-another-window", kLoss | kOfRanks, kValues, kGeneral + 0.1,
+     fitted_factor},
+    {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
+    {"bit-flip", kGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
+    {"bit-flip", kGradients, kLocal, kStrong, of_local<bit_flip>},
+    {"stale-gradient", kGradients, kLocal, kExact, of_local<stale_local>},
+    {"rank-missing", kGradients, kLocal, kFits, of_local<rank_without_gradient>},
+    {"gradients-not-zeroed", kGradients, kLocal, kExact, of_local<accumulated_before>},
+    {"shapes-differ dtype-differs", kOfRanks, kNothing, kStrong, forms_differ},
+    {"only-last-micro-step", kGradients, kValues, kExact, only_last_micro_step},
+    {"last-micro-step-not-reduced micro-steps-not-reduced", kReduced, kValues, kExact, last_micro_step_not_reduced},
+    {"one-use-not-reduced", kReduced, kValues | kRanks, kExact, one_use_not_reduced},
+    {"accumulated-in-low-precision", kOfRanks, kValues, kExact, accumulated_in_low_precision},
+    {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world", kLoss | kOfRanks, kValues, kExact,
+     counted_each_by_its_own},
+};
 
 }  // namespace
 
-std::span<const Rule> finite_rules() { return kFiniteRules; }
-std::span<const Rule> gradient_rules() { return kGradientRules; }
+std::span<const Hypothesis> gradient_hypotheses() { return kHypotheses; }
 
 std::vector<RankParts> parts_of(const ForcedValues& values, std::string_view kind) {
   std::vector<RankParts> by_rank;
@@ -250,10 +581,7 @@ std::vector<RankParts> parts_of(const ForcedValues& values, std::string_view kin
     for (const GradientPart& each : own) {
       if (!each.part.starts_with(kind)) continue;
       const auto at = static_cast<std::size_t>(std::ranges::find(parts.names, each.part) - parts.names.begin());
-      if (at == parts.names.size()) {
-        parts.names.push_back(each.part);
-        parts.gradients.emplace_back();
-      }
+      if (at == parts.names.size()) parts.names.push_back(each.part), parts.gradients.emplace_back();
       parts.gradients[at].push_back(&each);
     }
     if (parts.names.empty()) return {};
@@ -288,9 +616,19 @@ std::vector<NamedTensor> reduced_of(const std::vector<std::vector<NamedTensor>>&
   return mean_of_local(values);
 }
 
-bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients, const GradientJudgement& judgement, double room) {
-  if (judgement.tensors.empty()) return false;
-  return std::ranges::all_of(judgement.tensors, [&](const TensorUse& use) {
+std::vector<NamedTensor> with_more(std::vector<NamedTensor> gradient, const std::vector<NamedTensor>& part,
+                                   double factor) {
+  for (NamedTensor& tensor : gradient) {
+    const NamedTensor* more = find_tensor(part, tensor.name);
+    if (!more || more->values.size() != tensor.values.size()) continue;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) tensor.values[i] += factor * more->values[i];
+  }
+  return gradient;
+}
+
+bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients,
+           const GradientJudgement& judgement, double room) {
+  return !judgement.tensors.empty() && std::ranges::all_of(judgement.tensors, [&](const TensorUse& use) {
     const NamedTensor *x = find_tensor(expected, use.name), *y = find_tensor(gradients, use.name);
     // A parameter that no part reaches has no gradient.
     if (x && !y) return norm(x->values) <= room * use.use.band;
@@ -303,125 +641,82 @@ namespace {
 /// How many bands a gradient must be long for its factor to mean something.
 constexpr double kTelling = 16;
 
-/// The role of a parameter that a header declares: as the rules number it, or else by its place among the declared
-/// ones. Without a role of its own it is `other`, where the rules know that.
-std::optional<Role> declared_role(const Declared& declared, const std::string& name, const TrainerRules& rules) {
+/// The role of a parameter: where a header declares roles, as the rules number it, or else by its place among the declared
+/// ones; without a role of its own it is `other`, where the rules know that.
+std::optional<Role> role_of(const std::string& name, const TrainerRules& rules, const Declared* declared) {
+  if (!declared) return rules.role_of ? std::optional(rules.role_of(parameter_group(name))) : std::nullopt;
   constexpr Role kBeyondAnyTrainers = 1000;
-  const DeclaredParameters* entry = entry_of(declared.parameters, name);
+  const DeclaredParameters* entry = entry_of(declared->parameters, name);
   const bool named = entry && !entry->role.empty();
   if (rules.role_named) return rules.role_named(named ? entry->role : "other");
   if (!named) return std::nullopt;
-  const auto first = std::ranges::find(declared.parameters, entry->role, &DeclaredParameters::role);
-  return kBeyondAnyTrainers + static_cast<Role>(first - declared.parameters.begin());
-}
-
-std::optional<Role> role_of(const std::string& name, const TrainerRules& rules, const Declared* declared) {
-  if (declared) return declared_role(*declared, name, rules);
-  return rules.role_of ? std::optional(rules.role_of(parameter_group(name))) : std::nullopt;
+  const auto first = std::ranges::find(declared->parameters, entry->role, &DeclaredParameters::role);
+  return kBeyondAnyTrainers + static_cast<Role>(first - declared->parameters.begin());
 }
 
 }  // namespace
 
-Signatures::Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
-                       const GradientJudgement& judgement, const TrainerRules& rules, const Declared* declared) {
-  for (const TensorUse& use : judgement.tensors) {
-    const NamedTensor *expected = find_tensor(reference, use.name), *actual = find_tensor(cell, use.name);
-    if (!expected || !actual || expected->values.size() != actual->values.size()) continue;
-    const std::optional<Role> role = role_of(use.name, rules, declared);
-    tensors_.push_back({role, &expected->values, &actual->values, use.use.band});
-  }
-  add_missing(reference, cell, judgement, rules, declared);
-}
-
-void Signatures::add_missing(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell, const GradientJudgement& judgement,
-                             const TrainerRules& rules, const Declared* declared) {
+Signatures::Signatures(const StepGradients& of) {
+  const std::vector<NamedTensor>& reference = of.evidence->reference.gradients;
   double band = 0;
-  for (const TensorUse& use : judgement.tensors) band = std::max(band, use.use.band);
-  for (const std::string& name : judgement.missing) {
+  const auto add = [&](const std::string& name, const NamedTensor& expected, std::vector<double> actual, double own) {
+    tensors_.push_back({role_of(name, *of.rules, of.declared), &expected.values, std::move(actual), own});
+  };
+  for (const TensorUse& use : of.judgement->tensors) {
+    band = std::max(band, use.use.band);
+    const NamedTensor *expected = find_tensor(reference, use.name), *actual = find_tensor(of.mean, use.name);
+    if (!expected || !actual || expected->values.size() != actual->values.size()) continue;
+    add(use.name, *expected, actual->values, use.use.band);
+  }
+  for (const std::string& name : of.judgement->missing) {
     const NamedTensor* expected = find_tensor(reference, name);
-    if (!expected || find_tensor(cell, name) || judgement.tensors.empty()) continue;
-    zeros_.push_back(std::make_unique<const std::vector<double>>(expected->values.size(), 0.0));
-    tensors_.push_back({role_of(name, rules, declared), &expected->values, zeros_.back().get(), band});
+    if (!expected || find_tensor(of.mean, name) || of.judgement->tensors.empty()) continue;
+    add(name, *expected, std::vector<double>(expected->values.size(), 0), band);
   }
 }
 
-bool Signatures::fits(const Pair& pair, double factor) {
+double Signatures::Pair::apart(double factor) const {
   double squares = 0;
-  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
-    const double gap = (*pair.cell)[i] - factor * (*pair.reference)[i];
+  for (std::size_t i = 0; i < reference->size(); ++i) {
+    const double gap = cell[i] - factor * (*reference)[i];
     squares += gap * gap;
   }
-  return std::sqrt(squares) <= (1 + std::abs(factor)) * pair.band;
+  return std::sqrt(squares);
 }
 
-bool Signatures::tells(const Pair& pair) { return norm(*pair.reference) > kTelling * pair.band; }
+bool Signatures::Pair::fits(double factor) const { return apart(factor) <= (1 + std::abs(factor)) * band; }
 
-bool Signatures::fits(Role role, double factor) const {
-  return std::all_of(tensors_.begin(), tensors_.end(),
-                     [&](const Pair& pair) { return pair.role != role || fits(pair, factor); });
+bool Signatures::Pair::tells() const { return norm(*reference) > kTelling * band; }
+
+bool Signatures::Pair::no_factor_fits() const {
+  const double own = norm(*reference);
+  const double dot = std::inner_product(cell.begin(), cell.end(), reference->begin(), 0.0);
+  const double rest = apart(own > 0 ? dot / (own * own) : 0);
+  // Well beyond rounding, and a good part of the gradient itself.
+  return rest > kTelling * band && rest >= 0.1 * norm(cell);
 }
 
 bool Signatures::all_fit(double factor) const {
-  const auto is_told = [&](const Pair& pair) { return std::abs(factor - 1) * norm(*pair.reference) > kTelling * pair.band; };
-  return std::ranges::any_of(tensors_, is_told) &&
-         std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) { return fits(pair, factor); });
-}
-
-bool Signatures::tells(Role role) const {
-  return std::any_of(tensors_.begin(), tensors_.end(),
-                     [&](const Pair& pair) { return pair.role == role && tells(pair); });
-}
-
-bool Signatures::has(Role role) const {
-  return std::any_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) { return pair.role == role; });
-}
-
-bool Signatures::no_factor_fits(const Pair& pair) {
-  double dot = 0, own = 0;
-  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
-    dot += (*pair.cell)[i] * (*pair.reference)[i];
-    own += (*pair.reference)[i] * (*pair.reference)[i];
-  }
-  const double factor = own > 0 ? dot / own : 0;
-  double rest = 0;
-  for (std::size_t i = 0; i < pair.reference->size(); ++i) {
-    rest = std::hypot(rest, (*pair.cell)[i] - factor * (*pair.reference)[i]);
-  }
-  // Well beyond rounding, and a good part of the gradient itself.
-  return rest > kTelling * pair.band && rest >= 0.1 * norm(*pair.cell);
-}
-
-bool Signatures::no_factor_fits(Role role) const {
-  return has(role) && std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) {
-           return pair.role != role || no_factor_fits(pair);
+  return std::ranges::all_of(tensors_, [&](const Pair& pair) { return pair.fits(factor); }) &&
+         std::ranges::any_of(tensors_, [&](const Pair& pair) {
+           return std::abs(factor - 1) * norm(*pair.reference) > kTelling * pair.band;
          });
 }
 
-bool Signatures::some_factor_fits_not(Role role) const {
-  return std::any_of(tensors_.begin(), tensors_.end(),
-                     [&](const Pair& pair) { return pair.role == role && no_factor_fits(pair); });
-}
-
 bool Signatures::part_of_a_role_fits(double factor) const {
-  const auto outside = [](const Pair& pair) { return !fits(pair, 1); };
-  const auto first = std::find_if(tensors_.begin(), tensors_.end(), outside);
+  const auto first = std::ranges::find_if(tensors_, [](const Pair& pair) { return !pair.fits(1); });
   if (first == tensors_.end() || !first->role) return false;
   bool told = false, rest_is_right = false;
   for (const Pair& pair : tensors_) {
-    if (!outside(pair)) {
-      rest_is_right = rest_is_right || (pair.role == first->role && tells(pair) && !fits(pair, factor));
-      continue;
+    if (pair.fits(1)) {
+      rest_is_right = rest_is_right || (pair.role == first->role && pair.tells() && !pair.fits(factor));
+    } else if (pair.role != first->role || !pair.fits(factor)) {
+      return false;
+    } else {
+      told = told || pair.tells();
     }
-    if (pair.role != first->role || !fits(pair, factor)) return false;
-    told = told || tells(pair);
   }
   return told && rest_is_right;
-}
-
-bool Signatures::zero_in_reference(Role role) const {
-  return std::all_of(tensors_.begin(), tensors_.end(), [&](const Pair& pair) {
-    return pair.role != role || norm(*pair.reference) <= pair.band;
-  });
 }
 
 std::string StepGradients::text() const {
@@ -443,16 +738,17 @@ std::optional<StepGradients> gradients_of(const CauseInputs& inputs) {
 }
 
 bool lacks_a_gradient(const CauseInputs& inputs) {
-  const Divergence& told = inputs.difference.divergence;
-  const Phase phase = inputs.difference.phase;
-  if (!inputs.forced || told.kind != DivergenceKind::missing || (phase != Phase::local_gradients && phase != Phase::reduced_gradients)) return false;
-  if (!find_tensor(inputs.forced->reference.gradients, told.where) || find_tensor(inputs.forced->cell.gradients, told.where)) return false;
-  return std::ranges::none_of(inputs.forced->cell.local, [&](const auto& rank) { return find_tensor(rank, told.where) != nullptr; });
+  const Divergence& it = inputs.difference.divergence;
+  if (!inputs.forced || it.kind != DivergenceKind::missing || !holds(kGradients, inputs.difference.phase)) return false;
+  const auto has = [&](const std::vector<NamedTensor>& gradients) { return find_tensor(gradients, it.where) != nullptr; };
+  return has(inputs.forced->reference.gradients) && !has(inputs.forced->cell.gradients) &&
+         std::ranges::none_of(inputs.forced->cell.local, has);
 }
 
 std::optional<StepGradients> local_of(const CauseInputs& inputs) {
-  if (!inputs.forced || (inputs.difference.phase != Phase::local_gradients && !lacks_a_gradient(inputs))) return std::nullopt;
-  return inputs.forced->local.tensors.empty() ? std::nullopt : gradients_of(inputs);
+  if (!inputs.forced || inputs.forced->local.tensors.empty()) return std::nullopt;
+  const bool is_local = inputs.difference.phase == Phase::local_gradients || lacks_a_gradient(inputs);
+  return is_local ? gradients_of(inputs) : std::nullopt;
 }
 
 }  // namespace lockstep::causes

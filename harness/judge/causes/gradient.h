@@ -1,7 +1,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,57 +29,18 @@ std::optional<std::vector<NamedTensor>> weighed(const RankParts& parts, std::spa
 /// The mean over ranks (their sum, if that is the reduction) of gradients by rank.
 std::vector<NamedTensor> reduced_of(const std::vector<std::vector<NamedTensor>>& by_rank, bool by_sum);
 
-/// Is every tensor of `gradients` what `expected` has, within `room` times its band of the judgement? False where one lacks a tensor.
-bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients, const GradientJudgement& judgement, double room);
+/// The gradient with `factor` times more of a part.
+std::vector<NamedTensor> with_more(std::vector<NamedTensor> gradient, const std::vector<NamedTensor>& part, double factor);
+
+/// Is every tensor of `gradients` what `expected` has, within `room` times its band of the judgement? False where one lacks
+/// a tensor.
+bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients,
+           const GradientJudgement& judgement, double room);
 
 // The gradients of the divergence's step and the reference's (before the reduction the mean over ranks of the local
 // ones), and which closed forms relate them, by groups of parameters, within the band.
 
-/// Gradients of a cell beside the reference's, tensor by tensor, each with its band.
-class Signatures {
- public:
-  /// Both lists must outlive it. Tensors that the judgement does not know are left out; a gradient that the cell lacks
-  /// is 0, with the widest band of the others. Roles are what the traces' header declares (null: nothing), or else the
-  /// trainer's rules say. Where neither does, a role has no tensors.
-  Signatures(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell,
-             const GradientJudgement& judgement, const TrainerRules& rules, const Declared* declared = nullptr);
-
-  bool empty() const { return tensors_.empty(); }
-  /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if
-  /// the role has no tensors.
-  bool fits(Role role, double factor) const;
-  /// The same of all tensors, and far enough from 1 to be told from rounding.
-  bool all_fit(double factor) const;
-  /// Is there a tensor of the role whose reference is well above its band, so that a factor can be told?
-  bool tells(Role role) const;
-  bool has(Role role) const;
-  /// Do all tensors of the role lie outside the band for every factor (the least residual too large)?
-  bool no_factor_fits(Role role) const;
-  /// As no_factor_fits, for at least one tensor of the role.
-  bool some_factor_fits_not(Role role) const;
-  /// Do the tensors outside their bands all belong to one role without being all of it, and is each `factor`
-  /// times the reference's? False where roles are not known: a part cannot be told from the whole then.
-  bool part_of_a_role_fits(double factor) const;
-  /// Does the role's gradient lie inside its band?
-  bool inside(Role role) const { return fits(role, 1); }
-  /// Is the reference's gradient of the role nothing but rounding?
-  bool zero_in_reference(Role role) const;
-
- private:
-  struct Pair {
-    std::optional<Role> role;
-    const std::vector<double>* reference;
-    const std::vector<double>* cell;
-    double band;
-  };
-  static bool fits(const Pair& pair, double factor);
-  static bool tells(const Pair& pair);
-  static bool no_factor_fits(const Pair& pair);
-  void add_missing(const std::vector<NamedTensor>& reference, const std::vector<NamedTensor>& cell, const GradientJudgement& judgement,
-                   const TrainerRules& rules, const Declared* declared);
-  std::vector<Pair> tensors_;
-  std::vector<std::unique_ptr<const std::vector<double>>> zeros_;  ///< of gradients that the cell lacks
-};
+class Signatures;
 
 /// The inputs that it points into must outlive it.
 struct StepGradients {
@@ -90,9 +50,63 @@ struct StepGradients {
   std::vector<NamedTensor> mean;
   int world = 1;
   const Declared* declared = nullptr;  ///< of a trainer that is not ours
-  Signatures signatures() const { return {evidence->reference.gradients, mean, *judgement, *rules, declared}; }
+  Signatures signatures() const;
   std::string text() const;
 };
+
+/// Gradients of a cell beside the reference's, tensor by tensor, each with its band.
+class Signatures {
+ public:
+  /// The evidence must outlive it. Tensors that the judgement does not know are left out; a gradient that the cell lacks
+  /// is 0, with the widest band of the others. Roles are what the traces' header declares (null: nothing), or else the
+  /// trainer's rules say. Where neither does, a role has no tensors.
+  explicit Signatures(const StepGradients& of);
+
+  /// Does every tensor of the role equal `factor` times the reference's, within (1 + |factor|) bands? True if
+  /// the role has no tensors.
+  bool fits(Role role, double factor) const { return lacks(role, [&](const Pair& it) { return !it.fits(factor); }); }
+  /// The same of all tensors, and far enough from 1 to be told from rounding.
+  bool all_fit(double factor) const;
+  /// Is there a tensor of the role whose reference is well above its band, so that a factor can be told?
+  bool tells(Role role) const { return !lacks(role, &Pair::tells); }
+  bool has(Role role) const { return !lacks(role, [](const Pair&) { return true; }); }
+  /// Does at least one tensor of the role lie outside the band for every factor (the least residual too large)?
+  bool some_factor_fits_not(Role role) const { return !lacks(role, &Pair::no_factor_fits); }
+  /// Do all of them?
+  bool no_factor_fits(Role role) const {
+    return has(role) && lacks(role, [](const Pair& it) { return !it.no_factor_fits(); });
+  }
+  /// Do the tensors outside their bands all belong to one role without being all of it, and is each `factor`
+  /// times the reference's? False where roles are not known: a part cannot be told from the whole then.
+  bool part_of_a_role_fits(double factor) const;
+  /// Does the role's gradient lie inside its band?
+  bool inside(Role role) const { return fits(role, 1); }
+  /// Is the reference's gradient of the role nothing but rounding?
+  bool zero_in_reference(Role role) const {
+    return lacks(role, [](const Pair& it) { return norm(*it.reference) > it.band; });
+  }
+
+ private:
+  struct Pair {
+    std::optional<Role> role;
+    const std::vector<double>* reference;
+    std::vector<double> cell;
+    double band;
+    double apart(double factor) const;
+    bool fits(double factor) const;
+    bool tells() const;
+    bool no_factor_fits() const;
+  };
+  /// Has the role no tensor of that kind?
+  template <typename Is>
+  bool lacks(Role role, const Is& is) const {
+    for (const Pair& each : tensors_)
+      if (each.role == role && std::invoke(is, each)) return false;
+    return true;
+  }
+  std::vector<Pair> tensors_;
+};
+inline Signatures StepGradients::signatures() const { return Signatures(*this); }
 
 /// Is what differs a gradient that the reference has and the cell does not, in its local ones or, so that it is first
 /// seen there, in its reduced ones? Then every wrong gradient that lacks may be one of 0.

@@ -79,13 +79,47 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
 
 namespace {
 
+constexpr std::span<const Hypothesis> (*kTables[])() = {gradient_hypotheses};
+
+/// Which evidence there is.
+Needs evidence_in(const CauseInputs& it) {
+  const ForcedEvidence* forced = it.forced ? &*it.forced : nullptr;
+  const std::pair<Need, bool> all[] = {
+      {kRuns, it.reference && it.cell},
+      {kRanks, it.cell && it.cell->ranks.size() > 1},
+      {kBefore, it.cell_before.has_value()},
+      {kValues, forced != nullptr},
+      {kState, forced && forced->state},
+      {kLocal, forced && !forced->local.tensors.empty()},
+      {kReplicas, it.difference.divergence.kind == DivergenceKind::replica},
+      {kConfigs, it.reference_config && it.cell_config},
+      {kScores, forced && forced->reference.scores && forced->cell.scores && !misses_scores(it)},
+      {kClip, it.cell_facts.clip_norm > 0},
+  };
+  Needs have = kNothing;
+  for (const auto& [need, is_there] : all) have |= is_there ? need : kNothing;
+  return have;
+}
+
+/// What those of the phase answer whose evidence is there.
+void ask(std::span<const Hypothesis> table, const CauseInputs& inputs, Phase phase, std::vector<Cause>& answers) {
+  const Needs have = evidence_in(inputs);
+  for (const Hypothesis& row : table) {
+    if (!holds(row.phases, phase) || (row.needs & ~have) != 0) continue;
+    Answer answer = row.predict(inputs);
+    if (!answer) continue;
+    if (answer->code.empty()) answer->code = row.codes.substr(0, row.codes.find(' '));
+    if (answer->confidence == 0) answer->confidence = row.strength;
+    answers.push_back(*std::move(answer));
+  }
+}
+
 constexpr std::pair<Phase, std::span<const Rule> (*)()> kRulesByPhase[] = {
     {Phase::samples, sample_rules},
     {Phase::random, random_rules},
     {Phase::control, control_rules},
     {Phase::scores, score_rules},
     {Phase::loss, loss_rules},
-    {Phase::local_gradients, gradient_rules},
     {Phase::collective, ledger_rules},
     {Phase::reduced_gradients, reduction_rules},
     {Phase::gradient_norm, norm_rules},
@@ -169,23 +203,13 @@ Cause best_of(std::vector<Cause> answers, const CauseInputs& inputs) {
   return best;
 }
 
-/// Phases as a set.
-using Phases = uint32_t;
-constexpr Phases set_of(std::initializer_list<Phase> phases) {
-  Phases set = 0;
-  for (const Phase phase : phases) set |= Phases{1} << static_cast<unsigned>(phase);
-  return set;
-}
-constexpr bool holds(Phases set, Phase phase) { return (set >> static_cast<unsigned>(phase) & 1U) != 0; }
-
-constexpr Phases kForward = set_of({Phase::scores, Phase::loss, Phase::local_gradients, Phase::collective,
-                                    Phase::reduced_gradients, Phase::gradient_norm});
+constexpr Phases kForward = in(Phase::scores, Phase::loss, Phase::local_gradients, Phase::collective,
+                                    Phase::reduced_gradients, Phase::gradient_norm);
 // Shapes of the model follow from those of the data.
-constexpr Phases kOfData = kForward | set_of({Phase::samples, Phase::random, Phase::parameters, Phase::evaluation});
-constexpr Phases kOfDraws = kForward | set_of({Phase::random});
-constexpr Phases kOfRate = set_of({Phase::control, Phase::parameters, Phase::optimizer_state});
-constexpr Phases kOfUpdate = set_of({Phase::parameters, Phase::optimizer_state, Phase::snapshot});
-constexpr Phases kAll = ~Phases{0};
+constexpr Phases kOfData = kForward | in(Phase::samples, Phase::random, Phase::parameters, Phase::evaluation);
+constexpr Phases kOfDraws = kForward | in(Phase::random);
+constexpr Phases kOfRate = in(Phase::control, Phase::parameters, Phase::optimizer_state);
+constexpr Phases kOfUpdate = in(Phase::parameters, Phase::optimizer_state, Phase::snapshot);
 
 struct KeyPhases {
   std::string_view key;  ///< or the beginning of several, up to their dot
@@ -195,7 +219,7 @@ struct KeyPhases {
 constexpr auto kKeyPhases = std::to_array<KeyPhases>({
     {"data.", kOfData},
     {"layout", kOfData | kOfRate},
-    {"steps", kOfRate | set_of({Phase::samples})},
+    {"steps", kOfRate | in(Phase::samples)},
     {"accumulation", kOfDraws},
     {"rank_seed", kOfDraws},
     {"precision", kForward | kOfUpdate},
@@ -206,7 +230,7 @@ constexpr auto kKeyPhases = std::to_array<KeyPhases>({
     {"beta2", kOfUpdate},
     {"eps", kOfUpdate},
     {"weight_decay", kOfUpdate},
-    {"clip_norm", kOfUpdate | set_of({Phase::applied_gradients, Phase::gradient_norm})},
+    {"clip_norm", kOfUpdate | in(Phase::applied_gradients, Phase::gradient_norm)},
     {"lr", kOfRate},
     {"lr_rule", kOfRate},
     {"lr_scale", kOfRate},
@@ -215,17 +239,17 @@ constexpr auto kKeyPhases = std::to_array<KeyPhases>({
     {"base_rate", kOfRate},
     {"global_batch", kOfData | kOfRate},
     {"watch.nan_guard", kOfUpdate},
-    {"update", kOfUpdate | set_of({Phase::reduced_gradients, Phase::gradient_norm, Phase::applied_gradients})},
-    {"average_decay", set_of({Phase::averaged_weights, Phase::snapshot})},
-    {"auxiliary.weight", kForward | set_of({Phase::parameters})},
-    {"activation_checkpointing", set_of({Phase::random, Phase::local_gradients, Phase::reduced_gradients})},
+    {"update", kOfUpdate | in(Phase::reduced_gradients, Phase::gradient_norm, Phase::applied_gradients)},
+    {"average_decay", in(Phase::averaged_weights, Phase::snapshot)},
+    {"auxiliary.weight", kForward | in(Phase::parameters)},
+    {"activation_checkpointing", in(Phase::random, Phase::local_gradients, Phase::reduced_gradients)},
 });
 
 /// Nothing that acts on updates alone has acted before the first step.
 bool fits(const std::string& key, const Difference& difference) {
   const auto is = [&](const KeyPhases& it) { return it.key.ends_with('.') ? key.starts_with(it.key) : key == it.key; };
   const auto found = std::ranges::find_if(kKeyPhases, is);
-  const Phases phases = found == kKeyPhases.end() ? kAll : found->phases;
+  const Phases phases = found == kKeyPhases.end() ? kAnyPhase : found->phases;
   return holds(phases, difference.phase) && (difference.divergence.step >= 0 || holds(phases, Phase::scores));
 }
 
@@ -299,10 +323,10 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
     ask(rules(phase));
     if (phase != Phase::local_gradients && causes::lacks_a_gradient(inputs)) ask(rules(Phase::local_gradients));
   }
+  for (const auto table : causes::kTables) causes::ask(table(), inputs, phase, answers);
   ask(causes::rules_for(phase));
   for (const auto rules : {causes::missing_gradient_rules, causes::buffer_rules, causes::forward_draw_rules}) ask(rules());
-  for (const auto rules : {causes::accumulation_rules, causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
-  ask(causes::factor_rules());
+  for (const auto rules : {causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
   if (phase == Phase::scores) ask(causes::reward_rules());
   if (causes::scores_candidates(inputs)) {
     if (phase == Phase::scores) ask(causes::candidate_rules());
@@ -310,7 +334,6 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   }
   ask(causes::initial_rules());
   if (inputs.difference.divergence.kind == DivergenceKind::replica) ask(causes::replica_rules());
-  if (!is_exact(phase)) ask(causes::finite_rules());
   Cause cause = causes::best_of(std::move(answers), inputs);
   if (auto configured = causes::by_config(inputs, cause)) cause = *std::move(configured);
   if (const CausePage* page = find_cause_page(cause.code); page && cause.remedy.empty()) cause.remedy = page->remedy;

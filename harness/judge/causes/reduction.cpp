@@ -51,7 +51,7 @@ struct Reduction {
 };
 
 /// What element i of a tensor's reduction would be.
-using Hypothesis = std::function<double(const Reduced& tensor, std::size_t element)>;
+using Prediction = std::function<double(const Reduced& tensor, std::size_t element)>;
 
 /// Of ranks that hold parameters of their own, too: the tensors of which every one kept its local gradient, as if they
 /// were replicas in these. Null: none.
@@ -117,7 +117,7 @@ std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
 }
 
 /// Does the hypothesis give every element of the tensor, within `room` allowances of its own size?
-bool gives(const Reduced& tensor, const Hypothesis& hypothesis, double room = 2) {
+bool gives(const Reduced& tensor, const Prediction& hypothesis, double room = 2) {
   for (std::size_t i = 0; i < tensor.reduced->values.size(); ++i) {
     const double expected = hypothesis(tensor, i), actual = tensor.reduced->values[i];
     const double grown =
@@ -141,7 +141,7 @@ std::size_t wrong_elements(const Reduction& reduction) {
 }
 
 /// Does every wrong tensor follow the hypothesis; and if it must hold everywhere, every other too?
-bool explains(const Reduction& reduction, const Hypothesis& hypothesis, bool everywhere) {
+bool explains(const Reduction& reduction, const Prediction& hypothesis, bool everywhere) {
   if (wrong_count(reduction) == 0) return false;
   return std::all_of(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& tensor) {
     return (!tensor.wrong && !everywhere) || gives(tensor, hypothesis);
@@ -164,8 +164,8 @@ std::optional<Cause> divided_by_elements(const CauseInputs& inputs) {
   const auto world = static_cast<double>(reduction->world);
   double all = 0;
   for (const Reduced& tensor : reduction->tensors) all += static_cast<double>(tensor.mean.values.size());
-  const Hypothesis by_own = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / static_cast<double>(t.mean.values.size()); };
-  const Hypothesis by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
+  const Prediction by_own = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / static_cast<double>(t.mean.values.size()); };
+  const Prediction by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
   const bool own = explains(*reduction, by_own, true);
   if (!own && !explains(*reduction, by_all, true)) return std::nullopt;
   return made("divided-by-wrong-world", kExact,
@@ -237,7 +237,7 @@ std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
   for (std::size_t rank = 0; rank < reduction->world; ++rank) {
     factors.push_back(clip_factor(inputs.cell_facts.clip_norm, norm_of_rank(*reduction, rank)));
   }
-  const Hypothesis clipped = [&](const Reduced& t, std::size_t i) {
+  const Prediction clipped = [&](const Reduced& t, std::size_t i) {
     double sum = 0;
     for (std::size_t rank = 0; rank < factors.size(); ++rank) sum += factors[rank] * t.local[rank]->values[i];
     return sum * reduction->share();
@@ -273,7 +273,7 @@ std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
   const auto world = static_cast<double>(reduction->world);
   for (const Op& op : kOps) {
     for (const auto& [before, after] : {std::pair{1.0, 1.0}, {1.0, 1 / world}, {1 / world, 1.0}}) {
-      const Hypothesis folded = [&, before = before, after = after](const Reduced& t, std::size_t i) {
+      const Prediction folded = [&, before = before, after = after](const Reduced& t, std::size_t i) {
         double value = before * t.local[0]->values[i];
         for (std::size_t rank = 1; rank < t.local.size(); ++rank) {
           value = op.fold(value, before * t.local[rank]->values[i]);
@@ -419,7 +419,7 @@ std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
   if (!reduction || each_keeps_its_own(inputs, *reduction)) return std::nullopt;
   std::vector<Counting> fitting;
   for (Counting& counting : countings_of(inputs, *reduction)) {
-    const Hypothesis counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction->share()); };
+    const Prediction counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction->share()); };
     if (!explains(*reduction, counted, false)) continue;
     // One factor on some tensors alone takes more than a few numbers.
     const bool one_factor = counting.rank < 0;

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,17 +46,65 @@ const CausePage* find_cause_page(std::string_view code);
 
 }  // namespace lockstep
 
-// The rules that name causes of any trainer, family by family; a trainer's own stand in its folder. A rule is
-// one small function: from the evidence to its code, or nothing. Rules do not know of each other; name_cause
-// weighs what they answer.
+// Hypotheses, by what can first show them: a table of those that hold for any trainer in each file, and a trainer's own in
+// its folder. A hypothesis predicts something from the evidence, and answers where that is what was recorded; name_cause
+// asks those of the divergence's phase, and weighs what they answer.
 
 namespace lockstep::causes {
 
-using Rule = std::optional<Cause> (*)(const CauseInputs& inputs);
+using Answer = std::optional<Cause>;
+using Rule = Answer (*)(const CauseInputs& inputs);
 
-// Confidence that rules give: the evidence is reproduced exactly; it fits and little else would; a general
-// name for what is seen, which gives way to any other.
-inline constexpr double kExact = 0.98, kFits = 0.8, kGeneral = 0.5;
+// How much an answer says: the evidence is reproduced exactly; it fits and little else would; a general name for what is
+// seen, which gives way to any other.
+inline constexpr double kExact = 0.98, kStrong = 0.9, kFits = 0.8, kGeneral = 0.5;
+
+/// Phases as a set.
+using Phases = uint32_t;
+template <typename... Each>
+constexpr Phases in(Each... phases) {
+  return ((Phases{1} << static_cast<unsigned>(phases)) | ...);
+}
+constexpr bool holds(Phases set, Phase phase) { return (set & in(phase)) != 0; }
+inline constexpr Phases kAnyPhase = ~Phases{0};
+inline constexpr Phases kInexactPhases = ~in(Phase::samples, Phase::inputs, Phase::random, Phase::control);
+
+/// Evidence that a hypothesis needs, as a set; see words_of.
+enum Need : uint32_t {
+  kNothing = 0,
+  kRuns = 1,        ///< the step's records of both runs
+  kRanks = 2,       ///< of several ranks
+  kBefore = 4,      ///< of the run's step before
+  kValues = 8,      ///< values of both, as forced runs keep them
+  kState = 16,      ///< what the run's update began from
+  kLocal = 32,      ///< local gradients of every rank
+  kReplicas = 64,   ///< ranks that differ where they should be alike
+  kConfigs = 128,   ///< both configs
+  kScores = 256,    ///< scores of the same rows and columns
+  kClip = 512,      ///< a norm to clip to
+};
+using Needs = uint32_t;
+
+/// One row of a table.
+struct Hypothesis {
+  std::string_view codes;     ///< one; or several, of which `predict` chooses
+  Phases phases = kAnyPhase;  ///< in which it can first show
+  Needs needs = kNothing;     ///< without these it is not asked
+  double strength = kExact;   ///< of an answer that has none of its own
+  Rule predict = nullptr;
+  std::string_view key = {};  ///< of the config, where this is just what it is for
+};
+
+/// A rule of what `evidence_of` makes of the inputs, if it makes something.
+template <auto evidence_of, auto predict>
+Answer given(const CauseInputs& inputs) {
+  const auto evidence = evidence_of(inputs);
+  if (!evidence) return {};
+  if constexpr (std::is_invocable_v<decltype(predict), decltype(*evidence)>) return predict(*evidence);
+  else return predict(inputs, *evidence);
+}
+
+std::span<const Hypothesis> gradient_hypotheses();  ///< before the reduction, by micro-step, and of one factor on all
 
 std::span<const Rule> sample_rules();
 std::span<const Rule> random_rules();
@@ -63,13 +115,9 @@ std::span<const Rule> reward_rules();     ///< of rewards, advantages and first 
 std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
 std::span<const Rule> contrast_rules();   ///< of a loss over such scores
 std::span<const Rule> loss_rules();
-std::span<const Rule> gradient_rules();  ///< before the reduction
-std::span<const Rule> finite_rules();    ///< of values that are no numbers, in any phase
 std::span<const Rule> reduction_rules();
-std::span<const Rule> accumulation_rules(Phase phase);  ///< of micro-steps: in loss, local and reduced gradients
 std::span<const Rule> named_loss_rules(Phase phase);    ///< of one named part of the loss: there, too
 std::span<const Rule> missing_gradient_rules();         ///< of a parameter that has none, in any phase
-std::span<const Rule> factor_rules();                   ///< one factor on loss and gradients
 std::span<const Rule> shard_rules(Phase phase);         ///< of tensors in parts: in the gradient norm and parameters
 std::span<const Rule> initial_rules();                  ///< of parameters before the first step
 std::span<const Rule> input_rules();                    ///< of what rows hold
@@ -86,6 +134,11 @@ std::span<const Rule> ledger_rules();
 
 /// A cause without its remedy, which stands in the cause's page.
 Cause made(const char* code, double confidence, const std::string& evidence);
+/// The cause of the hypothesis' row, with its strength.
+template <typename... Args>
+Cause told(fmt::format_string<Args...> text, Args&&... args) {
+  return {"", 0, fmt::format(text, std::forward<Args>(args)...), ""};
+}
 
 /// The cause as one rank's mistake, where it is that of exactly one.
 template <typename Ranks>
