@@ -49,8 +49,8 @@ std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b
     }
     if (!same_inputs || wrong < 0) continue;
     const Record &x = *of_a[static_cast<std::size_t>(wrong)][call], &y = *of_b[static_cast<std::size_t>(wrong)][call];
-    return difference_at(b.step, Phase::collective, wrong, y.name, DivergenceKind::bits, "out " + hex16(x.collective.hash_out),
-                         "out " + hex16(y.collective.hash_out), static_cast<int>(b.ranks.size()));
+    return difference_at(b, Phase::collective, wrong, y.name, DivergenceKind::bits,
+                         "out " + hex16(x.collective.hash_out), "out " + hex16(y.collective.hash_out));
   }
   return std::nullopt;
 }
@@ -93,8 +93,7 @@ class BandedPrefix {
       : inputs_(inputs),
         forced_(inputs.forced),
         real_(inputs.real),
-        trainer_(trainer_of(forced_, real_)),
-        rules_{scores_of(trainer_), band_, training_facts(inputs.config, forced_), training_facts(inputs.config, real_), trainer_ != nullptr} {
+        rules_(rules_of(forced_, real_, {inputs.config, inputs.config})) {
     if (forced_.world_size() != real_.world_size())
       throw TraceError(fmt::format("{}: {}, where {} has {}", inputs.forced, counted(forced_.world_size(), "rank"), inputs.real, real_.world_size()));
   }
@@ -136,7 +135,7 @@ class BandedPrefix {
     keep_earlier(first, moved_otherwise(a, b));
     if (first) return first->divergence;
     used_ = judged.at.band_used;
-    ForcedValues values = forced_values(b, inputs_.real, rules_.scores);
+    ForcedValues values = forced_values(b, inputs_.real, rules_.scores());
     values.reduced_by_sum = judged.reduced_by_sum;
     for (const ReductionUse& use : judge_reduction(values)) used_ = std::max(used_, use.used);
     return std::nullopt;
@@ -148,8 +147,8 @@ class BandedPrefix {
   static std::optional<Difference> reduced_apart(const CauseInputs& around, const StepOfRun& b) {
     const TensorUse* worst = around.forced ? around.forced->reduced.worst() : nullptr;
     if (!worst || worst->use.used() <= 1) return std::nullopt;
-    return difference_at(b.step, Phase::reduced_gradients, kAllRanks, worst->name, DivergenceKind::band, "norm " + exact_number(worst->norm_reference),
-                         "norm " + exact_number(worst->norm_cell), static_cast<int>(b.ranks.size()));
+    return difference_at(b, Phase::reduced_gradients, kAllRanks, worst->name, DivergenceKind::band,
+                         "norm " + exact_number(worst->norm_reference), "norm " + exact_number(worst->norm_cell));
   }
 
   static bool same_place(const Difference& a, const Difference& b) {
@@ -158,8 +157,6 @@ class BandedPrefix {
 
   const BandInputs& inputs_;
   RunReader forced_, real_;
-  const TrainerSpec* trainer_;
-  BandConfig band_;
   StepRules rules_;
   double used_ = 0;
 };

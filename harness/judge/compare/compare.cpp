@@ -60,15 +60,8 @@ void tell_of_replicas(Divergence& divergence, const StepOfRun& a, const StepOfRu
   divergence.sentence += fmt::format(" The run's replicas differ from each other: {}.", drift->sentence);
 }
 
-/// Samples of the step after the divergence, the configs and the trainer: what only the end of the comparison
-/// knows.
-void finish(CauseInputs& inputs, StepPairs& pairs, const CompareOptions& options) {
-  inputs.reference_config = options.reference_config;
-  inputs.cell_config = options.cell_config;
-  inputs.reference_facts = training_facts(options.reference_config, pairs.a());
-  inputs.cell_facts = facts_to_meet(inputs.reference_facts, training_facts(options.cell_config, pairs.b()), options.configs());
-  inputs.trainer = trainer_of(pairs.a(), pairs.b());
-  read_on(inputs, pairs);
+std::string both_drift(const std::string& drift) {
+  return fmt::format(" In both runs the replicas differ from each other: {}.", drift);
 }
 
 /// Names of tensors that one of two runs holds in shards.
@@ -110,17 +103,14 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     }
     std::optional<LedgerFinding> of_ledger;
     if (!difference && !ours) of_ledger = broken_ledger(pairs);
-    if (of_ledger) difference = ledger_difference(*of_ledger, pairs.step_b().step, pairs.b().world_size());
+    if (of_ledger) difference = ledger_difference(*of_ledger, pairs.step_b());
     if (difference) {
-      if (auto skipped = pairs.skipped_step(*difference)) difference->divergence = *std::move(skipped);
-      result.first_divergence = difference->divergence;
-      tell_of_replicas(*result.first_divergence, pairs.step_a(), pairs.step_b());
+      Divergence& told = difference->divergence;
+      if (auto skipped = pairs.skipped_step(*difference)) told = *std::move(skipped);
+      tell_of_replicas(told, pairs.step_a(), pairs.step_b());
       const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b(), !ours);
-      if (difference->divergence.kind == DivergenceKind::bits && size && *size <= rounding_bound(0)) {
-        result.first_divergence->sentence +=
-            " The difference is small enough to be rounding alone: summing in another order may cause it.";
-      }
-      result.compared_steps = pairs.compared();
+      if (told.kind == DivergenceKind::bits && size && *size <= rounding_bound(0))
+        told.sentence += " The difference is small enough to be rounding alone: summing in another order may cause it.";
       inputs = inputs_at(pairs, *difference);
       inputs->ledger = of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pointer_to(pairs.before_b()), &pairs.step_a(), ours});
       break;
@@ -130,15 +120,17 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     if (drift_of_both) continue;
     if (const auto drift = replica_drift(pairs.step_b())) drift_of_both = drift->sentence;
   }
-  if (!inputs) result.compared_steps = pairs.compared();
-  result.facts = compared.facts(result.compared_steps, result.first_divergence);
+  result.compared_steps = pairs.compared();
+  result.facts =
+      compared.facts(result.compared_steps, inputs ? std::optional(inputs->difference.divergence) : std::nullopt);
   evaluations.tell(result.facts);
-  if (result.first_divergence) {
-    result.verdict = VerdictKind::divergent;
-    result.sentence = result.first_divergence->sentence + gaps_sentence(pairs.gaps());
-    inputs->difference.divergence = *result.first_divergence;
-    finish(*inputs, pairs, options);
-  } else if (!shards.empty()) {
+  if (inputs) {
+    Comparison parted =
+        parted_at(*std::move(inputs), pairs, rules_of(pairs.a(), pairs.b(), options.configs()), std::move(result));
+    if (drift_of_both) parted.mechanism.sentence += both_drift(*drift_of_both);
+    return parted;
+  }
+  if (!shards.empty()) {
     agree_as_far(pairs, VerdictKind::inconclusive,
                  fmt::format("Tensors of equal shape agree over {}. Not compared: {} of another shape, which one run may "
                              "hold in shards, {} first",
@@ -163,10 +155,8 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   } else {
     agree_as_far(pairs, VerdictKind::identical, identical_sentence(pairs, compared), result);
   }
-  if (drift_of_both) {
-    result.sentence += fmt::format(" In both runs the replicas differ from each other: {}.", *drift_of_both);
-  }
-  return {std::move(result), std::move(inputs)};
+  if (drift_of_both) result.sentence += both_drift(*drift_of_both);
+  return {std::move(result), std::nullopt};
 }
 
 /// Of runs that are not ours nobody promises equal bits: another bucket, another kernel rounds otherwise. Where bits
@@ -231,12 +221,7 @@ std::optional<Comparison> resumed_elsewhere(StepPairs& pairs, const CompareOptio
   const std::optional<Divergence>& first = comparison.mechanism.first_divergence;
   const bool explains = first && first->step == told.step && comparison.around && !is_exact(comparison.around->difference.phase);
   if ((first && first->step <= told.step && !explains) || (options.steps > 0 && told.step >= options.steps)) return std::nullopt;
-  Mechanism result;
-  result.verdict = VerdictKind::divergent;
-  result.first_divergence = told;
-  result.sentence = told.sentence + gaps_sentence(pairs.gaps());
-  finish(*found, pairs, options);
-  return Comparison{std::move(result), std::move(found)};
+  return parted_at(*std::move(found), pairs, rules_of(pairs.a(), pairs.b(), options.configs()));
 }
 
 }  // namespace
@@ -264,7 +249,7 @@ Comparison compare_traces(const CompareOptions& options) {
   }
   StepPairs pairs(options.run_a, options.run_b, options.steps);
   if (both_exact(options.reference_config, options.cell_config)) {
-    return compare_exact_runs(pairs, options.reference_config, options.cell_config);
+    return compare_exact_runs(pairs, options.configs());
   }
   Comparison comparison = compare_pairs(pairs, options);
   if (auto elsewhere = resumed_elsewhere(pairs, options, comparison)) comparison = *std::move(elsewhere);

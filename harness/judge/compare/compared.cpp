@@ -225,7 +225,6 @@ std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOf
   for (const std::string& name : names) {
     const auto expected = evaluated_rows(a, name), actual = evaluated_rows(b, name);
     if (expected.empty() || actual.empty()) continue;
-    const int world_size = static_cast<int>(b.ranks.size());
     std::set<int64_t> ids;
     for (const auto* rows : {&expected, &actual}) {
       for (const auto& each : *rows) ids.insert(each.first);
@@ -234,13 +233,15 @@ std::optional<Difference> evaluated_rows_differ(const StepOfRun& a, const StepOf
       const auto of_a = expected.find(id), of_b = actual.find(id);
       const std::size_t times_a = of_a == expected.end() ? 0 : of_a->second.size(), times_b = of_b == actual.end() ? 0 : of_b->second.size();
       if (times_a != times_b) {
-        return difference_at(b.step, Phase::evaluation, kRankUnknown, name, DivergenceKind::missing, fmt::format("sample {} {}", id, counted(static_cast<int64_t>(times_a), "time")),
-                             counted(static_cast<int64_t>(times_b), "time"), world_size);
+        return difference_at(b, Phase::evaluation, kRankUnknown, name, DivergenceKind::missing,
+                             fmt::format("sample {} {}", id, counted(static_cast<int64_t>(times_a), "time")),
+                             counted(static_cast<int64_t>(times_b), "time"));
       }
       const double gap = distance(of_a->second.front(), of_b->second.front());
       if (!equal || gap <= rounding_bound(0, epsilon) * std::max(1.0, std::abs(of_a->second.front()))) continue;
-      return difference_at(b.step, Phase::evaluation, kRankUnknown, fmt::format("{}, sample {}", name, id), DivergenceKind::value, exact_number(of_a->second.front()),
-                           exact_number(of_b->second.front()), world_size);
+      return difference_at(b, Phase::evaluation, kRankUnknown, fmt::format("{}, sample {}", name, id),
+                           DivergenceKind::value, exact_number(of_a->second.front()),
+                           exact_number(of_b->second.front()));
     }
   }
   return std::nullopt;
@@ -328,17 +329,16 @@ std::optional<Difference> Evaluations::differ(const StepOfRun& a, const StepOfRu
     const auto other =
         epsilon <= std::numeric_limits<float>::epsilon() ? other_metric(a, b, expected->name) : std::nullopt;
     if (other && !first) {
-      first = difference_at(a.step, Phase::evaluation, kAllRanks, expected->name, DivergenceKind::value,
-                            exact_number(expected->value), fmt::format("{:.6g}", fmt::join(other->of_ranks, ", ")),
-                            static_cast<int>(b.ranks.size()));
+      first = difference_at(b, Phase::evaluation, kAllRanks, expected->name, DivergenceKind::value,
+                            exact_number(expected->value), fmt::format("{:.6g}", fmt::join(other->of_ranks, ", ")));
       first->divergence.sentence +=
           other->rows.empty() ? " Ranks have values of their own, although their weights are nearly the reference's."
                               : fmt::format(" In the reference it is the mean of {}, here it is not.", other->rows);
       first->divergence.sentence += " What trains does not differ up to there.";
     } else if (is_known && !(gap <= bound * size)) {
       if (first) continue;
-      first = difference_at(a.step, Phase::evaluation, 0, expected->name, DivergenceKind::value, exact_number(expected->value),
-                            exact_number(actual->value), static_cast<int>(b.ranks.size()));
+      first = difference_at(b, Phase::evaluation, 0, expected->name, DivergenceKind::value,
+                            exact_number(expected->value), exact_number(actual->value));
       first->divergence.sentence += " The parameters are equal bit for bit there.";
     } else if (!is_known && gap > 0) {
       apart = true;
@@ -460,9 +460,10 @@ std::optional<Difference> averages_difference(const AveragedStep& a, const Avera
                 ? fmt::format("{} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay))
                 : fmt::format("made of the parameters {} the update", own->before ? "before" : "after");
   }
-  return difference_at(b.step.step, Phase::averaged_weights, kAllRanks, same->worst, DivergenceKind::update,
-                       fmt::format("{} times the old average and {} times the parameter", short_number(reference->decay), short_number(1 - reference->decay)),
-                       found, static_cast<int>(b.step.ranks.size()));
+  return difference_at(b.step, Phase::averaged_weights, kAllRanks, same->worst, DivergenceKind::update,
+                       fmt::format("{} times the old average and {} times the parameter",
+                                   short_number(reference->decay), short_number(1 - reference->decay)),
+                       found);
 }
 
 }  // namespace lockstep

@@ -83,10 +83,10 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
     if (std::ranges::any_of(records_of(b.ranks[r], Phase::samples), [&](const Record* record) { return std::ranges::any_of(record->ids, holds_one); }))
       holders.push_back(static_cast<int>(r));
   }
-  const bool on_all = foreign && b.ranks.size() > 1 && holders.size() == b.ranks.size();
-  const int rank = holders.empty() ? kRankUnknown : on_all ? kAllRanks : holders.front();
-  return difference_at(a.step, Phase::samples, rank, "samples", extra.empty() ? DivergenceKind::missing : DivergenceKind::value,
-                       samples_text(missing), samples_text(extra), static_cast<int>(b.ranks.size()));
+  const int rank = foreign || holders.empty() ? first_or_all(holders, b) : holders.front();
+  return difference_at(b, Phase::samples, rank, "samples",
+                       extra.empty() ? DivergenceKind::missing : DivergenceKind::value, samples_text(missing),
+                       samples_text(extra));
 }
 
 // --- what rows hold ---
@@ -150,12 +150,10 @@ std::optional<Difference> inputs_difference(const StepOfRun& a, const StepOfRun&
       if (!first) first = &actual;
     }
     if (!first) continue;
-    const int world_size = static_cast<int>(b.ranks.size());
-    const bool on_all = world_size > 1 && std::ssize(ranks) == world_size;
     Difference difference =
-        difference_at(a.step, Phase::inputs, on_all ? kAllRanks : *ranks.begin(), name, DivergenceKind::value,
+        difference_at(b, Phase::inputs, first_or_all({ranks.begin(), ranks.end()}, b), name, DivergenceKind::value,
                       held_text(expected.at(first->first).values, first->second.values),
-                      held_text(first->second.values, expected.at(first->first).values), world_size);
+                      held_text(first->second.values, expected.at(first->first).values));
     difference.divergence.sample = first->first;
     difference.divergence.sentence += fmt::format(" It is sample {}.", first->first);
     return difference;
@@ -217,8 +215,9 @@ std::optional<Difference> random_difference(const StepOfRun& a, const StepOfRun&
     if (!both && !one_program) continue;
     if (both && in_a->second.hash == in_b->second.hash && in_a->second.draws == in_b->second.draws) continue;
     const bool all_alike = both && world_size > 1 && in_b->second.by_rank.size() == 1;
-    Difference result = difference_at(a.step, Phase::random, all_alike ? kAllRanks : kRankUnknown, name, both ? DivergenceKind::bits : DivergenceKind::missing,
-                                      stream_text(sums_a, name), stream_text(sums_b, name), world_size);
+    Difference result = difference_at(b, Phase::random, all_alike ? kAllRanks : kRankUnknown, name,
+                                      both ? DivergenceKind::bits : DivergenceKind::missing, stream_text(sums_a, name),
+                                      stream_text(sums_b, name));
     if (all_alike) {
       result.divergence.actual += fmt::format("; all {} ranks drew the same numbers", world_size);
       result.divergence.sentence += fmt::format(" All {} ranks drew the same numbers.", world_size);
@@ -309,10 +308,9 @@ std::optional<Difference> control_difference(const StepOfRun& a, const StepOfRun
     }
     if (wrong.empty()) continue;
     const Record* actual = find_record(b.ranks[static_cast<std::size_t>(wrong[0])], Phase::control, name);
-    const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
-    return difference_at(a.step, Phase::control, on_all ? -1 : wrong[0], name,
+    return difference_at(b, Phase::control, first_or_all(wrong, b), name,
                          expected && actual ? DivergenceKind::value : DivergenceKind::missing, control_text(expected),
-                         control_text(actual), world_size);
+                         control_text(actual));
   }
   return std::nullopt;
 }

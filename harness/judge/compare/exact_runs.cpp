@@ -94,7 +94,7 @@ class StepComparison {
   Difference at_row(const std::pair<Row, Row>& rows, Phase what, Phase phase, const std::string& where,
                     const std::string& before, const std::string& now) const {
     const Row &expected = rows.first, &actual = rows.second;
-    Difference found = difference_at(b_.step, phase, actual.rank, where, DivergenceKind::bits, before, now, world_size_);
+    Difference found = difference_at(b_, phase, actual.rank, where, DivergenceKind::bits, before, now);
     found.divergence.row = actual.position;
     found.divergence.sample = actual.id;
     found.divergence.sentence.pop_back();
@@ -140,17 +140,17 @@ class StepComparison {
     for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
       const Row &x = rows_a_[k], &y = rows_b_[k];
       if (x.position == y.position && x.id == y.id) continue;
-      Difference found = difference_at(b_.step, Phase::samples, y.rank, "samples", DivergenceKind::order,
+      Difference found = difference_at(b_, Phase::samples, y.rank, "samples", DivergenceKind::order,
                                        fmt::format("sample {} in row {}", x.id, x.position),
-                                       fmt::format("sample {} in row {}", y.id, y.position), world_size_);
+                                       fmt::format("sample {} in row {}", y.id, y.position));
       found.divergence.row = y.position;
       found.divergence.sample = y.id;
       return found;
     }
     if (rows_a_.size() == rows_b_.size()) return std::nullopt;
-    return difference_at(b_.step, Phase::samples, kRankUnknown, "samples", DivergenceKind::missing,
+    return difference_at(b_, Phase::samples, kRankUnknown, "samples", DivergenceKind::missing,
                          counted(static_cast<int64_t>(rows_a_.size()), "row"),
-                         counted(static_cast<int64_t>(rows_b_.size()), "row"), world_size_);
+                         counted(static_cast<int64_t>(rows_b_.size()), "row"));
   }
 
   /// What a row is made from comes before its scores and before those of the rows whose candidate it is.
@@ -231,9 +231,8 @@ class StepComparison {
         wrong.push_back(rank);
       }
       if (wrong.empty()) continue;
-      const bool on_all = world_size_ > 1 && std::ssize(wrong) == world_size_;
-      return difference_at(b_.step, phase, on_all ? kAllRanks : wrong.front(), record->name, DivergenceKind::bits, text_of(*record),
-                           text_of(*first), world_size_);
+      return difference_at(b_, phase, first_or_all(wrong, b_), record->name, DivergenceKind::bits, text_of(*record),
+                           text_of(*first));
     }
     return std::nullopt;
   }
@@ -263,12 +262,11 @@ OwnFindings exact_finding(const StepOfRun& a, const StepOfRun& b, const StepOfRu
 
 /// Both runs began the step with the same bits, so that its values tell of a known mistake as those of a forced step do. Nothing
 /// where either kept them in part: below trace level full.
-std::optional<ForcedEvidence> evidence_at(StepPairs& pairs, const CauseInputs& around) {
+std::optional<ForcedEvidence> evidence_at(StepPairs& pairs, const CauseInputs& around, const StepRules& rules) {
   const StepOfRun &a = *around.reference, &b = *around.cell;
   if (a.step < 0 || !keeps_gradients(a) || !keeps_gradients(b)) return std::nullopt;
   const std::vector<ForcedValues> no_repeats;
-  const BandConfig band;  // a closed form rounds: a factor that is no power of two, each row's own backward pass
-  const StepRules rules{scores_of(around.trainer), band, around.reference_facts, around.cell_facts};
+  // A closed form rounds: a factor that is no power of two, each row's own backward pass.
   return evidence_of_step({a, pairs.a().dir(), b, pairs.b().dir(), around.cell_before, no_repeats,
                            state_before(a, around.reference_before), state_before(b, around.cell_before), false, true},
                           rules);
@@ -281,44 +279,30 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell) {
          cell->arithmetic == Arithmetic::exact;
 }
 
-Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config) {
+Comparison compare_exact_runs(StepPairs& pairs, const ConfigPair& configs) {
+  const StepRules rules = rules_of(pairs.a(), pairs.b(), configs);
   Mechanism result;
-  std::optional<CauseInputs> around;
   Compared compared;
-  const TrainerSpec* trainer = trainer_of(pairs.a(), pairs.b());
-  while (!around && pairs.next()) {
+  while (pairs.next()) {
     OwnFindings found =
-        exact_finding(pairs.step_a(), pairs.step_b(), pointer_to(pairs.before_b()), scores_of(trainer), compared);
+        exact_finding(pairs.step_a(), pairs.step_b(), pointer_to(pairs.before_b()), rules.scores(), compared);
+    result.compared_steps = pairs.compared();
     if (!found.difference) continue;
-    around = inputs_at(pairs, *found.difference);
-    around->ledger = std::move(found.ledger);
+    result.facts = compared.facts(result.compared_steps, found.difference->divergence);
+    CauseInputs around = inputs_at(pairs, *found.difference);
+    around.ledger = std::move(found.ledger);
+    around.forced = evidence_at(pairs, around, rules);
+    if (auto skipped = pairs.skipped_step(around.difference)) around.difference.divergence = *std::move(skipped);
+    return parted_at(std::move(around), pairs, rules, std::move(result));
   }
   result.compared_steps = pairs.compared();
-  if (!around) result.facts = compared.facts(result.compared_steps);
-  if (around) {
-    result.first_divergence = around->difference.divergence;
-    result.facts = compared.facts(result.compared_steps, result.first_divergence);
-    if (auto skipped = pairs.skipped_step(around->difference)) result.first_divergence = std::move(skipped);
-    around->difference.divergence = *result.first_divergence;
-    around->reference_config = reference_config;
-    around->cell_config = cell_config;
-    around->reference_facts = training_facts(reference_config, pairs.a());
-    around->cell_facts =
-        facts_to_meet(around->reference_facts, training_facts(cell_config, pairs.b()), {reference_config, cell_config});
-    around->trainer = trainer;
-    around->forced = evidence_at(pairs, *around);
-    const std::string gaps = gaps_sentence(pairs.gaps());
-    read_on(*around, pairs);
-    result.verdict = VerdictKind::divergent;
-    result.sentence = result.first_divergence->sentence + gaps;
-    return {std::move(result), std::move(around)};
-  }
+  result.facts = compared.facts(result.compared_steps);
   agree_as_far(pairs, VerdictKind::identical,
                fmt::format("Identical in exact arithmetic: {} of {} agree with those of {} in every bit, row by row",
                            counted(result.compared_steps, "step"), counted(pairs.b().world_size(), "rank"),
                            counted(pairs.a().world_size(), "rank")),
                result);
-  return {std::move(result), std::move(around)};
+  return {std::move(result), std::nullopt};
 }
 
 }  // namespace lockstep

@@ -11,6 +11,6 @@ bool both_exact(const RunConfig* reference, const RunConfig* cell);
 
 /// Mechanism of two exact runs from their free traces: `identical`, `divergent` at the first bit, or `inconclusive` where the
 /// traces end at different steps.
-Comparison compare_exact_runs(StepPairs& pairs, const RunConfig* reference_config, const RunConfig* cell_config);
+Comparison compare_exact_runs(StepPairs& pairs, const ConfigPair& configs);
 
 }  // namespace lockstep

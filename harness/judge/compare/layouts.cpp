@@ -75,8 +75,8 @@ class BoundedStep {
     }
     used_ = share;
     const bool of_parts = phase == Phase::scores || phase == Phase::loss;  // of ranks, merged
-    Difference found = difference_at(a_.step, phase, of_parts ? kRankUnknown : kAllRanks, where, DivergenceKind::band, exact_number(expected),
-                                     exact_number(actual), static_cast<int>(b_.ranks.size()));
+    Difference found = difference_at(b_, phase, of_parts ? kRankUnknown : kAllRanks, where, DivergenceKind::band,
+                                     exact_number(expected), exact_number(actual));
     found.relative = std::isfinite(gap) ? share : kInfinity;
     found.divergence.sentence.pop_back();
     found.divergence.sentence += fmt::format(
@@ -116,8 +116,7 @@ class BoundedStep {
       wrong.push_back(rank);
     }
     if (wrong.empty()) return std::nullopt;
-    const bool on_all = world_size > 1 && static_cast<int>(wrong.size()) == world_size;
-    return columns_difference(scores_, a_.step, expected, found, on_all ? -1 : wrong[0], world_size);
+    return columns_difference(scores_, b_, expected, found, first_or_all(wrong, b_));
   }
 
  private:
@@ -160,8 +159,7 @@ class BoundedStep {
       const Record* other = nullptr;  // of a rank that has it: stages of a pipeline differ
       for (const StepRecords& rank : b_.ranks) other = other ? other : find_record(rank, phase, record->name);
       if (!other) {
-        return difference_at(a_.step, phase, 0, record->name, DivergenceKind::missing, "a gradient",
-                             "nothing", static_cast<int>(b_.ranks.size()));
+        return difference_at(b_, phase, 0, record->name, DivergenceKind::missing, "a gradient", "nothing");
       }
       if (is_in_shards(*record, *other) || is_as_taken(*record, *other)) continue;
       compared_gradients_ = true;
@@ -256,19 +254,16 @@ class FreeLayouts {
  public:
   FreeLayouts(StepPairs& pairs, const CompareOptions& options)
       : pairs_(pairs),
-        trainer_(trainer_of(pairs.a(), pairs.b())),
-        scores_(scores_of(trainer_)),
-        configs_(options.configs()),
         explains_(options.explains),
-        rules_{scores_, band_, training_facts(configs_.reference, pairs.a()), {}, trainer_ != nullptr},
+        rules_(rules_of(pairs.a(), pairs.b(), options.configs())),
+        trainer_(rules_.trainer),
+        scores_(rules_.scores()),
         epsilon_(working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon())) {
-    rules_.cell_facts = facts_to_meet(rules_.reference_facts, training_facts(configs_.cell, pairs.b()), configs_);
     const ProbeReport report = trainer_ ? ProbeReport() : read_probe_report(pairs.b().dir(), 0);
     if (report.led_problem.empty()) led_ = {report.led.begin(), report.led.end()};
   }
 
   Comparison compare() {
-    Mechanism result;
     std::optional<CauseInputs> around;
     while (!around && pairs_.next()) {
       if (pairs_.after_gap()) parameters_.lost();
@@ -279,21 +274,23 @@ class FreeLayouts {
       if (!around) around = averages_at_step();
       if (!around) around = evaluation_at_step();
     }
+    Comparison compared;
+    Mechanism& result = compared.mechanism;
     result.band_used = used_;
     result.compared_steps = pairs_.compared();
+    result.facts = facts(around ? std::optional(around->difference.divergence) : std::nullopt);
     if (around) {
-      result.first_divergence = around->difference.divergence;
       complete(*around);
+      compared = parted_at(*std::move(around), pairs_, rules_, std::move(result));
+    } else {
+      result.verdict = led_decides() ? VerdictKind::within_envelope : VerdictKind::inconclusive;
+      result.sentence = open_sentence() + gaps_sentence(pairs_.gaps());
     }
-    result.verdict = result.first_divergence ? VerdictKind::divergent : led_decides() ? VerdictKind::within_envelope : VerdictKind::inconclusive;
-    result.sentence = result.first_divergence ? result.first_divergence->sentence : open_sentence();
-    result.facts = facts(result.first_divergence);
     if (result.verdict == VerdictKind::inconclusive && led_at_all()) result.decide = pairs_.judging_both();
     if (reordered_ >= 0 && pairs_.same_layout()) {
       result.sentence += fmt::format(" From step {} on the rows are in another order, so the runs are compared as two layouts.", reordered_);
     }
-    result.sentence += gaps_sentence(pairs_.gaps());
-    return {std::move(result), std::move(around)};
+    return compared;
   }
 
  private:
@@ -383,9 +380,9 @@ class FreeLayouts {
       }
       if (others.empty()) continue;
       const char *none = kNoChange, *some = "a change";
-      return difference_at(a.step, Phase::parameters, others.size() == 1 ? others.front() : kAllRanks, record->name,
-                           others.size() == 1 ? DivergenceKind::replica : DivergenceKind::value, stands_still ? none : some, stands_still ? some : none,
-                           static_cast<int>(b.ranks.size()));
+      return difference_at(b, Phase::parameters, others.size() == 1 ? others.front() : kAllRanks, record->name,
+                           others.size() == 1 ? DivergenceKind::replica : DivergenceKind::value,
+                           stands_still ? none : some, stands_still ? some : none);
     }
     return std::nullopt;
   }
@@ -424,9 +421,8 @@ class FreeLayouts {
       apart_ = true;
       return std::nullopt;
     }
-    BandConfig band = band_;
-    band.floor = allowed / epsilon_;
-    StepRules rules{scores_, band, rules_.reference_facts, rules_.cell_facts, rules_.loss_is_differentiated};
+    StepRules rules = rules_;
+    rules.band.floor = allowed / epsilon_;
     JudgedStep judged = judge_equal_step(step, rules);
     const double size = total_norm(a, Phase::reduced_gradients);
     for (const GradientSignature& group : judged.at.groups) {
@@ -435,7 +431,7 @@ class FreeLayouts {
     if (!judged.first) return std::nullopt;
     apart_ = true;
     CauseInputs inputs = *judged.first;
-    complete_facts(inputs);
+    complete(inputs);
     if (!explains_(inputs)) return std::nullopt;
     inputs.difference.divergence.sentence +=
         fmt::format(" The two begin this step {} apart, by their size, which explains no more than {} of it.", short_number(*begins), short_number(allowed));
@@ -469,23 +465,13 @@ class FreeLayouts {
     return size > 0 ? std::optional(size) : std::nullopt;
   }
 
-  /// Samples of the step after the divergence and what only the end of the comparison knows.
-  void complete(CauseInputs& inputs) {
-    complete_facts(inputs);
-    read_on(inputs, pairs_);
-  }
-
-  void complete_facts(CauseInputs& inputs) const {
-    inputs.reference_before = pairs_.before_a();
-    inputs.cell_before = pairs_.before_b();
-    inputs.reference_config = configs_.reference;
-    inputs.cell_config = configs_.cell;
-    inputs.reference_facts = rules_.reference_facts;
-    inputs.cell_facts = rules_.cell_facts;
-    inputs.trainer = trainer_;
-    inputs.reference_samples = pairs_.samples_a();
-    inputs.cell_samples = pairs_.samples_b();
-    inputs.cell_generators = pairs_.generators_b();
+  /// With what pairs and configs tell of the step.
+  void complete(CauseInputs& inputs) const {
+    CauseInputs all = inputs_at(pairs_, inputs.difference);
+    all.forced = std::move(inputs.forced);
+    all.ledger = std::move(inputs.ledger);
+    inputs = std::move(all);
+    rules_.tell(inputs);
   }
 
   std::vector<Fact> facts(const std::optional<Divergence>& first) const {
@@ -552,15 +538,13 @@ class FreeLayouts {
   }
 
   StepPairs& pairs_;
+  const std::function<bool(const CauseInputs&)> explains_;
+  const StepRules rules_;
   const TrainerSpec* trainer_;
   const ScoreSpec& scores_;
-  BandConfig band_;
-  const ConfigPair configs_;
-  const std::function<bool(const CauseInputs&)> explains_;
   int64_t drawn_steps_ = 0;  ///< whose forward passes took random numbers
   std::set<int64_t> led_;  ///< steps at which run B was led by its reference
   int64_t led_open_ = 0;   ///< and that did not begin with the reference's bits all the same
-  StepRules rules_;
   double epsilon_;
   EqualParameters parameters_;
   Course losses_{"losses"}, gradients_{"gradient norms"};
@@ -580,18 +564,17 @@ class FreeLayouts {
 
 }  // namespace
 
-Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
-                              int rank, int world_size) {
+Difference columns_difference(const ScoreSpec& scores, const StepOfRun& run, int64_t expected, int64_t actual,
+                              int rank) {
   const std::string column(scores.column);
   const int64_t missing = expected - actual;
-  Difference found = difference_at(step, Phase::scores, rank, std::string(scores.record), DivergenceKind::missing,
+  Difference found = difference_at(run, Phase::scores, rank, std::string(scores.record), DivergenceKind::missing,
                                    counted(expected - scores.own_columns, column) + " a row",
-                                   counted(actual - scores.own_columns, column) + " a row", world_size);
+                                   counted(actual - scores.own_columns, column) + " a row");
   if (missing > 0) found.divergence.actual += fmt::format(" ({} missing)", missing);
-  found.divergence.sentence =
-      fmt::format("They first differ at step {}, {}, {}: {} of {} a row.", step, name_of(Phase::scores),
-                  rank_text(rank, world_size), counted(actual - scores.own_columns, column),
-                  expected - scores.own_columns);
+  found.divergence.sentence = fmt::format("They first differ at step {}, {}, {}: {} of {} a row.", run.step,
+                                          name_of(Phase::scores), rank_text(rank, static_cast<int>(run.ranks.size())),
+                                          counted(actual - scores.own_columns, column), expected - scores.own_columns);
   return found;
 }
 

@@ -14,8 +14,8 @@ struct ScoreSpec;
 inline constexpr const char* kNoChange = "no change in this step";
 
 /// Scores with another count of columns a row, in the trainer's word for them: "2 negatives of 23".
-Difference columns_difference(const ScoreSpec& scores, int64_t step, int64_t expected, int64_t actual,
-                              int rank, int world_size);
+Difference columns_difference(const ScoreSpec& scores, const StepOfRun& run, int64_t expected, int64_t actual,
+                              int rank);
 
 /// Mechanism of two runs of different layouts from free traces alone: `divergent`, or `inconclusive` with what
 /// was compared and what was not. What must agree exactly is compared at every step; scores, loss and gradients

@@ -129,7 +129,8 @@ std::optional<Stranger> stranger_in(const KnownState& reference, const KnownStat
 
 CauseInputs part_at(Nearest nearest, const Begin& begin, const std::string& where, const std::string& expected, const std::string& found) {
   CauseInputs inputs;
-  inputs.difference = difference_at(begin.step.step, Phase::snapshot, kAllRanks, where, DivergenceKind::value, expected, found, static_cast<int>(begin.step.ranks.size()));
+  inputs.difference =
+      difference_at(begin.step, Phase::snapshot, kAllRanks, where, DivergenceKind::value, expected, found);
   inputs.reference = std::move(nearest.same);
   inputs.cell = begin.step;
   return inputs;
@@ -137,13 +138,17 @@ CauseInputs part_at(Nearest nearest, const Begin& begin, const std::string& wher
 
 }  // namespace
 
-std::optional<Difference> judge_lost_moments(const ForcedContext& context) {
+std::optional<Difference> judge_lost_moments(ForcedContext& context) {
   const KnownState& now = context.evidence.state;
-  if (!context.before || context.before->step != context.b.step - 1 || !now || records_of(context.b.ranks[0], Phase::snapshot).empty()) return std::nullopt;
+  if (!context.step.before_b || context.step.before_b->step != context.b.step - 1 || !now ||
+      records_of(context.b.ranks[0], Phase::snapshot).empty())
+    return std::nullopt;
   const auto has_left = [](const Record* record) { return is_moment(record->name) && record->has_stats && record->stats.norm > 0; };
-  if (has_moments_beside_0(now) || std::ranges::none_of(records_of(context.before->ranks[0], Phase::optimizer_state), has_left)) return std::nullopt;
-  return forced_difference(context, Phase::snapshot, kAllRanks, kMoments, DivergenceKind::value, "moments of the updates before",
-                           keeps_moments(now) ? "moments of 0" : "none");
+  if (has_moments_beside_0(now) ||
+      std::ranges::none_of(records_of(context.step.before_b->ranks[0], Phase::optimizer_state), has_left))
+    return std::nullopt;
+  return difference_at(context.b, Phase::snapshot, kAllRanks, kMoments, DivergenceKind::value,
+                       "moments of the updates before", keeps_moments(now) ? "moments of 0" : "none");
 }
 
 std::optional<CauseInputs> begins_elsewhere(const std::string& reference_dir, const std::string& cell_dir) {

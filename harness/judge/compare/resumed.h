@@ -13,7 +13,7 @@ namespace lockstep {
 inline constexpr const char* kMoments = "moments";
 
 /// Moments that the cell's step before left, and that its step begins without.
-std::optional<Difference> judge_lost_moments(const ForcedContext& context);
+std::optional<Difference> judge_lost_moments(ForcedContext& context);
 
 /// A run whose trace begins with a later step than the first, and with another state than the reference begins that step with: its weights are much nearer
 /// to those of another step; one tensor is far away and most are not; or its optimizer's moments are 0. What is known around that step. Nothing where

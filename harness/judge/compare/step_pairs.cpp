@@ -18,40 +18,11 @@
 
 namespace lockstep {
 
-const Record* find_record(const StepRecords& step, Phase phase, const std::string& name) {
-  for (const Record& record : step.records) {
-    if (record.phase == phase && record.name == name) return &record;
-  }
-  return nullptr;
-}
-
-std::vector<const Record*> records_of(const StepRecords& step, Phase phase) {
-  std::vector<const Record*> list;
-  for (const Record& record : step.records) {
-    if (record.phase == phase) list.push_back(&record);
-  }
-  return list;
-}
-
 int64_t columns_of(const StepRecords& rank, const std::string& scores) {
   const Record* columns = find_record(rank, Phase::scores, "columns");
   if (columns && columns->shape.size() == 1) return columns->shape[0];
   const Record* record = find_record(rank, Phase::scores, scores);
   return record && record->shape.size() == 2 ? record->shape[1] : -1;
-}
-
-Difference difference_at(int64_t step, Phase phase, int rank, const std::string& where,
-                         DivergenceKind kind, const std::string& expected, const std::string& actual,
-                         int world_size) {
-  Difference result;
-  result.phase = phase;
-  result.relative = std::numeric_limits<double>::infinity();
-  if (world_size == 1 && rank == kRankUnknown) rank = kAllRanks;
-  result.divergence = {step, name_of(phase), rank, where, kind, expected, actual, ""};
-  result.divergence.sentence =
-      fmt::format("They first differ at step {}, {}, {}: {}: {}.", step, name_of(phase), rank_text(rank, world_size),
-                  where, expected_found(expected, actual));
-  return result;
 }
 
 std::optional<double> mean_loss(const StepOfRun& step) {
@@ -123,28 +94,29 @@ std::string declared_state(const StepOfRun& step, const std::string& stream) {
 namespace {
 
 /// Workers of one rank and of several, in one state.
-std::optional<Difference> same_state(const StepOfRun& a, const StepOfRun& b, const std::string& stream, const Generators& own,
+std::optional<Difference> same_state(const StepOfRun& b, const std::string& stream, const Generators& own,
                                      const Generators* reference) {
   const bool several = reference && reference->states.size() == own.states.size() && !reference->all_alike();
   if (own.states.size() < 2 || own.draws == 0 || !own.all_alike()) return std::nullopt;
   if (declared_state(b, stream) != "rank" && !several) return std::nullopt;
   const int world_size = static_cast<int>(b.ranks.size());
-  return difference_at(a.step, Phase::random, std::ssize(own.states) == world_size ? kAllRanks : own.ranks.front(), stream, DivergenceKind::value,
-                       "another state on each rank", fmt::format("the state {} on {} ranks", hex16(own.states.front()), own.states.size()), world_size);
+  return difference_at(b, Phase::random, std::ssize(own.states) == world_size ? kAllRanks : own.ranks.front(), stream,
+                       DivergenceKind::value, "another state on each rank",
+                       fmt::format("the state {} on {} ranks", hex16(own.states.front()), own.states.size()));
 }
 
-std::optional<Difference> other_states(const StepOfRun& a, const StepOfRun& b, const std::string& stream, const Generators& own) {
+std::optional<Difference> other_states(const StepOfRun& b, const std::string& stream, const Generators& own) {
   if (declared_state(b, stream) != "same" || own.all_alike()) return std::nullopt;
   std::map<uint64_t, int> votes;
   for (const uint64_t state : own.states) ++votes[state];
   const uint64_t most = std::ranges::max_element(votes, {}, [](const auto& each) { return each.second; })->first;
   const auto odd = std::ranges::find_if(own.states, [&](uint64_t state) { return state != most; }) - own.states.begin();
-  return difference_at(a.step, Phase::random, own.ranks[static_cast<std::size_t>(odd)], stream, DivergenceKind::value, "state " + hex16(most),
-                       "state " + hex16(own.states[static_cast<std::size_t>(odd)]), static_cast<int>(b.ranks.size()));
+  return difference_at(b, Phase::random, own.ranks[static_cast<std::size_t>(odd)], stream, DivergenceKind::value,
+                       "state " + hex16(most), "state " + hex16(own.states[static_cast<std::size_t>(odd)]));
 }
 
 /// Draws of all ranks for their rows make those of one process; of a stream that is the same on all ranks each makes them.
-std::optional<Difference> other_draws(const StepOfRun& a, const StepOfRun& b, const std::string& stream, const Generators& own,
+std::optional<Difference> other_draws(const StepOfRun& b, const std::string& stream, const Generators& own,
                                       const Generators* reference, bool same_partition) {
   if (!reference) return std::nullopt;
   const std::string state = declared_state(b, stream);
@@ -152,8 +124,9 @@ std::optional<Difference> other_draws(const StepOfRun& a, const StepOfRun& b, co
   const bool same_layout = same_partition && reference->states.size() == own.states.size();
   const bool in_all = (state == "rank" || same_layout) && reference->draws != own.draws;
   if (!by_rank && !in_all) return std::nullopt;
-  return difference_at(a.step, Phase::random, kAllRanks, stream, DivergenceKind::value, fmt::format("{} draws", exact_number(reference->draws)),
-                       fmt::format("{} draws", exact_number(own.draws)), static_cast<int>(b.ranks.size()));
+  return difference_at(b, Phase::random, kAllRanks, stream, DivergenceKind::value,
+                       fmt::format("{} draws", exact_number(reference->draws)),
+                       fmt::format("{} draws", exact_number(own.draws)));
 }
 
 }  // namespace
@@ -194,9 +167,9 @@ std::optional<Difference> generators_difference(const StepOfRun& a, const StepOf
   for (const auto& [stream, own] : generators_of(b)) {
     const auto found = expected.find(stream);
     const Generators* reference = found == expected.end() ? nullptr : &found->second;
-    if (auto difference = same_state(a, b, stream, own, reference)) return difference;
-    if (auto difference = other_states(a, b, stream, own)) return difference;
-    if (auto difference = other_draws(a, b, stream, own, reference, same_partition)) return difference;
+    if (auto difference = same_state(b, stream, own, reference)) return difference;
+    if (auto difference = other_states(b, stream, own)) return difference;
+    if (auto difference = other_draws(b, stream, own, reference, same_partition)) return difference;
   }
   return std::nullopt;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "harness/base/json.h"
+#include "harness/base/numbers.h"
 
 namespace lockstep {
 
@@ -26,6 +27,16 @@ int place_of(const Difference& difference) {
 bool earlier(const Difference& x, const Difference& y) {
   if (x.divergence.step != y.divergence.step) return x.divergence.step < y.divergence.step;
   return place_of(x) < place_of(y);
+}
+
+Difference difference_at(const StepOfRun& run, Phase phase, int rank, const std::string& where, DivergenceKind kind,
+                         const std::string& expected, const std::string& actual) {
+  const int world_size = static_cast<int>(run.ranks.size());
+  if (world_size == 1 && rank == kRankUnknown) rank = kAllRanks;
+  Difference found{{run.step, name_of(phase), rank, where, kind, expected, actual, ""}, phase, kInfinity};
+  found.divergence.sentence = fmt::format("They first differ at step {}, {}, {}: {}: {}.", run.step, name_of(phase),
+                                          rank_text(rank, world_size), where, expected_found(expected, actual));
+  return found;
 }
 
 namespace {
@@ -661,22 +672,16 @@ std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBe
   return first;
 }
 
-Difference ledger_difference(const LedgerFinding& finding, int64_t step, int world_size) {
-  Difference found;
-  found.phase = Phase::collective;
+Difference ledger_difference(const LedgerFinding& finding, const StepOfRun& run) {
+  const std::string& code = finding.code;
+  const bool count = code == "collective-missing" || code == "collective-extra";
+  const DivergenceKind kind = code == "collective-order"  ? DivergenceKind::order
+                              : count                     ? DivergenceKind::missing
+                              : code.starts_with("wrong") ? DivergenceKind::value
+                                                          : DivergenceKind::bits;
+  Difference found =
+      difference_at(run, Phase::collective, finding.rank, finding.name, kind, finding.expected, finding.actual);
   found.place = finding.place;
-  found.relative = std::numeric_limits<double>::infinity();
-  const bool order = finding.code == "collective-order";
-  const bool count = finding.code == "collective-missing" || finding.code == "collective-extra";
-  const DivergenceKind kind = order                               ? DivergenceKind::order
-                              : count                             ? DivergenceKind::missing
-                              : finding.code.starts_with("wrong") ? DivergenceKind::value
-                                                                  : DivergenceKind::bits;
-  found.divergence = {step, name_of(Phase::collective), finding.rank,   finding.name,
-                      kind, finding.expected,           finding.actual, ""};
-  found.divergence.sentence =
-      fmt::format("They first differ at step {}, collective, {}: {}: expected {}, found {}.", step,
-                  rank_text(finding.rank, world_size), finding.name, finding.expected, finding.actual);
   return found;
 }
 

@@ -43,6 +43,10 @@ inline bool is_exact(Phase phase) {
   return phase == Phase::samples || phase == Phase::inputs || phase == Phase::random || phase == Phase::control;
 }
 
+/// A difference of the run's step whose size is not a matter of rounding, with its sentence.
+Difference difference_at(const StepOfRun& run, Phase phase, int rank, const std::string& where, DivergenceKind kind,
+                         const std::string& expected, const std::string& actual);
+
 // A broken rule of the ledger.
 
 /// A collective that breaks a rule of the ledger.
@@ -89,6 +93,6 @@ bool is_updated_by_some(const StepOfRun& step);
 std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside);
 
 /// The same as a difference, with the sentence that people read.
-Difference ledger_difference(const LedgerFinding& finding, int64_t step, int world_size);
+Difference ledger_difference(const LedgerFinding& finding, const StepOfRun& run);
 
 }  // namespace lockstep

@@ -19,6 +19,20 @@
 #include "harness/plan/config/trainer_spec.h"
 
 namespace lockstep {
+
+const Record* find_record(const StepRecords& rank, Phase phase, std::string_view name) {
+  const auto is_it = [&](const Record& record) { return record.phase == phase && record.name == name; };
+  const auto found = std::ranges::find_if(rank.records, is_it);
+  return found == rank.records.end() ? nullptr : &*found;
+}
+
+std::vector<const Record*> records_of(const StepRecords& rank, Phase phase) {
+  std::vector<const Record*> list;
+  for (const Record& record : rank.records)
+    if (record.phase == phase) list.push_back(&record);
+  return list;
+}
+
 namespace {
 
 struct Part {
@@ -232,8 +246,7 @@ constexpr std::string_view kMoments[] = {"first_moment/", "second_moment/"};
 constexpr const char* kUpdates = "updates";
 
 Record* find(StepRecords& rank, Phase phase, const std::string& name) {
-  const auto found = std::ranges::find_if(rank.records, [&](const Record& each) { return each.phase == phase && each.name == name; });
-  return found == rank.records.end() ? nullptr : &*found;
+  return const_cast<Record*>(find_record(rank, phase, name));
 }
 
 bool same(const Record& a, const Record& b) { return a.stats.hash == b.stats.hash && a.shape == b.shape && (!a.is_scalar || a.value == b.value); }
@@ -603,6 +616,11 @@ std::optional<StepOfRun> RunReader::next(std::optional<StepOfRun> used) {
   // Ranks of a trainer of ours each keep the whole state, or parts of it that say where they lie.
   if (!is_ours_) owners_.put_together(step);
   return step;
+}
+
+int first_or_all(const std::vector<int>& ranks, const StepOfRun& step) {
+  if (ranks.empty()) return kRankUnknown;
+  return ranks.size() > 1 && ranks.size() == step.ranks.size() ? kAllRanks : ranks.front();
 }
 
 std::string rank_text(int rank, int world_size) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "harness/base/numbers.h"
@@ -28,6 +29,10 @@ struct StepOfRun {
   /// none do.
   std::vector<int> bearers = {};
 };
+
+/// Null if the rank recorded none of that name in that phase.
+const Record* find_record(const StepRecords& rank, Phase phase, std::string_view name);
+std::vector<const Record*> records_of(const StepRecords& rank, Phase phase);
 
 /// Null where there is none.
 inline const StepOfRun* pointer_to(const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; }
@@ -98,5 +103,8 @@ class RunReader {
 
 /// "rank 5", "all 8 ranks", "a rank unknown"; see kRankUnknown.
 std::string rank_text(int rank, int world_size);
+
+/// The one rank of these, or kAllRanks if it is every rank of several; else the first. Of none kRankUnknown.
+int first_or_all(const std::vector<int>& ranks, const StepOfRun& step);
 
 }  // namespace lockstep

@@ -31,8 +31,8 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
         if (actual.stats.hash == expected.stats.hash) break;
         differs = true;
         if (!first) {
-          first = forced_difference(
-              context, Phase::local_gradients, static_cast<int>(rank), expected.name, DivergenceKind::bits,
+          first = difference_at(
+              context.b, Phase::local_gradients, static_cast<int>(rank), expected.name, DivergenceKind::bits,
               fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
               fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
         }
@@ -66,9 +66,10 @@ std::optional<Difference> worst_outside(ForcedContext& context, const GradientJu
   // A mean of ranks' own gradients tells no rank; nor does a shard of rank 0.
   const NamedTensor* held = find_tensor(context.evidence.cell.gradients, worst.name);
   const bool unknown = phase == Phase::local_gradients || (held && held->may_be_shard);
-  return forced_difference(
-      context, phase, unknown ? kRankUnknown : kAllRanks, worst.name, DivergenceKind::band, "norm " + exact_number(worst.norm_reference),
-      fmt::format("norm {}{}; {}{}", exact_number(worst.norm_cell), what, factor_of_group(judgement, worst.name), context.band_text(worst.use)));
+  return difference_at(context.b, phase, unknown ? kRankUnknown : kAllRanks, worst.name, DivergenceKind::band,
+                       "norm " + exact_number(worst.norm_reference),
+                       fmt::format("norm {}{}; {}{}", exact_number(worst.norm_cell), what,
+                                   factor_of_group(judgement, worst.name), context.band_text(worst.use)));
 }
 
 bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
@@ -215,11 +216,11 @@ bool is_clipped_mean(const ForcedValues& cell) {
 
 }  // namespace
 
-std::optional<Difference> judge_local_forms(const ForcedContext& context) {
+std::optional<Difference> judge_local_forms(ForcedContext& context) {
   const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
   if (found.rank < 0) return std::nullopt;
-  return forced_difference(context, Phase::local_gradients, found.rank, found.tensor, found.other_shape ? DivergenceKind::shape : DivergenceKind::dtype,
-              found.expected, found.actual);
+  return difference_at(context.b, Phase::local_gradients, found.rank, found.tensor,
+                       found.other_shape ? DivergenceKind::shape : DivergenceKind::dtype, found.expected, found.actual);
 }
 
 std::optional<Difference> judge_local_gradients(ForcedContext& context) {
@@ -228,25 +229,25 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   if (evidence.cell.local.empty()) return std::nullopt;
   const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
   // A run's own twin has the same ranks; what their reduction makes of the gradients is no matter yet.
-  const bool of_own_twin = context.twins && context.twins->question() == TwinQuestion::arithmetic;
+  const bool of_own_twin = context.step.twins && context.step.twins->question() == TwinQuestion::arithmetic;
   const bool has_local = !evidence.reference.local.empty();
   // What stands for the reduced gradients of a reference that clips by hand are clipped ones.
   const bool is_clipped = has_local && shows_what_was_taken(evidence.reference) && is_clipped_mean(evidence.reference);
   const std::vector<NamedTensor> of_own = (of_own_twin && has_local) || is_clipped ? mean_of_local(evidence.reference) : std::vector<NamedTensor>{};
-  evidence.local = judge_gradients(evidence.reference, {of_own.empty() ? evidence.reference.gradients : of_own, mean}, context.repeats,
-                                   context.band, context.twins);
+  evidence.local = judge_gradients(evidence.reference, {of_own.empty() ? evidence.reference.gradients : of_own, mean},
+                                   context.step.repeats, context.rules.band, context.step.twins);
   if (!evidence.local.tensors.empty()) context.looked_at(Looked::local_gradients);
   if (!evidence.local.misshapen.empty()) {
-    return forced_difference(context, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(), DivergenceKind::shape,
-                "the reference's shape", "another shape");
+    return difference_at(context.b, Phase::local_gradients, kRankUnknown, evidence.local.misshapen.front(),
+                         DivergenceKind::shape, "the reference's shape", "another shape");
   }
   auto found = worst_outside(context, evidence.local, Phase::local_gradients, " (mean over ranks)");
   if (!found) return std::nullopt;
   if (auto rank = rank_that_differs(context)) return rank;
   const int rank = rank_of_local_fault(evidence);
   if (rank < 0) return found;
-  found->divergence.rank = rank;
-  return forced_difference(context, Phase::local_gradients, found->divergence);
+  const Divergence& told = found->divergence;
+  return difference_at(context.b, Phase::local_gradients, rank, told.where, told.kind, told.expected, told.actual);
 }
 
 namespace {
@@ -273,22 +274,28 @@ bool has_other_rows(const StepRecords& now, const StepRecords& before) {
 
 }  // namespace
 
-std::optional<Difference> judge_stale_local(const ForcedContext& context) {
-  if (!context.before || !context.before_a || context.before->ranks.size() != context.b.ranks.size()) return std::nullopt;
+std::optional<Difference> judge_stale_local(ForcedContext& context) {
+  if (!context.step.before_b || !context.step.before_a || context.step.before_b->ranks.size() != context.b.ranks.size())
+    return std::nullopt;
   // Gradients that the reference repeats, too, are constant.
   for (const Record& record : context.a.ranks[0].records) {
-    const Record* old = record.phase == Phase::reduced_gradients ? find_record(context.before_a->ranks[0], record.phase, record.name) : nullptr;
+    const Record* old = record.phase == Phase::reduced_gradients
+                            ? find_record(context.step.before_a->ranks[0], record.phase, record.name)
+                            : nullptr;
     if (old && old->stats.hash == record.stats.hash && record.stats.norm > 0) return std::nullopt;
   }
   for (std::size_t rank = 0; rank < context.b.ranks.size(); ++rank) {
-    if (!repeats_local(context.b.ranks[rank], context.before->ranks[rank]) || !has_other_rows(context.b.ranks[rank], context.before->ranks[rank])) continue;
-    return forced_difference(context, Phase::local_gradients, static_cast<int>(rank), "all", DivergenceKind::bits, "gradients of this step's rows",
-                             fmt::format("those of step {}, bit for bit", context.before->step));
+    if (!repeats_local(context.b.ranks[rank], context.step.before_b->ranks[rank]) ||
+        !has_other_rows(context.b.ranks[rank], context.step.before_b->ranks[rank]))
+      continue;
+    return difference_at(context.b, Phase::local_gradients, static_cast<int>(rank), "all", DivergenceKind::bits,
+                         "gradients of this step's rows",
+                         fmt::format("those of step {}, bit for bit", context.step.before_b->step));
   }
   return std::nullopt;
 }
 
-std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
+std::optional<Difference> judge_own_reduction(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   const ReductionUse* worst = nullptr;
   const std::vector<ReductionUse> uses = judge_reduction(evidence.cell);
@@ -299,8 +306,8 @@ std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
   if (!worst) return std::nullopt;
   const std::string bucket = bucket_of(context.b.ranks[0], worst->name);
   const std::vector<NamedTensor> means = mean_of_local(evidence.cell);
-  return forced_difference(
-      context, Phase::reduced_gradients, -1, worst->name, DivergenceKind::reduction,
+  return difference_at(
+      context.b, Phase::reduced_gradients, -1, worst->name, DivergenceKind::reduction,
       fmt::format("the {} of {} local gradients, norm {}", evidence.cell.reduced_by_sum ? "sum" : "mean",
                   evidence.cell.local.size(), exact_number(norm(find_tensor(means, worst->name)->values))),
       fmt::format("norm {}; the difference is {} times the rounding of {} terms{}",
@@ -308,17 +315,18 @@ std::optional<Difference> judge_own_reduction(const ForcedContext& context) {
                   short_number(worst->used), evidence.cell.local.size(), bucket.empty() ? "" : ", in " + bucket));
 }
 
-std::optional<Difference> judge_taken_by_hand(const ForcedContext& context) {
+std::optional<Difference> judge_taken_by_hand(ForcedContext& context) {
   constexpr double kNear = 1e-4, kAlike = 1e-2;
   const ForcedEvidence& evidence = context.evidence;
   const auto apart = relative_distance(evidence.reference_state, evidence.state);
   if (!works_by_hand(evidence) || !apart || !(*apart <= kNear) || evidence.reference.applied.size() != evidence.cell.applied.size()) return std::nullopt;
   const double expected = whole_norm(evidence.reference.applied), found = whole_norm(evidence.cell.applied);
   if (!(std::abs(found - expected) > kAlike * std::max(found, expected))) return std::nullopt;
-  return forced_difference(context, Phase::applied_gradients, kAllRanks, "all", DivergenceKind::value, "norm " + exact_number(expected), "norm " + exact_number(found));
+  return difference_at(context.b, Phase::applied_gradients, kAllRanks, "all", DivergenceKind::value,
+                       "norm " + exact_number(expected), "norm " + exact_number(found));
 }
 
-std::optional<Difference> judge_own_norm(const ForcedContext& context) {
+std::optional<Difference> judge_own_norm(ForcedContext& context) {
   /// Norms are sums in the precision of the trainer, in an order of its own.
   constexpr double kMost = 1e-4;
   const auto gap = [](const ForcedValues& values) {
@@ -336,8 +344,9 @@ std::optional<Difference> judge_own_norm(const ForcedContext& context) {
   if (gap(reference) > kMost) return std::nullopt;
   context.looked_at(Looked::own_norm);
   if (gap(cell) <= kMost) return std::nullopt;
-  return forced_difference(context, Phase::gradient_norm, -1, "gradient_norm", DivergenceKind::value,
-              "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)), exact_number(*cell.gradient_norm));
+  return difference_at(context.b, Phase::gradient_norm, -1, "gradient_norm", DivergenceKind::value,
+                       "the norm of the reduced gradients, " + exact_number(whole_norm(cell.gradients)),
+                       exact_number(*cell.gradient_norm));
 }
 
 bool is_clipped_by_hand(const ForcedEvidence& evidence) { return works_by_hand(evidence) && is_clipped_mean(evidence.cell); }
@@ -348,12 +357,12 @@ std::optional<Difference> judge_reduced_gradients(ForcedContext& context) {
   if (!judgement.missing.empty()) {
     const std::string& name = judgement.missing.front();
     const bool in_reference = find_tensor(evidence.reference.gradients, name) != nullptr;
-    return forced_difference(context, Phase::reduced_gradients, -1, name, DivergenceKind::missing,
-                in_reference ? "a gradient" : "nothing", in_reference ? "nothing" : "a gradient");
+    return difference_at(context.b, Phase::reduced_gradients, -1, name, DivergenceKind::missing,
+                         in_reference ? "a gradient" : "nothing", in_reference ? "nothing" : "a gradient");
   }
   if (!judgement.misshapen.empty()) {
-    return forced_difference(context, Phase::reduced_gradients, -1, judgement.misshapen.front(), DivergenceKind::shape,
-                "the reference's shape", "another shape");
+    return difference_at(context.b, Phase::reduced_gradients, -1, judgement.misshapen.front(), DivergenceKind::shape,
+                         "the reference's shape", "another shape");
   }
   if (!judgement.tensors.empty()) context.looked_at(Looked::reduced_gradients);
   auto against_reference = worst_outside(context, judgement, Phase::reduced_gradients, "");
@@ -425,20 +434,23 @@ bool may_both_clip(const ForcedValues& reference, const ForcedValues& cell) {
 std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
   const ForcedValues &reference = context.evidence.reference, &cell = context.evidence.cell;
   if (reference.applied.empty() || cell.applied.empty() || !knows_norm(reference) || !knows_norm(cell)) return std::nullopt;
-  const double of_reference = clip_factor(context.reference_facts.clip_norm, reduced_norm(reference)),
-               of_cell = clip_factor(context.cell_facts.clip_norm, reduced_norm(cell));
+  const double of_reference = clip_factor(context.rules.reference_facts.clip_norm, reduced_norm(reference)),
+               of_cell = clip_factor(context.rules.cell_facts.clip_norm, reduced_norm(cell));
   if (applied_use(reference, of_reference).used > 1) return std::nullopt;
   context.looked_at(Looked::own_clipping);
   const ReductionUse worst = applied_use(cell, of_cell);
   if (worst.used <= 1) return std::nullopt;
-  const bool is_told = context.ours || context.reference_facts.clip_norm > 0 || context.cell_facts.clip_norm > 0;
+  const bool is_told =
+      context.rules.ours() || context.rules.reference_facts.clip_norm > 0 || context.rules.cell_facts.clip_norm > 0;
   if (!is_told && may_both_clip(reference, cell)) return std::nullopt;
-  if (!context.ours && context.cell_facts.clip_norm <= 0 && clips_as_the_reference(context.reference_facts.clip_norm, cell)) return std::nullopt;
+  if (!context.rules.ours() && context.rules.cell_facts.clip_norm <= 0 &&
+      clips_as_the_reference(context.rules.reference_facts.clip_norm, cell))
+    return std::nullopt;
   const auto size = [&](const std::vector<NamedTensor>& tensors) { return norm(find_tensor(tensors, worst.name)->values); };
-  return forced_difference(context, Phase::applied_gradients, -1, worst.name, DivergenceKind::clip,
-              fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),
-                          exact_number(of_cell * size(cell.gradients))),
-              "norm " + exact_number(size(cell.applied)));
+  return difference_at(context.b, Phase::applied_gradients, -1, worst.name, DivergenceKind::clip,
+                       fmt::format("{} times the reduced gradient, norm {}", short_number(of_cell),
+                                   exact_number(of_cell * size(cell.gradients))),
+                       "norm " + exact_number(size(cell.applied)));
 }
 
 namespace {
@@ -447,38 +459,38 @@ namespace {
 /// values around 1, as the means are that normalisation keeps.
 double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
   const ForcedEvidence& evidence = context.evidence;
-  const bool of_scores = context.scores.buffers_are_means && evidence.reference.scores;
+  const bool of_scores = context.rules.scores().buffers_are_means && evidence.reference.scores;
   const double others = of_scores ? largest_score(*evidence.reference.scores)
                                   : std::sqrt(static_cast<double>(expected.values.size()));
   const double size = std::max(others, norm(expected.values));
   if (size == 0) return std::numeric_limits<double>::infinity();
-  if (context.twins) return context.twins->of_buffer(expected.name, size);
-  if (context.band.exact > 0) return context.band.exact * size;
+  if (context.step.twins) return context.step.twins->of_buffer(expected.name, size);
+  if (context.rules.band.exact > 0) return context.rules.band.exact * size;
   double repeated = 0;
-  for (const ForcedValues& repeat : context.repeats) {
+  for (const ForcedValues& repeat : context.step.repeats) {
     const NamedTensor* again = of_scores ? nullptr : find_tensor(repeat.parameters, expected.name);
     if (again && again->values.size() == expected.values.size()) {
       repeated = std::max(repeated, distance(expected.values, again->values));
     }
   }
   const double rounding = std::max(rounding_bound(0, evidence.reference.epsilon),
-                                   context.band.floor * evidence.reference.working_epsilon);
-  return std::max(rounding * size, context.band.factor * repeated);
+                                   context.rules.band.floor * evidence.reference.working_epsilon);
+  return std::max(rounding * size, context.rules.band.factor * repeated);
 }
 
 }  // namespace
 
 std::optional<Difference> judge_buffers(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
-  if (context.scores.buffers_are_means && !evidence.reference.scores) return std::nullopt;
+  if (context.rules.scores().buffers_are_means && !evidence.reference.scores) return std::nullopt;
   for (const NamedTensor& expected : evidence.reference.parameters) {
     if (!expected.name.starts_with("buffer/")) continue;
     const NamedTensor* actual = find_tensor(evidence.cell.parameters, expected.name);
     if (!actual || actual->values.size() != expected.values.size() || expected.values.empty()) continue;
     context.looked_at(Looked::buffers);
     if (distance(expected.values, actual->values) <= buffer_band(context, expected)) continue;
-    return forced_difference(context, Phase::parameters, -1, expected.name, DivergenceKind::band, exact_number(expected.values[0]),
-                exact_number(actual->values[0]));
+    return difference_at(context.b, Phase::parameters, -1, expected.name, DivergenceKind::band,
+                         exact_number(expected.values[0]), exact_number(actual->values[0]));
   }
   return std::nullopt;
 }
@@ -510,12 +522,14 @@ std::optional<UpdateUse> stood_still(const ForcedContext& context, const std::ve
 /// A rank's part of a parameter that stood still while the others moved, see shard_stood_still.
 std::optional<Difference> still_shard(const ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
-  const BeforeUpdate before{evidence.state.get(), context.before, &evidence.cell.parameters, evidence.reference_state.get(), &evidence.reference.parameters};
+  const BeforeUpdate before{evidence.state.get(), pointer_to(context.step.before_b), &evidence.cell.parameters,
+                            evidence.reference_state.get(), &evidence.reference.parameters};
   for (std::size_t rank = 0; rank < context.b.parts.size(); ++rank) {
     for (const Record& part : context.b.parts[rank]) {
       if (part.phase != Phase::parameters || !shard_stood_still(context.b, before, rank, part.name)) continue;
-      return forced_difference(context, Phase::parameters, static_cast<int>(rank), part.name, DivergenceKind::update, "a change of the rank's part",
-                               "a change of norm 0: it did not move, although its gradient is not 0");
+      return difference_at(context.b, Phase::parameters, static_cast<int>(rank), part.name, DivergenceKind::update,
+                           "a change of the rank's part",
+                           "a change of norm 0: it did not move, although its gradient is not 0");
     }
   }
   return std::nullopt;
@@ -525,9 +539,11 @@ std::optional<Difference> still_shard(const ForcedContext& context) {
 std::optional<Difference> update_beside_reference(const ForcedContext& context) {
   const auto unlike = context.begins_equal ? unlike_update(context.evidence) : std::nullopt;
   if (!unlike) return std::nullopt;
-  return forced_difference(context, Phase::parameters, kAllRanks, unlike->name, DivergenceKind::update, "a change of norm " + exact_number(unlike->expected),
-                           fmt::format("a change of norm {}; the two differ by {} where the gradients are not small, from equal parameters and gradients",
-                                       exact_number(unlike->actual), short_number(unlike->gap)));
+  return difference_at(context.b, Phase::parameters, kAllRanks, unlike->name, DivergenceKind::update,
+                       "a change of norm " + exact_number(unlike->expected),
+                       fmt::format("a change of norm {}; the two differ by {} where the gradients are not small, from "
+                                   "equal parameters and gradients",
+                                   exact_number(unlike->actual), short_number(unlike->gap)));
 }
 
 }  // namespace
@@ -536,8 +552,8 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;
   if (auto still = still_shard(context)) return still;
   if (!evidence.state || !evidence.reference_state) return std::nullopt;
-  const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.reference_facts);
-  const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.cell_facts);
+  const auto of_reference = update_inputs(*evidence.reference_state, evidence.reference, context.rules.reference_facts);
+  const auto of_cell = update_inputs(*evidence.state, evidence.cell, context.rules.cell_facts);
   // The recomputation must give the reference's own update; otherwise it is too uncertain to blame the cell.
   const std::vector<UpdateUse> own = of_reference ? judge_update(*of_reference, evidence.reference.parameters) : std::vector<UpdateUse>{};
   const bool certain = of_reference && of_cell && std::ranges::all_of(own, [](const UpdateUse& use) { return use.used <= 1; });
@@ -554,12 +570,14 @@ std::optional<Difference> judge_parameters(ForcedContext& context) {
   if (!worst) worst = stood_still(context, recomputed);
   if (!worst) return std::nullopt;
   const bool stood = worst->actual == 0 && !std::isfinite(worst->used);
-  return forced_difference(context, Phase::parameters, -1, worst->name, DivergenceKind::update,
-              "a change of norm " + exact_number(worst->expected),
-              stood ? std::string("a change of norm 0: it did not move, although its gradient is not 0")
-                    : fmt::format("a change of norm {}; the difference from the update that its own gradient gives is {} times the "
-                                  "rounding tolerance",
-                                  exact_number(worst->actual), short_number(worst->used)));
+  return difference_at(
+      context.b, Phase::parameters, -1, worst->name, DivergenceKind::update,
+      "a change of norm " + exact_number(worst->expected),
+      stood ? std::string("a change of norm 0: it did not move, although its gradient is not 0")
+            : fmt::format(
+                  "a change of norm {}; the difference from the update that its own gradient gives is {} times the "
+                  "rounding tolerance",
+                  exact_number(worst->actual), short_number(worst->used)));
 }
 
 }  // namespace lockstep

@@ -23,15 +23,15 @@ class ForcedJudge {
       : inputs_(inputs),
         reference_(inputs.forced_reference),
         cell_(inputs.forced_cell),
-        trainer_(trainer_of(reference_, cell_)),
-        rules_{scores_of(trainer_), inputs_.band, training_facts(inputs_.reference_config, reference_), {}, trainer_ != nullptr},
-        own_facts_(training_facts(inputs_.cell_config, cell_)) {
-    rules_.cell_facts = facts_to_meet(rules_.reference_facts, own_facts_, inputs.configs());
+        rules_(rules_of(reference_, cell_, inputs.configs(), inputs.band)),
+        of_cell_(rules_) {
+    // Both sides are the cell's: what its config says holds for both.
+    of_cell_.reference_facts = of_cell_.cell_facts = training_facts(inputs_.cell_config, cell_);
     if (!inputs.reference_twin.empty()) reference_twin_.emplace(inputs.reference_twin);
     if (!inputs.cell_twin.empty()) cell_twin_.emplace(inputs.cell_twin);
     LOCKSTEP_CHECK(reference_twin_.has_value() == cell_twin_.has_value(), "both sides have a twin, or neither");
-    if (!trainer_) cell_.name_like(inputs.forced_reference);
-    if (!trainer_ && cell_twin_) cell_twin_->name_like(inputs.forced_reference);
+    if (!rules_.ours()) cell_.name_like(inputs.forced_reference);
+    if (!rules_.ours() && cell_twin_) cell_twin_->name_like(inputs.forced_reference);
     if (has_twins()) return;
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
@@ -95,9 +95,7 @@ class ForcedJudge {
   /// The first, see JudgedStep.
   const std::optional<Difference>& passed() const { return passed_; }
   std::vector<ForcedStep>& steps() { return steps_; }
-  const TrainerSpec* trainer() const { return trainer_; }
-  const TrainingFacts& reference_facts() const { return rules_.reference_facts; }
-  const TrainingFacts& cell_facts() const { return rules_.cell_facts; }
+  const StepRules& rules() const { return rules_; }
   const std::string& ends() const { return ends_; }
   /// A forced step that one of the two lacks at its end, in words; empty if there is none.
   std::string missing_end() const { return free_ ? "" : missing_end_; }
@@ -136,7 +134,8 @@ class ForcedJudge {
       const std::optional<StepOfRun> a = next_with_gradients(narrow, passed), twin = next_with_gradients(wide, passed);
       if (!a || !twin || a->step != twin->step) return;
       if (!keeps_gradients(*a) || !keeps_gradients(*twin)) return;
-      add_errors(errors_, forced_values(*a, narrow.dir(), rules_.scores), forced_values(*twin, wide.dir(), rules_.scores));
+      add_errors(errors_, forced_values(*a, narrow.dir(), rules_.scores()),
+                 forced_values(*twin, wide.dir(), rules_.scores()));
     }
   }
 
@@ -148,12 +147,12 @@ class ForcedJudge {
 
   /// See ForcedStep.
   int64_t chosen_otherwise(const TwinSteps& steps) const {
-    if (!inputs_.cell_config || !rules_.scores.takes_some(*inputs_.cell_config)) return -1;
-    const ForcedValues wide = forced_values(steps.b_twin, cell_twin_->dir(), rules_.scores),
-                       narrow = forced_values(steps.b, cell_.dir(), rules_.scores);
+    if (!inputs_.cell_config || !rules_.scores().takes_some(*inputs_.cell_config)) return -1;
+    const ForcedValues wide = forced_values(steps.b_twin, cell_twin_->dir(), rules_.scores()),
+                       narrow = forced_values(steps.b, cell_.dir(), rules_.scores());
     if (!wide.scores || !narrow.scores) return -1;
     return row_taken_otherwise(*wide.scores, *narrow.scores,
-                               [&](int64_t columns) { return rules_.scores.taken(*inputs_.cell_config, columns); });
+                               [&](int64_t columns) { return rules_.scores().taken(*inputs_.cell_config, columns); });
   }
 
   static CauseInputs bits_found(const Difference& bits, const StepOfRun& a, const StepOfRun& b, const std::optional<StepOfRun>& before) {
@@ -167,21 +166,18 @@ class ForcedJudge {
 
   /// The twins against each other, then the cell against its own.
   void judge_twins(const TwinSteps& steps, bool exact_phases_too) {
-    ForcedValues single = forced_values(steps.a, reference_.dir(), rules_.scores);
+    ForcedValues single = forced_values(steps.a, reference_.dir(), rules_.scores());
     single.working_epsilon = working_epsilon(rules_.reference_facts, single.epsilon);
-    const ForcedValues wide = forced_values(steps.a_twin, reference_twin_->dir(), rules_.scores);
+    const ForcedValues wide = forced_values(steps.a_twin, reference_twin_->dir(), rules_.scores());
     const TwinBounds of_meaning(TwinQuestion::meaning, single, wide, errors_), of_rounding(TwinQuestion::arithmetic, single, wide, errors_);
     const std::vector<ForcedValues> no_repeats;
     JudgedStep meaning =
         judge_equal_step({steps.a_twin, reference_twin_->dir(), steps.b_twin, cell_twin_->dir(), steps.before_twin, no_repeats,
                           steps.state, nullptr, exact_phases_too, false, &of_meaning, nullptr, &compared_},
                          rules_);
-    // Both sides are the cell's: what its config says holds for both.
-    const StepRules of_cell{rules_.scores, rules_.band, own_facts_, own_facts_, rules_.loss_is_differentiated};
-    JudgedStep arithmetic =
-        judge_equal_step({steps.b_twin, cell_twin_->dir(), steps.b, cell_.dir(), steps.before, no_repeats, steps.state,
-                          nullptr, false, false, &of_rounding, &steps.a},
-                         of_cell);
+    JudgedStep arithmetic = judge_equal_step({steps.b_twin, cell_twin_->dir(), steps.b, cell_.dir(), steps.before,
+                                              no_repeats, steps.state, nullptr, false, false, &of_rounding, &steps.a},
+                                             of_cell_);
     ForcedStep at = std::move(meaning.at);
     at.meaning_used = at.band_used;
     note_passed(meaning);
@@ -215,7 +211,7 @@ class ForcedJudge {
                                      repeat.end().empty() ? "" : "; " + repeat.end()));
       }
       if (free_) require_repeat_of(reference, *records, repeat.dir());
-      values.push_back(forced_values(*records, repeat.dir(), rules_.scores));
+      values.push_back(forced_values(*records, repeat.dir(), rules_.scores()));
     }
     return values;
   }
@@ -237,9 +233,7 @@ class ForcedJudge {
   /// Do the runs go on from their own steps, so that each begins a step where it ended the one before?
   const bool free_ = inputs_.forced_reference == inputs_.reference_free && inputs_.forced_cell == inputs_.cell_free;
   RunReader reference_, cell_;
-  const TrainerSpec* trainer_;
-  StepRules rules_;
-  const TrainingFacts own_facts_;  ///< what the cell's own config says
+  StepRules rules_, of_cell_;
   std::vector<RunReader> repeats_;
   std::optional<RunReader> reference_twin_, cell_twin_;
   LargestErrors errors_;
@@ -345,7 +339,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   ForcedJudge judge(inputs);
   if (has_free) {
     free = read_free_runs(inputs.reference_free, inputs.cell_free, inputs.steps,
-                          working_epsilon(judge.reference_facts(), std::numeric_limits<float>::epsilon()));
+                          working_epsilon(judge.rules().reference_facts, std::numeric_limits<float>::epsilon()));
   }
   judge.run(!has_free, free.states);
 
@@ -366,11 +360,7 @@ Comparison compare_forced(const ForcedInputs& inputs) {
   free.evaluations.tell(result.facts);
   const std::string ends = free.ends.empty() ? judge.ends() : free.ends;
   if (first) {
-    first->reference_config = inputs.reference_config;
-    first->cell_config = inputs.cell_config;
-    first->reference_facts = judge.reference_facts();
-    first->cell_facts = judge.cell_facts();
-    first->trainer = judge.trainer();
+    judge.rules().tell(*first);
     result.verdict = VerdictKind::divergent;
     result.sentence = first->difference.divergence.sentence;
   } else if (result.forced.empty()) {

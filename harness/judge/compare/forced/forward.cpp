@@ -24,11 +24,11 @@ bool ForcedContext::outside(const std::string& where, const BandUse& use) {
 
 std::string ForcedContext::band_text(const BandUse& use) const {
   const char* what = "measured tolerance";
-  if (twins) {
-    what = twins->question() == TwinQuestion::meaning ? "float64 tolerance" : "rounding tolerance";
-  } else if (band.exact > 0) {
+  if (step.twins) {
+    what = step.twins->question() == TwinQuestion::meaning ? "float64 tolerance" : "rounding tolerance";
+  } else if (rules.band.exact > 0) {
     what = "exact tolerance";
-  } else if (repeats.empty()) {
+  } else if (step.repeats.empty()) {
     what = "estimated tolerance";
   }
   return fmt::format("differs by {}, {} times the {} of {}", short_number(use.difference),
@@ -36,30 +36,13 @@ std::string ForcedContext::band_text(const BandUse& use) const {
 }
 
 double ForcedContext::scalar_band(double repeated, double size, double epsilon) const {
+  const BandConfig& band = rules.band;
   if (band.exact > 0) return band.exact * size;
   // Each rank rounds its own rows' values, which permuted rows of one process do not show.
   constexpr double kCoarse = 8;
-  const bool coarse = !ours && epsilon > evidence.reference.epsilon;
+  const bool coarse = !rules.ours() && epsilon > evidence.reference.epsilon;
   const double floor = band.floor * (coarse ? kCoarse : 1) * epsilon * size;
-  return std::max(floor, repeats.empty() ? rounding_bound(0, epsilon) * size : band.factor * repeated);
-}
-
-Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told) {
-  Difference found;
-  found.phase = phase;
-  found.divergence = told;
-  if (context.world_size() == 1 && told.rank == kRankUnknown) found.divergence.rank = kAllRanks;
-  found.divergence.step = context.b.step;
-  found.divergence.phase = name_of(phase);
-  found.divergence.sentence = fmt::format("They first differ at step {}, {}, {}: {}: {}.", context.b.step,
-                                          name_of(phase), rank_text(told.rank, context.world_size()),
-                                          told.where, expected_found(told.expected, told.actual));
-  return found;
-}
-
-Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, DivergenceKind kind,
-                             const std::string& expected, const std::string& actual) {
-  return forced_difference(context, phase, {0, "", rank, where, kind, expected, actual, ""});
+  return std::max(floor, step.repeats.empty() ? rounding_bound(0, epsilon) * size : band.factor * repeated);
 }
 
 namespace {
@@ -75,25 +58,25 @@ std::optional<Difference> scalar(ForcedContext& context, Phase phase, const std:
   const std::optional<double> expected = context.evidence.reference.*member,
                               actual = context.evidence.cell.*member;
   if (!expected && !actual) return std::nullopt;
-  if (context.free && (!expected || !actual)) return std::nullopt;
+  if (context.step.free && (!expected || !actual)) return std::nullopt;
   // A loss is the mean of all ranks', and which of them is wrong it does not tell; the norm is alike on all.
   const int rank = phase == Phase::loss ? kRankUnknown : kAllRanks;
   if (!expected || !actual) {
-    return forced_difference(context, phase, rank, where, DivergenceKind::missing, expected ? exact_number(*expected) : "nothing",
-                actual ? exact_number(*actual) : "nothing");
+    return difference_at(context.b, phase, rank, where, DivergenceKind::missing,
+                         expected ? exact_number(*expected) : "nothing", actual ? exact_number(*actual) : "nothing");
   }
   double repeated = 0;
-  for (const ForcedValues& repeat : context.repeats) {
+  for (const ForcedValues& repeat : context.step.repeats) {
     if (repeat.*member) repeated = std::max(repeated, distance(*expected, *(repeat.*member)));
   }
-  const double rounding = context.twins ? (context.twins->*scale.by_twins)(scale.size)
-                                        : context.scalar_band(repeated, scale.size, scale.epsilon);
+  const double rounding = context.step.twins ? (context.step.twins->*scale.by_twins)(scale.size)
+                                             : context.scalar_band(repeated, scale.size, scale.epsilon);
   const BandUse use{distance(*expected, *actual), rounding + scale.inherited};
   if (phase == Phase::loss) context.evidence.loss_band = use.band;
   context.looked_at(phase == Phase::loss ? Looked::loss : Looked::gradient_norm);
   if (!context.outside(where, use)) return std::nullopt;
-  return forced_difference(context, phase, rank, where, DivergenceKind::band, exact_number(*expected),
-              exact_number(*actual) + "; " + context.band_text(use));
+  return difference_at(context.b, phase, rank, where, DivergenceKind::band, exact_number(*expected),
+                       exact_number(*actual) + "; " + context.band_text(use));
 }
 
 /// A row's loss with the rank that had it.
@@ -129,8 +112,8 @@ void place_by_rows(const ForcedContext& context, Difference& found) {
     if (actual[i].rank != actual[worst].rank && !(gap(i) <= kClearly * gap(worst))) return;
   }
   if (!(gap(worst) > 0)) return;
-  found.divergence.rank = actual[worst].rank;
-  found = forced_difference(context, found.phase, found.divergence);
+  const Divergence& told = found.divergence;
+  found = difference_at(context.b, found.phase, actual[worst].rank, told.where, told.kind, told.expected, told.actual);
   found.divergence.sample = actual[worst].id;
   found.divergence.sentence.pop_back();
   found.divergence.sentence += fmt::format(", most for sample {} on rank {}: {}.", actual[worst].id, actual[worst].rank,
@@ -145,46 +128,48 @@ std::string column_words(const ScoreSpec& scores, int64_t id) {
 
 std::optional<Difference> judge_scores(ForcedContext& context) {
   const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
-  const std::string record(context.scores.record), column(context.scores.column);
+  const std::string record(context.rules.scores().record), column(context.rules.scores().column);
   if (!a.scores && !b.scores) return std::nullopt;
-  if (context.free && (!a.scores || !b.scores)) return std::nullopt;
+  if (context.step.free && (!a.scores || !b.scores)) return std::nullopt;
   if (!a.scores || !b.scores) {
     const std::string there = record + " with row and column ids";
-    return forced_difference(context, Phase::scores, -1, record, DivergenceKind::missing, a.scores ? there : "nothing",
-                b.scores ? there : "nothing");
+    return difference_at(context.b, Phase::scores, -1, record, DivergenceKind::missing, a.scores ? there : "nothing",
+                         b.scores ? there : "nothing");
   }
   const ScoreDifference found = score_difference(*a.scores, *b.scores);
   if (found.missing_rows > 0) {
-    return forced_difference(context, Phase::scores, kRankUnknown, record, DivergenceKind::missing,
-                counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
-                fmt::format("{} ({} missing)", counted(static_cast<int64_t>(a.scores->rows.size()) - found.missing_rows, "row"), found.missing_rows));
+    return difference_at(
+        context.b, Phase::scores, kRankUnknown, record, DivergenceKind::missing,
+        counted(static_cast<int64_t>(a.scores->rows.size()), "row"),
+        fmt::format("{} ({} missing)", counted(static_cast<int64_t>(a.scores->rows.size()) - found.missing_rows, "row"),
+                    found.missing_rows));
   }
   const int world_size = context.world_size();
   if (found.missing_columns + found.extra_columns > 0) {
     const int rank = found.every_rank_differs && world_size > 1 ? -1 : found.columns_rank;
     if (found.expected_columns != found.actual_columns) {
-      return columns_difference(context.scores, context.b.step, found.expected_columns, found.actual_columns,
-                                rank, world_size);
+      return columns_difference(context.rules.scores(), context.b, found.expected_columns, found.actual_columns, rank);
     }
-    return forced_difference(context, Phase::scores, rank, record, DivergenceKind::missing,
-                fmt::format("the reference's {}s", column),
-                counted(found.missing_columns, "other " + column) + " a row");
+    return difference_at(context.b, Phase::scores, rank, record, DivergenceKind::missing,
+                         fmt::format("the reference's {}s", column),
+                         counted(found.missing_columns, "other " + column) + " a row");
   }
   double repeated = 0;
-  for (const ForcedValues& repeat : context.repeats) {
+  for (const ForcedValues& repeat : context.step.repeats) {
     if (repeat.scores)
       repeated = std::max(repeated, score_difference(*a.scores, *repeat.scores).largest);
   }
   const double largest = largest_score(*a.scores);
-  const BandUse use{found.largest, context.twins ? context.twins->of_scores(largest)
-                                                 : context.scalar_band(repeated, largest, a.working_epsilon)};
+  const BandUse use{found.largest, context.step.twins ? context.step.twins->of_scores(largest)
+                                                      : context.scalar_band(repeated, largest, a.working_epsilon)};
   context.evidence.score_band = use.band;
   if (found.compared > 0) context.looked_at(Looked::scores);
   if (!context.outside(record, use)) return std::nullopt;
-  return forced_difference(context, Phase::scores, found.rank,
-              fmt::format("{}, {} {}, {}", record, context.scores.row, found.row_id, column_words(context.scores, found.column_id)),
-              DivergenceKind::band,
-              exact_number(found.expected), exact_number(found.actual) + "; " + context.band_text(use));
+  return difference_at(context.b, Phase::scores, found.rank,
+                       fmt::format("{}, {} {}, {}", record, context.rules.scores().row, found.row_id,
+                                   column_words(context.rules.scores(), found.column_id)),
+                       DivergenceKind::band, exact_number(found.expected),
+                       exact_number(found.actual) + "; " + context.band_text(use));
 }
 
 namespace {
@@ -194,7 +179,7 @@ namespace {
 /// scores' changes over the temperature.
 double loss_by_scores(const ForcedContext& context) {
   const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
-  const bool of_rounding = context.twins && context.twins->question() == TwinQuestion::arithmetic;
+  const bool of_rounding = context.step.twins && context.step.twins->question() == TwinQuestion::arithmetic;
   if ((a.working_epsilon <= a.epsilon && !of_rounding) || !a.scores || !b.scores || a.scores->rows.empty()) return 0;
   const double temperature = a.losses.empty() ? 0 : a.losses.front().temperature;
   if (!(temperature > 0)) return 0;
@@ -217,7 +202,7 @@ std::optional<Difference> judge_loss(ForcedContext& context) {
   }
   // What scores of a low precision make of the loss is known where they are; else it has that precision itself.
   auto found = scalar(context, Phase::loss, "loss", &ForcedValues::loss,
-                      {size, context.ours && reference.scores ? reference.epsilon : reference.working_epsilon,
+                      {size, context.rules.ours() && reference.scores ? reference.epsilon : reference.working_epsilon,
                        loss_by_scores(context), &TwinBounds::of_loss});
   if (found) place_by_rows(context, *found);
   return found;

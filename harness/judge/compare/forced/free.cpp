@@ -49,7 +49,8 @@ CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
   return inputs;
 }
 
-void read_on(CauseInputs& inputs, StepPairs& pairs) {
+/// Goes on with the runs that part at the step before: its samples, and where rates are what differs these to the end.
+static void read_on(CauseInputs& inputs, StepPairs& pairs) {
   const bool of_rates = inputs.difference.phase == Phase::control && inputs.difference.divergence.where == "learning_rate";
   if (of_rates && inputs.reference && inputs.cell) {
     remember_rate(inputs.reference_rates, *inputs.reference);
@@ -69,16 +70,36 @@ void read_on(CauseInputs& inputs, StepPairs& pairs) {
   }
 }
 
+StepRules rules_of(const RunReader& a, const RunReader& b, const ConfigPair& configs, const BandConfig& band) {
+  StepRules rules{trainer_of(a, b), configs, band, training_facts(configs.reference, a)};
+  rules.cell_facts = facts_to_meet(rules.reference_facts, training_facts(configs.cell, b), configs);
+  return rules;
+}
+
+void StepRules::tell(CauseInputs& inputs) const {
+  inputs.reference_config = configs.reference;
+  inputs.cell_config = configs.cell;
+  inputs.reference_facts = reference_facts;
+  inputs.cell_facts = cell_facts;
+  inputs.trainer = trainer;
+}
+
+Comparison parted_at(CauseInputs around, StepPairs& pairs, const StepRules& rules, Mechanism result) {
+  result.verdict = VerdictKind::divergent;
+  result.first_divergence = around.difference.divergence;
+  result.sentence = result.first_divergence->sentence + gaps_sentence(pairs.gaps());
+  rules.tell(around);
+  read_on(around, pairs);
+  return {std::move(result), std::move(around)};
+}
+
 /// Replica drift as a difference.
-static Difference drift_difference(const ReplicaDrift& drift, int64_t step, int world_size) {
-  Difference found;
-  found.phase = drift.phase;
-  found.relative = std::numeric_limits<double>::infinity();
-  found.divergence = {step,      name_of(drift.phase), drift.rank,   drift.name,
-                      DivergenceKind::replica, drift.expected,       drift.actual, ""};
+static Difference drift_difference(const ReplicaDrift& drift, const StepOfRun& run) {
+  Difference found =
+      difference_at(run, drift.phase, drift.rank, drift.name, DivergenceKind::replica, drift.expected, drift.actual);
   found.divergence.sentence =
-      fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: {}.", step,
-                  name_of(drift.phase), rank_text(drift.rank, world_size), drift.sentence);
+      fmt::format("They first differ at step {}, {}, {}: replicas differ from each other: {}.", run.step,
+                  name_of(drift.phase), rank_text(drift.rank, static_cast<int>(run.ranks.size())), drift.sentence);
   return found;
 }
 
@@ -89,9 +110,9 @@ struct NotFinite {
   uint64_t count = 0;
   std::vector<int> ranks;  ///< that hold them
 
-  int place(int world_size) const {
-    if (world_size > 1 && std::ssize(ranks) == world_size) return kAllRanks;
-    return ranks.size() == 1 ? ranks.front() : kRankUnknown;
+  int place(const StepOfRun& step) const {
+    const int place = first_or_all(ranks, step);
+    return place == kAllRanks || ranks.size() == 1 ? place : kRankUnknown;
   }
 };
 
@@ -113,7 +134,6 @@ std::string not_finite_text(const NotFinite& found) {
 }  // namespace
 
 std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun& b) {
-  const int world_size = static_cast<int>(b.ranks.size());
   std::optional<Difference> first;
   const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
   if (expected && actual && std::isfinite(*expected) != std::isfinite(*actual)) {
@@ -121,8 +141,8 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
     for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
       if (!std::isfinite(find_record(b.ranks[rank], Phase::loss, "loss")->value)) losses.ranks.push_back(static_cast<int>(rank));
     }
-    first = difference_at(a.step, Phase::loss, losses.place(world_size), "loss (mean over ranks)", DivergenceKind::value, exact_number(*expected),
-                          exact_number(*actual), world_size);
+    first = difference_at(b, Phase::loss, losses.place(b), "loss (mean over ranks)", DivergenceKind::value,
+                          exact_number(*expected), exact_number(*actual));
   }
   for (const Phase phase : {Phase::scores, Phase::local_gradients, Phase::reduced_gradients, Phase::parameters}) {
     for (const Record* record : records_of(a.ranks[0], phase)) {
@@ -134,8 +154,8 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
       if (std::ranges::none_of(b.ranks, has_stats)) continue;
       const NotFinite own = not_finite(a, phase, record->name), other = not_finite(b, phase, record->name);
       if ((own.count == 0) == (other.count == 0)) continue;
-      keep_earlier(first, difference_at(a.step, phase, other.place(world_size), record->name, DivergenceKind::value, not_finite_text(own),
-                                        not_finite_text(other), world_size));
+      keep_earlier(first, difference_at(b, phase, other.place(b), record->name, DivergenceKind::value,
+                                        not_finite_text(own), not_finite_text(other)));
       break;
     }
   }
@@ -153,8 +173,8 @@ std::optional<Difference> buffer_of_another_rank(const StepOfRun& a, const StepO
     for (std::size_t rank = 1; rank < b.ranks.size(); ++rank) {
       const Record* own = find_record(b.ranks[rank], expected->phase, expected->name);
       if (!own || own->shape != expected->shape || own->stats.hash == expected->stats.hash) continue;
-      return difference_at(a.step, Phase::parameters, static_cast<int>(rank), expected->name, DivergenceKind::bits,
-                           "what rank 0 and the reference have", "another value", static_cast<int>(b.ranks.size()));
+      return difference_at(b, Phase::parameters, static_cast<int>(rank), expected->name, DivergenceKind::bits,
+                           "what rank 0 and the reference have", "another value");
     }
   }
   return std::nullopt;
@@ -168,8 +188,8 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
     const auto text = [](const Record& each) {
       return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
     };
-    return difference_at(a.step, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, text(*record), text(*other),
-                         static_cast<int>(b.ranks.size()));
+    return difference_at(b, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, text(*record),
+                         text(*other));
   }
   return buffer_of_another_rank(a, b);
 }
@@ -187,8 +207,8 @@ std::optional<double> updates_after(const StepOfRun& step) {
 std::optional<Difference> other_count_of_updates(const StepOfRun& a, const StepOfRun& b) {
   const std::optional<double> expected = updates_after(a), actual = updates_after(b);
   if (!expected || !actual || *expected == *actual) return std::nullopt;
-  return difference_at(a.step, Phase::optimizer_state, kAllRanks, "updates", DivergenceKind::value, exact_number(*expected), exact_number(*actual),
-                       static_cast<int>(b.ranks.size()));
+  return difference_at(b, Phase::optimizer_state, kAllRanks, "updates", DivergenceKind::value, exact_number(*expected),
+                       exact_number(*actual));
 }
 
 bool comes_of_gradients(Phase phase) {
@@ -235,13 +255,12 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
   if (cell.step < 0) found.keep_earlier(initial_difference(reference, cell, one_program));
   if (compared) compared->add_exact(reference, cell);
   found.keep_earlier(other_count_of_updates(reference, cell));
-  const int world_size = static_cast<int>(cell.ranks.size());
   if (const auto ledger = audit_ledger(cell, {before, &reference, one_program, reference_before})) {
-    found.keep_earlier(ledger_difference(*ledger, cell.step, world_size), ledger);
+    found.keep_earlier(ledger_difference(*ledger, cell), ledger);
   }
   const auto drift = replica_drift(cell, &reference);
   const bool joins = drift && !one_program && comes_of_gradients(drift->phase) && joins_updates(reference, reference_before, cell, before);
-  if (drift && !joins && !replica_drift(reference)) found.keep_earlier(drift_difference(*drift, cell.step, world_size));
+  if (drift && !joins && !replica_drift(reference)) found.keep_earlier(drift_difference(*drift, cell));
   return found;
 }
 
@@ -352,18 +371,15 @@ void place_by_update(const EqualStep& step, const StepRules& rules, const Forced
 }
 
 ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
-  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, step.free, step.twins, {}, {}, step.compared};
+  ForcedContext context{step, rules};
   context.at.step = step.a.step;
-  context.before = pointer_to(step.before_b);
-  context.before_a = step.before_a;
   context.begins_equal = !step.twins;
   ForcedEvidence& evidence = context.evidence;
-  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
+  evidence.reference = forced_values(step.a, step.dir_a, rules.scores());
   evidence.reference.working_epsilon = working_epsilon(rules.reference_facts, evidence.reference.epsilon);
-  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
+  evidence.cell = forced_values(step.b, step.dir_b, rules.scores());
   evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band, step.twins);
-  if (!step.twins || !rules.loss_is_differentiated) note_reduction_by_sum(evidence);
+  if (!step.twins || !rules.ours()) note_reduction_by_sum(evidence);
   evidence.reference_state = step.state;
   evidence.state = step.cell_state ? step.cell_state : step.state;
   return context;
@@ -371,15 +387,18 @@ ForcedContext context_of(const EqualStep& step, const StepRules& rules) {
 
 /// Each phase's first difference beyond its band, the earliest of all; fills in what the evidence tells of the bands. `passed` takes what is
 /// none, which neither counts as compared nor uses a band.
-void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<Difference>& first, std::vector<Difference>& passed) {
+void judge_phases(ForcedContext& context, std::optional<Difference>& first, std::vector<Difference>& passed) {
   const ForcedEvidence& evidence = context.evidence;
-  const bool joins = !rules.loss_is_differentiated && !context.twins && joins_updates(context.a, context.before_a, context.b, context.before);
-  const bool taken = !rules.loss_is_differentiated && agree_as_taken(evidence);
-  const bool alike = !rules.loss_is_differentiated && (joins || all_within(evidence.reduced) || taken);
+  const EqualStep& step = context.step;
+  const StepRules& rules = context.rules;
+  const bool joins =
+      !rules.ours() && !step.twins && joins_updates(step.a, step.before_a, step.b, pointer_to(step.before_b));
+  const bool taken = !rules.ours() && agree_as_taken(evidence);
+  const bool alike = !rules.ours() && (joins || all_within(evidence.reduced) || taken);
   for (auto judge : {judge_scores, judge_loss, judge_local_gradients, judge_reduced_gradients,
                      judge_gradient_norm, judge_applied_gradients, judge_buffers, judge_parameters, judge_moments}) {
     const ForcedStep at = context.at;
-    const std::optional<Compared> compared = context.compared ? std::optional(*context.compared) : std::nullopt;
+    const std::optional<Compared> compared = step.compared ? std::optional(*step.compared) : std::nullopt;
     std::optional<Difference> found = judge(context);
     // Local gradients that were not what was reduced say nothing of their reduction, either.
     const bool local_passed = !passed.empty() && passed.back().phase == Phase::local_gradients;
@@ -389,7 +408,7 @@ void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<
     const bool of_one_rank = joined || (found && (is_of_one_rank(found->phase) || (local_passed && found->divergence.kind == DivergenceKind::reduction)));
     if (alike && of_one_rank) {
       context.at = at;
-      if (compared) *context.compared = *compared;
+      if (compared) *step.compared = *compared;
       if (joined || is_of_one_rank(found->phase)) passed.push_back(*std::move(found));
       continue;
     }
@@ -399,10 +418,21 @@ void judge_phases(ForcedContext& context, const StepRules& rules, std::optional<
   context.at.groups = evidence.reduced.groups;
 }
 
-void add_step_before(const EqualStep& step, const StepRules& rules, ForcedEvidence& evidence) {
-  if (step.before_b && keeps_gradients(*step.before_b)) {
-    evidence.cell_before = forced_values(*step.before_b, step.dir_b, rules.scores);
-  }
+void add_step_before(ForcedContext& context) {
+  const EqualStep& step = context.step;
+  if (step.before_b && keeps_gradients(*step.before_b))
+    context.evidence.cell_before = forced_values(*step.before_b, step.dir_b, context.rules.scores());
+}
+
+CauseInputs found_at(ForcedContext& context, const Difference& found) {
+  add_step_before(context);
+  CauseInputs inputs;
+  inputs.difference = found;
+  inputs.reference = context.a;
+  inputs.cell = context.b;
+  inputs.cell_before = context.step.before_b;
+  inputs.forced = std::move(context.evidence);
+  return inputs;
 }
 
 }  // namespace
@@ -412,21 +442,15 @@ JudgedStep judge_equal_step(const EqualStep& step, const StepRules& rules) {
   ForcedContext context = context_of(step, rules);
   ForcedEvidence& evidence = context.evidence;
   const OwnFindings own = own_findings(step.ledger_of ? *step.ledger_of : a, b, pointer_to(step.before_b),
-                                       step.exact_phases, rules.loss_is_differentiated, nullptr, step.before_a);
+                                       step.exact_phases, rules.ours(), nullptr, step.before_a);
   std::optional<Difference> first = own.difference;
   if (first) place_by_update(step, rules, evidence, *first);
   std::vector<Difference> passed;
-  judge_phases(context, rules, first, passed);
+  judge_phases(context, first, passed);
   JudgedStep judged{context.at, std::nullopt, evidence.cell.reduced_by_sum, std::move(passed)};
   if (!first) return judged;
-  CauseInputs& inputs = judged.first.emplace();
-  inputs.difference = *first;
-  inputs.reference = a;
-  inputs.cell = b;
-  inputs.cell_before = step.before_b;
-  if (first->phase == Phase::collective) inputs.ledger = own.ledger;
-  add_step_before(step, rules, evidence);
-  inputs.forced = std::move(evidence);
+  judged.first = found_at(context, *first);
+  if (first->phase == Phase::collective) judged.first->ledger = own.ledger;
   return judged;
 }
 
@@ -462,8 +486,8 @@ ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {
   ForcedContext context = context_of(step, rules);
   std::optional<Difference> first;
   std::vector<Difference> passed;
-  judge_phases(context, rules, first, passed);
-  add_step_before(step, rules, context.evidence);
+  judge_phases(context, first, passed);
+  add_step_before(context);
   return std::move(context.evidence);
 }
 
@@ -481,38 +505,20 @@ bool nearly_equal(const ForcedEvidence& evidence) {
 }  // namespace
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum, bool of_local) {
-  ForcedContext context{step.a, step.b, step.repeats, rules.scores, rules.band, rules.reference_facts,
-                        rules.cell_facts, rules.loss_is_differentiated, true, nullptr, {}, {}, step.compared};
+  ForcedContext context = context_of(step, rules);
   ForcedEvidence& evidence = context.evidence;
-  evidence.reference = forced_values(step.a, step.dir_a, rules.scores);
-  evidence.cell = forced_values(step.b, step.dir_b, rules.scores);
   evidence.cell.reduced_by_sum = evidence.cell.reduced_by_sum || reduced_by_sum;
-  evidence.reference_state = step.state;
   evidence.state = step.cell_state;
-  context.before = pointer_to(step.before_b);
-  context.before_a = step.before_a;
   if (!evidence.cell.local.empty()) {
     evidence.local = judge_gradients(evidence.reference, {evidence.reference.gradients, mean_of_local(evidence.cell)}, step.repeats, rules.band);
   }
-  evidence.reduced = judge_gradients(evidence.reference, evidence.cell, step.repeats, rules.band);
   context.begins_equal = nearly_equal(evidence);
-  std::optional<Difference> first = judge_local_forms(context);
-  if (!first) first = judge_lost_moments(context);
-  if (!first) first = judge_stale_local(context);
-  if (!first && of_local && !is_clipped_by_hand(evidence)) first = judge_own_reduction(context);
-  if (!first) first = judge_own_norm(context);
-  if (!first) first = judge_taken_by_hand(context);
-  if (!first) first = judge_applied_gradients(context);
-  if (!first) first = judge_parameters(context);
-  if (!first) return std::nullopt;
-  CauseInputs inputs;
-  inputs.difference = *first;
-  inputs.reference = step.a;
-  inputs.cell = step.b;
-  inputs.cell_before = step.before_b;
-  add_step_before(step, rules, evidence);
-  inputs.forced = std::move(evidence);
-  return inputs;
+  const bool reduces = of_local && !is_clipped_by_hand(evidence);
+  for (auto judge : {judge_local_forms, judge_lost_moments, judge_stale_local, reduces ? judge_own_reduction : nullptr,
+                     judge_own_norm, judge_taken_by_hand, judge_applied_gradients, judge_parameters}) {
+    if (const auto found = judge ? judge(context) : std::nullopt) return found_at(context, *found);
+  }
+  return std::nullopt;
 }
 
 }  // namespace lockstep

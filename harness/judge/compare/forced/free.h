@@ -7,6 +7,7 @@
 
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/compared.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/plan/matrix/matrix.h"
 
@@ -58,43 +59,13 @@ std::optional<Difference> number_of_one_run(const StepOfRun& a, const StepOfRun&
 /// Replaces `first` by `other` if that lies earlier in the step.
 void keep_earlier(std::optional<Difference>& first, const std::optional<Difference>& other);
 
-/// Goes on with the runs that part at the step before: its samples, and where rates are what differs these to the end.
-void read_on(CauseInputs& inputs, StepPairs& pairs);
+/// The verdict of two runs that part there, with all that the end of the comparison knows.
+Comparison parted_at(CauseInputs around, StepPairs& pairs, const StepRules& rules, Mechanism result = {});
 
 /// Everything that free runs tell of the step at which they are.
 CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference);
 
 // One step that two runs began with the same parameters, judged phase by phase.
-
-struct ScoreSpec;
-class TwinBounds;
-
-/// The step as both runs recorded it, and what is known around it. All references must outlive it.
-struct EqualStep {
-  const StepOfRun& a;  ///< the reference's records
-  const std::string& dir_a;
-  const StepOfRun& b;  ///< the cell's
-  const std::string& dir_b;
-  const std::optional<StepOfRun>& before_b;   ///< the cell's step before, if it has one
-  const std::vector<ForcedValues>& repeats;   ///< of the reference's step
-  KnownState state;                           ///< what both began from, or the reference alone
-  KnownState cell_state;                      ///< what the cell began from, if not from `state`
-  bool exact_phases = false;                  ///< samples, streams and control values are judged here, too
-  bool free = false;  ///< of free runs: what only one of them recorded is no difference
-  const TwinBounds* twins = nullptr;  ///< or none: see ForcedContext
-  const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is compared with, if not `a`'s
-  Compared* compared = nullptr;          ///< takes what was compared, or none
-  const StepOfRun* before_a = nullptr;   ///< the reference's step before, or none
-};
-
-/// What all steps of a comparison share.
-struct StepRules {
-  const ScoreSpec& scores;
-  const BandConfig& band;
-  TrainingFacts reference_facts, cell_facts;
-  /// Is the recorded loss the one that gradients are taken of? Of ours it is; others may log what a rank sees.
-  bool loss_is_differentiated = true;
-};
 
 struct JudgedStep {
   ForcedStep at;                     ///< how much of the bands is used

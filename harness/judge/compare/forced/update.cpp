@@ -166,7 +166,7 @@ std::optional<double> moment_band(const ForcedContext& context, const NamedTenso
   const auto use = std::ranges::find(uses, moment.name.substr((second ? kSecond : kFirst).size()), &TensorUse::name);
   if (use == uses.end()) return std::nullopt;
   double band = use->use.band;
-  if (context.reference_facts.clip_norm > 0 || context.cell_facts.clip_norm > 0) {
+  if (context.rules.reference_facts.clip_norm > 0 || context.rules.cell_facts.clip_norm > 0) {
     double whole = 0, uncertain = 0;
     for (const TensorUse& each : uses) whole = std::hypot(whole, each.norm_reference), uncertain = std::hypot(uncertain, each.use.band);
     if (whole > 0) band += use->norm_reference * uncertain / whole;
@@ -189,8 +189,9 @@ std::optional<Difference> judge_moments(ForcedContext& context) {
     const BandUse use{distance(expected.values, actual->values), *band};
     if (!context.outside(expected.name, use) || use.used() <= most) continue;
     most = use.used();
-    worst = forced_difference(context, Phase::optimizer_state, -1, expected.name, DivergenceKind::band, "norm " + exact_number(norm(expected.values)),
-                              fmt::format("norm {}; {}", exact_number(norm(actual->values)), context.band_text(use)));
+    worst = difference_at(context.b, Phase::optimizer_state, -1, expected.name, DivergenceKind::band,
+                          "norm " + exact_number(norm(expected.values)),
+                          fmt::format("norm {}; {}", exact_number(norm(actual->values)), context.band_text(use)));
   }
   return worst;
 }

@@ -71,30 +71,54 @@ std::vector<UpdateUse> judge_update(const UpdateInputs& inputs, const std::vecto
 struct ScoreSpec;
 class TwinBounds;
 
-/// What a forced step is judged from, and what is found of it on the way. All references must outlive it.
-struct ForcedContext {
+/// The step as both runs recorded it, and what is known around it. All references must outlive it.
+struct EqualStep {
   const StepOfRun& a;  ///< the reference's records
+  const std::string& dir_a;
   const StepOfRun& b;  ///< the cell's
-  const std::vector<ForcedValues>& repeats;
-  const ScoreSpec& scores;
-  const BandConfig& band;
-  const TrainingFacts& reference_facts;
-  const TrainingFacts& cell_facts;
-  bool ours = true;   ///< of a trainer of ours, whose records are known
-  bool free = false;  ///< of free runs: what only one of them recorded is no difference
+  const std::string& dir_b;
+  const std::optional<StepOfRun>& before_b;  ///< the cell's step before, if it has one
+  const std::vector<ForcedValues>& repeats;  ///< of the reference's step
+  KnownState state = {};                     ///< what both began from, or the reference alone
+  KnownState cell_state = {};                ///< what the cell began from, if not from `state`
+  bool exact_phases = false;                 ///< samples, streams and control values are judged here, too
+  bool free = false;                         ///< of free runs: what only one of them recorded is no difference
   const TwinBounds* twins = nullptr;  ///< or none: repeats or a bound are what differences are compared with
-  ForcedEvidence evidence;
-  ForcedStep at;  ///< how much of the band is used
-  Compared* compared = nullptr;  ///< takes what was compared, or none
-  const StepOfRun* before = nullptr;    ///< the cell's step before, or none
-  const StepOfRun* before_a = nullptr;  ///< the reference's, or none
-  bool begins_equal = false;          ///< both runs begin the step with the same parameters and optimizer
+  const StepOfRun* ledger_of = nullptr;  ///< whose ledger the cell's is compared with, if not `a`'s
+  Compared* compared = nullptr;          ///< takes what was compared, or none
+  const StepOfRun* before_a = nullptr;   ///< the reference's step before, or none
+};
+
+/// What all steps of a comparison share.
+struct StepRules {
+  const TrainerSpec* trainer = nullptr;  ///< see CauseInputs
+  ConfigPair configs = {};
+  BandConfig band = {};
+  TrainingFacts reference_facts = {}, cell_facts = {};
+
+  /// Of a trainer of ours, whose records are known, and whose recorded loss is the one that gradients are taken of;
+  /// others may log what a rank sees.
+  bool ours() const { return trainer != nullptr; }
+  const ScoreSpec& scores() const { return scores_of(trainer); }
+  /// What is known whatever the step.
+  void tell(CauseInputs& inputs) const;
+};
+StepRules rules_of(const RunReader& a, const RunReader& b, const ConfigPair& configs, const BandConfig& band = {});
+
+/// What is found of a step on the way.
+struct ForcedContext {
+  const EqualStep& step;
+  const StepRules& rules;
+  ForcedEvidence evidence = {};
+  ForcedStep at = {};         ///< how much of the band is used
+  bool begins_equal = false;  ///< both runs begin the step with the same parameters and optimizer
+  const StepOfRun &a = step.a, &b = step.b;
 
   int world_size() const { return static_cast<int>(b.ranks.size()); }
   bool same_layout() const { return a.ranks.size() == b.ranks.size(); }
 
   void looked_at(Looked kind) const {
-    if (compared) compared->add(kind, b.step);
+    if (step.compared) step.compared->add(kind, b.step);
   }
   /// Counts what `use` takes of its band; true if it lies outside.
   bool outside(const std::string& where, const BandUse& use);
@@ -104,11 +128,6 @@ struct ForcedContext {
   /// `repeated`.
   double scalar_band(double repeated, double size, double epsilon) const;
 };
-
-/// A difference of the context's step with its sentence.
-Difference forced_difference(const ForcedContext& context, Phase phase, const Divergence& told);
-Difference forced_difference(const ForcedContext& context, Phase phase, int rank, const std::string& where, DivergenceKind kind,
-                             const std::string& expected, const std::string& actual);
 
 /// A trainer whose ranks' losses are their shares of the whole adds gradients up. It is told from one that forgot to
 /// divide by the reduced gradients, which are the reference's, and which are the sum of the local ones.
@@ -121,7 +140,7 @@ bool agree_as_taken(const ForcedEvidence& evidence);
 std::optional<Difference> judge_scores(ForcedContext& context);
 std::optional<Difference> judge_loss(ForcedContext& context);
 /// A rank whose local gradients have other shapes or types than the other ranks'.
-std::optional<Difference> judge_local_forms(const ForcedContext& context);
+std::optional<Difference> judge_local_forms(ForcedContext& context);
 /// The mean over ranks of the local gradients against the reference's gradient; at one layout also the rank.
 std::optional<Difference> judge_local_gradients(ForcedContext& context);
 /// Reduced gradients against the mean of the local ones, by the rounding of V terms; then against the
@@ -141,15 +160,15 @@ std::optional<Difference> judge_parameters(ForcedContext& context);
 std::optional<Difference> judge_moments(ForcedContext& context);
 
 /// A rank whose local gradients have, in every tensor, the bits that they had at the step before, although its rows are other ones.
-std::optional<Difference> judge_stale_local(const ForcedContext& context);
+std::optional<Difference> judge_stale_local(ForcedContext& context);
 /// Reduced gradients against the mean (or sum) of the same run's local ones: the one that is furthest from it.
-std::optional<Difference> judge_own_reduction(const ForcedContext& context);
+std::optional<Difference> judge_own_reduction(ForcedContext& context);
 /// Of trainers that clip by hand, from nearly the same weights: did the optimizers take gradients of one size?
-std::optional<Difference> judge_taken_by_hand(const ForcedContext& context);
+std::optional<Difference> judge_taken_by_hand(ForcedContext& context);
 /// Are what stands for the reduced gradients clipped ones, as the reference's optimizer takes them, too? Traces of trainers that reduce by hand tell no other.
 bool is_clipped_by_hand(const ForcedEvidence& evidence);
 /// The recorded norm against that of the reduced gradients; nothing is said where the reference's is not that.
-std::optional<Difference> judge_own_norm(const ForcedContext& context);
+std::optional<Difference> judge_own_norm(ForcedContext& context);
 
 /// The rank whose local gradients alone explain that the mean of all is wrong, or -1: one element of one
 /// rank, a value that is no number, or one rank's gradient by a factor.

@@ -701,14 +701,16 @@ ForcedValues moved_by(double gradient, double after) {
 
 /// The reference's parameter moves by its gradient, the cell's keeps 0.1 with a gradient of its own.
 std::optional<Difference> judged(double cell_gradient, double momentum) {
-  static const ScoreSpec kScores;
-  static const BandConfig kBand;
   static const std::vector<ForcedValues> kNoRepeats;
+  static const std::string kNowhere;
+  const std::optional<StepOfRun> none;
   StepOfRun one;
   one.ranks.resize(1);
   TrainingFacts facts;
   facts.update.emplace().momentum = momentum;
-  ForcedContext context{one, one, kNoRepeats, kScores, kBand, facts, facts, true, false, nullptr, {}, {}};
+  const EqualStep step{one, kNowhere, one, kNowhere, none, kNoRepeats};
+  const StepRules rules{nullptr, {}, {}, facts, facts};
+  ForcedContext context{step, rules};
   const auto state = std::make_shared<const Snapshot>(Snapshot{{{"head.bias", {1}, {0.1}}}, 3.0});
   context.evidence.state = context.evidence.reference_state = state;
   context.evidence.reference = moved_by(kReferenceGradient, 0.1 - kReferenceGradient);
