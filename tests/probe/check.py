@@ -11,7 +11,7 @@ import sys
 from case import Case, need
 
 SCRIPT = '''
-import argparse, os, signal, time
+import argparse, copy, os, signal, time
 import torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, TensorDataset
 args = argparse.ArgumentParser()
@@ -26,7 +26,7 @@ if kind == "unseeded":
     torch.seed()
 data = TensorDataset(torch.randn(120, 6, generator=torch.Generator().manual_seed(3)), torch.randint(0, 3, (120,), generator=torch.Generator().manual_seed(4)))
 net = nn.Sequential(nn.Linear(6, 9, bias=False), nn.BatchNorm1d(9) if "norm" in kind else nn.LayerNorm(9), nn.Dropout(0.1), nn.Linear(9, 3))
-model = net if kind == "start" else nn.parallel.DistributedDataParallel(net)
+model, teacher = net if kind == "start" else nn.parallel.DistributedDataParallel(net), copy.deepcopy(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
 sampler = RandomSampler(data, generator=torch.Generator().manual_seed(rank)) if kind == "sampler" else DistributedSampler(data, seed=5)
@@ -56,6 +56,9 @@ for epoch in range(40):
         if kind == "killed" and rank == 1 and step == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
+        for _ in range(world if kind == "average" else 1):
+            for kept, p in zip(teacher.parameters(), net.parameters()):
+                kept.data.lerp_(p.data, 0.1)
         for _ in range(world if kind == "schedule" and step > 0 else 1):
             scheduler.step()
         step += 1
@@ -185,7 +188,7 @@ CONTRASTS = {"none": "gather-without-gradient", "put back": "gather-own-slice", 
              "offset": "label-offset", "order": "candidates-misordered", "twice": "temperature-applied-twice", "local": "local-negatives", "mask": "duplicates-not-masked",
              "narrow": "precision-differs", "center": "buffers-not-synchronised"}  # fmt: skip
 NAMES = {"sampler": (1, "sample-duplicated"), "unsynchronised": (2, "gradient-not-reduced"), "times": (1, "loss-times-world"), "means": (0, "mean-of-means"), "clip": (0, ""),
-         "schedule": (2, ""), "start": (0, "initial-weights-differ"), "norm": (0, "batch-norm-local")}  # fmt: skip
+         "schedule": (2, ""), "average": (0, "average-of-weights-differs"), "start": (0, "initial-weights-differ"), "norm": (0, "batch-norm-local")}  # fmt: skip
 
 
 def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):

@@ -600,16 +600,36 @@ class LedJudge {
   void changed_after() {
     std::map<std::pair<int64_t, std::string>, std::set<double>> by_rank;
     for (int rank = 0; rank < pairs_.b().world_size(); ++rank) {
-      for (const auto& [step, tensors] : read_probe_report(run_, rank).changed_after) {
+      const ProbeReport report = read_probe_report(run_, rank);
+      for (const auto& [step, tensors] : report.changed_after) {
         for (const auto& [name, off] : tensors) {
-          const auto words = [&] { return fmt::format("{} {:.3g} % off on rank {}, changed after the update", name, 100 * off, rank); };
+          const auto words = [&] {
+            return fmt::format("{} {:.3g} % off on rank {}, changed after the update{}", name, 100 * off, rank,
+                               average_text(report, step));
+          };
           item(kBuffers).add(step, off, name, words, std::max(1e-10, bounds_.same), bounds_.different);
           by_rank[{step, name}].insert(off);
         }
       }
     }
     LedItem& own = item(kBuffers).get();
-    if (own.state == Mark::different && by_rank[{own.first, own.where}].size() > 1) own.code = "buffers-not-synchronised";
+    if (own.state != Mark::different || !by_rank.contains({own.first, own.where})) return;
+    if (own.where.starts_with("average/")) {
+      own.code = "average-of-weights-differs";
+    } else if (by_rank[{own.first, own.where}].size() > 1) {
+      own.code = "buffers-not-synchronised";
+    }
+  }
+
+  /// "; it has 0.512 of the average before it, the reference's 0.8: as if made 3 times"; empty where that is not known.
+  static std::string average_text(const ProbeReport& report, int64_t step) {
+    const auto at = report.averaged.find(step);
+    if (at == report.averaged.end() || at->second.size() != 2 || at->second[0].empty() || at->second[1].empty()) return "";
+    const double expected = at->second[0][0], actual = at->second[1][0];
+    const double times = expected > 0 && expected < 1 && actual > 0 ? std::log(actual) / std::log(expected) : 0;
+    const bool whole = times > 1.5 && std::abs(times - std::round(times)) < 1e-3;
+    return fmt::format("; it has {} of the average before it, the reference's {}{}", short_number(actual),
+                       short_number(expected), whole ? fmt::format(": as if made {:.0f} times", times) : "");
   }
 
   /// What the run's own start was before anything was laid in.

@@ -295,6 +295,8 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
     using Changed = std::map<std::string, std::map<std::string, double>>;
     for (const auto& [step, tensors] : value_or<Changed>(*led, "changed", {}))
       report.changed_after[std::strtoll(step.c_str(), nullptr, 10)] = tensors;
+    for (const auto& [step, shares] : value_or<std::map<std::string, std::vector<std::vector<double>>>>(*led, "averaged", {}))
+      report.averaged[std::strtoll(step.c_str(), nullptr, 10)] = shares;
   }
   report.casts = texts_in(json, "casts");
   report.gathers = texts_in(json, "gathers");

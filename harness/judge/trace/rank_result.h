@@ -104,6 +104,8 @@ struct ProbeReport {
   std::map<std::string, double> other_start;  ///< of a led run: parameters that began otherwise than the reference's, and how far apart, relative
   /// And buffers and averages that the program changed between an update and the next step, by that update's step: how far from the reference's.
   std::map<int64_t, std::map<std::string, double>> changed_after;
+  /// Of averages of the weights: {the old average's share, that of the weights before the update}, the reference's and then the run's own.
+  std::map<int64_t, std::vector<std::vector<double>>> averaged;
   std::vector<std::string> narrow;      ///< of a run in float64: operations that computed in a narrower type
   std::map<int64_t, std::vector<std::string>> narrow_gradients;  ///< and gradients with the digits of one, by step
   std::vector<std::string> casts;       ///< and where its forward passes asked for a 16-bit type: "train.py:59"

@@ -21,30 +21,64 @@ def _is(kind):
     return next((name for known, name in _KINDS.items() if kind is known or (name in ("schedule", "scaler", "module") and issubclass(kind, known))), None)
 
 
-def of(probe):
-    """By kind, each in an order that another run of the program has too. Averages: (type, hash), of every copy of the weights."""
-    watched = list(probe.parameters)
-    shapes = {tuple(w.parameter.shape for w in watched if every or w.parameter.requires_grad) for every in (True, False)}
-    counts, own = set(map(len, shapes)), {_place(w.parameter) for w in watched}
-    schedules, scalers, copies = [], [], {}
-    for o in gc.get_objects():
-        kind, tensors = _is(type(o)), ()
-        if kind == "schedule":
-            schedules.append([float(v) for k in _POSITIONS if isinstance(v := getattr(o, k, None), (int, float))])
-        elif kind == "scaler" and o.is_enabled():
-            scalers.append([o.get_scale(), o.state_dict()["_growth_tracker"]])
-        elif kind == "module":
-            tensors = list(o.parameters())
-        elif kind == "row" and len(o) in counts:
-            tensors = o
-        elif kind == "names" and watched[0].name in o:
-            tensors = [o[w.name] for w in watched if w.name in o]
-        if len(tensors) in counts and all(isinstance(t, torch.Tensor) for t in tensors) and tuple(t.shape for t in tensors) in shapes:
-            if _place(tensors[0]) not in own and tensors[0].element_size() >= watched[0].parameter.element_size():  # a narrower one was made to be saved
-                copies.setdefault(_place(tensors[0]), (type(o).__name__, tensors))
-    counters = [sorted({int(s["step"]) for s in model.inner_optimizer(o).state.values() if "step" in s}) for o in probe.optimizers]
-    return {"counters": counters, "schedules": sorted(schedules), "scalers": sorted(scalers), "weights": hash_of(probe, probe.parameters.tensors()),
-            "averages": sorted((kind, hash_of(probe, [t.to(watched[0].parameter.dtype) for t in tensors])) for kind, tensors in copies.values())}  # fmt: skip
+class Held:
+    """Looked for as a step begins. `averages`: (name, tensor) of what has followed the weights since it was first seen near them, such as an average, a
+    teacher, a reference model; none where there are several, of which no order is known that another run has too."""
+
+    def __init__(self, probe):
+        self._watched, self.schedules, self.scalers, copies = list(probe.parameters), [], [], {}
+        self._own, self._trained = {_place(w.parameter) for w in self._watched}, [w for w in self._watched if w.parameter.requires_grad]
+        for o in gc.get_objects():
+            kind, weights, tensors = _is(type(o)), (), ()
+            if kind == "schedule":
+                self.schedules.append([float(v) for k in _POSITIONS if isinstance(v := getattr(o, k, None), (int, float))])
+            elif kind == "scaler" and o.is_enabled():
+                self.scalers.append([o.get_scale(), o.state_dict()["_growth_tracker"]])
+            elif kind == "module":
+                weights, tensors = self._watched, list(o.parameters())
+            elif kind == "row" and len(o) in (len(self._watched), len(self._trained)):
+                weights, tensors = self._watched if len(o) == len(self._watched) else self._trained, o
+            elif kind == "names" and self._watched and self._watched[0].name in o:
+                weights, tensors = zip(*((w, o[w.name]) for w in self._watched if w.name in o))
+            weights = self._copied(weights, tensors)
+            key = weights and (_place(tensors[0]), kind == "row")
+            if weights and len(weights) > len(copies.get(key, ((),))[0]):
+                copies[key] = weights, tensors, o, kind
+        whole = {place: (type(o).__name__, tensors) for (place, _), (weights, tensors, o, _) in sorted(copies.items(), key=lambda each: each[0], reverse=True)
+                 if len(weights) in (len(self._watched), len(self._trained))}  # fmt: skip
+        self._copies = list(whole.values())
+        self.averages = self._one_of([each for (_, row), each in copies.items() if not row], probe.state.followed)
+
+    def _copied(self, weights, tensors):
+        """Those of the weights, one after the other, that have these shapes; nothing where they are the weights, or a narrower copy, made to be saved."""
+        if not tensors or not all(isinstance(t, torch.Tensor) and _place(t) not in self._own for t in tensors):
+            return ()
+        shapes, there = [t.shape for t in tensors], [w.parameter.shape for w in weights]
+        at = [k for k in range(len(there) - len(shapes) + 1) if there[k : k + len(shapes)] == shapes]
+        return weights[at[0] : at[0] + len(shapes)] if len(at) == 1 and tensors[0].element_size() >= weights[0].parameter.element_size() else ()
+
+    @staticmethod
+    def _one_of(copies, followed):
+        near, places = [], [({_place(t) for t in tensors}, len(weights)) for weights, tensors, *_ in copies]
+        for weights, tensors, o, kind in copies:
+            if len(weights) < 2 or any(_place(tensors[0]) in within and size > len(weights) for within, size in places):
+                continue
+            names, was = tuple(w.name for w in weights), [model.held(w.parameter.detach()).double() for w in weights]
+            off = sum(float((model.held(t.detach()).double() - w).pow(2).sum()) for w, t in zip(was, tensors))
+            if names in followed or off < sum(float(w.pow(2).sum()) for w in was) / 4:
+                near.append((names, tensors, o.named_buffers() if kind == "module" else ()))
+        if len(near) != 1:
+            return []
+        names, tensors, buffers = near[0]
+        followed.add(names)
+        return [*zip(names, tensors), *(("buffer/" + name, b) for name, b in buffers)]
+
+    def facts(self, probe):
+        """By kind, each in an order that another run of the program has too. Averages: (type, hash), of every copy of the weights."""
+        counters = [sorted({int(s["step"]) for s in model.inner_optimizer(o).state.values() if "step" in s}) for o in probe.optimizers]
+        averages = sorted((kind, hash_of(probe, [t.to(self._watched[0].parameter.dtype) for t in tensors])) for kind, tensors in self._copies)
+        return {"counters": counters, "schedules": sorted(self.schedules), "scalers": sorted(self.scalers),
+                "weights": hash_of(probe, probe.parameters.tensors()), "averages": averages}  # fmt: skip
 
 
 def _place(tensor):

@@ -37,6 +37,10 @@ def _in_turn(parts):
     return [each[k] for k in range(max(map(len, parts), default=0)) for each in parts if k < len(each)]
 
 
+class Kept(dict):
+    """Tensors by name, of which the program knows nothing: no copy that it has made, see held.py."""
+
+
 def snapshots(folder, phase="snapshot"):
     """Yields (step, whole tensors by name): what a run's steps began with, of all its ranks' traces. Raises OSError, ValueError."""
     world_size = trace_file.header_of(ownership.path_of(folder, 0, "trace"))["world_size"]
@@ -47,7 +51,7 @@ def snapshots(folder, phase="snapshot"):
                 if record.phase == trace_file.PHASES[phase] and record.values is not None:
                     tensors.setdefault(record.name, []).append(record)
         if tensors:
-            yield ranks[0][0], {_plain(name): whole(parts) for name, parts in tensors.items()}
+            yield ranks[0][0], Kept((_plain(name), whole(parts)) for name, parts in tensors.items())
 
 
 def _plain(name):
@@ -70,6 +74,13 @@ def _same(a, b):
     return torch.equal(*(each.view(torch.uint8) if each.is_floating_point() and each.element_size() == 1 else each for each in (a, b)))
 
 
+def _shares(now, then, was, weight):
+    """Of an average, which lists of tensors hold: what of the one before it, and of the weights before the update, it has; the rest is the weights after it."""
+    columns = [torch.cat([(a - b).flatten() for a, b in zip(each, weight)]) for each in (then, was, now)]
+    found = torch.linalg.lstsq(torch.stack(columns[:2], 1), columns[2][:, None], driver="gelsd")
+    return found.solution.flatten().tolist() if found.rank == 2 else []
+
+
 def _apart(a, b):
     """The distance of two tensors, relative to the second; 1e9 where it is none."""
     a, b = a.detach().double(), b.double()
@@ -81,8 +92,9 @@ class Led:
 
     def __init__(self, probe):
         self.probe, self.folder = probe, probe.settings.led_by
-        self.steps, self.problem, self._snapshots, self._now = [], "", snapshots(self.folder), (float("-inf"), None)
+        self.steps, self.problem, self._snapshots, self._now = [], "", snapshots(self.folder), (float("-inf"), {})
         self._left, self._changed = {}, {}  # buffers as an update left them; by step: how far those are from the reference's that the program then changed
+        self._was, self._averaged = (float("-inf"), {}), {}  # the snapshot before that; by step: the shares of averages, the reference's and the own
         self._begins = None  # of its own first step: how far its tensors were from the reference's, by name
 
     def lay_in(self, number, before_forward=True, ends=False):
@@ -106,13 +118,14 @@ class Led:
     def _at(self, number):
         """The reference's snapshot of that step; they are read in their order."""
         while self._now and self._now[0] < number:
-            self._now = next(self._snapshots, None)
+            self._was, self._now = self._now, next(self._snapshots, None)
         return self._now[1] if self._now and self._now[0] == number else None
 
     def _lay(self, step, kept, changes, ends):
         """Raises ValueError that names what does not fit."""
         left, self._left = self._left, {}
         begins, self._begins = self._begins, {} if self._begins is None else self._begins
+        averages = {}
         for name, tensor, must in self._tensors():
             found = kept.get(_plain(name))
             if found is None:
@@ -128,14 +141,22 @@ class Led:
                     if ends:
                         self._left[name] = (id(own), own._version)
                         continue
-                    if changes and left.get(name, (id(own), own._version)) != (id(own), own._version) and not _same(own, part):
+                    average = name.startswith("average/")  # one that stands still is not up to date
+                    if changes and name in left and (average or left[name] != (id(own), own._version)) and not _same(own, part):
                         self._changed.setdefault(step - 1, {})[name] = _apart(own, part)
+                        if average:
+                            averages[_plain(name)[len("average/") :]] = own.detach().double().cpu().clone()
                 if begins is None:
                     self._begins[name] = 0.0 if _same(own, part) else _apart(own, part)
                 if changes:
                     own.copy_(part)
                 elif not _same(own, part) and not _apart(own, part) < min(64 * torch.finfo(own.dtype).eps, 1e-2):
                     raise ValueError(f"step {step} had begun, with another {name}, before the probe saw it")
+        averages = {name: own for name, own in averages.items() if name in kept and own.shape == kept[name].shape and "average/" + name in self._was[1]}
+        if averages and self._was[0] == step - 1:
+            there = [[which[start + name].double() for name in averages] for which, start in ((self._was[1], "average/"), (self._was[1], ""), (kept, ""))]
+            wanted = [kept["average/" + name].double() for name in averages]
+            self._averaged[step - 1] = [_shares(now, *there) for now in (wanted, averages.values())]
 
     def _tensors(self):
         """(name, tensor, must the reference have it?) of all that a step begins with."""
@@ -151,7 +172,8 @@ class Led:
             return None
         apart = sorted(filter(lambda each: each[1] != 0, (self._begins or {}).items()), key=lambda each: -each[1])
         begins = {"compared": len(self._begins or {}), "differ": dict(apart[:20])}
-        return {"folder": self.folder, "steps": self.steps, "problem": self.problem, "begins": begins, "changed": self._changed}
+        return {"folder": self.folder, "steps": self.steps, "problem": self.problem, "begins": begins, "changed": self._changed,
+                "averaged": self._averaged}  # fmt: skip
 
 
 class Rows:
@@ -246,7 +268,7 @@ class Rows:
 
     def begin(self, step):
         self.steps[step.number] = {"taken": len(self.taken), "generators": {stream: str(state) for stream, state in step.generators[0].items()}, "inputs": [],
-                                   **held.of(self.probe)}  # fmt: skip
+                                   **self.probe.state.held.facts(self.probe)}  # fmt: skip
 
     def enter(self, step, tensors):
         """What a forward pass gets."""

@@ -10,7 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import collectives, description, hashing, heartbeat, loader, model, ownership, patches, random_state, trace_file
+from lockstep_probe import collectives, description, hashing, heartbeat, held, loader, model, ownership, patches, random_state, trace_file
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import guarded
@@ -214,6 +214,7 @@ class Probe:
         if self.wrapped_anew:
             self.find_wrappers()
         self.parameters.check()
+        self.state.held = held.Held(self) if self.loaders else None
         self.led.lay_in(self._number, begins)
         if keeps:
             step.first += self.state.before_step()

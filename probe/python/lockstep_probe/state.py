@@ -12,6 +12,7 @@ class State:
 
     def __init__(self, probe, average):
         self.probe, self.average_module = probe, getattr(average, "module", average)
+        self.held, self.followed = None, set()  # what the step began with besides, where that is looked for, and what it has found before
 
     def _record(self, phase, name, tensor, alike, values, placement=None):
         if phase == "snapshot" and not self._keeps(name):
@@ -62,6 +63,8 @@ class State:
         found = self._averages()
         if self.average_module is not None:
             found += [("buffer/" + name, buffer, False) for name, buffer in self.average_module.named_buffers()]
+        elif self.held is not None and not self.probe.settings.stop:
+            found = [(name, tensor, False) for name, tensor in self.held.averages]
         return [("average/" + name, tensor, alike) for name, tensor, alike in found]
 
     def hashes(self):
