@@ -197,6 +197,26 @@ std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> share
   return std::nullopt;
 }
 
+/// The rows of all ranks' fetch number n; empty where a rank made none.
+std::multiset<int64_t> rows_of_fetch(const LoaderRows& loader, std::size_t n) {
+  std::multiset<int64_t> rows;
+  for (const Fetches& rank : loader.asked) {
+    if (n >= rank.size()) return {};
+    rows.insert(rank[n].begin(), rank[n].end());
+  }
+  return rows;
+}
+
+/// The first fetch that holds the reference's rows and others, or some of them alone, behind equal ones: how an epoch
+/// ends where its rows cannot be shared out evenly. 0: none.
+std::size_t uneven_end(const LoaderRows& reference, const LoaderRows& run) {
+  for (std::size_t n = 0;; ++n) {
+    const std::multiset<int64_t> a = rows_of_fetch(reference, n), b = rows_of_fetch(run, n);
+    if (a.empty() || b.empty()) return 0;
+    if (a != b) return n > 0 && (std::ranges::includes(b, a) || std::ranges::includes(a, b)) ? n : 0;
+  }
+}
+
 /// Do the ranks share out what the reference takes? `steps`: that were recorded.
 void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps,
                   LedItem& item) {
@@ -225,6 +245,15 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
     item.text =
         fmt::format("data sets of {} rows here and of {} there: not compared by number", run.rows, reference.rows);
     item.state = Mark::none;
+    return;
+  }
+  if (const std::size_t end = uneven_end(reference, ranks); end > 0 && end < static_cast<std::size_t>(steps) * per_step) {
+    const std::size_t there = rows_of_fetch(reference, end).size(), here = rows_of_fetch(ranks, end).size();
+    item.state = Mark::different;
+    item.first = static_cast<int64_t>(end / per_step);
+    item.code = here > there ? "padding-at-epoch-end" : "sample-dropped";
+    item.text = fmt::format("the epoch ends at step {} with {}, the reference's with {}", item.first,
+                            counted(static_cast<int64_t>(here), "row"), there);
     return;
   }
   if (first == compared) return;
@@ -559,10 +588,13 @@ class LedJudge {
   /// Do all ranks end the step with the same parameters?
   void replicas(const Pair& at) {
     if (at.b.ranks.size() < 2) return;
-    const auto drift = replica_drift(at.b, &at.a);
+    StepOfRun weights = at.b;  // who takes another gradient may yet have the same weights, sent by their owner
+    for (StepRecords& rank : weights.ranks)
+      std::erase_if(rank.records, [](const Record& each) { return each.phase != Phase::parameters; });
+    const auto drift = replica_drift(weights, &at.a);
     LedItem& own = item(kReplicas).get();
     double apart = 0;
-    if (drift && drift->phase == Phase::parameters) {
+    if (drift) {
       const Record* first = find_record(at.b.ranks[0], drift->phase, drift->name);
       for (const StepRecords& rank : at.b.ranks) {
         const Record* other = find_record(rank, drift->phase, drift->name);
