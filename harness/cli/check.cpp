@@ -632,6 +632,13 @@ class TrainerCheck {
                        counted(static_cast<int64_t>(found.steps.size()), "step"));
   }
 
+  Mechanism compared(const std::string& reference, const std::string& run) const {
+    CompareOptions comparing;
+    comparing.run_a = folder(reference);
+    comparing.run_b = folder(run);
+    return compare_runs(comparing);
+  }
+
   void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,
                        const std::string& reference, CheckDocument& document) {
     document.verdict = Mark::different;
@@ -643,10 +650,7 @@ class TrainerCheck {
     // What is proven comes before what is recognised.
     by_another_run(OtherwiseInputs::Tried::first);
     if (code.empty()) {
-      CompareOptions comparing;
-      comparing.run_a = folder(reference);
-      comparing.run_b = folder(run);
-      const Mechanism mechanism = compare_runs(comparing);
+      const Mechanism mechanism = compared(reference, run);
       const bool of_step = mechanism.first_divergence && mechanism.first_divergence->step == first.first;
       if (of_step && mechanism.cause && mechanism.cause->code != "unexplained") {
         code = mechanism.cause->code;
@@ -700,6 +704,12 @@ class TrainerCheck {
       document.because.push_back(
           fmt::format("The run's forward pass computes in 16 bits where the reference does not: {}.", join_words(first_of(casts, 3))));
       document.fix = std::string(find_cause_page("precision-differs")->remedy);
+    } else if (const auto cause = rounds_more ? compared(kOwn, "run").cause : std::nullopt;
+               cause && cause->code == "reduced-in-low-precision") {
+      document.verdict = Mark::different;
+      document.headline = fmt::format("different from step {} in the trainer's own precision: {}", here.front().step, cause->code);
+      document.because.push_back(cause->evidence);
+      document.fix = cause->remedy;
     }
     std::string text = fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds,
                                    rounds_more ? ": the run rounds more, as a reduction in a narrow type does" : "");

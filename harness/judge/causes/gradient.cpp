@@ -25,27 +25,34 @@ double micro_steps(const CauseInputs& inputs) {
 }
 double minus_one(const CauseInputs&) { return -1; }
 
+bool is_factor(double factor, double value) { return std::abs(factor - value) <= 1e-4 * std::abs(value); }
+
 template <double (*factor_of)(const CauseInputs&)>
 Answer by_factor(const CauseInputs& inputs) {
   const bool of_loss = inputs.difference.phase == Phase::loss;
   const auto gradients = of_loss ? gradients_of(inputs) : local_of(inputs);
   const double factor = factor_of(inputs);
-  if (!gradients || factor == 1 || (of_loss && !loss_is(inputs, factor))) return {};
+  if (!gradients || factor == 1) return {};
   const Signatures signatures = gradients->signatures();
   const std::string words = factor_text(factor, gradients->world);
+  if (signatures.all_fit(factor) && of_loss && !loss_is(inputs, factor)) return {};
   if (signatures.all_fit(factor))
     return of_loss ? told("loss and every gradient are {} times the reference's", words) : told("{}", gradients->text());
   // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two
   // losses, a use too many.
   const bool is_any_2 = gradients->world == 2 && (factor == 2 || factor == 0.5);
+  // Of several losses one, whose model alone has the factor.
+  const auto fits = [&](const GradientSignature& group) {
+    return group.group == "all" || group.difference <= group.band || (is_factor(group.ratio, factor) && group.residual <= 1e-4);
+  };
+  if (of_loss && !is_any_2 && std::ranges::all_of(gradients->judgement->groups, fits))
+    return made("", kFits, fmt::format("one of several losses: {}", gradients->text()));
   if (of_loss || is_any_2 || !signatures.part_of_a_role_fits(factor)) return {};
   std::vector<std::string> names;
   for (const TensorUse& use : gradients->judgement->tensors)
     if (use.use.used() > 1) names.push_back(use.name);
   return made("", kFits, fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")));
 }
-
-bool is_factor(double factor, double value) { return std::abs(factor - value) <= 1e-4 * std::abs(value); }
 
 /// The declared group of that many ranks; empty if there is none.
 std::string group_of(const CauseInputs& inputs, double factor) {
@@ -525,7 +532,7 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
   const bool but_one = last > 1 ? sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike
                                 : std::abs(sorted[0] - 1) <= alike || std::abs(sorted[1] - 1) <= alike;
   const bool by_count = std::abs(mean - 1) <= alike, by_world = world > 1 && std::abs(mean * world - 1) <= alike * world;
-  if (sorted[last] - sorted[0] <= alike || but_one || !(sorted[0] > 0)) return {};
+  if (sorted[last] - sorted[0] <= alike || (but_one && !by_count) || !(sorted[0] > 0)) return {};
   if (!by_count && !by_world && of_micro_steps) return {};
   std::vector<std::string> words;
   for (const double share : shares) words.push_back(fmt::format("{:.3g}", 100 * share));

@@ -217,6 +217,23 @@ std::size_t uneven_end(const LoaderRows& reference, const LoaderRows& run) {
   }
 }
 
+/// Ranks that take their share of the reference's rows in its order: every so many-th row, or a block of each fetch.
+std::set<int> ranks_in_order(const std::vector<int64_t>& flow, const LoaderRows& run) {
+  std::set<int> found;
+  const std::size_t ranks = run.asked.size();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::size_t per_fetch = run.asked[rank].empty() ? 0 : run.asked[rank].front().size();
+    const std::vector<int64_t> own = joined(run.asked[rank]);
+    bool strided = per_fetch > 0, blocks = strided;
+    for (std::size_t i = 0; per_fetch > 0 && i < own.size() && (i / per_fetch + 1) * per_fetch * ranks <= flow.size(); ++i) {
+      strided = strided && own[i] == flow[i * ranks + rank];
+      blocks = blocks && own[i] == flow[(i / per_fetch * ranks + rank) * per_fetch + i % per_fetch];
+    }
+    if (strided || blocks) found.insert(static_cast<int>(rank));
+  }
+  return found;
+}
+
 /// Do the ranks share out what the reference takes? `steps`: that were recorded.
 void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps,
                   LedItem& item) {
@@ -285,8 +302,12 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   const bool alike =
       std::ranges::all_of(ranks.asked, [&](const Fetches& rank) { return rank == ranks.asked.front(); }) ||
       (replicas > 1 && ranks.asked.size() == 1);
-  item.code = alike ? "shards-identical" : shared ? "shards-overlap" : "sample-duplicated";
-  item.text = alike    ? "every rank takes the same rows"
+  const std::set<int> in_order = ranks_in_order(a, ranks);
+  const bool own_order = !alike && !in_order.empty() && in_order.size() < ranks.asked.size();
+  item.code = alike ? "shards-identical" : own_order ? "sampler-seed-differs" : shared ? "shards-overlap" : "sample-duplicated";
+  item.text = alike       ? "every rank takes the same rows"
+              : own_order ? fmt::format("{} of {} ranks take their share of the reference's order, the others rows of another order",
+                                        in_order.size(), ranks.asked.size())
               : shared ? fmt::format("ranks {} and {} share {} of step {}", shared->first.first, shared->first.second,
                                      counted(static_cast<int64_t>(shared->second), "row"), first / per_step)
                        : fmt::format("a row comes twice, at step {}", item.first);
@@ -385,6 +406,7 @@ class LedJudge {
     const bool rates_agree = rate(at);
     if (applied_agree && rates_agree && update(at)) buffers(at);
     replicas(at);
+    micro_steps_ = std::max(micro_steps_, at.values_b.micro_steps / std::max<int64_t>(1, at.values_a.micro_steps));
     for (const auto& [name, phase] : {std::pair(kNorm, Phase::gradient_norm), std::pair(kMetrics, Phase::evaluation)}) {
       if (gradients_agree) scalars(at, name, phase);
     }
@@ -625,7 +647,8 @@ class LedJudge {
       fits = fits && distance(there->second, rate) <= 1e-9 * std::abs(rate) &&
              distance(rates_a_.at(step), rate) > 1e-9 * std::abs(rate);
     }
-    if (fits && seen > 0) own.code = "scheduler-stepped-per-rank";
+    // As many micro-steps as ranks: it may follow either.
+    if (fits && seen > 0 && micro_steps_ != ranks) own.code = "scheduler-stepped-per-rank";
   }
 
   /// What the program made of buffers and averages once a step's update was made: a queue, running statistics.
@@ -714,6 +737,7 @@ class LedJudge {
   std::vector<Item> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
+  int64_t micro_steps_ = 1;  ///< of the run, as many times the reference's
 };
 
 const LedItem* earliest(const std::vector<LedItem>& items, Mark state) {

@@ -49,7 +49,9 @@ class Parameters:
         return [w.parameter for w in self]
 
     def of_optimizers(self):
-        return [p for o in self.probe.optimizers for p in model.parameters_of(o)]
+        """But those whose memory was given back: a wrapper made after the optimizer has put others in their place."""
+        held = [p for o in self.probe.optimizers for p in model.parameters_of(o)]
+        return [p for p in held if not p.numel() or model.is_sharded(p) or p.is_meta or p.untyped_storage().nbytes()]
 
     def shared_name(self, watched):
         """As all ranks call it: of a rank's own parameter the beginning by which it is known."""

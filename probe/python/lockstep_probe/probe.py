@@ -357,6 +357,13 @@ class Probe:
             self._search.remove()
             self._forward_begins(module, inputs, {})
 
+    def on_training_step(self, module):
+        """Before a framework calls it."""
+        if not self.prepared:
+            self._first_forward(module, ())
+        elif not self.is_off and not self.inside and any(module is each for each in self.models):
+            self._on_forward(((), {}))
+
     def _forward_begins(self, module, args, kwargs):
         # A compiled model's steps begin with rows() or with the backward pass: hooks would be compiled into its graph.
         if module.training and torch.is_grad_enabled() and not self.inside:

@@ -65,6 +65,8 @@ def _install(_torch):
         once_there("torch.nn.parallel", lambda _: importlib.import_module("lockstep_probe.otherwise").switch_on(os.environ["LOCKSTEP_GATHER"]))
     if os.environ.get("LOCKSTEP_SCHEDULE") == "once":
         once_there("torch.optim.lr_scheduler", lambda _: importlib.import_module("lockstep_probe.otherwise").schedule_once())
+    for name in ("lightning.pytorch", "pytorch_lightning"):
+        once_there(name + ".strategies.strategy", _watch_training_step)
     init = Optimizer.__init__
 
     @functools.wraps(init)
@@ -79,6 +81,20 @@ def _install(_torch):
                 ownership.say(f"{type(error).__name__}: {error}; nothing is recorded, and training goes on")
 
     Optimizer.__init__ = made
+
+
+def _watch_training_step(strategies):
+    """Lightning's, in which a module may change its buffers before it calls itself; under DistributedDataParallel that call is around the whole."""
+    step = strategies.Strategy.training_step
+
+    @functools.wraps(step)
+    def training_step(self, *args, **kwargs):
+        if "lockstep_probe.patches" in sys.modules:
+            for probe in sys.modules["lockstep_probe.patches"].probes():
+                probe.on_training_step(self.lightning_module)
+        return step(self, *args, **kwargs)
+
+    strategies.Strategy.training_step = training_step
 
 
 def _change_arithmetic():
