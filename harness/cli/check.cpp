@@ -656,16 +656,20 @@ class TrainerCheck {
         code = mechanism.cause->code;
         document.because.push_back(mechanism.cause->evidence);
         fix = mechanism.cause->remedy;
+      } else if (of_step && mechanism.cause && !mechanism.cause->remedy.empty() && mechanism.cause->evidence.find(" fit equally well") != std::string::npos) {
+        document.because.push_back(mechanism.cause->evidence);
+        fix = mechanism.cause->remedy;
       }
     }
     by_another_run(OtherwiseInputs::Tried::rest);
+    if (code.empty() && first.name == "replicas") code = "replicas-drift";
     if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
       document.because.insert(document.because.begin(), std::string(page->what));
       if (fix.empty()) fix = std::string(page->remedy);
     }
     document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);
     document.fix = fix;
-    if (code.empty())
+    if (code.empty() && document.because.empty())
       document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
   }
 

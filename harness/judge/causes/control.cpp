@@ -246,8 +246,13 @@ std::optional<Cause> rate_of_group_differs(const CauseInputs& inputs) {
   const std::string& where = inputs.difference.divergence.where;
   if (!where.starts_with(kOfGroup)) return std::nullopt;
   const auto rate = rate_named(inputs, where);
-  if (!rate) return std::nullopt;
-  return made("rate-differs", kGeneral,
+  if (!rate)
+    return made("rate-differs", kGeneral,
+                fmt::format("{} has a rate of its own in one of the runs alone: expected {}, found {}", where.substr(kOfGroup.size()),
+                            inputs.difference.divergence.expected, inputs.difference.divergence.actual));
+  const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected, world = world_size_of(inputs);
+  const bool linear = std::abs(factor - world) <= 1e-9 * world, by_root = std::abs(factor - std::sqrt(world)) <= 1e-9 * world;
+  return made(world > 1 && linear ? "rate-scaled-linear" : world > 1 && by_root ? "rate-scaled-sqrt" : "rate-differs", kGeneral,
               fmt::format("the rate of the group of {} is {} {}, expected {}", where.substr(kOfGroup.size()), exact_number(rate->value()), on_ranks(*rate),
                           exact_number(rate->expected)));
 }

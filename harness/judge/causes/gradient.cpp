@@ -43,9 +43,11 @@ Answer by_factor(const CauseInputs& inputs) {
   const bool is_any_2 = gradients->world == 2 && (factor == 2 || factor == 0.5);
   // Of several losses one, whose model alone has the factor.
   const auto fits = [&](const GradientSignature& group) {
-    return group.group == "all" || group.difference <= group.band || (is_factor(group.ratio, factor) && group.residual <= 1e-4);
+    return group.group == "all" || ((is_factor(group.ratio, factor) || is_factor(group.ratio, 1)) && group.residual <= 1e-4);
   };
-  if (of_loss && !is_any_2 && std::ranges::all_of(gradients->judgement->groups, fits))
+  const auto has_it = [&](const GradientSignature& group) { return group.group != "all" && is_factor(group.ratio, factor); };
+  if (of_loss && !is_any_2 && std::ranges::all_of(gradients->judgement->groups, fits) &&
+      std::ranges::any_of(gradients->judgement->groups, has_it))
     return made("", kFits, fmt::format("one of several losses: {}", gradients->text()));
   if (of_loss || is_any_2 || !signatures.part_of_a_role_fits(factor)) return {};
   std::vector<std::string> names;
@@ -531,17 +533,22 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
   const std::size_t last = sorted.size() - 1;
   const bool but_one = last > 1 ? sorted[last] - sorted[1] <= alike || sorted[last - 1] - sorted[0] <= alike
                                 : std::abs(sorted[0] - 1) <= alike || std::abs(sorted[1] - 1) <= alike;
-  const bool by_count = std::abs(mean - 1) <= alike, by_world = world > 1 && std::abs(mean * world - 1) <= alike * world;
+  const bool by_count = std::abs(mean - 1) <= alike;
+  // Where the reference has as many ranks, and micro-steps, their number is no reason.
+  const bool as_many = inputs.reference && inputs.cell && inputs.reference->ranks.size() == inputs.cell->ranks.size();
+  const bool by_world = !as_many && world > 1 && std::abs(mean * world - 1) <= alike * world;
+  const bool unscaled = as_many && of_micro_steps && std::abs(mean * micro_steps(inputs) - 1) <= alike * micro_steps(inputs);
   if (sorted[last] - sorted[0] <= alike || (but_one && !by_count) || !(sorted[0] > 0)) return {};
-  if (!by_count && !by_world && of_micro_steps) return {};
+  if (!by_count && !by_world && !unscaled && of_micro_steps) return {};
   std::vector<std::string> words;
   for (const double share : shares) words.push_back(fmt::format("{:.3g}", 100 * share));
   if (words.size() > 8) words.resize(8), words.push_back("…");
-  return made(by_world         ? "gradient-times-world"
+  return made(unscaled         ? "accumulation-not-scaled"
+              : by_world       ? "gradient-times-world"
               : !by_count      ? "local-statistics"
               : of_micro_steps ? "micro-steps-weighted-alike"
                                : "mean-of-means",
-              by_count || by_world ? kExact : kFits,
+              by_count || by_world || unscaled ? kExact : kFits,
               fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} % of "
                           "what they do",
                           of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
@@ -573,7 +580,7 @@ constexpr Hypothesis kHypotheses[] = {
     {"last-micro-step-not-reduced micro-steps-not-reduced", kReduced, kValues, kExact, last_micro_step_not_reduced},
     {"one-use-not-reduced", kReduced, kValues | kRanks, kExact, one_use_not_reduced},
     {"accumulated-in-low-precision", kOfRanks, kValues, kExact, accumulated_in_low_precision},
-    {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world", kLoss | kOfRanks, kValues, kExact,
+    {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled", kLoss | kOfRanks, kValues, kExact,
      counted_each_by_its_own},
 };
 

@@ -364,7 +364,9 @@ class FreeLayouts {
   std::optional<Difference> moved_buffer() const {
     const auto &before_a = pairs_.before_a(), &before_b = pairs_.before_b();
     const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
-    if (trainer_ || !before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1) return std::nullopt;
+    // A led run's buffers are laid in anew as a step begins.
+    if (trainer_ || led_.contains(b.step) || !before_a || !before_b || before_a->step != a.step - 1 || before_b->step != b.step - 1)
+      return std::nullopt;
     const auto hash = [](const StepRecords& rank, const std::string& name) {
       const Record* record = find_record(rank, Phase::parameters, name);
       return record ? std::optional(record->stats.hash) : std::nullopt;

@@ -617,15 +617,15 @@ class LedJudge {
     LedItem& own = item(kReplicas).get();
     double apart = 0;
     if (drift) {
-      const Record* first = find_record(at.b.ranks[0], drift->phase, drift->name);
+      const auto values = [&](const StepRecords& rank) {
+        const Record* record = find_record(rank, drift->phase, drift->name);
+        return record ? values_of(*record) : std::nullopt;
+      };
+      const auto first = values(at.b.ranks[0]);
       for (const StepRecords& rank : at.b.ranks) {
-        const Record* other = find_record(rank, drift->phase, drift->name);
-        if (first && other && first->has_stats && other->has_stats && first->stats.norm > 0) {
-          for (const auto& [x, y] :
-               {std::pair(first->stats.norm, other->stats.norm), std::pair(first->stats.min, other->stats.min),
-                std::pair(first->stats.max, other->stats.max)})
-            apart = std::max(apart, distance(x, y) / std::max(std::abs(x), first->stats.norm * 1e-3));
-        }
+        const auto other = values(rank);
+        if (first && other && first->size() == other->size() && norm(*first) > 0)
+          apart = std::max(apart, distance(*first, *other) / norm(*first));
       }
     }
     const bool was_different = own.state == Mark::different;
