@@ -307,8 +307,8 @@ class TrainerCheck {
     if (ranks.size() > 2) throw ConfigError("--ranks " + options_.ranks + ": one or two numbers, such as 4 or 1,4");
     const bool alike = options_.same_layout || !options_.vary.empty() || !options_.resumed.empty();
     if (ranks.empty()) ranks.push_back(names_placeholder(options_.run, "ranks") ? default_ranks() * node_count_ : 1);
-    if (ranks.size() == 1) ranks.insert(ranks.begin(), alike ? ranks.front() : 1);
-    if (options_.ranks.find(',') != std::string::npos && ranks.size() == 1) ranks.push_back(ranks.front());
+    // A list names each number once: 2,2 is two of them.
+    if (ranks.size() == 1) ranks.insert(ranks.begin(), alike || options_.ranks.contains(',') ? ranks.front() : 1);
     if (options_.folder.empty()) options_.folder = fs::current_path().string();
     options_.out = fs::absolute(options_.out).lexically_normal().string();
     reference_ = {options_.reference, ranks[0], 1};

@@ -344,6 +344,14 @@ ForcedValues values_of(const StepOfRun& step, const std::string& dir) {
   return values;
 }
 
+int64_t micro_steps_of(const ForcedValues& values) {
+  std::set<std::string> parts;
+  if (!values.parts.empty())
+    for (const GradientPart& each : values.parts.front())
+      if (each.part.starts_with("micro ")) parts.insert(each.part);
+  return std::max<int64_t>(1, std::ssize(parts));
+}
+
 struct Pair {
   const StepOfRun &a, &b;
   ForcedValues values_a, values_b;
@@ -406,7 +414,7 @@ class LedJudge {
     const bool rates_agree = rate(at);
     if (applied_agree && rates_agree && update(at)) buffers(at);
     replicas(at);
-    micro_steps_ = std::max(micro_steps_, at.values_b.micro_steps / std::max<int64_t>(1, at.values_a.micro_steps));
+    micro_steps_ = std::max(micro_steps_, micro_steps_of(at.values_b) / micro_steps_of(at.values_a));
     for (const auto& [name, phase] : {std::pair(kNorm, Phase::gradient_norm), std::pair(kMetrics, Phase::evaluation)}) {
       if (gradients_agree) scalars(at, name, phase);
     }

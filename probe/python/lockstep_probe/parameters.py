@@ -33,6 +33,10 @@ class Watched:
         self.parts[micro] = self.parts[micro] + gradient if micro in self.parts else gradient.clone()
 
 
+def _has_memory(p):
+    return not p.numel() or model.is_sharded(p) or p.is_meta or p.untyped_storage().nbytes() > 0
+
+
 class Parameters:
     """All of a model, and those that the optimizers alone have."""
 
@@ -40,7 +44,7 @@ class Parameters:
         self.probe, self._by_id, self.pieces, self._copies = probe, {}, set(), None
 
     def __iter__(self):
-        return iter(self._by_id.values())
+        return (w for w in self._by_id.values() if not w.name.startswith("unnamed ") or _has_memory(w.parameter))
 
     def of(self, parameter):
         return self._by_id.get(id(parameter))
@@ -51,7 +55,7 @@ class Parameters:
     def of_optimizers(self):
         """But those whose memory was given back: a wrapper made after the optimizer has put others in their place."""
         held = [p for o in self.probe.optimizers for p in model.parameters_of(o)]
-        return [p for p in held if not p.numel() or model.is_sharded(p) or p.is_meta or p.untyped_storage().nbytes()]
+        return list(filter(_has_memory, held))
 
     def shared_name(self, watched):
         """As all ranks call it: of a rank's own parameter the beginning by which it is known."""

@@ -76,8 +76,7 @@ class Probe:
         ownership.at_end(self.finish)
         loader.install(self.loaders)
         self._handles = [handle for each in self.models for handle in self._before_forward(each)]
-        if not self.models:
-            self._search = torch.nn.modules.module.register_module_forward_pre_hook(unless_compiled(self._first_forward))
+        self._search = torch.nn.modules.module.register_module_forward_pre_hook(unless_compiled(self._first_forward))
         self.updates = Updates(self)
 
     @property
@@ -347,6 +346,13 @@ class Probe:
         if self.is_off or self.prepared:
             self._search.remove()
             return
+        if any(each in self.models for each in module.modules()):
+            return  # it has a hook of its own
+        if self.models and any(each is module for m in self.models for each in m.modules()):
+            # Its parts are called, and not the model.
+            self._handles += [handle for m in self.models for each in m.children() for handle in self._before_forward(each)]
+            self._search.remove()
+            return self._forward_begins(module, inputs, {})
         wanted = set(map(id, self.parameters.of_optimizers()))
         if any(id(p) in wanted for p in module.parameters()):
             self._forward_begins(module, inputs, {})
