@@ -308,7 +308,7 @@ class TrainerCheck {
     const bool alike = options_.same_layout || !options_.vary.empty() || !options_.resumed.empty();
     if (ranks.empty()) ranks.push_back(names_placeholder(options_.run, "ranks") ? default_ranks() * node_count_ : 1);
     // A list names each number once: 2,2 is two of them.
-    if (ranks.size() == 1) ranks.insert(ranks.begin(), alike || options_.ranks.contains(',') ? ranks.front() : 1);
+    if (ranks.size() == 1) ranks.insert(ranks.begin(), alike || options_.ranks.find(',') != std::string::npos ? ranks.front() : 1);
     if (options_.folder.empty()) options_.folder = fs::current_path().string();
     options_.out = fs::absolute(options_.out).lexically_normal().string();
     reference_ = {options_.reference, ranks[0], 1};

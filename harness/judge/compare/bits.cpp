@@ -84,16 +84,15 @@ bool records_kind(const StepOfRun& step, const Record& subject) {
   return std::ranges::any_of(step.ranks, [&](const StepRecords& rank) { return std::ranges::any_of(rank.records, is_of_it); });
 }
 
-bool holds(const RecordList& list, const Record& subject) {
-  return std::any_of(list.begin(), list.end(),
-                     [&](const Record* each) { return same_subject(*each, subject); });
+const Record* of_subject(const RecordList& list, const Record& subject) {
+  const auto found = std::ranges::find_if(list, [&](const Record* each) { return same_subject(*each, subject); });
+  return found == list.end() ? nullptr : *found;
 }
 
+bool holds(const RecordList& list, const Record& subject) { return of_subject(list, subject) != nullptr; }
+
 RecordList of_phase(const StepRecords& step, Phase phase) {
-  RecordList list;
-  for (const Record& record : step.records) {
-    if (record.phase == phase) list.push_back(&record);
-  }
+  RecordList list = records_of(step, phase);
   std::ranges::stable_sort(list, {}, [](const Record* record) { return place_of(record->phase, record->name); });
   return list;
 }
@@ -168,11 +167,6 @@ bool all_equal(const StepRecords& a, const StepRecords& b) {
     if (!same_subject(a.records[i], b.records[i]) || !same_value(a.records[i], b.records[i])) return false;
   }
   return true;
-}
-
-const Record* of_subject(const RecordList& list, const Record& subject) {
-  const auto found = std::ranges::find_if(list, [&](const Record* each) { return same_subject(*each, subject); });
-  return found == list.end() ? nullptr : *found;
 }
 
 /// Takes out what both have and differ in without being different: see ComparedBits. `same_loss`: the means agree.
@@ -312,8 +306,7 @@ std::string describe(const Record* mine, const Record* other, DivergenceKind kin
       return fmt::format("reduction {}, root {}", it.reduction.empty() ? "none" : it.reduction, it.root);
     return fmt::format("in {}, out {}", hex16(it.hash_in), hex16(it.hash_out));
   }
-  std::string text = "hash " + hex16(mine->stats.hash);
-  if (mine->has_stats) text += ", norm " + exact_number(mine->stats.norm);
+  std::string text = value_text(*mine);
   if (other != nullptr)
     text += first_element(is_a ? *mine : *other, is_a ? *other : *mine, is_a).value_or("");
   return text;
@@ -344,6 +337,12 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
 }
 
 }  // namespace
+
+std::string value_text(const Record& record) {
+  if (record.is_scalar) return exact_number(record.value);
+  const std::string hash = "hash " + hex16(record.stats.hash);
+  return record.has_stats ? hash + ", norm " + exact_number(record.stats.norm) : hash;
+}
 
 bool is_in_shards(const Record& a, const Record& b) {
   constexpr Phase kOfParameters[] = {Phase::snapshot,          Phase::local_gradients, Phase::reduced_gradients,

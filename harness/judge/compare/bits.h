@@ -71,6 +71,9 @@ bool is_in_shards(const Record& a, const Record& b);
 /// Nothing if values were not kept and statistics show none that is beyond rounding: hashes tell no size. `joint_only`: see ComparedBits.
 std::optional<double> largest_relative_difference(const StepOfRun& a, const StepOfRun& b, bool joint_only = false);
 
+/// What a record holds: a number, or the hash of a tensor and its norm where it is known.
+std::string value_text(const Record& record);
+
 /// Do two steps of one layout differ in nothing but signs of zeros, as the values tell that both kept? True only if they
 /// differ in these.
 bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b);

@@ -23,18 +23,26 @@ namespace lockstep {
 namespace {
 
 /// As phases are called, where a kind is a phase's.
-constexpr std::array<const char*, kLookedKinds> kWords = {
-    "samples",           "random streams", "control values",     "collectives",     "collectives among the run's ranks",
-    "replicas",          "energies",       "loss",               "local gradients", "reduced gradients",
-    "gradient norm",     "applied gradients", "parameters",      "optimizer state", "evaluation",
-    "buffers",           "update",         "reduction",          "norm",            "clip"};
-
-constexpr Looked kInOrder[] = {
-    Looked::samples,           Looked::streams,       Looked::controls, Looked::collectives, Looked::own_collectives,
-    Looked::scores,            Looked::loss,          Looked::local_gradients, Looked::own_reduction, Looked::reduced_gradients,
-    Looked::gradient_norm,     Looked::own_norm,      Looked::applied_gradients, Looked::own_clipping, Looked::updates,
-    Looked::parameters,        Looked::optimizer_state, Looked::buffers, Looked::replicas,   Looked::evaluation};
-static_assert(std::size(kInOrder) == kLookedKinds);
+constexpr std::array<const char*, kLookedKinds> kWords = {"samples",
+                                                          "random streams",
+                                                          "control values",
+                                                          "collectives",
+                                                          "collectives among the run's ranks",
+                                                          "energies",
+                                                          "loss",
+                                                          "local gradients",
+                                                          "reduction",
+                                                          "reduced gradients",
+                                                          "gradient norm",
+                                                          "norm",
+                                                          "applied gradients",
+                                                          "clip",
+                                                          "update",
+                                                          "parameters",
+                                                          "optimizer state",
+                                                          "buffers",
+                                                          "replicas",
+                                                          "evaluation"};
 
 std::set<Phase> phases_of(const StepOfRun& step) {
   std::set<Phase> phases;
@@ -92,12 +100,13 @@ void Compared::add(const Compared& other) {
 
 std::vector<Fact> Compared::facts(int64_t all, const std::optional<Divergence>& first, std::string_view step) const {
   std::vector<Fact> facts;
-  bool before = std::ranges::any_of(kInOrder, [&](Looked kind) { return first && kWords[static_cast<std::size_t>(kind)] == first->phase; });
+  bool before = first && std::ranges::find(kWords, first->phase) != kWords.end();
   if (first) all = std::ranges::max(counts_, {}, &Count::steps).steps;
-  for (const Looked kind : kInOrder) {
-    const std::string name = kWords[static_cast<std::size_t>(kind)];
+  for (std::size_t k = 0; k < kLookedKinds; ++k) {
+    const auto kind = static_cast<Looked>(k);
+    const std::string name = kWords[k];
     before = before && name != first->phase;
-    const int64_t last = counts_[static_cast<std::size_t>(kind)].last;
+    const int64_t last = counts_[k].last;
     const bool beyond = first && last > first->step;
     // Of later steps, which some comparisons go on to, nothing is said.
     const int64_t compared = beyond && !before ? 0 : std::min(steps(kind), all) - (first && !before && last == first->step ? 1 : 0);

@@ -31,23 +31,23 @@ enum class Looked {
   samples,
   streams,
   controls,
-  collectives,       ///< of both runs, by tag
-  own_collectives,   ///< among the run's ranks
-  replicas,
+  collectives,      ///< of both runs, by tag
+  own_collectives,  ///< among the run's ranks
   scores,
   loss,
   local_gradients,
+  own_reduction,
   reduced_gradients,
   gradient_norm,
+  own_norm,
   applied_gradients,
+  own_clipping,
+  updates,  ///< by what the run's own gradient gives
   parameters,
   optimizer_state,
-  evaluation,
   buffers,
-  updates,           ///< by what the run's own gradient gives
-  own_reduction,
-  own_norm,
-  own_clipping,
+  replicas,
+  evaluation,
 };
 inline constexpr std::size_t kLookedKinds = 20;
 

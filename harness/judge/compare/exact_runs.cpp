@@ -79,10 +79,9 @@ class StepComparison {
 
   /// Phase by phase, in the order in which a step goes.
   std::optional<Difference> first() const {
-    for (const auto part : {&StepComparison::places, &StepComparison::inputs, &StepComparison::scores,
-                            &StepComparison::losses, &StepComparison::row_gradients}) {
-      if (auto found = (this->*part)()) return found;
-    }
+    if (auto found = places()) return found;
+    for (const Phase phase : {Phase::samples, Phase::scores, Phase::loss, Phase::local_gradients})
+      if (auto found = rows_at(phase)) return found;
     for (const Phase phase : phases_in_order()) {
       if (auto found = alike_at(phase)) return found;
     }
@@ -153,86 +152,57 @@ class StepComparison {
                          counted(static_cast<int64_t>(rows_b_.size()), "row"));
   }
 
-  /// What a row is made from comes before its scores and before those of the rows whose candidate it is.
-  std::optional<Difference> inputs() const {
-    const auto found = first_row(Phase::samples);
+  std::optional<Difference> rows_at(Phase phase) const {
+    const auto found = first_row(phase);
     if (!found) return std::nullopt;
-    return at_row(*found, Phase::samples, Phase::scores, "inputs", "hash " + hex16(found->first.inputs),
-                  "hash " + hex16(found->second.inputs));
-  }
-
-  std::optional<Difference> scores() const {
-    const auto found = first_row(Phase::scores);
-    if (!found) return std::nullopt;
-    const std::string record(spec_.record), column(spec_.column);
-    const auto columns = [&](const StepOfRun& step, const Row& row) {
-      return columns_of(step.ranks[static_cast<std::size_t>(row.rank)], record);
+    const auto& [x, y] = *found;
+    const auto at = [&](Phase place, const std::string& where, uint64_t before, uint64_t now) {
+      return at_row(*found, phase, place, where, "hash " + hex16(before), "hash " + hex16(now));
     };
-    const int64_t expected = columns(a_, found->first), actual = columns(b_, found->second);
-    if (expected < 0 || actual < 0 || expected == actual) {
-      return at_row(*found, Phase::scores, Phase::scores, record, "hash " + hex16(found->first.scores),
-                    "hash " + hex16(found->second.scores));
-    }
-    Difference told = at_row(*found, Phase::scores, Phase::scores, record, counted(expected - spec_.own_columns, column) + " a row",
-                             counted(actual - spec_.own_columns, column) + " a row");
+    // What a row is made from comes before its scores and before those of the rows whose candidate it is.
+    if (phase == Phase::samples) return at(Phase::scores, "inputs", x.inputs, y.inputs);
+    if (phase == Phase::loss)
+      return at_row(*found, phase, phase, "row_losses", exact_number(x.loss), exact_number(y.loss));
+    if (phase == Phase::local_gradients) return at(phase, tensor_of_rows(), x.gradient, y.gradient);
+    const std::string record(spec_.record), column(spec_.column);
+    const int64_t expected = columns_of(a_.ranks[static_cast<std::size_t>(x.rank)], record),
+                  actual = columns_of(b_.ranks[static_cast<std::size_t>(y.rank)], record);
+    if (expected < 0 || actual < 0 || expected == actual) return at(phase, record, x.scores, y.scores);
+    const auto text = [&](int64_t columns) { return counted(columns - spec_.own_columns, column) + " a row"; };
+    Difference told = at_row(*found, phase, phase, record, text(expected), text(actual));
     told.divergence.kind = DivergenceKind::missing;
     return told;
   }
 
-  std::optional<Difference> losses() const {
-    const auto found = first_row(Phase::loss);
-    if (!found) return std::nullopt;
-    return at_row(*found, Phase::loss, Phase::loss, "row_losses", exact_number(found->first.loss),
-                  exact_number(found->second.loss));
-  }
-
-  /// The row, and the first parameter of which rows' gradients differ.
-  std::optional<Difference> row_gradients() const {
-    const auto found = first_row(Phase::local_gradients);
-    if (!found) return std::nullopt;
+  /// The first parameter of which rows' gradients differ.
+  std::string tensor_of_rows() const {
     const std::vector<uint64_t> sums_a = tensor_sums(a_), sums_b = tensor_sums(b_);
     const std::vector<const Record*> parameters = records_of(b_.ranks[0], Phase::reduced_gradients);
-    std::string tensor = "gradient";
-    for (std::size_t p = 0; p < std::min({sums_a.size(), sums_b.size(), parameters.size()}); ++p) {
-      if (sums_a[p] == sums_b[p]) continue;
-      tensor = parameters[p]->name;
-      break;
-    }
-    return at_row(*found, Phase::local_gradients, Phase::local_gradients, tensor, "hash " + hex16(found->first.gradient), "hash " + hex16(found->second.gradient));
-  }
-
-  static std::string text_of(const Record& record) {
-    if (record.is_scalar) return exact_number(record.value);
-    const std::string hash = "hash " + hex16(record.stats.hash);
-    return record.has_stats ? fmt::format("{}, norm {}", hash, exact_number(record.stats.norm)) : hash;
+    for (std::size_t p = 0; p < std::min({sums_a.size(), sums_b.size(), parameters.size()}); ++p)
+      if (sums_a[p] != sums_b[p]) return parameters[p]->name;
+    return "gradient";
   }
 
   /// What all ranks hold alike, and what rank 0 evaluated: on each rank of B as on rank 0 of A.
   std::optional<Difference> alike_at(Phase phase) const {
     if (phase == Phase::snapshot || is_exact(phase)) return std::nullopt;
-    std::vector<std::map<std::string, const Record*>> by_rank;
-    for (const StepRecords& rank : b_.ranks) {
-      by_rank.emplace_back();
-      for (const Record* record : records_of(rank, phase)) by_rank.back()[record->name] = record;
-    }
     for (const Record* record : records_of(a_.ranks[0], phase)) {
       std::vector<int> wrong;
       const Record* first = nullptr;
       for (int rank = 0; rank < (record->replicated ? world_size_ : 1); ++rank) {
         if (!record->replicated && phase != Phase::evaluation) continue;
-        const auto& own = by_rank[static_cast<std::size_t>(rank)];
-        const auto other = own.find(record->name);
-        if (other == own.end()) continue;  // rank 0 alone writes what is no tensor
+        const Record* other = find_record(b_.ranks[static_cast<std::size_t>(rank)], phase, record->name);
+        if (!other) continue;  // rank 0 alone writes what is no tensor
         if (const auto kind = kind_of(phase)) looked_at(*kind);
-        const bool same = record->is_scalar ? same_bits(record->value, other->second->value)
-                                            : record->stats.hash == other->second->stats.hash;
+        const bool same =
+            record->is_scalar ? same_bits(record->value, other->value) : record->stats.hash == other->stats.hash;
         if (same) continue;
-        if (wrong.empty()) first = other->second;
+        if (wrong.empty()) first = other;
         wrong.push_back(rank);
       }
       if (wrong.empty()) continue;
-      return difference_at(b_, phase, first_or_all(wrong, b_), record->name, DivergenceKind::bits, text_of(*record),
-                           text_of(*first));
+      return difference_at(b_, phase, first_or_all(wrong, b_), record->name, DivergenceKind::bits, value_text(*record),
+                           value_text(*first));
     }
     return std::nullopt;
   }

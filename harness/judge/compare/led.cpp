@@ -23,10 +23,9 @@
 namespace lockstep {
 namespace {
 
-const std::string kRateName = "learning_rate", kRows = "rows", kStart = "start weights", kLoss = "loss",
-                  kReduction = "reduction", kGradients = "gradients", kClip = "clip", kRate = "rate",
-                  kUpdate = "update", kBuffers = "buffers", kReplicas = "replicas", kNorm = "norm",
-                  kMetrics = "metrics";
+/// In the order of a step.
+constexpr const char* kItems[] = {"rows", "start weights", "loss",    "reduction", "gradients", "clip",
+                                  "rate", "update",        "buffers", "replicas",  "norm",      "metrics"};
 
 /// As good as rounding in float64.
 constexpr double kRounding = LedBounds{}.same;
@@ -74,34 +73,29 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
   return found;
 }
 
-/// Collects over the steps what is found of an item.
-class Item {
- public:
-  explicit Item(std::string name) { item_.name = std::move(name); }
+/// How far it lies from the reference's, by its size.
+double share_of(double expected, double actual) {
+  return distance(expected, actual) / std::max(std::abs(expected == 0 ? actual : expected), 1e-30);
+}
 
-  /// `apart` against what counts as equal and as different. True: it is equal.
-  bool add(int64_t step, double apart, const std::string& where, const std::function<std::string()>& words, double same,
-           double different) {
-    ++item_.steps;
-    if (apart > item_.most || std::isnan(apart)) item_.most = apart;
-    if (apart <= same) {
-      if (item_.state == Mark::none) item_.state = Mark::same;
-      return true;
-    }
-    const Mark state = apart <= different ? Mark::undecided : Mark::different;
-    if (item_.state != Mark::different && (item_.state != state || item_.first < 0)) {
-      item_.state = state;
-      item_.first = step;
-      item_.where = where;
-      item_.text = words ? words() : "";
-    }
-    return false;
-  }
-  LedItem& get() { return item_; }
-
- private:
-  LedItem item_;
+/// Distances up to `same` count as none, beyond `different` as a difference.
+struct Allowance {
+  double same, different;
 };
+
+/// Takes in what a step shows of the item. True: it is equal.
+bool add(LedItem& item, int64_t step, double apart, const std::string& where, const std::string& words,
+         Allowance allowance) {
+  ++item.steps;
+  if (apart <= allowance.same) {
+    if (item.state == Mark::none) item.state = Mark::same;
+    return true;
+  }
+  const Mark state = apart <= allowance.different ? Mark::undecided : Mark::different;
+  if (item.state != Mark::different && (item.state != state || item.first < 0))
+    item.state = state, item.first = step, item.where = where, item.text = words;
+  return false;
+}
 
 std::string factor_text(const Apart& apart) {
   const std::string off = fmt::format("{:.3g} % off", 100 * apart.all);
@@ -361,9 +355,7 @@ class LedJudge {
  public:
   LedJudge(const std::string& reference, const std::string& run, LedBounds bounds)
       : reference_(reference), run_(run), bounds_(bounds), pairs_(reference, run) {
-    for (const std::string& name :
-         {kRows, kStart, kLoss, kReduction, kGradients, kClip, kRate, kUpdate, kBuffers, kReplicas, kNorm, kMetrics})
-      items_.emplace_back(name);
+    for (const char* name : kItems) items_.push_back({.name = name});
   }
 
   LedFindings judge() {
@@ -387,19 +379,19 @@ class LedJudge {
     rows(static_cast<int64_t>(found.steps.size()));
     for (const auto& [step, names] : narrow_)
       for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
-    for (Item& item : items_) found.items.push_back(std::move(item.get()));
+    found.items = std::move(items_);
     return found;
   }
 
  private:
-  Item& item(const std::string& name) {
-    return *std::ranges::find(items_, name, [](Item& each) { return each.get().name; });
-  }
+  LedItem& item(const std::string& name) { return *std::ranges::find(items_, name, &LedItem::name); }
 
+  Allowance beyond(double same) const { return {std::max(same, bounds_.same), bounds_.different}; }
   /// A difference of a tensor that is narrow decides nothing.
-  double allowed(int64_t step, const std::string& where) const {
+  Allowance of_tensor(int64_t step, const std::string& where) const {
     const auto found = narrow_.find(step);
-    return found != narrow_.end() && (found->second.contains(where) || where.empty()) ? kInfinity : bounds_.different;
+    const bool narrow = found != narrow_.end() && (found->second.contains(where) || where.empty());
+    return {bounds_.same, narrow ? kInfinity : bounds_.different};
   }
 
   LedStep step() {
@@ -411,39 +403,43 @@ class LedJudge {
     const bool gradients_agree = gradients(at, found);
     loss(at, found, gradients_agree);
     const bool applied_agree = gradients_agree && clip(at);
-    const bool rates_agree = rate(at);
+    const bool rates_agree = scalars(at, "rate", Phase::control, {LedBounds{}.same, LedBounds{}.different});
     if (applied_agree && rates_agree && update(at)) buffers(at);
     replicas(at);
+    if (at.b.declared && !at.b.declared->replicas.empty())
+      row_takers_ = static_cast<int>(at.b.declared->replicas.front().size());
     micro_steps_ = std::max(micro_steps_, micro_steps_of(at.values_b) / micro_steps_of(at.values_a));
-    for (const auto& [name, phase] : {std::pair(kNorm, Phase::gradient_norm), std::pair(kMetrics, Phase::evaluation)}) {
-      if (gradients_agree) scalars(at, name, phase);
+    if (gradients_agree) {
+      scalars(at, "norm", Phase::gradient_norm, beyond(1e-9));
+      scalars(at, "metrics", Phase::evaluation, beyond(1e-9));
     }
     return found;
   }
 
-  /// What both recorded as numbers, on any rank: where gradients agree, these must.
-  void scalars(const Pair& at, const std::string& name, Phase phase) {
+  /// What both recorded as numbers, on any rank. True: all agree.
+  bool scalars(const Pair& at, const std::string& name, Phase phase, Allowance allowance) {
+    bool agree = true;
+    const bool is_rate = phase == Phase::control, several = at.b.ranks.size() > 1;
     for (const Record* expected : records_of(at.a.ranks[0], phase)) {
-      if (!expected->is_scalar) continue;
+      if (!expected->is_scalar || (is_rate && expected->name.find("scale") != std::string::npos)) continue;
       for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
         const Record* actual = find_record(at.b.ranks[rank], phase, expected->name);
         if (!actual || !actual->is_scalar) continue;
-        const double gap = distance(expected->value, actual->value) / std::max(std::abs(expected->value), 1e-30);
-        item(name).add(
-            at.a.step, gap, expected->name,
-            [&] {
-              return fmt::format("{} {} → {} on rank {}", expected->name, short_number(expected->value),
-                                 short_number(actual->value), rank);
-            },
-            std::max(1e-9, bounds_.same), bounds_.different);
+        if (expected->name == "learning_rate" && rank == 0)
+          rates_a_[at.a.step] = expected->value, rates_b_[at.a.step] = actual->value;
+        const std::string on = is_rate && (!several || rank == 0) ? "" : fmt::format(" on rank {}", rank);
+        const std::string words =
+            fmt::format("{} {} → {}{}", expected->name, short_number(expected->value), short_number(actual->value), on);
+        agree &= add(item(name), at.a.step, share_of(expected->value, actual->value), expected->name, words, allowance);
       }
     }
+    return agree;
   }
 
   void reduction(const Pair& at) {
     if (at.values_b.local.size() < 2) return;
     const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
-    LedItem& own = item(kReduction).get();
+    LedItem& own = item("reduction");
     if (!mean.form.empty() || own.state == Mark::different) return;
     if (!(mean.residual < 1e-9)) {
       // Of one that was before: the step whose ranks keep their own.
@@ -482,85 +478,44 @@ class LedJudge {
                   own_b = apart(at.values_b.gradients, taken_b, &taken_b);
       if (!told.form.empty() || own_a.residual > 1e-6 || own_b.residual > 1e-6) off = 0, found.gradients = taken.all;
     }
-    return item(kGradients)
-        .add(
-            at.a.step, off, told.where, [&] { return told.form.empty() ? factor_text(told) : told.form; }, bounds_.same,
-            allowed(at.a.step, told.where));
+    return add(item("gradients"), at.a.step, off, told.where, told.form.empty() ? factor_text(told) : told.form,
+               of_tensor(at.a.step, told.where));
   }
 
   void loss(const Pair& at, LedStep& found, bool gradients_agree) {
     if (!at.values_a.loss || !at.values_b.loss) return;
     found.expected_loss = *at.values_a.loss;
     found.loss = *at.values_b.loss;
-    const double gap = distance(found.expected_loss, found.loss) / std::max(std::abs(found.expected_loss), 1e-30);
-    LedItem& own = item(kLoss).get();
+    const double gap = share_of(found.expected_loss, found.loss);
+    LedItem& own = item("loss");
     if (gradients_agree && gap > bounds_.same) {
       own.steps++;
       if (own.state == Mark::none) own.state = Mark::same;
       own.text = "each rank's is a share of its own; gradients agree";
       return;
     }
-    item(kLoss).add(
-        at.a.step, gap, "",
-        [&] { return fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)); },
-        bounds_.same, bounds_.different);
+    add(own, at.a.step, gap, "", fmt::format("{} → {}", short_number(found.expected_loss), short_number(found.loss)),
+        beyond(0));
   }
 
   bool clip(const Pair& at) {
     if (at.values_a.applied.empty() || at.values_b.applied.empty()) return true;
     const Apart taken = apart(at.values_a.applied, at.values_b.applied);
-    return item(kClip).add(
-        at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where,
-        [&] {
-          return taken.form.empty() ? fmt::format("what the optimizer takes is {}", factor_text(taken)) : taken.form;
-        },
-        bounds_.same, allowed(at.a.step, taken.where));
+    return add(item("clip"), at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where,
+               taken.form.empty() ? "what the optimizer takes is " + factor_text(taken) : taken.form,
+               of_tensor(at.a.step, taken.where));
   }
 
-  bool rate(const Pair& at) {
-    bool same = true;
-    for (const Record* expected : records_of(at.a.ranks[0], Phase::control)) {
-      if (!expected->is_scalar || expected->name.find("scale") != std::string::npos) continue;
-      for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
-        const Record* actual = find_record(at.b.ranks[rank], Phase::control, expected->name);
-        if (!actual || !actual->is_scalar) continue;
-        if (expected->name == kRateName && rank == 0)
-          rates_a_[at.a.step] = expected->value, rates_b_[at.a.step] = actual->value;
-        const double gap = distance(expected->value, actual->value) /
-                           std::max({std::abs(expected->value), std::abs(actual->value), 1e-30});
-        if (!item(kRate).add(
-                at.a.step, gap, expected->name,
-                [&] {
-                  return fmt::format("{} {} → {}{}", expected->name, short_number(expected->value),
-                                     short_number(actual->value),
-                                     at.b.ranks.size() > 1 && rank > 0 ? fmt::format(" on rank {}", rank) : "");
-                },
-                LedBounds{}.same, LedBounds{}.different))
-          same = false;
-      }
-    }
-    return same;
-  }
-
-  /// Of a parameter the elements that a gradient moves: what follows from rounding alone is left out.
-  static std::function<bool(std::size_t)> moved(const NamedTensor* gradient, double all, std::size_t size) {
-    if (!gradient || gradient->values.size() != size) return nullptr;
-    const double least = std::max(kOfTensor * largest_of(gradient->values), kOfAll * all);
-    return [gradient, least](std::size_t i) { return std::abs(gradient->values[i]) > least; };
-  }
-
-  bool update(const Pair& at) {
-    const KnownState began = state_before(at.a, pairs_.before_a());
-    if (!began) return true;
-    const auto& taken = at.values_a.applied.empty() ? at.values_a.gradients : at.values_a.applied;
-    const double all = whole_norm(taken);
-    double worst = 0;
+  /// The tensor of several that lies furthest from the reference's.
+  struct Furthest {
+    double share = 0;
     std::string where;
-    const auto look = [&](const NamedTensor& expected, const NamedTensor* actual, const NamedTensor* before,
-                          const std::string& parameter) {
+
+    /// By its change from `before`, else by its size, over the elements that `counts` takes; within rounding of itself
+    /// not at all.
+    void look(const NamedTensor& expected, const NamedTensor* actual, const NamedTensor* before = nullptr,
+              const std::function<bool(std::size_t)>& counts = nullptr) {
       if (!actual || actual->values.size() != expected.values.size()) return;
-      const NamedTensor* gradient = find_tensor(taken, parameter);
-      const auto counts = moved(gradient, all, expected.values.size());
       double off = 0, change = 0, size = 0;
       for (std::size_t i = 0; i < expected.values.size(); ++i) {
         if (counts && !counts(i)) continue;
@@ -569,12 +524,26 @@ class LedJudge {
         if (before && before->values.size() == expected.values.size())
           change += std::pow(expected.values[i] - before->values[i], 2);
       }
-      // A parameter is judged by its change, and within rounding of itself not at all.
-      const double base = before ? std::sqrt(change) : std::sqrt(size);
-      const double gap = std::sqrt(off);
+      const double base = std::sqrt(before ? change : size), gap = std::sqrt(off);
       if (gap <= 1e-14 * std::sqrt(size)) return;
-      const double share = base > 0 ? gap / base : kInfinity;
-      if (share > worst) worst = share, where = expected.name;
+      const double own = base > 0 ? gap / base : kInfinity;
+      if (own > share) share = own, where = expected.name;
+    }
+  };
+
+  bool update(const Pair& at) {
+    const KnownState began = state_before(at.a, pairs_.before_a());
+    if (!began) return true;
+    const auto& taken = at.values_a.applied.empty() ? at.values_a.gradients : at.values_a.applied;
+    const double all = whole_norm(taken);
+    Furthest worst;
+    /// Elements that a gradient moves: what follows from rounding alone is left out.
+    const auto look = [&](const NamedTensor& expected, const NamedTensor* actual, const NamedTensor* before,
+                          const std::string& parameter) {
+      const NamedTensor* gradient = find_tensor(taken, parameter);
+      if (!gradient || gradient->values.size() != expected.values.size()) return worst.look(expected, actual, before);
+      const double least = std::max(kOfTensor * largest_of(gradient->values), kOfAll * all);
+      worst.look(expected, actual, before, [&](std::size_t i) { return std::abs(gradient->values[i]) > least; });
     };
     for (const NamedTensor& expected : at.values_a.parameters) {
       if (expected.name.starts_with("buffer/")) continue;
@@ -589,30 +558,21 @@ class LedJudge {
     for (const Record* expected : records_of(at.a.ranks[0], Phase::averaged_weights)) {
       const Record* actual = find_record(at.b.ranks[0], Phase::averaged_weights, expected->name);
       const auto of_a = whole_tensor(*expected), of_b = actual ? whole_tensor(*actual) : std::nullopt;
-      if (of_a && of_b) look({"average/" + of_a->name, of_a->shape, of_a->values}, &*of_b, nullptr, "");
+      if (of_a && of_b) worst.look({"average/" + of_a->name, of_a->shape, of_a->values}, &*of_b);
     }
-    return item(kUpdate).add(
-        at.a.step, worst, where,
-        [&] { return fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst, where); },
-        std::max(1e-6, bounds_.same), 10 * bounds_.different);
+    return add(item("update"), at.a.step, worst.share, worst.where,
+               fmt::format("{:.3g} % off in {}, from the same gradients", 100 * worst.share, worst.where),
+               {std::max(1e-6, bounds_.same), 10 * bounds_.different});
   }
 
   void buffers(const Pair& at) {
-    double worst = 0;
-    std::string where;
-    for (const NamedTensor& expected : at.values_a.parameters) {
-      if (!expected.name.starts_with("buffer/")) continue;
-      const NamedTensor* actual = find_tensor(at.values_b.parameters, expected.name);
-      if (!actual || actual->values.size() != expected.values.size()) continue;
-      const double size = norm(expected.values), gap = distance(expected.values, actual->values),
-                   share = gap == 0   ? 0
-                           : size > 0 ? gap / size
-                                      : kInfinity;
-      if (share > worst) worst = share, where = expected.name.substr(expected.name.find('/') + 1);
-    }
-    item(kBuffers).add(
-        at.a.step, worst, where, [&] { return fmt::format("{} {:.3g} % off", where, 100 * worst); },
-        std::max(1e-10, bounds_.same), bounds_.different);
+    Furthest worst;
+    for (const NamedTensor& expected : at.values_a.parameters)
+      if (expected.name.starts_with("buffer/"))
+        worst.look(expected, find_tensor(at.values_b.parameters, expected.name));
+    const std::string name = worst.where.substr(worst.where.find('/') + 1);
+    add(item("buffers"), at.a.step, worst.share, name, fmt::format("{} {:.3g} % off", name, 100 * worst.share),
+        beyond(1e-10));
   }
 
   /// Do all ranks end the step with the same parameters?
@@ -622,7 +582,7 @@ class LedJudge {
     for (StepRecords& rank : weights.ranks)
       std::erase_if(rank.records, [](const Record& each) { return each.phase != Phase::parameters; });
     const auto drift = replica_drift(weights, &at.a);
-    LedItem& own = item(kReplicas).get();
+    LedItem& own = item("replicas");
     double apart = 0;
     if (drift) {
       const auto values = [&](const StepRecords& rank) {
@@ -637,14 +597,13 @@ class LedJudge {
       }
     }
     const bool was_different = own.state == Mark::different;
-    item(kReplicas).add(
-        at.a.step, apart, drift ? drift->name : "", [&] { return drift ? drift->sentence : ""; }, 1e-9, 1e-9);
+    add(own, at.a.step, apart, drift ? drift->name : "", drift ? drift->sentence : "", {1e-9, 1e-9});
     if (own.state == Mark::different && !was_different && drift) own.rank = drift->rank;
   }
 
   /// Does the run's schedule go on by as many steps as there are ranks where the reference's goes on by one?
   void schedule() {
-    LedItem& own = item(kRate).get();
+    LedItem& own = item("rate");
     const auto ranks = static_cast<int64_t>(pairs_.b().world_size());
     int64_t seen = 0;
     bool fits = own.state == Mark::different && ranks > 1;
@@ -666,16 +625,15 @@ class LedJudge {
       const ProbeReport report = read_probe_report(run_, rank);
       for (const auto& [step, tensors] : report.changed_after) {
         for (const auto& [name, off] : tensors) {
-          const auto words = [&] {
-            return fmt::format("{} {:.3g} % off on rank {}, changed after the update{}", name, 100 * off, rank,
-                               average_text(report, step));
-          };
-          item(kBuffers).add(step, off, name, words, std::max(1e-10, bounds_.same), bounds_.different);
+          add(item("buffers"), step, off, name,
+              fmt::format("{} {:.3g} % off on rank {}, changed after the update{}", name, 100 * off, rank,
+                          average_text(report, step)),
+              beyond(1e-10));
           by_rank[{step, name}].insert(off);
         }
       }
     }
-    LedItem& own = item(kBuffers).get();
+    LedItem& own = item("buffers");
     if (own.state != Mark::different || !by_rank.contains({own.first, own.where})) return;
     if (own.where.starts_with("average/")) {
       own.code = "average-of-weights-differs";
@@ -697,7 +655,7 @@ class LedJudge {
 
   /// What the run's own start was before anything was laid in.
   void start() {
-    LedItem& own = item(kStart).get();
+    LedItem& own = item("start weights");
     std::vector<std::map<std::string, double>> starts;
     for (int rank = 0; rank < pairs_.b().world_size(); ++rank) {
       const ProbeReport report = read_probe_report(run_, rank);
@@ -712,7 +670,6 @@ class LedJudge {
     });
     if (other == starts.end()) return;
     const auto most = std::ranges::max_element(*other, {}, [](const auto& each) { return each.second; });
-    own.most = most->second;
     own.where = most->first;
     if (std::ranges::all_of(starts, [&](const auto& start) { return start == starts.front(); })) {
       // A program that sets no seed begins otherwise each time.
@@ -730,21 +687,22 @@ class LedJudge {
   }
 
   void rows(int64_t steps) {
-    const int ranks = pairs_.b().world_size();
+    const int ranks = row_takers_ > 0 ? row_takers_ : pairs_.b().world_size();
     const std::vector<LoaderRows> there = loaders_of(reference_, pairs_.a().world_size()),
-                                  here = loaders_of(run_, ranks);
+                                  here = loaders_of(run_, pairs_.b().world_size());
     for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {
-      if (item(kRows).get().state == Mark::different) break;
-      judge_loader(there[i], here[i], static_cast<std::size_t>(ranks), steps, item(kRows).get());
+      if (item("rows").state == Mark::different) break;
+      judge_loader(there[i], here[i], static_cast<std::size_t>(ranks), steps, item("rows"));
     }
   }
 
   std::string reference_, run_;
   LedBounds bounds_;
   StepPairs pairs_;
-  std::vector<Item> items_;
+  std::vector<LedItem> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
+  int row_takers_ = 0;  ///< ranks that share out a step's rows, where others hold one model with them; 0: all
   int64_t micro_steps_ = 1;  ///< of the run, as many times the reference's
 };
 

@@ -21,7 +21,6 @@ struct LedItem {
   Mark state = Mark::none;
   int64_t steps = 0;       ///< at which it was compared
   int64_t first = -1;      ///< of `different` and `undecided`: the step
-  double most = 0;         ///< the largest distance, relative to the reference's size
   int rank = kAllRanks;    ///< the one rank that differs
   std::string where = {};  ///< tensor
   std::string text = {};   ///< in words; of what agrees too where there is something to say

@@ -31,7 +31,7 @@ def declared(probe, step):
     found["clip_norm"] = probe.gradients.clip_norm
     found["accumulation"] = step.backwards if step.backwards > 1 else None
     found["precision"] = _precision(probe, step)
-    found["groups"], replicas = model.mesh_facts(probe.parameters.tensors())
+    found["groups"], replicas = model.mesh_facts(probe.models, probe.parameters.tensors())
     if replicas is None and model.is_data_parallel(probe.models, probe.parameters.tensors(), probe.world_size):
         replicas = [list(range(probe.world_size))]
     found["replicas"] = replicas if probe.world_size > 1 else None

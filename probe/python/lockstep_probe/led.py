@@ -235,7 +235,7 @@ class Rows:
                 return 0, 1  # the first rank loads for all
         probe.find_rank()
         rank, world_size = probe.rank or 0, probe.world_size or 1
-        _, replicas = model.mesh_facts(probe.parameters.of_optimizers())
+        _, replicas = model.mesh_facts(probe.models, probe.parameters.of_optimizers())
         group = next((ranks for ranks in replicas or () if rank in ranks), range(world_size))
         return list(group).index(rank), len(group)
 

@@ -147,18 +147,21 @@ def _root(mesh):
     return resources.get_root_mesh(mesh) if resources is not None else mesh
 
 
-def mesh_facts(parameters):
-    """What the ranks share by their meshes: groups by name, and lists of ranks whose gradients are reduced together."""
+def mesh_facts(modules, parameters):
+    """What the ranks share by their meshes: groups by name, and lists of ranks whose gradients are reduced together. A mesh without names over which
+    parameters lie in parts that are not FSDP2's is tensor parallel."""
     groups, model_parallel = {}, []
+    data_parallel = {id(p.sharded_param) for m in modules for group in fsdp_groups(m) for p in group.fsdp_params}
+    in_parts = meshes(p for p in parameters if id(p) not in data_parallel)
     for mesh in meshes(parameters):
         root = _root(mesh)
-        names = root.mesh_dim_names or ()
+        names = root.mesh_dim_names or (("tensor",) if root.ndim == 1 and any(mesh is m for m in in_parts) else ())
         for dimension, name in enumerate(names):
             word = next((w for key, w in MESH_WORDS.items() if name == key or name.startswith(key + "_") or name.endswith("_" + key)), None)
             lines = root.mesh.movedim(dimension, -1).reshape(-1, root.mesh.shape[dimension]).tolist()
             for number, ranks in enumerate(lines):
                 groups[f"{word or name} {number}"] = ranks
-            if word in ("tensor",) and lines not in model_parallel:
+            if word == "tensor" or name == "tensor" and lines not in model_parallel:
                 model_parallel.append(lines)
     replicas = None
     if len(model_parallel) == 1:

@@ -24,20 +24,13 @@ std::optional<Difference> rank_that_differs(const ForcedContext& context) {
   std::size_t differing = 0;
   for (std::size_t rank = 0; rank < context.a.ranks.size(); ++rank) {
     bool differs = false;
-    for (const Record& expected : context.a.ranks[rank].records) {
-      if (expected.phase != Phase::local_gradients) continue;
-      for (const Record& actual : context.b.ranks[rank].records) {
-        if (actual.phase != expected.phase || actual.name != expected.name) continue;
-        if (actual.stats.hash == expected.stats.hash) break;
-        differs = true;
-        if (!first) {
-          first = difference_at(
-              context.b, Phase::local_gradients, static_cast<int>(rank), expected.name, DivergenceKind::bits,
-              fmt::format("hash {}, norm {}", hex16(expected.stats.hash), exact_number(expected.stats.norm)),
-              fmt::format("hash {}, norm {}", hex16(actual.stats.hash), exact_number(actual.stats.norm)));
-        }
-        break;
-      }
+    for (const Record* expected : records_of(context.a.ranks[rank], Phase::local_gradients)) {
+      const Record* actual = find_record(context.b.ranks[rank], Phase::local_gradients, expected->name);
+      if (!actual || actual->stats.hash == expected->stats.hash) continue;
+      differs = true;
+      if (!first)
+        first = difference_at(context.b, Phase::local_gradients, static_cast<int>(rank), expected->name,
+                              DivergenceKind::bits, value_text(*expected), value_text(*actual));
     }
     differing += differs;
   }

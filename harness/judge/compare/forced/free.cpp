@@ -193,11 +193,8 @@ std::optional<Difference> initial_difference(const StepOfRun& a, const StepOfRun
   for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
     const Record* other = find_record(b.ranks[0], Phase::parameters, record->name);
     if (!other || is_in_shards(*record, *other) || (!one_program && record->shape != other->shape) || other->stats.hash == record->stats.hash || is_rounded(*record, *other)) continue;
-    const auto text = [](const Record& each) {
-      return fmt::format("hash {}, norm {}", hex16(each.stats.hash), exact_number(each.stats.norm));
-    };
-    return difference_at(b, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, text(*record),
-                         text(*other));
+    return difference_at(b, Phase::parameters, kAllRanks, record->name, DivergenceKind::bits, value_text(*record),
+                         value_text(*other));
   }
   return buffer_of_another_rank(a, b);
 }

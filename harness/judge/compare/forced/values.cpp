@@ -374,14 +374,11 @@ ForcedValues forced_values(const StepOfRun& step, const std::string& run_dir, co
   for (const Record& record : step.ranks[0].records) {
     if (record.phase == Phase::gradient_norm && record.is_scalar) values.gradient_norm = record.value;
     if (record.phase == Phase::control && record.name == "learning_rate") values.learning_rate = record.value;
-    if (record.phase == Phase::parameters) {
-      if (auto tensor = whole_tensor(record)) values.parameters.push_back(std::move(*tensor));
-    }
-    if (record.phase == Phase::optimizer_state) {
-      if (auto tensor = whole_tensor(record)) values.optimizer_state.push_back(std::move(*tensor));
-    }
-    if (record.phase == Phase::applied_gradients) {
-      if (auto tensor = whole_tensor(record)) values.applied.push_back(std::move(*tensor));
+    for (const auto& [phase, list] : {std::pair(Phase::parameters, &values.parameters),
+                                      {Phase::optimizer_state, &values.optimizer_state},
+                                      {Phase::applied_gradients, &values.applied}}) {
+      if (auto tensor = record.phase == phase ? whole_tensor(record) : std::nullopt)
+        list->push_back(std::move(*tensor));
     }
     const bool gradient = record.phase == Phase::reduced_gradients;
     if (!gradient && record.phase != Phase::term_sums) continue;
