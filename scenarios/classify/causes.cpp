@@ -1,7 +1,5 @@
 #include "scenarios/classify/causes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -122,9 +120,9 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
       const char* what = over == DenominatorOver::rows ? "rows" : "valid time steps";
       const bool local = scope == DenominatorScope::local;
       return made("mean-of-means", local ? kExact : kOfMicroSteps,
-                  fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {} "
-                              "({} to {}): {}",
-                              local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)));
+                  "row losses are the reference's, and each {}'s loss is their mean over its own {} "
+                  "({} to {}): {}",
+                  local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs));
     }
   }
   return std::nullopt;
@@ -152,9 +150,9 @@ std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
   const auto [least, most] = std::minmax_element(cell.begin(), cell.end());
   if (*least == *most) return std::nullopt;  // Shared statistics are the same bits on every rank.
   return made("batch-norm-local", kFits,
-              fmt::format("{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row "
-                          "losses differ",
-                          cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
+              "{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row "
+              "losses differ",
+              cell.size(), short_number(*least), short_number(*most), short_number(reference.front()));
 }
 
 constexpr causes::Rule kLossRules[] = {mean_of_means, batch_norm_local};

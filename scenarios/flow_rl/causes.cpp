@@ -1,8 +1,5 @@
 #include "scenarios/flow_rl/causes.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -101,9 +98,9 @@ std::optional<Cause> stale_rollout_policy(const CauseInputs& inputs) {
   }
   if (wrong.empty() || std::ranges::any_of(wrong, [&](int rank) { return others.contains(rank); })) return std::nullopt;
   return made("stale-rollout-policy", kExact,
-              fmt::format("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
-                          "log-probabilities of them differ from the recorded ones by up to {} nats",
-                          ranks_text(wrong), short_number(gap)));
+              "{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
+              "log-probabilities of them differ from the recorded ones by up to {} nats",
+              ranks_text(wrong), short_number(gap));
 }
 
 /// What is right up to the old log-probabilities.
@@ -131,9 +128,9 @@ std::optional<Cause> old_log_pi_in_low_precision(const CauseInputs& inputs) {
     }
   }
   return made("old-log-pi-in-low-precision", kExact,
-              fmt::format("log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
-                          "first ratio after a rollout is not 1",
-                          short_number(gap)));
+              "log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
+              "first ratio after a rollout is not 1",
+              short_number(gap));
 }
 
 /// Does a function of a valid transition's expected log-probability give what was found, of every row?
@@ -181,7 +178,7 @@ std::optional<Cause> sigma_terms_missing(const CauseInputs& inputs) {
   };
   if (!trained_is(*terms, without, 4)) return std::nullopt;
   return made("sigma-terms-missing", kExact,
-              "log pi of the update is the reference's without -log sigma of each number; " + first_wrong(*terms));
+              "log pi of the update is the reference's without -log sigma of each number; {}", first_wrong(*terms));
 }
 
 /// A transition's log-probability if its Gaussian had another's deviation.
@@ -202,8 +199,8 @@ std::optional<Cause> sigma_of_another_step(const CauseInputs& inputs) {
     const auto other = [&](const Pair& pair) { return static_cast<int>((pair.term.transition + shift) % kTransitions); };
     if (!trained_is(*terms, [&](const Pair& pair) { return with_sigma_of(flow, pair, other(pair)); }, slack)) continue;
     return made("sigma-of-another-step", kExact,
-                fmt::format("log pi of the update uses for each transition the deviation of the one {} further; {}", shift,
-                            first_wrong(*terms)));
+                "log pi of the update uses for each transition the deviation of the one {} further; {}", shift,
+                first_wrong(*terms));
   }
   return std::nullopt;
 }
@@ -221,9 +218,9 @@ std::optional<Cause> chain_drawn_again(const CauseInputs& inputs) {
   }
   if (wrong * 10 < all * 9) return std::nullopt;
   return made("chain-drawn-again", kFits,
-              fmt::format("log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
-                          "follows no other deviation: it is of another chain; {}",
-                          wrong, all, first_wrong(*terms)));
+              "log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
+              "follows no other deviation: it is of another chain; {}",
+              wrong, all, first_wrong(*terms));
 }
 
 /// The loss is the reference's and nothing depends on the parameters any more.
@@ -270,8 +267,8 @@ std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
   }
   if (without.empty()) return std::nullopt;
   return made("kl-left-out", kExact,
-              fmt::format("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
-                          ranks_text(without), short_number(wanted.kl), short_number(most)));
+              "{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
+              ranks_text(without), short_number(wanted.kl), short_number(most));
 }
 
 constexpr causes::Rule kTermRules[] = {stale_rollout_policy, old_log_pi_in_low_precision, sigma_terms_missing,

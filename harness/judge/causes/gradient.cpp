@@ -42,7 +42,7 @@ Answer by_factor(const CauseInputs& inputs) {
   std::vector<std::string> names;
   for (const TensorUse& use : gradients->judgement->tensors)
     if (use.use.used() > 1) names.push_back(use.name);
-  return made("", kFits, fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")));
+  return told(kFits, "{} times the reference's in {} only", words, fmt::join(names, ", "));
 }
 
 bool is_factor(double factor, double value) { return std::abs(factor - value) <= 1e-4 * std::abs(value); }
@@ -97,14 +97,14 @@ Answer fitted_factor(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)));
   if (const std::string group = group_of(inputs, factor); !group.empty())
     return made("counted-over-wrong-group", 0.95,
-                fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text, group));
+                "{}: the number of ranks of the group \"{}\", over which counts were added up or not", text, group);
   if (is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps))) return {};
   constexpr int kMostSteps = 16;
   for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
     if (is_factor(factor, steps / other))
       return made("normalised-by-another-window", kStrong,
-                  fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another",
-                              text, steps, other, steps));
+                  "{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another",
+                  text, steps, other, steps);
   }
   return told("{}{}", text, counts_behind(inputs, factor));
 }
@@ -175,9 +175,9 @@ Answer bit_flip(const StepGradients& local) {
     for (const FlippedBit& flip : here) ranks.insert(flip.rank);
   }
   if (flips.empty()) return {};
-  return made("", 0.96, fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
-                                    flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
-                                    ranks.size() > 1 ? " (their values share the exponent)" : ""));
+  return told(0.96, "only element {} of {} differs, and bit {} of rank {}'s value explains it{}", flips[0].element,
+              flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
+              ranks.size() > 1 ? " (their values share the exponent)" : "");
 }
 
 /// Ranks whose local gradients are, in every tensor, those of the step before.
@@ -238,8 +238,8 @@ Answer forms_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0;
   if (!shape && it.kind != DivergenceKind::dtype) return {};
-  return made(shape ? "shapes-differ" : "dtype-differs", kStrong,
-              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
+  return made(shape ? "shapes-differ" : "dtype-differs", kStrong, "rank {}'s gradient of {} is {}, other ranks' {}",
+              it.rank, it.where, it.actual, it.expected);
 }
 
 // Micro-steps: what each counts, which of them arrive, and in what precision they are added up.
@@ -375,10 +375,10 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // Without parts: every tensor of a step that accumulates keeps something of its rank's own.
     const std::size_t wrong = inputs.cell_facts.accumulation < 2 ? 0 : partly_own(inputs).size();
     if (wrong == 0 || wrong != cell.local[0].size()) return {};
-    return made("", kFits,
-                fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, and "
-                            "their mean over ranks is right; a step has {} micro-steps",
-                            wrong, inputs.cell_facts.accumulation));
+    return told(kFits,
+                "each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, and "
+                "their mean over ranks is right; a step has {} micro-steps",
+                wrong, inputs.cell_facts.accumulation);
   }
   const std::vector<NamedTensor> mean = mean_of_local(cell);
   const std::size_t steps = parts.front().names.size();
@@ -390,9 +390,9 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // A tensor that the last micro-step alone reaches was not reduced at all.
     if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return {};
     return made(count > 1 ? "micro-steps-not-reduced" : "last-micro-step-not-reduced", kExact,
-                fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of "
-                            "the others its own gradient",
-                            steps - count, steps));
+                "rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of "
+                "the others its own gradient",
+                steps - count, steps);
   }
   return {};
 }
@@ -423,13 +423,13 @@ Answer one_use_not_reduced(const CauseInputs& inputs) {
   const std::size_t all = by_values ? inputs.forced->cell.local[0].size()
                                     : records_of(inputs.cell->ranks[0], Phase::reduced_gradients).size();
   if (names.empty() || names.size() == all) return {};
-  return made("", by_values ? kExact : kFits,
-              fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction", names.size(), all,
-                          fmt::join(names, ", "),
-                          by_values ? "are the mean of the local gradients but for a part that is each rank's own, and the "
-                                      "mean of them over ranks is right"
-                                    : "are other ones on every rank, and neither the mean of the local gradients nor the "
-                                      "rank's own"));
+  return told(by_values ? kExact : kFits,
+              "{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction", names.size(), all,
+              fmt::join(names, ", "),
+              by_values ? "are the mean of the local gradients but for a part that is each rank's own, and the "
+                          "mean of them over ranks is right"
+                        : "are other ones on every rank, and neither the mean of the local gradients nor the "
+                          "rank's own");
 }
 
 /// Has every element no more bits of a mantissa than that, and are there enough of them to tell?
@@ -468,10 +468,10 @@ Answer accumulated_in_low_precision(const CauseInputs& inputs) {
     const double units = 4 * std::ldexp(1.0, -bits) * std::max(2.0, micro_steps(inputs));
     for (const TensorUse& use : gradients->judgement->tensors)
       if (use.use.difference > units * use.norm_reference + use.use.band) return {};
-    return made("", known ? kExact : kFits,
-                fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they lie "
-                            "within its rounding of the reference's; {}",
-                            bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()));
+    return told(known ? kExact : kFits,
+                "every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they lie "
+                "within its rounding of the reference's; {}",
+                bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text());
   }
   return {};
 }
@@ -535,44 +535,42 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
               : of_micro_steps ? "micro-steps-weighted-alike"
                                : "mean-of-means",
               by_count || by_world ? kExact : kFits,
-              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} % of "
-                          "what they do",
-                          of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
+              "the reference's gradient is the {}' own, added up with other weights: they should count {} % of "
+              "what they do",
+              of_micro_steps ? "micro-steps" : "ranks", join_words(words));
 }
 
 template <auto rule>
 constexpr Rule of_local = given<local_of, rule>;
-constexpr Phases kLoss = in(Phase::loss), kOfRanks = in(Phase::local_gradients), kReduced = in(Phase::reduced_gradients);
-// A gradient that the cell lacks may first show in the reduced ones.
-constexpr Phases kGradients = kOfRanks | kReduced;
-
-constexpr Hypothesis kHypotheses[] = {
-    {"loss-times-world", kLoss, kValues, kExact, by_factor<the_world>},
-    {"loss-over-world", kLoss, kValues, kExact, by_factor<over_the_world>},
-    {"accumulation-not-scaled", kLoss | kGradients, kValues, kExact, by_factor<micro_steps>},
-    {"sign-flipped", kLoss | kGradients, kValues, kExact, by_factor<minus_one>},
-    {"gradient-times-world", kGradients, kLocal, kExact, by_factor<the_world>},
-    {"gradient-over-world", kGradients, kLocal, kExact, by_factor<over_the_world>},
-    {"constant-factor counted-over-wrong-group normalised-by-another-window", kLoss | kOfRanks, kValues, kGeneral + 0.1,
-     fitted_factor},
-    {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
-    {"bit-flip", kGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
-    {"bit-flip", kGradients, kLocal, kStrong, of_local<bit_flip>},
-    {"stale-gradient", kGradients, kLocal, kExact, of_local<stale_local>},
-    {"rank-missing", kGradients, kLocal, kFits, of_local<rank_without_gradient>},
-    {"gradients-not-zeroed", kGradients, kLocal, kExact, of_local<accumulated_before>},
-    {"shapes-differ dtype-differs", kOfRanks, kNothing, kStrong, forms_differ},
-    {"only-last-micro-step", kGradients, kValues, kExact, only_last_micro_step},
-    {"last-micro-step-not-reduced micro-steps-not-reduced", kReduced, kValues, kExact, last_micro_step_not_reduced},
-    {"one-use-not-reduced", kReduced, kValues | kRanks, kExact, one_use_not_reduced},
-    {"accumulated-in-low-precision", kOfRanks, kValues, kExact, accumulated_in_low_precision},
-    {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world", kLoss | kOfRanks, kValues, kExact,
-     counted_each_by_its_own},
-};
 
 }  // namespace
 
-std::span<const Hypothesis> gradient_hypotheses() { return kHypotheses; }
+std::span<const Hypothesis> gradient_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"loss-times-world", kInLoss, kValues, kExact, by_factor<the_world>},
+      {"loss-over-world", kInLoss, kValues, kExact, by_factor<over_the_world>},
+      {"accumulation-not-scaled", kInLoss | kInGradients, kValues, kExact, by_factor<micro_steps>},
+      {"sign-flipped", kInLoss | kInGradients, kValues, kExact, by_factor<minus_one>},
+      {"gradient-times-world", kInGradients, kLocal, kExact, by_factor<the_world>},
+      {"gradient-over-world", kInGradients, kLocal, kExact, by_factor<over_the_world>},
+      {"constant-factor counted-over-wrong-group normalised-by-another-window", kInLoss | kInLocal, kValues,
+       kGeneral + 0.1, fitted_factor},
+      {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
+      {"bit-flip", kInGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
+      {"bit-flip", kInGradients, kLocal, kStrong, of_local<bit_flip>},
+      {"stale-gradient", kInGradients, kLocal, kExact, of_local<stale_local>},
+      {"rank-missing", kInGradients, kLocal, kFits, of_local<rank_without_gradient>},
+      {"gradients-not-zeroed", kInGradients, kLocal, kExact, of_local<accumulated_before>},
+      {"shapes-differ dtype-differs", kInLocal, kNothing, kStrong, forms_differ},
+      {"only-last-micro-step", kInGradients, kValues, kExact, only_last_micro_step},
+      {"last-micro-step-not-reduced micro-steps-not-reduced", kInReduced, kValues, kExact, last_micro_step_not_reduced},
+      {"one-use-not-reduced", kInReduced, kValues | kRanks, kExact, one_use_not_reduced},
+      {"accumulated-in-low-precision", kInLocal, kValues, kExact, accumulated_in_low_precision},
+      {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world", kInLoss | kInLocal, kValues,
+       kExact, counted_each_by_its_own},
+  };
+  return kTable;
+}
 
 std::vector<RankParts> parts_of(const ForcedValues& values, std::string_view kind) {
   std::vector<RankParts> by_rank;
@@ -739,7 +737,8 @@ std::optional<StepGradients> gradients_of(const CauseInputs& inputs) {
 
 bool lacks_a_gradient(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
-  if (!inputs.forced || it.kind != DivergenceKind::missing || !holds(kGradients, inputs.difference.phase)) return false;
+  if (!inputs.forced || it.kind != DivergenceKind::missing || !holds(kInGradients, inputs.difference.phase))
+    return false;
   const auto has = [&](const std::vector<NamedTensor>& gradients) { return find_tensor(gradients, it.where) != nullptr; };
   return has(inputs.forced->reference.gradients) && !has(inputs.forced->cell.gradients) &&
          std::ranges::none_of(inputs.forced->cell.local, has);

@@ -1,6 +1,3 @@
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -83,9 +80,9 @@ std::vector<std::set<std::size_t>> edges_of(const CauseInputs& inputs, std::size
   return guesses;
 }
 
-std::optional<Cause> labels_shifted_at_shard_edge(const CauseInputs& inputs) {
+Answer labels_shifted_at_shard_edge(const CauseInputs& inputs) {
   const std::vector<LabelRow> rows = label_rows(inputs);
-  if (rows.empty() || rows[0].expected.size() < 2) return std::nullopt;
+  if (rows.empty() || rows[0].expected.size() < 2) return {};
   std::set<std::size_t> wrong;
   for (const LabelRow& row : rows) {
     for (std::size_t i = 0; i < row.expected.size(); ++i) {
@@ -96,32 +93,33 @@ std::optional<Cause> labels_shifted_at_shard_edge(const CauseInputs& inputs) {
     std::set<std::size_t> inner = edges;
     inner.erase(rows[0].expected.size() - 1);
     if (!std::ranges::includes(edges, wrong) || !std::ranges::includes(wrong, inner) || inner.empty()) continue;
-    return made("labels-shifted-at-shard-edge", kExact,
-                fmt::format("labels differ at places {} alone, the last of each rank's part of the sequence of {}", fmt::join(wrong, ", "), rows[0].expected.size()));
+    return told("labels differ at places {} alone, the last of each rank's part of the sequence of {}",
+                fmt::join(wrong, ", "), rows[0].expected.size());
   }
-  return std::nullopt;
+  return {};
 }
 
 /// Of scores over gathered columns: the label of rank 0's row of the same place.
-std::optional<Cause> labels_without_offset(const CauseInputs& inputs) {
+Answer labels_without_offset(const CauseInputs& inputs) {
   const std::vector<LabelRow> rows = label_rows(inputs);
   std::map<std::size_t, double> of_rank_0;
   for (const LabelRow& row : rows) {
-    if (row.expected.size() != 1) return std::nullopt;
+    if (row.expected.size() != 1) return {};
     if (row.rank == 0) of_rank_0[row.place] = row.expected[0];
   }
   std::size_t wrong = 0;
   for (const LabelRow& row : rows) {
     const auto found = of_rank_0.find(row.place);
-    if (row.rank == 0 ? row.actual[0] != row.expected[0] : found == of_rank_0.end() || row.actual[0] != found->second) return std::nullopt;
+    if (row.rank == 0 ? row.actual[0] != row.expected[0] : found == of_rank_0.end() || row.actual[0] != found->second)
+      return {};
     wrong += row.actual[0] != row.expected[0];
   }
-  if (rows.empty() || wrong < 2) return std::nullopt;
+  if (rows.empty() || wrong < 2) return {};
   // Labels that repeat, as classes do, are those of rank 0 by chance.
   std::set<double> values;
   for (const LabelRow& row : rows) values.insert(row.expected[0]);
-  if (values.size() != rows.size()) return std::nullopt;
-  return made("label-offset", kExact, fmt::format("on every rank but 0 the labels are those of rank 0's rows, {} in all", wrong));
+  if (values.size() != rows.size()) return {};
+  return told("on every rank but 0 the labels are those of rank 0's rows, {} in all", wrong);
 }
 
 /// How many of the step's rows hold something else of that name, and how many there are.
@@ -160,18 +158,17 @@ std::optional<bool> others_agree(const CauseInputs& inputs) {
 }
 
 /// Some rows beside others that are right, in themselves and in what was made of them.
-std::optional<Cause> row_content(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::inputs || !inputs.reference || !inputs.cell) return std::nullopt;
-  const Divergence& told = inputs.difference.divergence;
+Answer row_content(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
   const auto [wrong, all] = rows_that_differ(inputs);
-  if (wrong == 0 || wrong == all || others_agree(inputs) != std::optional(true)) return std::nullopt;
-  return made("sample-content", kFits,
-              fmt::format("{} of sample {} are not the reference's: {}", told.where, told.sample.value_or(-1), expected_found(told.expected, told.actual)));
+  if (wrong == 0 || wrong == all || others_agree(inputs) != std::optional(true)) return {};
+  return told(kFits, "{} of sample {} are not the reference's: {}", it.where, it.sample.value_or(-1),
+              expected_found(it.expected, it.actual));
 }
 
 /// Rows of one rank alone hold something else than the reference's rows of the same samples, where other ranks' rows agree.
-std::optional<Cause> content_of_one_rank(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::inputs || !inputs.reference || !inputs.cell || others_agree(inputs) == std::optional(false)) return std::nullopt;
+Answer content_of_one_rank(const CauseInputs& inputs) {
+  if (others_agree(inputs) == std::optional(false)) return {};
   const std::string& where = inputs.difference.divergence.where;
   const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
   std::vector<std::size_t> wrong_ranks;
@@ -182,52 +179,47 @@ std::optional<Cause> content_of_one_rank(const CauseInputs& inputs) {
     std::size_t own_wrong = 0, own = 0;
     for (const auto& [id, row] : rows_by_sample(alone, Phase::inputs, where)) {
       const auto found = expected.find(id);
-      if (found == expected.end()) return std::nullopt;
+      if (found == expected.end()) return {};
       ++own;
       own_wrong += found->second != row;
     }
     if (own_wrong == 0) right_elsewhere += own;
     else wrong_ranks.push_back(rank), wrong = own_wrong, of_wrong = own;
   }
-  if (wrong_ranks.size() != 1 || right_elsewhere == 0) return std::nullopt;
-  return of_rank(made("sample-content", kFits,
-                      fmt::format("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all {} rows of the other ranks are", wrong, of_wrong,
-                                  wrong_ranks.front(), where, right_elsewhere)),
+  if (wrong_ranks.size() != 1 || right_elsewhere == 0) return {};
+  return of_rank(told("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all {} rows of "
+                      "the other ranks are",
+                      wrong, of_wrong, wrong_ranks.front(), where, right_elsewhere),
                  wrong_ranks);
 }
 
-constexpr Rule kInputRules[] = {labels_shifted_at_shard_edge, labels_without_offset, row_content, content_of_one_rank};
-
-std::optional<Cause> average_of_weights_differs(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::averaged_weights) return std::nullopt;
-  const Divergence& told = inputs.difference.divergence;
+Answer average_of_weights_differs(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
   std::string how;
   if (inputs.cell) {
     const auto own = average_step({*inputs.cell, pointer_to(inputs.cell_before), inputs.forced ? inputs.forced->state.get() : nullptr});
     if (own && own->residual <= 1) how = fmt::format("; it is {} times the old average and {} times the parameter", short_number(own->decay), short_number(1 - own->decay));
   }
-  return made("average-of-weights-differs", kExact,
-              fmt::format("the average of {} does not follow the parameters as the reference's does: {}{}; the parameters themselves do not differ before it", told.where,
-                          expected_found(told.expected, told.actual), how));
+  return told(kExact,
+              "the average of {} does not follow the parameters as the reference's does: {}{}; the parameters "
+              "themselves do not differ before it",
+              it.where, expected_found(it.expected, it.actual), how);
 }
 
-constexpr Rule kAverageRules[] = {average_of_weights_differs};
-
-std::optional<Cause> evaluated_samples_differ(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::evaluation || !inputs.reference || !inputs.cell) return std::nullopt;
+Answer evaluated_samples_differ(const CauseInputs& inputs) {
   const auto rows = evaluated_rows_differ(*inputs.reference, *inputs.cell, false, 0);
-  if (!rows || rows->divergence.kind != DivergenceKind::missing) return std::nullopt;
-  return made("evaluated-samples-differ", kExact, fmt::format("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where, rows->divergence.expected, rows->divergence.actual));
+  if (!rows || rows->divergence.kind != DivergenceKind::missing) return {};
+  return told("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where,
+              rows->divergence.expected, rows->divergence.actual);
 }
 
 /// The number is made of each rank's own part: the mean of the ranks' means, the norm of its parts of the gradient, or
 /// something else.
-std::optional<Cause> metric_of_own_part(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::evaluation || !inputs.reference || !inputs.cell) return std::nullopt;
+Answer metric_of_own_part(const CauseInputs& inputs) {
   constexpr double kSame = 1e-5;
   const std::string& name = inputs.difference.divergence.where;
   const auto found = other_metric(*inputs.reference, *inputs.cell, name);
-  if (!found) return std::nullopt;
+  if (!found) return {};
   const auto is = [&](std::size_t rank, double value) {
     return std::abs(found->of_ranks[rank] - value) <= kSame * std::abs(value);
   };
@@ -247,28 +239,34 @@ std::optional<Cause> metric_of_own_part(const CauseInputs& inputs) {
   }
   if (ranks > 1 && is(0, means / static_cast<double>(ranks)))
     return made("mean-of-means", kExact,
-                fmt::format("{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name,
-                            found->rows, short_number(found->of_ranks[0]), short_number(found->mean)));
+                "{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name, found->rows,
+                short_number(found->of_ranks[0]), short_number(found->mean));
   bool of_norms = norms.size() == found->of_ranks.size();
   for (std::size_t rank = 0; of_norms && rank < norms.size(); ++rank)
     of_norms = norms[rank] > 0 && is(rank, norms[rank]);
   if (of_norms)
-    return made("norm-of-own-shard", kExact,
-                fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name,
-                            fmt::join(norms, ", ")));
-  if (!found->rows.empty()) return std::nullopt;
+    return made("norm-of-own-shard", kExact, "{} is on each rank the norm of its own parts of the gradient: {:.4g}",
+                name, fmt::join(norms, ", "));
+  if (!found->rows.empty()) return {};
   return made("local-statistics", kFits,
-              fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the "
-                          "reference's: each takes its own samples",
-                          name, fmt::join(found->of_ranks, ", ")));
+              "{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the "
+              "reference's: each takes its own samples",
+              name, fmt::join(found->of_ranks, ", "));
 }
-
-constexpr Rule kEvaluationRules[] = {evaluated_samples_differ, metric_of_own_part};
 
 }  // namespace
 
-std::span<const Rule> input_rules() { return kInputRules; }
-std::span<const Rule> average_rules() { return kAverageRules; }
-std::span<const Rule> evaluation_rules() { return kEvaluationRules; }
+std::span<const Hypothesis> input_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"labels-shifted-at-shard-edge", kInInputs, kRuns, kExact, labels_shifted_at_shard_edge},
+      {"label-offset", kInInputs, kRuns, kExact, labels_without_offset},
+      {"sample-content", kInInputs, kRuns, kFits, row_content},
+      {"sample-content", kInInputs, kRanks, kFits, content_of_one_rank},
+      {"average-of-weights-differs", in(Phase::averaged_weights), kNothing, kExact, average_of_weights_differs},
+      {"evaluated-samples-differ", kInEvaluation, kRuns, kExact, evaluated_samples_differ},
+      {"mean-of-means norm-of-own-shard local-statistics", kInEvaluation, kRuns, kExact, metric_of_own_part},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

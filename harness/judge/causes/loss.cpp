@@ -1,8 +1,5 @@
 #include "harness/judge/causes/loss.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -35,17 +32,15 @@ double weight_of_a_row(const CauseInputs& inputs) {
   return inputs.forced->reference.loss.value_or(std::nan("")) / sum;
 }
 
-std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
+Answer rows_left_out(const CauseInputs& inputs) {
   const std::vector<RankRows> ranks = rows_that_agree(inputs);
   // Of a trainer that is not ours nobody knows whether rows may not count; one that leaves them out by design does so in
   // the reference, too.
   const bool known = inputs.cell_config || !inputs.trainer;
-  if (ranks.empty() || !known || rows_may_not_count(inputs)) {
-    return std::nullopt;
-  }
+  if (ranks.empty() || !known || rows_may_not_count(inputs)) return {};
   const auto world = static_cast<double>(ranks.size());
   const double weight = weight_of_a_row(inputs) * world;
-  if (!std::isfinite(weight)) return std::nullopt;
+  if (!std::isfinite(weight)) return {};
   std::size_t without = 0, rows = 0, wrong_rank = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const double loss = ranks[r].rank.loss;
@@ -57,43 +52,41 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
     const bool all = std::abs(loss) <= band;
     if (!all && std::ranges::none_of(ranks[r].expected,
                                      [&](double row) { return std::abs(gap - weight * row) <= band; })) {
-      return std::nullopt;
+      return {};
     }
     ++without;
     wrong_rank = r;
   }
-  if (without == 0) return std::nullopt;
-  return made(
-      "rows-left-out", 0.95,
-      fmt::format("the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of "
-                  "{} rows; {}",
-                  counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
-                  losses_text(inputs)));
+  if (without == 0) return {};
+  return told(
+      "the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of "
+      "{} rows; {}",
+      counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows, losses_text(inputs));
 }
 
 /// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
-std::optional<Cause> loss_in_other_precision(const CauseInputs& inputs) {
+Answer loss_in_other_precision(const CauseInputs& inputs) {
   const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
-  if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss) return std::nullopt;
+  if (inputs.cell_config || expected == actual) return {};
   // What one header alone declares is not known to differ.
   const auto declared = [](const std::optional<StepOfRun>& step) { return step && step->declared ? step->declared->precision : std::string(); };
   const std::string of_reference = declared(inputs.reference), of_cell = declared(inputs.cell);
-  if (of_reference.empty() || of_cell.empty() || of_reference == of_cell) return std::nullopt;
+  if (of_reference.empty() || of_cell.empty() || of_reference == of_cell) return {};
   const auto loss_of = [&](const ForcedValues* values, const std::optional<StepOfRun>& step) { return values ? values->loss : step ? mean_loss(*step) : std::nullopt; };
   const std::optional<double> reference = loss_of(inputs.forced ? &inputs.forced->reference : nullptr, inputs.reference),
                               cell = loss_of(inputs.forced ? &inputs.forced->cell : nullptr, inputs.cell);
-  if (!reference || !cell) return std::nullopt;
+  if (!reference || !cell) return {};
   // Roundings of some ten operations.
   constexpr double kMostUnits = 64;
   const double units = std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
-  if (!(units <= kMostUnits)) return std::nullopt;
-  return made("precision-differs", kFits,
-              fmt::format("the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one apart", of_reference, of_cell, units));
+  if (!(units <= kMostUnits)) return {};
+  return told(
+      "the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one apart",
+      of_reference, of_cell, units);
 }
 
 /// Rows with padding lose something else, and rows without it what the reference's lose.
-std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::loss || !inputs.forced) return std::nullopt;
+Answer mask_ignored_in_rows(const CauseInputs& inputs) {
   constexpr double kSame = 1e-5;
   struct Expected {
     double loss = 0;
@@ -102,7 +95,8 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
   std::map<int64_t, Expected> expected;
   for (const RankLoss& rank : inputs.forced->reference.losses) {
     const std::size_t rows = rank.row_ids.size();
-    if (rows == 0 || rank.row_losses.size() != rows || rank.row_counts.size() != rows || rank.row_widths.size() != rows) return std::nullopt;
+    if (rows == 0 || rank.row_losses.size() != rows || rank.row_counts.size() != rows || rank.row_widths.size() != rows)
+      return {};
     for (std::size_t i = 0; i < rows; ++i) expected[rank.row_ids[i]] = {rank.row_losses[i], rank.row_counts[i] < rank.row_widths[i]};
   }
   std::size_t wrong = 0, right_with_padding = 0;
@@ -110,12 +104,12 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
   std::set<std::size_t> ranks;
   for (std::size_t r = 0; r < inputs.forced->cell.losses.size(); ++r) {
     const RankLoss& rank = inputs.forced->cell.losses[r];
-    if (rank.row_ids.size() != rank.row_losses.size()) return std::nullopt;
+    if (rank.row_ids.size() != rank.row_losses.size()) return {};
     for (std::size_t i = 0; i < rank.row_ids.size(); ++i) {
       const auto found = expected.find(rank.row_ids[i]);
-      if (found == expected.end()) return std::nullopt;
+      if (found == expected.end()) return {};
       const bool same = std::abs(rank.row_losses[i] - found->second.loss) <= kSame * std::max(1.0, std::abs(found->second.loss));
-      if (!same && !found->second.padded) return std::nullopt;
+      if (!same && !found->second.padded) return {};
       wrong += !same;
       right_with_padding += same && found->second.padded;
       whole[r] += !found->second.padded;
@@ -125,9 +119,11 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
   // Of some ranks alone, one row may be as it should by chance.
   std::size_t beside = 0;
   for (const std::size_t rank : ranks) beside += whole[rank];
-  if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return std::nullopt;
-  return made("mask-ignored", 0.9,
-              fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without padding there have the same", wrong, fmt::join(ranks, ", "), beside));
+  if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return {};
+  return told(
+      "{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without padding there "
+      "have the same",
+      wrong, fmt::join(ranks, ", "), beside);
 }
 
 /// Buffers of one name and rank, and the rows of that rank.
@@ -138,9 +134,7 @@ struct RankBuffer {
 
 /// A buffer that differs between ranks, and whose mean over ranks by their rows is the reference's: a mean that each rank took of its own rows. What the
 /// loss has of it is not known; of BatchNorm's statistics it is.
-std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
-  const Phase phase = inputs.difference.phase;
-  if ((phase != Phase::loss && phase != Phase::local_gradients && phase != Phase::scores) || !inputs.reference || !inputs.cell || inputs.cell->ranks.size() < 2) return std::nullopt;
+Answer statistics_in_a_buffer(const CauseInputs& inputs) {
   constexpr double kSame = 1e-4, kApart = 1e-3;
   for (const Record& record : inputs.reference->ranks[0].records) {
     const auto expected = record.phase == Phase::parameters && record.name.starts_with("buffer/") ? values_of(record) : std::nullopt;
@@ -167,19 +161,13 @@ std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
     for (const RankBuffer& own : ranks) apart = apart || distance(own.values, *expected) > kApart * size;
     if (!apart || !(distance(mean, *expected) <= kSame * size)) continue;
     const bool of_batch_norm = record.name.ends_with("running_mean") || record.name.ends_with("running_var");
-    return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits, fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean of its own rows; {}",
-                                                     record.name, losses_text(inputs)));
+    return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits,
+                "{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean "
+                "of its own rows; {}",
+                record.name, losses_text(inputs));
   }
-  return std::nullopt;
+  return {};
 }
-
-constexpr Rule kLossRules[] = {mask_ignored_in_rows,   statistics_in_a_buffer, rows_left_out, loss_in_other_precision};
-
-}  // namespace
-
-std::span<const Rule> loss_rules() { return kLossRules; }
-
-namespace {
 
 /// The reference's row losses by sample id, in the order in which its ranks have them.
 std::map<int64_t, std::vector<double>> losses_by_sample(const ForcedValues& values) {
@@ -289,17 +277,17 @@ std::map<double, std::string> factors_of(const CauseInputs& inputs) {
 }
 
 Cause named_by(double factor, const std::string& evidence, double confidence) {
-  return made(factor == 0 ? "auxiliary-loss-detached" : "auxiliary-loss-over-world", confidence, evidence);
+  return made(factor == 0 ? "auxiliary-loss-detached" : "auxiliary-loss-over-world", confidence, "{}", evidence);
 }
 
 /// The cell's loss is the reference's with one named loss times a factor.
-std::optional<Cause> term_in_loss(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::loss || !inputs.forced || !inputs.forced->reference.loss || !inputs.forced->cell.loss) return std::nullopt;
+Answer term_in_loss(const CauseInputs& inputs) {
+  if (!inputs.forced->reference.loss || !inputs.forced->cell.loss) return {};
   const ForcedEvidence& forced = *inputs.forced;
   const double gap = *forced.cell.loss - *forced.reference.loss;
   std::vector<Cause> fitting;
   std::vector<Term> terms = terms_of(forced.reference);
-  if (terms.size() < 2) return std::nullopt;
+  if (terms.size() < 2) return {};
   for (const Term& term : terms) {
     for (const auto& [factor, words] : factors_of(inputs)) {
       if (std::abs(term.value) < 100 * forced.loss_band) continue;
@@ -331,12 +319,10 @@ std::set<std::string> part_names(const ForcedValues& values) {
   return names;
 }
 
-bool is_of_gradients(Phase phase) { return phase == Phase::local_gradients || phase == Phase::reduced_gradients; }
-
 /// By recorded parts: the reference's gradient with one of its named losses times a factor, or the cell's own part brought to what it should be.
-std::optional<Cause> term_in_gradient(const CauseInputs& inputs) {
+Answer term_in_gradient(const CauseInputs& inputs) {
   const auto gradients = gradients_of(inputs);
-  if (!gradients || !is_of_gradients(inputs.difference.phase)) return std::nullopt;
+  if (!gradients) return {};
   const ForcedEvidence& forced = *inputs.forced;
   constexpr double kRoom = 8;
   std::vector<Cause> fitting;
@@ -360,17 +346,17 @@ std::optional<Cause> term_in_gradient(const CauseInputs& inputs) {
 
 /// Without parts: the run has named losses, and some tensors' gradients are one of these factors of the reference's, where others are not. What
 /// they alone have a gradient from is one of these losses.
-std::optional<Cause> some_tensors_by_factor(const CauseInputs& inputs) {
+Answer some_tensors_by_factor(const CauseInputs& inputs) {
   const auto gradients = gradients_of(inputs);
-  if (!gradients || !is_of_gradients(inputs.difference.phase) || terms_of(inputs.forced->cell).size() < 2) return std::nullopt;
-  if (!part_names(inputs.forced->reference).empty()) return std::nullopt;
+  if (!gradients || terms_of(inputs.forced->cell).size() < 2) return {};
+  if (!part_names(inputs.forced->reference).empty()) return {};
   constexpr double kTelling = 64;
   for (const auto& [factor, words] : factors_of(inputs)) {
     std::vector<std::string> scaled;
     std::size_t others = 0, right = 0;
     for (const TensorUse& use : gradients->judgement->tensors) {
       const NamedTensor *expected = find_tensor(inputs.forced->reference.gradients, use.name), *actual = find_tensor(gradients->mean, use.name);
-      if (!expected || !actual || expected->values.size() != actual->values.size()) return std::nullopt;
+      if (!expected || !actual || expected->values.size() != actual->values.size()) return {};
       if (use.use.used() <= 1) {
         right += norm(expected->values) > kTelling * use.use.band;
         continue;
@@ -385,18 +371,22 @@ std::optional<Cause> some_tensors_by_factor(const CauseInputs& inputs) {
     return named_by(factor, fmt::format("the gradient of {} is {} times the reference's, {} tensors agree and {} differ otherwise, and the loss has several named parts",
                                      fmt::join(scaled, ", "), words, right, others), kFits);
   }
-  return std::nullopt;
+  return {};
 }
-
-constexpr Rule kTermsInLoss[] = {term_in_loss};
-constexpr Rule kTermsInGradients[] = {term_in_gradient, some_tensors_by_factor};
 
 }  // namespace
 
-std::span<const Rule> named_loss_rules(Phase phase) {
-  if (phase == Phase::loss) return kTermsInLoss;
-  if (is_of_gradients(phase)) return kTermsInGradients;
-  return {};
+std::span<const Hypothesis> loss_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"mask-ignored", kInLoss, kValues, kStrong, mask_ignored_in_rows},
+      {"batch-norm-local local-statistics", kInScores | kInLoss | kInLocal, kRanks, kFits, statistics_in_a_buffer},
+      {"rows-left-out", kInLoss, kValues, 0.95, rows_left_out},
+      {"precision-differs", kInLoss, kNothing, kFits, loss_in_other_precision},
+      {"auxiliary-loss-detached auxiliary-loss-over-world", kInLoss, kValues, kExact, term_in_loss},
+      {"auxiliary-loss-detached auxiliary-loss-over-world", kInGradients, kValues, kExact, term_in_gradient},
+      {"auxiliary-loss-detached auxiliary-loss-over-world", kInGradients, kValues, kFits, some_tensors_by_factor},
+  };
+  return kTable;
 }
 
 }  // namespace lockstep::causes

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -91,7 +89,7 @@ std::optional<AuditedStep> audited_step(const CauseInputs& inputs) {
   return step;
 }
 
-std::optional<Cause> wrong_reward(const CauseInputs& inputs) {
+Answer wrong_reward(const CauseInputs& inputs) {
   auto step = audited_step(inputs);
   auto found = step ? rewards::audit(*step) : std::nullopt;
   if (step && !found) {
@@ -101,8 +99,8 @@ std::optional<Cause> wrong_reward(const CauseInputs& inputs) {
     step->band = std::min(step->band, 1e-7 * largest);
     found = rewards::audit(*step);
   }
-  if (!found) return std::nullopt;
-  return of_rank(made(found->code.c_str(), found->confidence, found->evidence), found->ranks);
+  if (!found) return {};
+  return of_rank(made(found->code, found->confidence, "{}", found->evidence), found->ranks);
 }
 
 /// Largest |ratio - 1| of a rank's rows; nothing if it is not recorded.
@@ -156,8 +154,6 @@ void add_step(const AuditedStep& step, const StepOfRun& cell, SuiteTable& table,
   chart.panels.push_back(std::move(panel));
 }
 
-constexpr Rule kRewardRules[] = {wrong_reward};
-
 }  // namespace
 
 void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism) {
@@ -193,7 +189,13 @@ void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism) {
   mechanism.charts.push_back(std::move(chart));
 }
 
-std::span<const Rule> reward_rules() { return kRewardRules; }
+/// The codes are those of the audit.
+std::span<const Hypothesis> reward_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"local-advantage-statistics", in(Phase::scores), kScores, kExact, wrong_reward, "statistics"},
+  };
+  return kTable;
+}
 
 std::span<const CausePage> reward_pages() {
   static const std::vector<CausePage> kPages = [] {

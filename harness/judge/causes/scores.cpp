@@ -1,12 +1,11 @@
 #include "harness/judge/causes/scores.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "harness/judge/causes/loss.h"
 #include "harness/judge/causes/rules.h"
@@ -28,16 +27,16 @@ double unit_of(Precision precision) {
 
 /// Two runs that are meant to round differently do. Where scores were kept whole, no difference may be more
 /// than rounding in the coarser precision: a mistake beside it is another rule's.
-std::optional<Cause> scores_in_other_precision(const CauseInputs& inputs) {
-  if (!inputs.reference_config || !inputs.cell_config || misses_scores(inputs)) return std::nullopt;
+Answer scores_in_other_precision(const CauseInputs& inputs) {
   const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
-  if (expected == actual) return std::nullopt;
+  if (expected == actual) return {};
   static const RunField* const precision = find_core_field("precision");
   const std::string words = fmt::format("the reference computes in {}, the cell in {}",
                                         text_of(precision->of(*inputs.reference_config)),
                                         text_of(precision->of(*inputs.cell_config)));
+  if (misses_scores(inputs)) return {};
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty()) return made("precision-differs", 0.9, words);
+  if (rows.empty()) return told("{}", words);
   double largest = 0, size = 0;
   for (const AlignedRow& row : rows) {
     for (std::size_t j = 0; j < row.columns.size(); ++j) {
@@ -48,34 +47,27 @@ std::optional<Cause> scores_in_other_precision(const CauseInputs& inputs) {
   // Roundings of some ten operations, each on terms that may be larger than what they add up to.
   constexpr double kMostUnits = 64;
   const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
-  if (!(units <= kMostUnits)) return std::nullopt;
-  return made("precision-differs", kExact,
-              fmt::format("{}; {} differ by no more than {} units of the coarser one's rounding", words,
-                          score_name(inputs), short_number(units)));
+  if (!(units <= kMostUnits)) return {};
+  return told(kExact, "{}; {} differ by no more than {} units of the coarser one's rounding", words, score_name(inputs),
+              short_number(units));
 }
 
-std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
+Answer replica_shows_in_scores(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || !inputs.cell || misses_scores(inputs)) return std::nullopt;
+  if (rows.empty()) return {};
   const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
-  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
+  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return {};
   const auto drift = replica_drift(*inputs.cell, pointer_to(inputs.reference));
   const auto [rank, count] = *wrong.by_rank.begin();
   // Its scores at the reference's parameters show that it is this rank that holds something else.
   const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };
-  if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return std::nullopt;
-  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
-  return made(
-      "replica-corrupted", 0.95,
-      fmt::format("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'",
-                  rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
+  if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return {};
+  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return {};
+  return told("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'", rank,
+              score_name(inputs), count, wrong.of_rank.at(rank), drift->name);
 }
 
-constexpr Rule kScoresRules[] = {scores_in_other_precision, replica_shows_in_scores};
-
 }  // namespace
-
-std::span<const Rule> score_rules() { return kScoresRules; }
 
 std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
   std::vector<AlignedRow> rows;
@@ -312,57 +304,297 @@ bool follows_instead(const CauseInputs& inputs, const std::function<void(Formula
   return any;
 }
 
-std::optional<Cause> label_offset(const CauseInputs& inputs) {
-  const auto told = [&](const std::string& which) {
-    return made("label-offset", kExact,
-                fmt::format("the recorded row losses are those of {}; {}", which, losses_text(inputs)));
+Answer label_offset(const CauseInputs& inputs) {
+  const auto of = [&](const std::string& which) {
+    return told(kExact, "the recorded row losses are those of {}; {}", which, losses_text(inputs));
   };
   if (follows_instead(inputs, [](Formula& f) { f.local_label = true; })) {
-    return told("the row's place on its rank as the column of its label, without the rank's offset");
+    return of("the row's place on its rank as the column of its label, without the rank's offset");
   }
   for (const int shift : {1, -1}) {
     if (follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
-      return told(fmt::format("a label {} column from the row's own", shift));
+      return of(fmt::format("a label {} column from the row's own", shift));
     }
   }
   for (const RankLoss& rank : inputs.forced ? inputs.forced->cell.losses : std::vector<RankLoss>{}) {
     const auto rows = static_cast<int>(rank.row_losses.size());
     for (const int shift : {rows, -rows}) {
       if (rows > 1 && follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
-        return told(fmt::format("a label {} columns from the row's own, another rank's", shift));
+        return of(fmt::format("a label {} columns from the row's own, another rank's", shift));
       }
     }
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Cause> padding_not_masked(const CauseInputs& inputs) {
-  if (!follows_instead(inputs, [](Formula& f) { f.padding = true; })) return std::nullopt;
-  return made("padding-not-masked", kExact,
-              "the recorded row losses count padded columns as candidates; " + losses_text(inputs));
+Answer padding_not_masked(const CauseInputs& inputs) {
+  if (!follows_instead(inputs, [](Formula& f) { f.padding = true; })) return {};
+  return told("{}", "the recorded row losses count padded columns as candidates; " + losses_text(inputs));
 }
 
-std::optional<Cause> duplicates_not_masked(const CauseInputs& inputs) {
+Answer duplicates_not_masked(const CauseInputs& inputs) {
   const auto as_is = plain(inputs);
-  if (!as_is || !as_is->formula.mask_duplicates) return std::nullopt;
-  if (!follows_instead(inputs, [](Formula& f) { f.mask_duplicates = false; })) return std::nullopt;
-  return made("duplicates-not-masked", kExact,
-              "the recorded row losses count candidates with the row's own sample id as negatives; " +
-                  losses_text(inputs));
+  if (!as_is || !as_is->formula.mask_duplicates) return {};
+  if (!follows_instead(inputs, [](Formula& f) { f.mask_duplicates = false; })) return {};
+  return told("{}", "the recorded row losses count candidates with the row's own sample id as negatives; " +
+                        losses_text(inputs));
 }
 
-std::optional<Cause> temperature_applied_twice(const CauseInputs& inputs) {
-  if (!inputs.forced || inputs.forced->cell.losses.empty() || temperature_of(inputs.forced->cell.losses[0]) == 1) return std::nullopt;
-  if (!follows_instead(inputs, [](Formula& f) { f.temperature_power = 2; })) return std::nullopt;
-  return made("temperature-applied-twice", kExact,
-              fmt::format("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
-                          short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs)));
+Answer temperature_applied_twice(const CauseInputs& inputs) {
+  if (inputs.forced->cell.losses.empty() || temperature_of(inputs.forced->cell.losses[0]) == 1) return {};
+  if (!follows_instead(inputs, [](Formula& f) { f.temperature_power = 2; })) return {};
+  return told("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
+              short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs));
 }
 
-constexpr Rule kContrastRules[] = {label_offset, padding_not_masked, duplicates_not_masked, temperature_applied_twice};
+// Causes of wrong scores of rows against candidates, in any trainer: which rows and columns differ, and whether the
+// reference has the values elsewhere.
+
+/// [rows, columns] of a rank's scores, as recorded.
+std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
+  for (const Record& record : rank.records) {
+    if (record.phase == Phase::scores && record.name == "energies" && record.shape.size() == 2)
+      return {record.shape[0], record.shape[1]};
+  }
+  return {-1, -1};
+}
+
+/// Ranks whose rows have, of all rows of the batch, those of their own rank alone as candidates, beside candidates that
+/// belong to no row. Nothing where ids are not known, or another rank lacks candidates, too.
+std::optional<std::vector<int>> ranks_with_own_alone(const CauseInputs& inputs) {
+  if (!inputs.forced || !inputs.forced->reference.scores || !inputs.forced->cell.scores) return std::nullopt;
+  const Scores& scores = *inputs.forced->cell.scores;
+  std::set<int64_t> batch;
+  std::vector<std::set<int64_t>> own(scores.columns.size());
+  for (const ScoreRow& row : inputs.forced->reference.scores->rows) batch.insert(row.row_id);
+  for (const ScoreRow& row : scores.rows) own[static_cast<std::size_t>(row.rank)].insert(row.row_id);
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < own.size(); ++rank) {
+    std::set<int64_t> candidates;
+    for (const int64_t id : scores.columns[rank]) {
+      if (batch.contains(id)) candidates.insert(id);
+    }
+    if (candidates == batch) continue;
+    if (candidates != own[rank]) return std::vector<int>{};
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+/// By numbers alone: as many candidates as the rank has rows, where the reference has as many as all ranks.
+bool are_own_alone_by_number(const CauseInputs& inputs) {
+  int64_t rows = 0;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    const auto [own, columns] = shape_of(rank);
+    if (own < 1 || own != columns) return false;
+    rows += own;
+  }
+  return shape_of(inputs.reference->ranks[0]).second == rows;
+}
+
+Answer local_negatives(const CauseInputs& inputs) {
+  if (!misses_scores(inputs)) return {};
+  const auto ranks = ranks_with_own_alone(inputs);
+  if (ranks ? ranks->empty() : !are_own_alone_by_number(inputs)) return {};
+  const bool on_all = !ranks || ranks->size() == inputs.cell->ranks.size();
+  const std::size_t first = on_all ? 0 : static_cast<std::size_t>(ranks->front());
+  const int64_t own = shape_of(inputs.cell->ranks[first]).second - 1,
+                expected = shape_of(inputs.reference->ranks[0]).second - 1;
+  return told("a row of {} has {} negative{} instead of {}: of the batch those of its own rank alone",
+              on_all ? "rank 0" : fmt::format("rank {}", fmt::join(*ranks, ", ")), own, own == 1 ? "" : "s", expected);
+}
+
+/// Passes whose scores the rank recorded: micro-steps, each with candidates of its own.
+std::ptrdiff_t passes_of(const StepRecords& rank) {
+  return std::ranges::count_if(rank.records, [](const Record& record) {
+    return record.phase == Phase::scores && (record.name == "energies" || record.name.starts_with("energies."));
+  });
+}
+
+Answer negatives_missing(const CauseInputs& inputs) {
+  if (!misses_scores(inputs) || local_negatives(inputs)) return {};
+  // Of more micro-steps each has fewer rows, and none of them is missing.
+  if (passes_of(inputs.cell->ranks[0]) != passes_of(inputs.reference->ranks[0])) return {};
+  const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
+  std::vector<std::size_t> ranks;
+  int64_t fewest = expected;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const int64_t columns = shape_of(inputs.cell->ranks[rank]).second;
+    if (columns < 0 || columns >= expected) continue;
+    ranks.push_back(rank);
+    fewest = std::min(fewest, columns);
+  }
+  if (ranks.empty()) return {};
+  return told("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "), fewest, expected);
+}
+
+/// The columns of a rank's rows that carry another candidate's energies in every row; nothing if some column
+/// carries no candidate's.
+std::optional<std::map<int64_t, int64_t>> permutation_of(const std::vector<AlignedRow>& rows, int rank, double band) {
+  std::vector<const AlignedRow*> own;
+  for (const AlignedRow& row : rows) {
+    if (row.rank == rank) own.push_back(&row);
+  }
+  std::map<int64_t, int64_t> moved;
+  if (own.empty()) return moved;
+  std::set<std::size_t> taken;
+  const std::size_t width = own[0]->columns.size();
+  for (std::size_t j = 0; j < width; ++j) {
+    const auto carries = [&](std::size_t k) {
+      return std::all_of(own.begin(), own.end(),
+                         [&](const AlignedRow* row) { return distance(row->actual[j], row->expected[k]) <= band; });
+    };
+    std::size_t found = j;
+    if (!carries(j)) {
+      found = 0;
+      while (found < width && !(carries(found) && taken.count(found) == 0)) ++found;
+      if (found == width) return std::nullopt;
+      moved[own[0]->columns[j]] = own[0]->columns[found];
+    }
+    taken.insert(found);
+  }
+  return taken.size() == width ? std::optional(moved) : std::nullopt;
+}
+
+Answer candidates_misordered(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return {};
+  std::size_t moved = 0;
+  std::pair<int64_t, int64_t> example;
+  std::set<int> ranks;
+  for (const AlignedRow& row : rows) ranks.insert(row.rank);
+  for (const int rank : ranks) {
+    const auto permutation = permutation_of(rows, rank, inputs.forced->score_band);
+    if (!permutation) return {};
+    moved += permutation->size();
+    if (!permutation->empty()) example = *permutation->begin();
+  }
+  if (moved < 2) return {};
+  return told(
+      "all {} are the reference's, in a different column: those of candidate {} are in the column of {}; {} columns "
+      "moved",
+      score_name(inputs), example.second, example.first, moved);
+}
+
+/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift
+/// does. Dropout belongs to the pair of row and id, so the values themselves need not be found again.
+Answer candidates_shifted(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 4 || candidates_misordered(inputs)) return {};
+  const std::size_t width = rows.front().columns.size();
+  if (width < 4) return {};
+  std::vector<double> rest(width, 0);
+  for (const AlignedRow& row : rows) {
+    if (row.columns != rows.front().columns) return {};
+    for (std::size_t shift = 0; shift < width; ++shift) {
+      for (std::size_t j = 0; j < width; ++j) {
+        const double gap = row.actual[j] - row.expected[(j + shift) % width];
+        rest[shift] += gap * gap;
+      }
+    }
+  }
+  const auto best = std::min_element(rest.begin(), rest.end());
+  const auto shift = best - rest.begin();
+  double next = rest[0];
+  for (std::size_t k = 0; k < width; ++k) {
+    if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
+  }
+  if (shift == 0 || *best > 0.3 * next) return {};
+  return told("{} shifted by {} places explain {:.3g} % of the squared difference, and no other order does",
+              score_name(inputs), shift, 100 * (1 - *best / rest[0]));
+}
+
+Answer padding_is_candidate(const CauseInputs& inputs) {
+  if (!misses_scores(inputs) || !inputs.forced->cell.scores || !inputs.forced->reference.scores) return {};
+  const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
+  std::vector<int64_t> wanted = reference.columns.front();
+  std::sort(wanted.begin(), wanted.end());
+  std::size_t padded = 0;
+  for (std::vector<int64_t> own : cell.columns) {
+    padded += static_cast<std::size_t>(std::count(own.begin(), own.end(), -1));
+    std::erase(own, -1);
+    std::sort(own.begin(), own.end());
+    if (!own.empty() && own != wanted) return {};
+  }
+  if (padded == 0) return {};
+  return told("in addition to the reference's {} candidates there are {} padded columns, on all ranks together",
+              wanted.size(), padded);
+}
+
+Answer sample_content(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 2) return {};
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
+  if (wrong.count == 0) return {};
+  std::vector<int64_t> explains;
+  for (const auto& [id, width] : wrong.row_width) {
+    const auto in_row = wrong.by_row.count(id) ? wrong.by_row.at(id) : 0;
+    const auto in_column = wrong.by_column.count(id) ? wrong.by_column.at(id) : 0;
+    bool crossing = false;
+    for (const AlignedRow& row : rows) {
+      for (std::size_t j = 0; row.id == id && j < row.columns.size(); ++j) {
+        crossing =
+            crossing || (row.columns[j] == id && distance(row.expected[j], row.actual[j]) > inputs.forced->score_band);
+      }
+    }
+    if (in_row + in_column - (crossing ? 1 : 0) != wrong.count) continue;
+    // A whole row, or a whole column: content that is wrong shows against nearly every other.
+    const auto height = wrong.column_height.count(id) ? wrong.column_height.at(id) : 0;
+    if (10 * in_row >= 9 * width || 10 * in_column >= 9 * height) explains.push_back(id);
+  }
+  if (explains.size() != 1) return {};
+  const int64_t id = explains.front();
+  const bool column = wrong.by_column.count(id) && wrong.by_column.at(id) > 1;
+  return told(column ? 0.95 : 0.75, "sample {}: {} of {} {} differ, all in its row or its column", id, wrong.count,
+              wrong.total, score_name(inputs));
+}
+
+Answer candidates_in_low_precision(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return {};
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
+  double squares = 0, difference = 0, largest = 0, mean = 0;
+  for (const AlignedRow& row : rows) {
+    for (const double value : row.expected) mean += value / static_cast<double>(wrong.total);
+  }
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      const double gap = distance(row.expected[j], row.actual[j]);
+      squares += (row.expected[j] - mean) * (row.expected[j] - mean);
+      difference += gap * gap;
+      largest = std::max(largest, gap);
+    }
+  }
+  const auto total = static_cast<double>(wrong.total);
+  const double spread = std::sqrt(squares / total), typical = std::sqrt(difference / total);
+  // Small, everywhere and even: as 8 or 11 bits of mantissa in the candidates would do it.
+  const bool everywhere = 10 * wrong.count >= 8 * wrong.total;
+  if (!everywhere || !(typical > 0) || typical > 0.02 * spread || typical < 1e-5 * spread || largest > 8 * typical)
+    return {};
+  return told("{} of {} {} differ, by {} of their spread on average and by no more than {} times that anywhere",
+              wrong.count, wrong.total, score_name(inputs), short_number(typical / spread),
+              short_number(largest / typical));
+}
 
 }  // namespace
 
-std::span<const Rule> contrast_rules() { return kContrastRules; }
+std::span<const Hypothesis> score_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"precision-differs", kInScores, kConfigs, kStrong, scores_in_other_precision},
+      {"replica-corrupted", kInScores, kScores | kRanks, 0.95, replica_shows_in_scores},
+      {"local-negatives", kInScores, kCandidates | kRanks, kExact, local_negatives, "negatives"},
+      {"negatives-missing", kInScores, kCandidates | kRuns, 0.95, negatives_missing, "negatives"},
+      {"candidates-misordered", kInScores, kCandidates | kScores, kExact, candidates_misordered},
+      {"candidates-misordered", kInScores, kCandidates | kScores, kStrong, candidates_shifted},
+      {"padding-not-masked", kInScores, kCandidates | kValues, kExact, padding_is_candidate},
+      {"sample-content", kInScores, kCandidates | kScores, 0.95, sample_content},
+      {"candidates-in-low-precision", kInScores, kCandidates | kScores, kFits, candidates_in_low_precision},
+      {"label-offset", kInLoss, kCandidates | kScores, kExact, label_offset},
+      {"padding-not-masked", kInLoss, kCandidates | kScores, kExact, padding_not_masked},
+      {"duplicates-not-masked", kInLoss, kCandidates | kScores, kExact, duplicates_not_masked, "mask_duplicates"},
+      {"temperature-applied-twice", kInLoss, kCandidates | kScores, kExact, temperature_applied_twice},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

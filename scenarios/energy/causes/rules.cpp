@@ -1,7 +1,5 @@
 #include "scenarios/energy/causes/rules.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <set>
@@ -99,12 +97,11 @@ std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
   bool mixed = world_size_of(inputs) == 1;
   for (const auto& [rank, count] : wrong.by_rank) mixed = mixed || count < wrong.of_rank.at(rank);
   if (!mixed) return std::nullopt;
-  return made(
-      "mask-ignored", kFits,
-      fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
-                  "steps are padded",
-                  whole, rows.size(), energy(*inputs.cell_config).data.min_context,
-                  energy(*inputs.cell_config).data.context_steps));
+  return made("mask-ignored", kFits,
+              "{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
+              "steps are padded",
+              whole, rows.size(), energy(*inputs.cell_config).data.min_context,
+              energy(*inputs.cell_config).data.context_steps);
 }
 
 constexpr Rule kEnergyScoreRules[] = {mask_ignored};
@@ -143,7 +140,7 @@ bool fits(const StepGradients& local, const Pattern& pattern) {
 std::optional<Cause> by_pattern(const CauseInputs& inputs, const char* code, const Pattern& pattern) {
   const auto local = local_of(inputs);
   if (!local || !fits(*local, pattern)) return std::nullopt;
-  return made(code, kExact, local->text());
+  return made(code, kExact, "{}", local->text());
 }
 
 double w(const CauseInputs& inputs) { return world_size_of(inputs); }
@@ -192,27 +189,23 @@ std::optional<Cause> gather_backward_sliced(const CauseInputs& inputs) {
   }
   if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local->evidence) >= 0)
     return std::nullopt;
-  return made("gather-backward-sliced", kFits, local->text());
+  return made("gather-backward-sliced", kFits, "{}", local->text());
 }
 
 std::optional<Cause> candidates_not_detached(const CauseInputs& inputs) {
   const auto local = local_of(inputs);
   if (!local) return std::nullopt;
   const Signatures signatures = local->signatures();
-  if (!signatures.has(EnergyRole::action_head) || signatures.inside(EnergyRole::action_head)) {
-    return std::nullopt;
-  }
+  if (!signatures.has(EnergyRole::action_head) || signatures.inside(EnergyRole::action_head)) return std::nullopt;
   // What the predictions are made from may get a gradient too; head and temperature see the same energies.
-  if (!signatures.inside(EnergyRole::head) || !signatures.inside(EnergyRole::temperature)) {
-    return std::nullopt;
-  }
+  if (!signatures.inside(EnergyRole::head) || !signatures.inside(EnergyRole::temperature)) return std::nullopt;
   const bool none = signatures.zero_in_reference(EnergyRole::action_head);
   const bool made_from_predictions =
       inputs.cell_config && (energy(*inputs.cell_config).negatives == Negatives::layer ||
                              energy(*inputs.cell_config).negatives == Negatives::mixed);
   if (!none && !(made_from_predictions && signatures.some_factor_fits_not(EnergyRole::action_head)))
     return std::nullopt;
-  return made("candidates-not-detached", none ? kExact : kFits,
+  return made("candidates-not-detached", none ? kExact : kFits, "{}",
               (none ? "the action head has a gradient, and in the reference none: " : "") + local->text());
 }
 
@@ -221,19 +214,16 @@ std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
   if (!local || !inputs.cell_config || energy(*inputs.cell_config).dropout <= 0) return std::nullopt;
   if (energy(*inputs.cell_config).tile_columns >= inputs.cell_config->layout.global_batch()) return std::nullopt;
   const Signatures signatures = local->signatures();
-  if (!signatures.has(EnergyRole::temperature) || !signatures.inside(EnergyRole::temperature)) {
-    return std::nullopt;
-  }
+  if (!signatures.has(EnergyRole::temperature) || !signatures.inside(EnergyRole::temperature)) return std::nullopt;
   for (const Role role : {EnergyRole::context, EnergyRole::action, EnergyRole::head}) {
     if (!signatures.has(role) || signatures.inside(role)) return std::nullopt;
   }
   if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local->evidence) >= 0)
     return std::nullopt;
-  return made(
-      "dropout-not-replayed", 0.75,
-      fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
-                  "gradient are right and no other gradient is; {}",
-                  energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text()));
+  return made("dropout-not-replayed", 0.75,
+              "tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
+              "gradient are right and no other gradient is; {}",
+              energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text());
 }
 
 // Those first that need nothing but roles.
@@ -270,9 +260,8 @@ std::optional<Cause> own_slice_times_world_in_loss(const CauseInputs& inputs) {
                          signatures.fits(EnergyRole::temperature, world) &&
                          signatures.tells(EnergyRole::head);
   if (!own_slice || signatures.all_fit(world)) return std::nullopt;
-  return made("gather-own-slice-times-world", kExact,
-              fmt::format("the loss is {} times the reference's; {}",
-                          factor_text(world, world_size_of(inputs)), gradients->text()));
+  return made("gather-own-slice-times-world", kExact, "the loss is {} times the reference's; {}",
+              factor_text(world, world_size_of(inputs)), gradients->text());
 }
 
 constexpr Rule kEnergyLossRules[] = {own_slice_times_world_in_loss};
