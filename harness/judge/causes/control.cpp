@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -49,9 +52,8 @@ std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& nam
     if (*actual != *expected) rate.wrong.push_back(rank);
   }
   if (rate.wrong.empty()) return std::nullopt;
-  for (const std::size_t rank : rate.wrong) {
+  for (const std::size_t rank : rate.wrong)
     if (alike && rate.actual[rank] != rate.value()) return std::nullopt;
-  }
   return rate;
 }
 
@@ -73,9 +75,8 @@ std::optional<int64_t> scheduled_at(const CauseInputs& inputs, const Rate& rate,
   const RunConfig& config = *inputs.reference_config;
   if (!same(learning_rate(config, inputs.difference.divergence.step), rate.expected)) return std::nullopt;
   for (const int64_t step : steps) {
-    for (const int64_t clipped : {step, std::clamp<int64_t>(step, 0, config.steps)}) {
+    for (const int64_t clipped : {step, std::clamp<int64_t>(step, 0, config.steps)})
       if (same(learning_rate(config, clipped), rate.value())) return step;
-    }
   }
   return std::nullopt;
 }
@@ -102,9 +103,8 @@ std::optional<StepDecay> decay_of(const std::map<int64_t, double>& rates) {
   }
   if (drops.size() < 2) return std::nullopt;
   decay.every = drops[1] - drops[0];
-  for (std::size_t k = 0; k < drops.size(); ++k) {
+  for (std::size_t k = 0; k < drops.size(); ++k)
     if (drops[k] != drops[0] + static_cast<int64_t>(k) * decay.every) return std::nullopt;
-  }
   // No drop may have been missed before the first one that was seen.
   const bool of_multiples = drops[0] % decay.every == 0, seen_before = drops[0] - rates.begin()->first <= decay.every;
   return of_multiples && seen_before ? std::optional(decay) : std::nullopt;
@@ -150,25 +150,27 @@ Answer at_other_steps(const CauseInputs& inputs, const Rate& rate) {
   if (const auto found = scheduled_at(inputs, rate, steps); found && *found != step) {
     // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank.
     const double strength = per_rank ? kExact : std::abs(*found - step) == 1 ? 0.95 : 0.85;
-    return told(strength, "at step {} the rate is {} {}, the schedule's value at step {}{}; expected {}", step,
-                exact_number(rate.value()), on_ranks(rate), *found,
-                per_rank ? fmt::format(", as if each of {} ranks advanced it", world) : "",
-                exact_number(rate.expected));
+    return told(fmt::format("at step {} the rate is {} {}, the schedule's value at step {}{}; expected {}", step,
+                            exact_number(rate.value()), on_ranks(rate), *found,
+                            per_rank ? fmt::format(", as if each of {} ranks advanced it", world) : "",
+                            exact_number(rate.expected)),
+                strength);
   }
   if (per_rank) {
     const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
     for (const int64_t behind : {int64_t{0}, world - 1}) {
       if (follows_other_steps(inputs, decay, [=](int64_t at) { return at * world + behind; }))
-        return told("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
-                    world, behind == 0 ? "" : fmt::format(" + {}", behind), world);
+        return told(
+            fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
+                        world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
     }
     return {};
   }
   for (int64_t shift = -kMostShift; shift <= kMostShift; ++shift) {
     // A decay that is shifted looks as one that is scaled.
     if (shift != 0 && follows_other_steps(inputs, std::nullopt, [=](int64_t at) { return at + shift; }))
-      return told("from step {} on the rate is the reference's of {} {}", step, counted(std::abs(shift), "step"),
-                  shift > 0 ? "later" : "earlier");
+      return told(fmt::format("from step {} on the rate is the reference's of {} {}", step,
+                              counted(std::abs(shift), "step"), shift > 0 ? "later" : "earlier"));
   }
   return {};
 }
@@ -180,8 +182,8 @@ Answer rate_scaled(const CauseInputs& inputs, const Rate& rate) {
   const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
   if (world < 2 || rate.expected == 0 || (declared > 0 && own > 0 && declared != own)) return {};
   if (!same(rate.value(), (root ? std::sqrt(world) : world) * rate.expected)) return {};
-  return told("the rate is {} = {} times {} {}", exact_number(rate.value()),
-              fmt::format(root ? "sqrt({})" : "{}", world), exact_number(rate.expected), on_ranks(rate));
+  return told(fmt::format("the rate is {} = {} times {} {}", exact_number(rate.value()),
+                          fmt::format(root ? "sqrt({})" : "{}", world), exact_number(rate.expected), on_ranks(rate)));
 }
 
 /// Of the optimizer, or of a group of parameters that has, or should have, a rate of its own.
@@ -193,20 +195,22 @@ Answer rate_differs(const CauseInputs& inputs) {
   if (!rate) return {};
   const std::string expected = exact_number(rate->expected);
   if (!rate_named(inputs, where))
-    return told(kFits,
-                "each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is the rank's "
-                "own",
-                fmt::join(rate->actual, ", "), expected);
+    return told(fmt::format("each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is "
+                            "the rank's "
+                            "own",
+                            fmt::join(rate->actual, ", "), expected),
+                kFits);
   const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
-  return told("the rate{} is {} {}, expected {}: {} times that",
-              of_group ? fmt::format(" of the group of {}", where.substr(kOfGroup.size())) : "",
-              exact_number(rate->value()), on_ranks(*rate), expected, factor_text(factor, world_size_of(inputs)));
+  return told(fmt::format("the rate{} is {} {}, expected {}: {} times that",
+                          of_group ? fmt::format(" of the group of {}", where.substr(kOfGroup.size())) : "",
+                          exact_number(rate->value()), on_ranks(*rate), expected,
+                          factor_text(factor, world_size_of(inputs))));
 }
 
 Answer schedules_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (!it.where.starts_with("schedule/")) return {};
-  return told(kExact, "{}: {}", it.where, expected_found(it.expected, it.actual));
+  return told(fmt::format("{}: {}", it.where, expected_found(it.expected, it.actual)), kExact);
 }
 
 Answer skip_decided_alone(const CauseInputs& inputs) {
@@ -228,14 +232,17 @@ Answer skip_decided_alone(const CauseInputs& inputs) {
       if (loss && !std::isfinite(loss->value)) without.push_back(rank);
     }
     if (without.empty() || without.size() == others.size()) return {};
-    return told(kStrong,
-                "the reference leaves out the update of step {}; here the loss of rank {} is not finite, and the "
-                "decision followed other ranks' losses",
-                inputs.difference.divergence.step, fmt::join(without, ", "));
+    return told(fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, "
+                            "and the "
+                            "decision followed other ranks' losses",
+                            inputs.difference.divergence.step, fmt::join(without, ", ")),
+                kStrong);
   }
   if (others.empty()) return {};
-  return of_rank(told(kExact, "rank {} leaves out the update of step {}, and rank {} makes it",
-                      fmt::join(skipping, ", "), inputs.difference.divergence.step, fmt::join(others, ", ")),
+  return of_rank(told(fmt::format("rank {} leaves out the update of step {}, and rank {} makes it",
+                                  fmt::join(skipping, ", "), inputs.difference.divergence.step,
+                                  fmt::join(others, ", ")),
+                      kExact),
                  skipping);
 }
 
@@ -293,28 +300,32 @@ const char* header_code(const Failure& failure) {
 
 std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
   std::string code;
-  if (failure.kind == FailureKind::threw) {
-    code = header_code(failure);
-    // A row in exact arithmetic, named before anything was summed.
-    if (code.empty() && failure.message.find(kRowNotFinite) != std::string::npos) code = "non-finite";
-    if (code.empty()) code = "rank-threw";
-  } else if (failure.kind == FailureKind::died) {
-    code = "rank-died";
-  } else if (failure.kind == FailureKind::hung) {
-    code = "rank-hung";
-  } else if (failure.kind == FailureKind::slow) {
-    code = "rank-slow";
-  } else if (failure.kind == FailureKind::unreadable) {
-    code = "file-damaged";
-  } else {
-    return std::nullopt;
+  switch (failure.kind) {
+    case FailureKind::threw:
+      code = header_code(failure);
+      // A row in exact arithmetic, named before anything was summed.
+      if (code.empty()) code = failure.message.find(kRowNotFinite) != std::string::npos ? "non-finite" : "rank-threw";
+      break;
+    case FailureKind::died:
+      code = "rank-died";
+      break;
+    case FailureKind::hung:
+      code = "rank-hung";
+      break;
+    case FailureKind::slow:
+      code = "rank-slow";
+      break;
+    case FailureKind::unreadable:
+      code = "file-damaged";
+      break;
+    default:
+      return std::nullopt;
   }
   const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
-  Cause cause = causes::made(code.c_str(), confidence, "{}", told(failure));
+  Cause cause = causes::made(code.c_str(), confidence, told(failure));
   if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
-  if (code == "rank-hung" && ranks == 1) {
+  if (code == "rank-hung" && ranks == 1)
     cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";
-  }
   return cause;
 }
 
@@ -399,17 +410,18 @@ uint64_t fingerprint(uint32_t purpose, const Keying& keying, const std::vector<i
   return stream_fingerprint(keys);
 }
 
+uint64_t fingerprint_by_sample(uint32_t purpose, const RunConfig& config, int64_t step,
+                               const std::vector<int64_t>& ids) {
+  return fingerprint(purpose, {RankSeed::keyed, stream_seed(config), step, 0}, ids);
+}
+
 /// The purpose under which keys by sample give the reference's fingerprint; nothing if none does.
 std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& streams) {
   if (!inputs.reference_config || !inputs.cell_config) return std::nullopt;
   for (uint32_t purpose = 1; purpose <= 16; ++purpose) {
     uint64_t sum = 0;
-    for (std::size_t rank = 0; rank < streams.reference.size(); ++rank) {
-      sum += fingerprint(
-          purpose,
-          {RankSeed::keyed, stream_seed(*inputs.reference_config), streams.step, static_cast<int>(rank)},
-          streams.reference[rank].ids);
-    }
+    for (const Use& use : streams.reference)
+      sum += fingerprint_by_sample(purpose, *inputs.reference_config, streams.step, use.ids);
     if (sum == hash_of(streams.reference)) return purpose;
   }
   return std::nullopt;
@@ -420,13 +432,9 @@ std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& s
   std::vector<std::size_t> wrong;
   const auto purpose = purpose_of(inputs, streams);
   for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
-    if (purpose &&
-        fingerprint(*purpose,
-                    {RankSeed::keyed, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)},
-                    streams.cell[rank].ids) == streams.cell[rank].hash) {
-      continue;
-    }
-    wrong.push_back(rank);
+    const Use& use = streams.cell[rank];
+    if (!purpose || fingerprint_by_sample(*purpose, *inputs.cell_config, streams.step, use.ids) != use.hash)
+      wrong.push_back(rank);
   }
   return wrong;
 }
@@ -436,8 +444,8 @@ Answer same_stream_on_all_ranks(const CauseInputs& inputs, const Streams& stream
   for (const Use& use : streams.cell) {
     if (use.hash != streams.cell[0].hash || use.ids.empty() || use.draws == 0) return {};
   }
-  return told("{}: all {} ranks drew from the stream {}", streams.name, streams.cell.size(),
-              hex16(streams.cell[0].hash));
+  return told(fmt::format("{}: all {} ranks drew from the stream {}", streams.name, streams.cell.size(),
+                          hex16(streams.cell[0].hash)));
 }
 
 Answer stream_keyed_by_rank(const CauseInputs& inputs, const Streams& streams) {
@@ -449,22 +457,9 @@ Answer stream_keyed_by_rank(const CauseInputs& inputs, const Streams& streams) {
     if (fingerprint(*purpose, keying, streams.cell[rank].ids) != streams.cell[rank].hash) return {};
   }
   return told(
-      "{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
-      "samples",
-      streams.name, inputs.cell_config->seed);
-}
-
-/// The size of a run's gradients at a step, over rank 0's reduced ones; nothing where statistics were not kept.
-std::optional<double> gradient_size(const StepOfRun& step) {
-  double squares = 0;
-  bool any = false;
-  for (const Record& record : step.ranks[0].records) {
-    if (record.phase != Phase::reduced_gradients || record.is_scalar) continue;
-    if (!record.has_stats) return std::nullopt;
-    squares += record.stats.norm * record.stats.norm;
-    any = true;
-  }
-  return any ? std::optional(std::sqrt(squares)) : std::nullopt;
+      fmt::format("{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
+                  "samples",
+                  streams.name, inputs.cell_config->seed));
 }
 
 /// A stream from which a second pass drew: the forward pass was right, and the loss with it, and the gradients are not.
@@ -475,17 +470,19 @@ Answer masks_drawn_again(const CauseInputs& inputs) {
   const double before = draws_of(expected), now = draws_of(actual);
   if (!(before > 0) || !(now > before) || now > 2 * before) return {};
   const auto loss_a = mean_loss(*inputs.reference), loss_b = mean_loss(*inputs.cell);
-  const auto size_a = gradient_size(*inputs.reference), size_b = gradient_size(*inputs.cell);
-  if (!loss_a || !loss_b || !size_a || !size_b) return {};
+  const double size_a = norm_of(inputs.reference->ranks[0], Phase::reduced_gradients);
+  const double size_b = norm_of(inputs.cell->ranks[0], Phase::reduced_gradients);
+  if (!loss_a || !loss_b || !(size_a > 0) || !(size_b > 0)) return {};
   if (std::abs(*loss_a - *loss_b) > kSameLoss * std::max(1.0, std::abs(*loss_a)) ||
-      std::abs(*size_a - *size_b) <= kOtherGradient * *size_a)
+      std::abs(size_a - size_b) <= kOtherGradient * size_a)
     return {};
   return told(
-      "{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not (norm {} and "
-      "{}): numbers were drawn again behind the "
-      "forward pass",
-      stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(*size_b),
-      short_number(*size_a));
+      fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not "
+                  "(norm {} and "
+                  "{}): numbers were drawn again behind the "
+                  "forward pass",
+                  stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(size_b),
+                  short_number(size_a)));
 }
 
 /// A generator that the forward pass draws from begins in a state that it has had at an earlier step, and has left since, on every rank: the
@@ -506,9 +503,10 @@ Answer seeded_anew_within_step(const CauseInputs& inputs) {
         left_since = true;
       } else if (left_since) {
         return told(
-            "{}: every rank begins the forward pass of step {} in the state of step {}, which it had left since; from "
-            "{} it takes another number of draws",
-            stream, step, earlier->first, inputs.difference.divergence.where);
+            fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left "
+                        "since; from "
+                        "{} it takes another number of draws",
+                        stream, step, earlier->first, inputs.difference.divergence.where));
       } else {
         break;
       }
@@ -532,21 +530,19 @@ Answer draws_differ(const CauseInputs& inputs, const Streams& streams) {
     const Use& own = streams.cell[rank];
     if (rows > 0 && own.draws != expected / rows * static_cast<double>(own.ids.size())) ranks.push_back(rank);
   }
-  return told("{}: {} draws on all ranks together, but {} in the reference{}", streams.name, exact_number(actual),
-              exact_number(expected),
-              ranks.empty()
-                  ? ""
-                  : fmt::format("; rank {} does not take the reference's number for its rows", fmt::join(ranks, ", ")));
+  return told(fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams.name,
+                          exact_number(actual), exact_number(expected),
+                          ranks.empty() ? ""
+                                        : fmt::format("; rank {} does not take the reference's number for its rows",
+                                                      fmt::join(ranks, ", "))));
 }
 
 /// The earlier step whose keys give a rank's fingerprint, or -1.
 int64_t old_step_of(const CauseInputs& inputs, const Streams& streams, std::size_t rank) {
   const Use& use = streams.cell[rank];
   if (const auto purpose = purpose_of(inputs, streams)) {
-    for (int64_t step = streams.step - 1; step >= 0; --step) {
-      const Keying keying{RankSeed::keyed, stream_seed(*inputs.cell_config), step, static_cast<int>(rank)};
-      if (fingerprint(*purpose, keying, use.ids) == use.hash) return step;
-    }
+    for (int64_t step = streams.step - 1; step >= 0; --step)
+      if (fingerprint_by_sample(*purpose, *inputs.cell_config, step, use.ids) == use.hash) return step;
   }
   const bool repeats = rank < streams.before.size() && streams.before[rank].hash == use.hash;
   return repeats && !use.ids.empty() ? streams.step - 1 : -1;
@@ -565,7 +561,7 @@ Answer stream_not_advanced(const CauseInputs& inputs, const Streams& streams) {
   }
   // Without keys to recompute, ranks that are right cannot be told from the others.
   if (stuck.empty() || (purpose_of(inputs, streams) && stuck.size() != wrong.size())) return {};
-  return told("{}: rank {} drew from the stream of step {}", streams.name, fmt::join(stuck, ", "), old);
+  return told(fmt::format("{}: rank {} drew from the stream of step {}", streams.name, fmt::join(stuck, ", "), old));
 }
 
 /// A generator that begins a step as it began an earlier one, on every rank that the reference differs from.
@@ -586,8 +582,8 @@ Answer generator_not_advanced(const CauseInputs& inputs) {
     }
     const bool of_all = stuck.size() == states->second.size(), of_told = std::ranges::find(stuck, inputs.difference.divergence.rank) != stuck.end();
     if (!of_all && !of_told) continue;
-    return told("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step,
-                earlier->first);
+    return told(fmt::format("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step,
+                            earlier->first));
   }
   return {};
 }
@@ -595,27 +591,23 @@ Answer generator_not_advanced(const CauseInputs& inputs) {
 /// Ranks whose generators are in one state, where each should have its own.
 Answer same_generator_on_all_ranks(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
-  if (!is_of_a_generator(it.where)) return {};
   const auto now = inputs.cell_generators.find(it.step);
-  const auto states = now == inputs.cell_generators.end() ? nullptr : &now->second;
-  if (!states || !states->contains(it.where)) return {};
-  const auto found = states->find(it.where);
-  if (found->second.size() < 2) return {};
+  if (!is_of_a_generator(it.where) || now == inputs.cell_generators.end()) return {};
+  const auto found = now->second.find(it.where);
+  if (found == now->second.end() || found->second.size() < 2) return {};
   const uint64_t first = found->second.begin()->second;
   if (!std::ranges::all_of(found->second, [&](const auto& each) { return each.second == first; })) return {};
-  const auto distinct_in_reference = [&] {
-    std::set<uint64_t> hashes;
-    for (const Use& use : uses_of(inputs.reference, it.where)) hashes.insert(use.hash);
-    return hashes.size() > 1;
-  };
-  if (!(inputs.cell && declared_state(*inputs.cell, it.where) == "rank") && !distinct_in_reference()) return {};
-  return told(kExact, "{}: all {} ranks are in the state {}", it.where, found->second.size(), hex16(first));
+  std::set<uint64_t> in_reference;
+  for (const Use& use : uses_of(inputs.reference, it.where)) in_reference.insert(use.hash);
+  if (declared_state(*inputs.cell, it.where) != "rank" && in_reference.size() < 2) return {};
+  return told(fmt::format("{}: all {} ranks are in the state {}", it.where, found->second.size(), hex16(first)),
+              kExact);
 }
 
 Answer dropout_not_replayed(const Streams& streams) {
   if (streams.name.find("replay") == std::string::npos) return {};
-  return told("{}: the second pass drew from {}, but the first from {}", streams.name, hex16(hash_of(streams.cell)),
-              hex16(hash_of(streams.reference)));
+  return told(fmt::format("{}: the second pass drew from {}, but the first from {}", streams.name,
+                          hex16(hash_of(streams.cell)), hex16(hash_of(streams.reference))));
 }
 
 Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) {
@@ -627,8 +619,8 @@ Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) 
   const double expected = draws_of(streams.reference), actual = draws_of(streams.cell);
   const std::string draws = expected == actual ? "equally many draws"
                                                : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
-  return told("{}: fingerprint {} where the reference has {}, {}, with {}", streams.name, hex16(hash_of(streams.cell)),
-              hex16(hash_of(streams.reference)), where, draws);
+  return told(fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams.name,
+                          hex16(hash_of(streams.cell)), hex16(hash_of(streams.reference)), where, draws));
 }
 
 /// A forward pass that draws nothing on any rank, where it drew at earlier steps and the reference's draws: dropout is off.
@@ -641,9 +633,10 @@ Answer forward_draws_missing(const CauseInputs& inputs) {
     const bool drew_before = std::ranges::any_of(inputs.cell_generators, [&](const auto& each) { return each.first < step && each.second.contains(record->name); });
     if (!(expected > 0) || actual > 0 || !drew_before) continue;
     return told(
-        "{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and the run's own "
-        "took some before",
-        record->name, step, exact_number(expected));
+        fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and "
+                    "the run's own "
+                    "took some before",
+                    record->name, step, exact_number(expected)));
   }
   return {};
 }

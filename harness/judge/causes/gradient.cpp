@@ -1,12 +1,14 @@
 #include "harness/judge/causes/gradient.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
 
-#include "harness/judge/causes/loss.h"
 #include "harness/judge/compare/exact_runs.h"
 #include "harness/judge/compare/step_pairs.h"
 
@@ -34,7 +36,8 @@ Answer by_factor(const CauseInputs& inputs) {
   const Signatures signatures = gradients->signatures();
   const std::string words = factor_text(factor, gradients->world);
   if (signatures.all_fit(factor))
-    return of_loss ? told("loss and every gradient are {} times the reference's", words) : told("{}", gradients->text());
+    return of_loss ? told(fmt::format("loss and every gradient are {} times the reference's", words))
+                   : told(gradients->text());
   // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two
   // losses, a use too many.
   const bool is_any_2 = gradients->world == 2 && (factor == 2 || factor == 0.5);
@@ -42,7 +45,7 @@ Answer by_factor(const CauseInputs& inputs) {
   std::vector<std::string> names;
   for (const TensorUse& use : gradients->judgement->tensors)
     if (use.use.used() > 1) names.push_back(use.name);
-  return told(kFits, "{} times the reference's in {} only", words, fmt::join(names, ", "));
+  return told(fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")), kFits);
 }
 
 bool is_factor(double factor, double value) { return std::abs(factor - value) <= 1e-4 * std::abs(value); }
@@ -97,16 +100,18 @@ Answer fitted_factor(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)));
   if (const std::string group = group_of(inputs, factor); !group.empty())
     return made("counted-over-wrong-group", 0.95,
-                "{}: the number of ranks of the group \"{}\", over which counts were added up or not", text, group);
+                fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text,
+                            group));
   if (is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps))) return {};
   constexpr int kMostSteps = 16;
   for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
     if (is_factor(factor, steps / other))
       return made("normalised-by-another-window", kStrong,
-                  "{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another",
-                  text, steps, other, steps);
+                  fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by "
+                              "another",
+                              text, steps, other, steps));
   }
-  return told("{}{}", text, counts_behind(inputs, factor));
+  return told(fmt::format("{}{}", text, counts_behind(inputs, factor)));
 }
 
 // Local gradients.
@@ -130,8 +135,9 @@ Answer non_finite_on_a_rank(const CauseInputs& inputs) {
     if (!first) first = own;
   }
   if (!first) return {};
-  return told("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
-              first->name, fmt::join(ranks, ", "));
+  return told(fmt::format("{} of {} is not finite on rank {}",
+                          counted(static_cast<int64_t>(first->stats.nonfinite), "value"), first->name,
+                          fmt::join(ranks, ", ")));
 }
 
 /// In exact arithmetic nothing rounds, so that the reduced gradients have equal bits but for what a fault has changed.
@@ -151,9 +157,11 @@ Answer one_element_alone(const CauseInputs& inputs, const StepGradients& local) 
   }
   // Of a tensor of one element a factor changes no more.
   if (!changed || changed->values.size() < 2) return {};
-  return told("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is equal bit "
-              "for bit",
-              element, changed->name, short_number(gap));
+  return told(
+      fmt::format("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is "
+                  "equal bit "
+                  "for bit",
+                  element, changed->name, short_number(gap)));
 }
 
 Answer bit_flip(const StepGradients& local) {
@@ -175,9 +183,10 @@ Answer bit_flip(const StepGradients& local) {
     for (const FlippedBit& flip : here) ranks.insert(flip.rank);
   }
   if (flips.empty()) return {};
-  return told(0.96, "only element {} of {} differs, and bit {} of rank {}'s value explains it{}", flips[0].element,
-              flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
-              ranks.size() > 1 ? " (their values share the exponent)" : "");
+  return told(fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
+                          flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
+                          ranks.size() > 1 ? " (their values share the exponent)" : ""),
+              0.96);
 }
 
 /// Ranks whose local gradients are, in every tensor, those of the step before.
@@ -194,8 +203,8 @@ Answer stale_local(const StepGradients& local) {
     if (same && whole_norm(now[rank]) > 0) stale.push_back(rank);
   }
   if (stale.empty()) return {};
-  return told("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
-              local.evidence->cell_before->step);
+  return told(fmt::format("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
+                          local.evidence->cell_before->step));
 }
 
 Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
@@ -207,7 +216,7 @@ Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& loc
     if (has_rows && whole_norm(local.evidence->cell.local[rank]) == 0) zero.push_back(rank);
   }
   if (zero.size() != 1) return {};
-  return told("rank {} has rows, but all its local gradients are 0", zero.front());
+  return told(fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
 }
 
 /// Is every gradient the reference's plus `old`?
@@ -230,7 +239,7 @@ Answer accumulated_before(const StepGradients& local) {
   // What stays in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
   const ForcedValues& before = *local.evidence->cell_before;
   if (!adds(local, mean_of_local(before)) && !adds(local, before.gradients) && !adds(local, before.applied)) return {};
-  return told("every gradient is the reference's plus that of step {}", before.step);
+  return told(fmt::format("every gradient is the reference's plus that of step {}", before.step));
 }
 
 /// One rank's local gradient has another form than those that it is to be reduced with.
@@ -238,8 +247,9 @@ Answer forms_differ(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0;
   if (!shape && it.kind != DivergenceKind::dtype) return {};
-  return made(shape ? "shapes-differ" : "dtype-differs", kStrong, "rank {}'s gradient of {} is {}, other ranks' {}",
-              it.rank, it.where, it.actual, it.expected);
+  return made(shape ? "shapes-differ" : "dtype-differs", kStrong,
+              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual,
+                          it.expected));
 }
 
 // Micro-steps: what each counts, which of them arrive, and in what precision they are added up.
@@ -298,8 +308,8 @@ Answer only_last_micro_step(const CauseInputs& inputs) {
   const std::vector<RankParts> parts = parts_of(cell, "micro ");
   if (parts.empty()) return {};
   const auto named = [&](const char* what) {
-    return told("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
-                gradients_of(inputs)->text());
+    return told(fmt::format("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
+                            gradients_of(inputs)->text()));
   };
   const bool local = inputs.difference.phase == Phase::local_gradients;
   const auto last = last_parts(parts);
@@ -375,10 +385,11 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // Without parts: every tensor of a step that accumulates keeps something of its rank's own.
     const std::size_t wrong = inputs.cell_facts.accumulation < 2 ? 0 : partly_own(inputs).size();
     if (wrong == 0 || wrong != cell.local[0].size()) return {};
-    return told(kFits,
-                "each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, and "
-                "their mean over ranks is right; a step has {} micro-steps",
-                wrong, inputs.cell_facts.accumulation);
+    return told(fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, "
+                            "and "
+                            "their mean over ranks is right; a step has {} micro-steps",
+                            wrong, inputs.cell_facts.accumulation),
+                kFits);
   }
   const std::vector<NamedTensor> mean = mean_of_local(cell);
   const std::size_t steps = parts.front().names.size();
@@ -390,9 +401,10 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // A tensor that the last micro-step alone reaches was not reduced at all.
     if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return {};
     return made(count > 1 ? "micro-steps-not-reduced" : "last-micro-step-not-reduced", kExact,
-                "rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of "
-                "the others its own gradient",
-                steps - count, steps);
+                fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and "
+                            "of "
+                            "the others its own gradient",
+                            steps - count, steps));
   }
   return {};
 }
@@ -423,13 +435,15 @@ Answer one_use_not_reduced(const CauseInputs& inputs) {
   const std::size_t all = by_values ? inputs.forced->cell.local[0].size()
                                     : records_of(inputs.cell->ranks[0], Phase::reduced_gradients).size();
   if (names.empty() || names.size() == all) return {};
-  return told(by_values ? kExact : kFits,
-              "{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction", names.size(), all,
-              fmt::join(names, ", "),
-              by_values ? "are the mean of the local gradients but for a part that is each rank's own, and the "
-                          "mean of them over ranks is right"
-                        : "are other ones on every rank, and neither the mean of the local gradients nor the "
-                          "rank's own");
+  return told(fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction",
+                          names.size(), all, fmt::join(names, ", "),
+                          by_values ? "are the mean of the local gradients but for a part that is each rank's own, and "
+                                      "the "
+                                      "mean of them over ranks is right"
+                                    : "are other ones on every rank, and neither the mean of the local gradients nor "
+                                      "the "
+                                      "rank's own"),
+              by_values ? kExact : kFits);
 }
 
 /// Has every element no more bits of a mantissa than that, and are there enough of them to tell?
@@ -468,10 +482,11 @@ Answer accumulated_in_low_precision(const CauseInputs& inputs) {
     const double units = 4 * std::ldexp(1.0, -bits) * std::max(2.0, micro_steps(inputs));
     for (const TensorUse& use : gradients->judgement->tensors)
       if (use.use.difference > units * use.norm_reference + use.use.band) return {};
-    return told(known ? kExact : kFits,
-                "every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they lie "
-                "within its rounding of the reference's; {}",
-                bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text());
+    return told(fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they "
+                            "lie "
+                            "within its rounding of the reference's; {}",
+                            bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()),
+                known ? kExact : kFits);
   }
   return {};
 }
@@ -535,9 +550,10 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
               : of_micro_steps ? "micro-steps-weighted-alike"
                                : "mean-of-means",
               by_count || by_world ? kExact : kFits,
-              "the reference's gradient is the {}' own, added up with other weights: they should count {} % of "
-              "what they do",
-              of_micro_steps ? "micro-steps" : "ranks", join_words(words));
+              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} "
+                          "% of "
+                          "what they do",
+                          of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
 }
 
 template <auto rule>
@@ -624,6 +640,15 @@ std::vector<NamedTensor> with_more(std::vector<NamedTensor> gradient, const std:
   return gradient;
 }
 
+double apart(const std::vector<double>& actual, double factor, const std::vector<double>& expected) {
+  double squares = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double gap = actual[i] - factor * expected[i];
+    squares += gap * gap;
+  }
+  return std::sqrt(squares);
+}
+
 bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients,
            const GradientJudgement& judgement, double room) {
   return !judgement.tensors.empty() && std::ranges::all_of(judgement.tensors, [&](const TensorUse& use) {
@@ -673,23 +698,16 @@ Signatures::Signatures(const StepGradients& of) {
   }
 }
 
-double Signatures::Pair::apart(double factor) const {
-  double squares = 0;
-  for (std::size_t i = 0; i < reference->size(); ++i) {
-    const double gap = cell[i] - factor * (*reference)[i];
-    squares += gap * gap;
-  }
-  return std::sqrt(squares);
+bool Signatures::Pair::fits(double factor) const {
+  return apart(cell, factor, *reference) <= (1 + std::abs(factor)) * band;
 }
-
-bool Signatures::Pair::fits(double factor) const { return apart(factor) <= (1 + std::abs(factor)) * band; }
 
 bool Signatures::Pair::tells() const { return norm(*reference) > kTelling * band; }
 
 bool Signatures::Pair::no_factor_fits() const {
   const double own = norm(*reference);
   const double dot = std::inner_product(cell.begin(), cell.end(), reference->begin(), 0.0);
-  const double rest = apart(own > 0 ? dot / (own * own) : 0);
+  const double rest = apart(cell, own > 0 ? dot / (own * own) : 0, *reference);
   // Well beyond rounding, and a good part of the gradient itself.
   return rest > kTelling * band && rest >= 0.1 * norm(cell);
 }
@@ -719,9 +737,8 @@ bool Signatures::part_of_a_role_fits(double factor) const {
 
 std::string StepGradients::text() const {
   std::vector<std::string> lacking;
-  for (const std::string& name : judgement->missing) {
+  for (const std::string& name : judgement->missing)
     if (!find_tensor(mean, name)) lacking.push_back(name);
-  }
   const std::string others = signature_text(*judgement, world);
   return lacking.empty() ? others : fmt::format("no gradient of {}; {}", fmt::join(lacking, ", "), others);
 }
@@ -733,6 +750,16 @@ std::optional<StepGradients> gradients_of(const CauseInputs& inputs) {
   return StepGradients{&forced, local ? &forced.local : &forced.reduced, &trainer_rules(inputs),
                        local ? mean_of_local(forced.cell) : forced.cell.gradients, world_size_of(inputs),
                        inputs.trainer ? nullptr : declared_of(inputs)};
+}
+
+bool loss_is(const CauseInputs& inputs, double factor) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced) return false;
+  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
+  if (!reference || !cell || std::abs(*reference) < 100 * inputs.forced->loss_band) return false;
+  // A factor so near to 1 that rounding leaves it open explains nothing.
+  constexpr double kTelling = 16;
+  if (std::abs(factor - 1) * std::abs(*reference) <= kTelling * inputs.forced->loss_band) return false;
+  return std::abs(*cell - factor * *reference) <= (1 + std::abs(factor)) * inputs.forced->loss_band;
 }
 
 bool lacks_a_gradient(const CauseInputs& inputs) {

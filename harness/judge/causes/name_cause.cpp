@@ -1,5 +1,8 @@
 #include "harness/judge/causes/name_cause.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -23,11 +26,35 @@
 namespace lockstep {
 namespace causes {
 
+Cause made(std::string code, double confidence, std::string evidence) {
+  return {std::move(code), confidence, std::move(evidence), ""};
+}
+
+Cause told(std::string evidence, double strength) { return made("", strength, std::move(evidence)); }
+
 int world_size_of(const CauseInputs& inputs) {
   // Of groups of ranks that hold the same parameters, one group is the world.
   if (inputs.forced && !inputs.forced->cell.local.empty()) return static_cast<int>(inputs.forced->cell.local.size());
   if (inputs.cell) return static_cast<int>(inputs.cell->ranks.size());
   return inputs.cell_config ? inputs.cell_config->layout.world_size : 1;
+}
+
+double norm_of(const StepRecords& rank, Phase phase) {
+  double norm = 0;
+  for (const Record* record : records_of(rank, phase))
+    if (!record->is_scalar) norm = std::hypot(norm, record->has_stats ? record->stats.norm : std::nan(""));
+  return norm;
+}
+
+std::map<std::size_t, std::string> group_sizes(const CauseInputs& inputs) {
+  std::map<std::size_t, std::string> sizes = {{static_cast<std::size_t>(world_size_of(inputs)), ""}};
+  if (inputs.cell) sizes.emplace(inputs.cell->ranks.size(), "");
+  if (const Declared* declared = declared_of(inputs)) {
+    for (const auto& [name, ranks] : declared->groups)
+      sizes.emplace(ranks.size(), fmt::format(", the ranks of group \"{}\"", name));
+  }
+  sizes.erase(1);
+  return sizes;
 }
 
 bool rows_may_not_count(const CauseInputs& inputs) {
@@ -72,37 +99,62 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
 
 namespace {
 
-constexpr std::span<const Hypothesis> (*kTables[])() = {sample_hypotheses, random_hypotheses,   rate_hypotheses,
-                                                        input_hypotheses,  score_hypotheses,    reward_hypotheses,
-                                                        loss_hypotheses,   gradient_hypotheses, reduction_hypotheses,
-                                                        update_hypotheses, replica_hypotheses};
-
-/// Which evidence there is.
-Needs evidence_in(const CauseInputs& it) {
-  const ForcedEvidence* forced = it.forced ? &*it.forced : nullptr;
-  const std::pair<Need, bool> all[] = {
-      {kRuns, it.reference && it.cell},
-      {kRanks, it.reference && it.cell && it.cell->ranks.size() > 1},
-      {kBefore, it.cell_before.has_value()},
-      {kValues, forced != nullptr},
-      {kState, forced && forced->state},
-      {kLocal, forced && !forced->local.tensors.empty()},
-      {kReplicas, it.difference.divergence.kind == DivergenceKind::replica},
-      {kConfigs, it.reference_config && it.cell_config},
-      {kScores, forced && forced->reference.scores && forced->cell.scores && !misses_scores(it)},
-      {kClip, it.cell_facts.clip_norm > 0},
-      {kCandidates, scores_candidates(it)},
-  };
-  Needs have = kNothing;
-  for (const auto& [need, is_there] : all) have |= is_there ? need : kNothing;
-  return have;
+/// Is one of these words separated by spaces?
+bool is_among(std::string_view words, std::string_view word) {
+  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
+constexpr std::span<const Hypothesis> (*kTables[])() = {sample_hypotheses,   random_hypotheses,    rate_hypotheses,
+                                                        score_hypotheses,    reward_hypotheses,    loss_hypotheses,
+                                                        gradient_hypotheses, reduction_hypotheses, update_hypotheses,
+                                                        replica_hypotheses};
+
+}  // namespace
+
+std::vector<std::span<const Hypothesis>> all_hypotheses() {
+  std::vector<std::span<const Hypothesis>> all;
+  for (const auto table : kTables) all.push_back(table());
+  for (const RulesOfTrainer& each : all_trainer_rules())
+    if (each.rules->hypotheses) all.push_back(each.rules->hypotheses());
+  return all;
+}
+
+namespace {
+
+/// What each is called, and whether it is there.
+struct Evidence {
+  Need need;
+  const char* words;
+  bool (*is_there)(const CauseInputs& inputs);
+};
+constexpr Evidence kEvidence[] = {
+    {kRuns, "the step's records of both runs", [](const CauseInputs& it) { return it.reference && it.cell; }},
+    {kRanks, "several ranks",
+     [](const CauseInputs& it) { return it.reference && it.cell && it.cell->ranks.size() > 1; }},
+    {kBefore, "the step before", [](const CauseInputs& it) { return it.cell_before.has_value(); }},
+    {kValues, "values of both runs", [](const CauseInputs& it) { return it.forced.has_value(); }},
+    {kState, "values before the update", [](const CauseInputs& it) { return it.forced && it.forced->state; }},
+    {kLocal, "every rank's local gradients",
+     [](const CauseInputs& it) { return it.forced && !it.forced->local.tensors.empty(); }},
+    {kReplicas, "replicas that differ",
+     [](const CauseInputs& it) { return it.difference.divergence.kind == DivergenceKind::replica; }},
+    {kConfigs, "both configs", [](const CauseInputs& it) { return it.reference_config && it.cell_config; }},
+    {kScores, "scores by row",
+     [](const CauseInputs& it) {
+       return it.forced && it.forced->reference.scores && it.forced->cell.scores && !misses_scores(it);
+     }},
+    {kClip, "the norm to clip to", [](const CauseInputs& it) { return it.cell_facts.clip_norm > 0; }},
+    {kCandidates, "rows scored against candidates", scores_candidates},
+    {kWorld, "replicas", [](const CauseInputs& it) { return world_size_of(it) > 1; }},
+    {kOurs, "a trainer of lockstep", [](const CauseInputs& it) { return it.trainer || it.rules; }},
+};
+
 /// What those of the phase answer whose evidence is there.
-void ask(std::span<const Hypothesis> table, const CauseInputs& inputs, Phase phase, std::vector<Cause>& answers) {
-  const Needs have = evidence_in(inputs);
+void ask(std::span<const Hypothesis> table, const CauseInputs& inputs, std::vector<Cause>& answers) {
+  Needs have = kNothing;
+  for (const Evidence& each : kEvidence) have |= each.is_there(inputs) ? each.need : kNothing;
   for (const Hypothesis& row : table) {
-    if (!holds(row.phases, phase) || (row.needs & ~have) != 0) continue;
+    if (!holds(row.phases, inputs.difference.phase) || (row.needs & ~have) != 0) continue;
     Answer answer = row.predict(inputs);
     if (!answer) continue;
     if (answer->code.empty()) answer->code = row.codes.substr(0, row.codes.find(' '));
@@ -147,13 +199,11 @@ std::string plain_evidence(const CauseInputs& inputs) {
   // With which weights a resumed run begins.
   if (inputs.difference.phase == Phase::snapshot && inputs.difference.divergence.kind == DivergenceKind::value)
     text += "; " + expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual);
-  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
+  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)})
     if (!fact.empty()) text += "; " + fact;
-  }
   const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);
-  if (only_hashes && both_exact(inputs.reference_config, inputs.cell_config)) {
+  if (only_hashes && both_exact(inputs.reference_config, inputs.cell_config))
     text += "; run again with trace: full: it keeps the values, from which most causes can be named";
-  }
   return text;
 }
 
@@ -163,12 +213,13 @@ constexpr double kEqualStrength = 0.05;
 Cause best_of(std::vector<Cause> answers, const CauseInputs& inputs) {
   std::stable_sort(answers.begin(), answers.end(),
                    [](const Cause& x, const Cause& y) { return x.confidence > y.confidence; });
-  if (answers.empty()) return made("unexplained", 0, "{}", plain_evidence(inputs));
+  if (answers.empty()) return made("unexplained", 0, plain_evidence(inputs));
   const Cause& best = answers.front();
   for (const Cause& other : answers) {
     if (other.code == best.code || best.confidence - other.confidence >= kEqualStrength) continue;
-    Cause both = made("unexplained", 0, "{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
-                      other.evidence);
+    Cause both = made("unexplained", 0,
+                      fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
+                                  other.evidence));
     for (const Cause* each : {&best, &other})
       if (const CausePage* page = find_cause_page(each->code))
         both.remedy += fmt::format("{}{}: {}", both.remedy.empty() ? "" : " Or, ", each->code, page->remedy);
@@ -227,15 +278,10 @@ bool fits(const std::string& key, const Difference& difference) {
   return holds(phases, difference.phase) && (difference.divergence.step >= 0 || holds(phases, Phase::scores));
 }
 
-/// Is one of these words separated by spaces?
-bool is_among(std::string_view words, std::string_view word) {
-  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
-}
-
 /// Does the cause say what the key does rather than that something else is wrong?
 bool is_consequence(std::string_view code, std::string_view key) {
-  return std::ranges::any_of(kTables, [&](const auto table) {
-    return std::ranges::any_of(table(), [&](const Hypothesis& each) {
+  return std::ranges::any_of(all_hypotheses(), [&](const auto& table) {
+    return std::ranges::any_of(table, [&](const Hypothesis& each) {
       return is_among(each.key, key) && is_among(each.codes, code);
     });
   });
@@ -262,29 +308,41 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
   const std::string keys = "the configs differ in " + differences_text(fitting);
   if (is_meant) return Cause{named.code, named.confidence, fmt::format("{}; {}", named.evidence, keys), "", named.rank};
   const bool tells = named.code != "unexplained";
-  return made("config-differs", kExact, "{}, which can take effect first in {}{}", keys,
-              inputs.difference.divergence.phase,
-              tells ? fmt::format("; it looks like {}: {}", named.code, named.evidence) : "");
+  return made("config-differs", kExact,
+              fmt::format("{}, which can take effect first in {}{}", keys, inputs.difference.divergence.phase,
+                          tells ? fmt::format("; it looks like {}: {}", named.code, named.evidence) : ""));
 }
 
 }  // namespace
 }  // namespace causes
 
+std::string shown_by(std::string_view code) {
+  causes::Phases phases = 0;
+  std::vector<std::string> ways;
+  for (const auto table : causes::all_hypotheses()) {
+    for (const causes::Hypothesis& row : table) {
+      if (!causes::is_among(row.codes, code)) continue;
+      phases |= row.phases;
+      std::vector<std::string_view> needs;
+      for (const causes::Evidence& each : causes::kEvidence)
+        if ((row.needs & each.need) != 0) needs.push_back(each.words);
+      const std::string way = needs.empty() ? "the records up to it" : fmt::format("{}", fmt::join(needs, " and "));
+      if (std::ranges::find(ways, way) == ways.end()) ways.push_back(way);
+    }
+  }
+  std::vector<std::string_view> names;
+  for (const Phase phase : phases_in_order())
+    if (causes::holds(phases, phase)) names.push_back(name_of(phase));
+  const bool any = phases == 0 || names.size() > 8;
+  if (ways.empty()) return std::string(find_cause_page(code)->family);
+  return fmt::format("{}; from {}", any ? "any phase" : fmt::format("{}", fmt::join(names, ", ")),
+                     fmt::join(ways, ", or "));
+}
+
 std::optional<Cause> name_cause(const CauseInputs& inputs) {
   std::vector<Cause> answers;
-  const auto ask = [&](std::span<const causes::Rule> rules) {
-    for (const causes::Rule rule : rules) {
-      if (std::optional<Cause> answer = rule(inputs)) answers.push_back(std::move(*answer));
-    }
-  };
-  const Phase phase = inputs.difference.phase;
-  const causes::TrainerRules& own = causes::trainer_rules(inputs);
-  const bool is_ours = inputs.trainer || inputs.rules;
-  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) {
-    ask(rules(phase));
-    if (phase != Phase::local_gradients && causes::lacks_a_gradient(inputs)) ask(rules(Phase::local_gradients));
-  }
-  for (const auto table : causes::kTables) causes::ask(table(), inputs, phase, answers);
+  if (const auto own = causes::trainer_rules(inputs).hypotheses) causes::ask(own(), inputs, answers);
+  for (const auto table : causes::kTables) causes::ask(table(), inputs, answers);
   Cause cause = causes::best_of(std::move(answers), inputs);
   if (auto configured = causes::by_config(inputs, cause)) cause = *std::move(configured);
   if (const CausePage* page = find_cause_page(cause.code); page && cause.remedy.empty()) cause.remedy = page->remedy;
@@ -360,9 +418,8 @@ std::optional<int64_t> acts_from(const ConfigDifference& difference) {
 Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDifference>& differences) {
   if (mechanism.verdict != VerdictKind::within_envelope && mechanism.verdict != VerdictKind::inconclusive) return mechanism;
   const ConfigDifference* first = nullptr;
-  for (const ConfigDifference& each : differences) {
+  for (const ConfigDifference& each : differences)
     if (acts_from(each) && (!first || *acts_from(each) < *acts_from(*first))) first = &each;
-  }
   if (!first) return mechanism;
   Divergence told{*acts_from(*first), name_of(Phase::parameters), kAllRanks, first->key, DivergenceKind::value, first->reference, first->cell, ""};
   told.sentence = fmt::format("The optimizers' settings differ, which acts from step {} on: {} {} where the reference has {}.", told.step, first->key, first->cell, first->reference);

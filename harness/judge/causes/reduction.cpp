@@ -1,6 +1,9 @@
 // Causes of a wrong reduction: the reduced gradient is recomputed from the local ones under each hypothesis.
 // No reference is needed.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
@@ -164,8 +168,8 @@ Answer divided_by_elements(const Reduction& reduction) {
   const Prediction by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
   const bool own = explains(reduction, by_own, true);
   if (!own && !explains(reduction, by_all, true)) return {};
-  return told("the sum over {} ranks was divided by the number of elements of {}", world,
-              own ? "each tensor" : fmt::format("all tensors, {}", all));
+  return told(fmt::format("the sum over {} ranks was divided by the number of elements of {}", world,
+                          own ? "each tensor" : fmt::format("all tensors, {}", all)));
 }
 
 /// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took one and the same: it was reduced
@@ -212,7 +216,7 @@ bool each_keeps_its_own(const CauseInputs& inputs, const Reduction& reduction) {
 template <bool all>
 Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
   if (!each_keeps_its_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
-  return told("{} equal each rank's own local gradient bit for bit", of_tensors(reduction));
+  return told(fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(reduction)));
 }
 
 double norm_of_rank(const Reduction& reduction, std::size_t rank) {
@@ -223,9 +227,8 @@ double norm_of_rank(const Reduction& reduction, std::size_t rank) {
 
 Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reduction) {
   std::vector<double> factors;
-  for (std::size_t rank = 0; rank < reduction.world; ++rank) {
+  for (std::size_t rank = 0; rank < reduction.world; ++rank)
     factors.push_back(clip_factor(inputs.cell_facts.clip_norm, norm_of_rank(reduction, rank)));
-  }
   const Prediction clipped = [&](const Reduced& t, std::size_t i) {
     double sum = 0;
     for (std::size_t rank = 0; rank < factors.size(); ++rank) sum += factors[rank] * t.local[rank]->values[i];
@@ -240,8 +243,9 @@ Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reducti
   const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
   const bool by_hand = clips && std::ranges::all_of(taken.tensors, [](const Reduced& tensor) { return tensor.reduced; }) && explains(taken, clipped, true);
   if (!by_hand && !explains(reduction, clipped, true)) return {};
-  return told("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
-              by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", "));
+  return told(fmt::format("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
+                          by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm,
+                          fmt::join(factors, ", ")));
 }
 
 Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction) {
@@ -259,13 +263,12 @@ Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction)
     for (const auto& [before, after] : {std::pair{1.0, 1.0}, {1.0, 1 / world}, {1 / world, 1.0}}) {
       const Prediction folded = [&, before = before, after = after](const Reduced& t, std::size_t i) {
         double value = before * t.local[0]->values[i];
-        for (std::size_t rank = 1; rank < t.local.size(); ++rank) {
+        for (std::size_t rank = 1; rank < t.local.size(); ++rank)
           value = op.fold(value, before * t.local[rank]->values[i]);
-        }
         return after * value;
       };
       if (!explains(reduction, folded, false)) continue;
-      return told("{} are the {} over ranks, not the mean", of_tensors(reduction), op.name);
+      return told(fmt::format("{} are the {} over ranks, not the mean", of_tensors(reduction), op.name));
     }
   }
   return {};
@@ -310,8 +313,8 @@ Answer reduced_in_low_precision(const Reduction& reduction) {
           false);
     };
     if (!result_is_short && !messages(false) && !messages(true)) continue;
-    return told("{} have the {} bits of a {} mantissa and lie within its rounding of the mean", of_tensors(reduction),
-                bits, name);
+    return told(fmt::format("{} have the {} bits of a {} mantissa and lie within its rounding of the mean",
+                            of_tensors(reduction), bits, name));
   }
   return {};
 }
@@ -413,8 +416,9 @@ Answer counted_otherwise(const CauseInputs& inputs, const Reduction& reduction) 
     if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
   }
   if (fitting.empty() || ranks.size() == reduction.world) return {};
-  return of_rank(made(fitting.front().code, fitting.front().confidence, "{} are {}", of_tensors(reduction),
-                      fmt::format(fmt::runtime(fitting.front().text), one_of(ranks))),
+  return of_rank(made(fitting.front().code, fitting.front().confidence,
+                      fmt::format("{} are {}", of_tensors(reduction),
+                                  fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
                  ranks);
 }
 
@@ -425,15 +429,14 @@ Answer buckets_swapped(const Reduction& reduction) {
     if (!tensor.wrong) continue;
     const auto other = std::find_if(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& each) {
       if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size()) return false;
-      for (std::size_t i = 0; i < each.mean.values.size(); ++i) {
+      for (std::size_t i = 0; i < each.mean.values.size(); ++i)
         if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i]) return false;
-      }
       return true;
     });
     if (other == reduction.tensors.end()) return {};
     example = fmt::format("{} has the mean of {}", tensor.reduced->name, other->reduced->name);
   }
-  return told("{} have each other's means: {}", of_tensors(reduction), example);
+  return told(fmt::format("{} have each other's means: {}", of_tensors(reduction), example));
 }
 
 Answer message_corrupted(const Reduction& reduction) {
@@ -470,9 +473,9 @@ Answer message_corrupted(const Reduction& reduction) {
   const std::string flip = ranks.empty() ? "no single bit of one rank's message explains it"
                                          : fmt::format("bit {} of the message of rank {} explains it",
                                                        fmt::join(bits, " or "), fmt::join(ranks, " or "));
-  return told(ranks.empty() || alone ? kFits : 0.95,
-              "only element {} of {} is not the mean of the local gradients{}: {}", at, wrong->reduced->name,
-              reduction.bucket, flip);
+  return told(fmt::format("only element {} of {} is not the mean of the local gradients{}: {}", at,
+                          wrong->reduced->name, reduction.bucket, flip),
+              ranks.empty() || alone ? kFits : 0.95);
 }
 
 /// Ranks hold different results of one reduction, and only one of them.
@@ -482,25 +485,17 @@ Answer one_rank_got_another_result(const CauseInputs& inputs) {
   const bool first_is_right = reduction && wrong_count(*reduction) == 0;
   if (inputs.cell->ranks.size() == 2 && !first_is_right) return {};
   std::set<std::string> names;
-  std::set<std::size_t> ranks;
-  for (const Record& record : inputs.cell->ranks[0].records) {
-    if (record.phase != Phase::reduced_gradients) continue;
-    std::map<uint64_t, std::vector<std::size_t>> holders;
-    for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-      for (const Record& each : inputs.cell->ranks[rank].records) {
-        if (each.phase == record.phase && each.name == record.name) holders[each.stats.hash].push_back(rank);
-      }
-    }
-    if (holders.size() < 2) continue;
-    if (holders.size() > 2) return {};
-    const auto& [first, second] = std::pair{holders.begin()->second, holders.rbegin()->second};
-    const auto& few = first.size() < second.size() ? first : second;
-    if (few.size() != 1) return {};
-    ranks.insert(inputs.cell->ranks.size() == 2 ? 1 : few.front());
-    names.insert(record.name);
+  std::set<int> ranks;
+  for (const Record* record : records_of(inputs.cell->ranks[0], Phase::reduced_gradients)) {
+    const Holders holders = holders_of(*inputs.cell, *record, nullptr);
+    if (!holders.parted()) continue;
+    if (holders.groups.size() > 2 || holders.groups[0].size() != 1) return {};
+    ranks.insert(inputs.cell->ranks.size() == 2 ? 1 : holders.groups[0][0]);
+    names.insert(record->name);
   }
   if (ranks.size() != 1 || names.size() != 1) return {};
-  return told("only rank {} has a different result of the reduction of {}", *ranks.begin(), *names.begin());
+  return told(
+      fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(), *names.begin()));
 }
 
 template <auto rule>

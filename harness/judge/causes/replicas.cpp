@@ -1,3 +1,6 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -6,6 +9,7 @@
 
 #include "harness/base/text.h"
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/causes/scores.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/layouts.h"
@@ -37,13 +41,10 @@ struct Drift {
 
 std::map<std::string, uint64_t> hashes_of(const StepRecords& rank) {
   std::map<std::string, uint64_t> hashes;
-  for (const Record& record : rank.records) {
+  for (const Record& record : rank.records)
     if (record.phase == Phase::parameters && !record.is_scalar) hashes[record.name] = record.stats.hash;
-  }
   return hashes;
 }
-
-bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
 
 std::optional<Drift> drift_of(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != DivergenceKind::replica ||
@@ -56,9 +57,8 @@ std::optional<Drift> drift_of(const CauseInputs& inputs) {
     Holders holders = holders_of(*inputs.cell, record, pointer_to(inputs.reference));
     if (!holders.parted()) continue;
     const Divergence& it = inputs.difference.divergence;
-    if (holders.right < 0 && holders.groups.size() == 2 && it.rank >= 0 && it.where == record.name) {
+    if (holders.right < 0 && holders.groups.size() == 2 && it.rank >= 0 && it.where == record.name)
       holders.right = std::ranges::find(holders.groups[0], it.rank) == holders.groups[0].end() ? 0 : 1;
-    }
     drift.held[record.name] = std::move(holders);
   }
   // A mean of the parameters differs where they do: buffers tell only where every parameter agrees.
@@ -87,36 +87,33 @@ Answer labelled_replicated_but_differs(const CauseInputs& inputs, const Drift& d
   const bool initial = inputs.difference.divergence.step < 0;
   // A rank that stood still, or was clipped by another norm, is told by other rules.
   if (!initial && (!still_ranks(inputs, drift).empty() || inputs.cell_facts.clip_norm > 0)) return {};
-  return told(initial ? kExact : 0.96,
-              "{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}", drift.held.size(),
-              drift.names, drift.held.begin()->first,
-              initial && drift.held.size() < drift.names ? " before the first step, and the others do not: they were "
-                                                           "made after the wrapper that would have made them alike"
-                                                         : "",
-              drift.who());
+  return told(fmt::format("{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}",
+                          drift.held.size(), drift.names, drift.held.begin()->first,
+                          initial && drift.held.size() < drift.names ? " before the first step, and the others do not: "
+                                                                       "they were "
+                                                                       "made after the wrapper that would have made "
+                                                                       "them alike"
+                                                                     : "",
+                          drift.who()),
+              initial ? kExact : 0.96);
 }
 
 Answer initial_weights_differ(const CauseInputs& inputs, const Drift& drift) {
   if (inputs.difference.divergence.step >= 0 || all_labelled_replicated(inputs, drift)) return {};
-  return told("before the first step ranks differ in {} of {} tensors, {} first: {}{}", drift.held.size(), drift.names,
-              drift.held.begin()->first, drift.who(),
-              drift.held.size() < drift.names ? "; the others agree: these were made after the wrapper that broadcasts"
-                                              : "");
+  return told(fmt::format("before the first step ranks differ in {} of {} tensors, {} first: {}{}", drift.held.size(),
+                          drift.names, drift.held.begin()->first, drift.who(),
+                          drift.held.size() < drift.names ? "; the others agree: these were made after the wrapper "
+                                                            "that broadcasts"
+                                                          : ""));
 }
 
 /// A buffer that stands still in the reference, and on all ranks of the run but one; or moves there.
 Answer buffer_of_one_rank(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (it.rank < 0 || !is_buffer(it.where)) return {};
-  return told(kExact, "{} {} on rank {} alone", it.where, it.actual == kNoChange ? "stands still" : "changes", it.rank);
-}
-
-/// A parameter that no gradient moves: an average of others.
-Answer average_stands_still(const CauseInputs& inputs) {
-  const Divergence& it = inputs.difference.divergence;
-  if (it.actual != kNoChange || is_buffer(it.where)) return {};
-  return told(kFits, "{} has no gradient, moves in the reference's step and stands still on {}", it.where,
-              it.rank < 0 ? std::string("every rank") : fmt::format("rank {}", it.rank));
+  return told(fmt::format("{} {} on rank {} alone", it.where, it.actual == kNoChange ? "stands still" : "changes",
+                          it.rank),
+              kExact);
 }
 
 Answer buffers_not_synchronised(const CauseInputs& inputs, const Drift& drift) {
@@ -124,7 +121,8 @@ Answer buffers_not_synchronised(const CauseInputs& inputs, const Drift& drift) {
   for (const auto& [name, holders] : drift.held) {
     if (!is_buffer(name)) return {};
   }
-  return told("{} differs between ranks, while every parameter agrees: {}", drift.held.begin()->first, drift.who());
+  return told(fmt::format("{} differs between ranks, while every parameter agrees: {}", drift.held.begin()->first,
+                          drift.who()));
 }
 
 /// Did those of the rank's tensors that are not alike everywhere keep the bits that they had before the step?
@@ -142,9 +140,8 @@ bool stood_still(const CauseInputs& inputs, const Drift& drift, std::size_t rank
 /// The ranks that stood still while the others moved and hold one value; empty if there are none.
 std::vector<int> still_ranks(const CauseInputs& inputs, const Drift& drift) {
   std::vector<int> still;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank)
     if (stood_still(inputs, drift, rank)) still.push_back(static_cast<int>(rank));
-  }
   if (still.empty() || still.size() == inputs.cell->ranks.size()) return {};
   for (const auto& [name, holders] : drift.held) {
     if (holders.groups.size() != 2 || std::ranges::find(holders.groups, still) == holders.groups.end()) return {};
@@ -157,9 +154,9 @@ Answer rank_behind(const CauseInputs& inputs, const Drift& drift) {
   const std::vector<int> still = still_ranks(inputs, drift);
   if (still.empty()) return {};
   return told(
-      "{}: the {} of {} tensors in which ranks differ did not change in the step, while those of "
-      "the other ranks moved",
-      ranks_text(still), drift.held.size(), drift.names);
+      fmt::format("{}: the {} of {} tensors in which ranks differ did not change in the step, while those of "
+                  "the other ranks moved",
+                  ranks_text(still), drift.held.size(), drift.names));
 }
 
 Answer replica_corrupted(const CauseInputs& inputs, const Drift& drift) {
@@ -169,52 +166,25 @@ Answer replica_corrupted(const CauseInputs& inputs, const Drift& drift) {
   if (is_buffer(name)) return {};
   // A tensor that stood still was not written at all.
   if (const std::vector<int> still = still_ranks(inputs, drift); still.size() == 1) {
-    return made("parameter-not-updated", 0.9, "{} of rank {} did not change in the step", name, still.front());
+    return made("parameter-not-updated", 0.9, fmt::format("{} of rank {} did not change in the step", name, still.front()));
   }
   if (!drift.known || drift.ranks.size() != 1) return {};
-  return made("replica-corrupted", 0.9, "{} of rank {} differs, while the {} other tensors of that rank agree", name,
-              *drift.ranks.begin(), drift.names - 1);
+  return made("replica-corrupted", 0.9,
+              fmt::format("{} of rank {} differs, while the {} other tensors of that rank agree", name,
+                          *drift.ranks.begin(), drift.names - 1));
 }
 
 Answer replicas_drift(const CauseInputs& inputs, const Drift& drift) {
   // In exact arithmetic no forced step tells by which norm each rank has clipped.
   const bool exact = inputs.cell_config != nullptr && inputs.cell_config->arithmetic == Arithmetic::exact;
   if (exact && inputs.cell_facts.clip_norm > 0) return {};
-  return told("{} of {} tensors differ between ranks: {}", drift.held.size(), drift.names, drift.who());
-}
-
-/// Statistics of BatchNorm that stand still in the reference, as in a frozen or evaluated model, and that every rank of the run moves to values of its
-/// own: its features are normalised by its own rows.
-Answer statistics_of_own_rows(const CauseInputs& inputs) {
-  if (is_exact(inputs.difference.phase) || !inputs.reference_before) return {};
-  const StepOfRun &a = *inputs.reference, &before_a = *inputs.reference_before, &b = *inputs.cell, &before_b = *inputs.cell_before;
-  if (before_a.step != a.step - 1 || before_b.step != b.step - 1 || before_b.ranks.size() != b.ranks.size()) return {};
-  std::vector<std::string> names;
-  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
-    if (!is_buffer(record->name) || !(record->name.ends_with("running_mean") || record->name.ends_with("running_var"))) continue;
-    const Record* old = find_record(before_a.ranks[0], Phase::parameters, record->name);
-    if (!old || old->stats.hash != record->stats.hash) return {};
-    std::set<uint64_t> own, began;
-    for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
-      const Record *was = find_record(before_b.ranks[rank], Phase::parameters, record->name), *is = find_record(b.ranks[rank], Phase::parameters, record->name);
-      if (!was || !is || was->stats.hash == is->stats.hash) return {};
-      own.insert(is->stats.hash);
-      began.insert(was->stats.hash);
-    }
-    if (own.size() != b.ranks.size() || began != std::set<uint64_t>{old->stats.hash}) return {};
-    names.push_back(record->name);
-  }
-  if (names.empty()) return {};
-  return told(
-      "{} {} in the reference and move on each of {} ranks to values of its own, from equal ones: each normalises by "
-      "the statistics of its own rows",
-      fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size());
+  return told(fmt::format("{} of {} tensors differ between ranks: {}", drift.held.size(), drift.names, drift.who()));
 }
 
 /// The ledger's audit has named the broken rule already.
 Answer by_audit(const CauseInputs& inputs) {
   if (!inputs.ledger || inputs.ledger->code == "unexplained") return {};
-  return made(inputs.ledger->code.c_str(), kExact, "{}", inputs.ledger->evidence);
+  return made(inputs.ledger->code.c_str(), kExact, inputs.ledger->evidence);
 }
 
 // Causes in tensors of which ranks hold parts: which of them move, whose norm is taken, how wide they were drawn.
@@ -237,32 +207,30 @@ Answer shard_not_updated(const CauseInputs& inputs) {
   if (names.empty() || ranks.size() == inputs.cell->parts.size()) return {};
   if (!names.contains(inputs.difference.divergence.where)) return {};
   return told(
-      "the part of {} that rank {} holds did not change in the update, although its gradient is not 0; the other "
-      "ranks' parts moved",
-      fmt::join(names, ", "), fmt::join(ranks, ", "));
+      fmt::format("the part of {} that rank {} holds did not change in the update, although its gradient is not 0; the "
+                  "other "
+                  "ranks' parts moved",
+                  fmt::join(names, ", "), fmt::join(ranks, ", ")));
 }
 
 Answer update_of_a_shard(const CauseInputs& inputs) {
   if (inputs.difference.divergence.kind != DivergenceKind::update) return {};
   const ShardUpdates found = updates_by_shard(*inputs.forced, *inputs.cell);
   if (found.tensors.empty()) return {};
-  return told(found.exact ? kExact : kFits,
-              "{} moved as an optimizer of whole matrices would move each rank's part by itself: {}",
-              fmt::join(found.tensors, ", "), found.how);
+  return told(fmt::format("{} moved as an optimizer of whole matrices would move each rank's part by itself: {}",
+                          fmt::join(found.tensors, ", "), found.how),
+              found.exact ? kExact : kFits);
 }
 
 // --- before the first step ---
 
 /// Sizes that a width may be divided by mistake.
-std::set<std::size_t> group_sizes(const CauseInputs& inputs) {
-  std::set<std::size_t> sizes = {inputs.cell->ranks.size()};
-  if (inputs.cell->declared) {
-    for (const auto& [name, ranks] : inputs.cell->declared->groups) sizes.insert(ranks.size());
-  }
+std::set<std::size_t> sizes_of_parts(const CauseInputs& inputs) {
+  std::set<std::size_t> sizes;
+  for (const auto& [size, words] : group_sizes(inputs)) sizes.insert(size);
   std::map<std::string, std::set<std::vector<int64_t>>> places;
-  for (const auto& rank : inputs.cell->parts) {
+  for (const auto& rank : inputs.cell->parts)
     for (const Record& part : rank) places[part.name].insert(part.placement->offset);
-  }
   for (const auto& [name, offsets] : places) sizes.insert(offsets.size());
   sizes.erase(1);
   return sizes;
@@ -272,7 +240,7 @@ Answer initial_scale_by_shard(const CauseInputs& inputs) {
   if (inputs.difference.divergence.step >= 0) return {};
   if (inputs.difference.divergence.kind == DivergenceKind::replica) return {};
   constexpr double kDeviations = 4;
-  for (const std::size_t size : group_sizes(inputs)) {
+  for (const std::size_t size : sizes_of_parts(inputs)) {
     const double factor = std::sqrt(static_cast<double>(size));
     std::vector<std::string> names;
     bool fits = true, exact = true;
@@ -295,10 +263,11 @@ Answer initial_scale_by_shard(const CauseInputs& inputs) {
       most = std::max(most, std::accumulate(record->shape.begin(), record->shape.end(), 1.0, std::multiplies<>()));
     }
     if (!exact && kDeviations / std::sqrt(most) > 0.5 * (factor - 1)) continue;
-    return told(exact ? kExact : kFits + 0.1,
-                "before the first step {} {} {} times as wide as the reference's, the root of {}: the width was taken "
-                "from a rank's part",
-                fmt::join(names, ", "), names.size() == 1 ? "is" : "are", short_number(factor), size);
+    return told(fmt::format("before the first step {} {} {} times as wide as the reference's, the root of {}: the "
+                            "width was taken "
+                            "from a rank's part",
+                            fmt::join(names, ", "), names.size() == 1 ? "is" : "are", short_number(factor), size),
+                exact ? kExact : kFits + 0.1);
   }
   return {};
 }
@@ -308,8 +277,8 @@ Answer begins_with_other_weights(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
   if (it.step >= 0 || it.kind != DivergenceKind::bits) return {};
   if (is_buffer(it.where) && it.rank >= 0)
-    return made("buffers-not-synchronised", kExact, "{} has another value on rank {} alone before the first step",
-                it.where, it.rank);
+    return made("buffers-not-synchronised", kExact,
+                fmt::format("{} has another value on rank {} alone before the first step", it.where, it.rank));
   std::size_t all = 0, others = 0, apart = 0;
   for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::parameters)) {
     const Record* actual = find_record(inputs.cell->ranks[0], Phase::parameters, expected->name);
@@ -322,9 +291,36 @@ Answer begins_with_other_weights(const CauseInputs& inputs) {
     });
   }
   return made("initial-weights-differ", kFits,
-              "before the first step {} of {} tensors are not the reference's, {} first, and the run's ranks {}",
-              others, all, it.where,
-              apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart));
+              fmt::format("before the first step {} of {} tensors are not the reference's, {} first, and the run's "
+                          "ranks {}",
+                          others, all, it.where,
+                          apart == 0 ? "agree in them" : fmt::format("differ from one another in {}", apart)));
+}
+
+/// Weights that are those of another step of the reference: a checkpoint of that step, or none at all was loaded.
+Answer resumed_with_weights_of_another_step(const CauseInputs& inputs) {
+  constexpr std::string_view kSame = ", and 0 from those of step ";
+  const Divergence& it = inputs.difference.divergence;
+  const std::size_t at = it.actual.find(kSame);
+  if (it.where != "weights" || at == std::string::npos) return {};
+  return told(fmt::format("the run begins step {} with the weights of step {}", it.step,
+                          it.actual.substr(at + kSame.size())),
+              kExact);
+}
+
+Answer replica_shows_in_scores(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return {};
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
+  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return {};
+  const auto drift = replica_drift(*inputs.cell, pointer_to(inputs.reference));
+  const auto [rank, count] = *wrong.by_rank.begin();
+  // Its scores at the reference's parameters show that it is this rank that holds something else.
+  const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };
+  if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return {};
+  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return {};
+  return told(fmt::format("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'",
+                          rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
 }
 
 template <auto rule>
@@ -340,14 +336,14 @@ std::span<const Hypothesis> replica_hypotheses() {
       {"initial-scale-by-shard", kInParameters, kRuns, kExact, initial_scale_by_shard},
       {"buffers-not-synchronised", kInParameters, kReplicas, kExact, buffer_of_one_rank},
       {"buffers-not-synchronised", kInParameters, kReplicas, kExact, of_drift<buffers_not_synchronised>},
-      {"parameter-not-updated", kInParameters, kNothing, kFits, average_stands_still},
       {"rank-behind", kInParameters, kReplicas, kExact, of_drift<rank_behind>},
       {"replica-corrupted parameter-not-updated", kInParameters, kReplicas, kStrong, of_drift<replica_corrupted>},
       {"replicas-drift", kInParameters, kReplicas, kGeneral, of_drift<replicas_drift>},
-      {"batch-norm-local", kInexactPhases, kRanks | kBefore, kFits, statistics_of_own_rows},
       {"", in(Phase::collective), kNothing, kExact, by_audit},
       {"shard-not-updated", kInParameters, kRuns, kExact, shard_not_updated},
       {"update-of-a-shard", kInParameters, kRuns | kValues, kExact, update_of_a_shard},
+      {"initial-weights-differ", kInSnapshot, kNothing, kExact, resumed_with_weights_of_another_step},
+      {"replica-corrupted", kInScores, kScores | kRanks, 0.95, replica_shows_in_scores},
   };
   return kTable;
 }

@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -63,9 +65,8 @@ std::optional<AuditedStep> audited_step(const CauseInputs& inputs) {
   std::map<int, int64_t> counts;
   for (const AlignedRow& row : aligned_rows(inputs)) {
     if (std::ranges::find(row.columns, kRewardColumn) == row.columns.end()) return std::nullopt;
-    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j)
       if (row.columns[j] < kRewardColumn && step.differ(row.expected[j], row.actual[j])) return std::nullopt;
-    }
     step.rows.push_back(audited(row));
     step.rows.back().micro_step = counts[row.rank]++;
   }
@@ -100,18 +101,16 @@ Answer wrong_reward(const CauseInputs& inputs) {
     found = rewards::audit(*step);
   }
   if (!found) return {};
-  return of_rank(made(found->code, found->confidence, "{}", found->evidence), found->ranks);
+  return of_rank(made(found->code, found->confidence, found->evidence), found->ranks);
 }
 
 /// Largest |ratio - 1| of a rank's rows; nothing if it is not recorded.
 std::string ratio_words(const AuditedStep& step, const StepOfRun& cell, int rank) {
-  if (const Record* gap = find_record(cell.ranks[static_cast<std::size_t>(rank)], Phase::loss, "ratio_gap")) {
+  if (const Record* gap = find_record(cell.ranks[static_cast<std::size_t>(rank)], Phase::loss, "ratio_gap"))
     return short_number(gap->value);
-  }
   double most = -1;
-  for (const AuditedRow& row : step.rows) {
+  for (const AuditedRow& row : step.rows)
     if (row.rank == rank && !std::isnan(row.ratio)) most = std::max(most, std::abs(row.ratio - 1));
-  }
   return most < 0 ? "" : short_number(most);
 }
 

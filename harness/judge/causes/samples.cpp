@@ -1,5 +1,8 @@
 // Causes of wrong sample ids: from the ids of all ranks at this step, the steps before and the one after.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -60,9 +63,8 @@ std::optional<Samples> samples_of(const CauseInputs& inputs) {
   samples.now = *now;
   samples.expected = partitioned(*reference, now->size());
   if (!samples.expected.empty()) {
-    for (std::size_t rank = 0; rank < now->size(); ++rank) {
+    for (std::size_t rank = 0; rank < now->size(); ++rank)
       if (samples.expected[rank] != samples.now[rank]) samples.differing.push_back(rank);
-    }
   }
   if (const ByRank* before = at(inputs.cell_samples, step - 1)) samples.before = *before;
   if (const ByRank* next = at(inputs.reference_samples, step + 1)) samples.next = partitioned(*next, now->size());
@@ -101,31 +103,27 @@ std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples
   return std::nullopt;
 }
 
+bool all_alike(const ByRank& batch) {
+  return std::ranges::all_of(batch, [&](const Ids& rank) { return rank == batch.front(); });
+}
+
 Answer shards_identical(const Samples& samples) {
-  if (samples.now.size() < 2 || samples.now.front().empty()) return {};
-  for (const Ids& rank : samples.now) {
-    if (rank != samples.now.front()) return {};
-  }
-  return told("all {} ranks have the samples {}; {} of {} samples of the global batch are missing", samples.now.size(),
-              fmt::join(samples.now.front(), ", "), samples.missing.size(), samples.batch.size());
+  if (samples.now.size() < 2 || samples.now.front().empty() || !all_alike(samples.now)) return {};
+  return told(fmt::format("all {} ranks have the samples {}; {} of {} samples of the global batch are missing",
+                          samples.now.size(), fmt::join(samples.now.front(), ", "), samples.missing.size(),
+                          samples.batch.size()));
 }
 
 /// How often the batch's most used sample has been on any rank up to and with that step.
 std::size_t most_uses(const SampleHistory& history, int64_t step, const ByRank& batch) {
+  const Ids wanted = sorted(batch);
   std::map<int64_t, std::size_t> uses;
-  for (const Ids& rank : batch) {
-    for (const int64_t id : rank) uses.emplace(id, 0);
-  }
+  std::size_t most = 0;
   for (const auto& [at_step, ranks] : history) {
     if (at_step > step) break;
-    for (const Ids& rank : ranks) {
-      for (const int64_t id : rank) {
-        if (const auto used = uses.find(id); used != uses.end()) ++used->second;
-      }
-    }
+    for (const int64_t id : sorted(ranks))
+      if (std::ranges::binary_search(wanted, id)) most = std::max(most, ++uses[id]);
   }
-  std::size_t most = 0;
-  for (const auto& [id, count] : uses) most = std::max(most, count);
   return most;
 }
 
@@ -142,9 +140,9 @@ Answer set_epoch_forgotten(const CauseInputs& inputs) {
     const std::size_t uses = most_uses(inputs.cell_samples, step, *now);
     if (uses < 2 || uses != most_uses(inputs.reference_samples, step, *reference)) continue;
     return told(
-        "at step {} every rank has exactly the samples of step {} in the same order, where the "
-        "reference begins a new permutation",
-        step, old);
+        fmt::format("at step {} every rank has exactly the samples of step {} in the same order, where the "
+                    "reference begins a new permutation",
+                    step, old));
   }
   return {};
 }
@@ -182,9 +180,10 @@ Answer set_epoch_forgotten_on_some(const CauseInputs& inputs, const Samples& sam
     const auto repeats = [&](std::size_t rank) { return rank < then.size() && samples.now[rank] == then[rank]; };
     if (then.empty() || !std::ranges::all_of(wrong, repeats)) continue;
     return told(
-        "at step {} rank {} has its samples of step {} in the same order, where the reference begins a new permutation "
-        "and the other ranks do, too",
-        step, fmt::join(wrong, ", "), old);
+        fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new "
+                    "permutation "
+                    "and the other ranks do, too",
+                    step, fmt::join(wrong, ", "), old));
   }
   return {};
 }
@@ -200,8 +199,9 @@ Answer position_lost(const CauseInputs& inputs, const Samples& samples) {
   for (const auto& [other, batch] : inputs.reference_samples) {
     if (other == step || sorted(batch) != now || (other != start && !resumed)) continue;
     if (other == start && step == start) continue;
-    return told(other == start ? kExact : 0.95, "at step {} the ranks have the samples of step {}{}", step, other,
-                other == start ? ", the first of the epoch" : ", and their trace begins here");
+    return told(fmt::format("at step {} the ranks have the samples of step {}{}", step, other,
+                            other == start ? ", the first of the epoch" : ", and their trace begins here"),
+                other == start ? kExact : 0.95);
   }
   return {};
 }
@@ -218,16 +218,17 @@ Answer padding_at_epoch_end(const CauseInputs& inputs, const Samples& samples) {
   }
   if (had.empty() || !std::ranges::all_of(samples.extra, [&](int64_t id) { return had.contains(id); })) return {};
   return told(
-      "{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: sample {} first",
-      samples.extra.size(), samples.batch.size(), start, samples.extra.front());
+      fmt::format("{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: "
+                  "sample {} first",
+                  samples.extra.size(), samples.batch.size(), start, samples.extra.front()));
 }
 
 /// A step of a run that had the reference's batch at the step before, and has now the rows of several of the reference's steps: they were
 /// recorded as one, since the update between them was not made, or not by every optimizer.
 bool holds_rows_of_several_steps(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  const ByRank *cell_before = at(inputs.cell_samples, step - 1), *before = at(inputs.reference_samples, step - 1), *next = at(inputs.reference_samples, step + 1);
-  if (!cell_before || !before || !next || samples.batch.empty() || sorted(*before).empty() || sorted(*cell_before) != sorted(*before)) return false;
+  const ByRank *before = at(inputs.reference_samples, step - 1), *next = at(inputs.reference_samples, step + 1);
+  if (!before || !next || sorted(*before).empty() || sorted(samples.before) != sorted(*before)) return false;
   const Ids now = sorted(samples.now), later = sorted(*next);
   return !later.empty() && std::ranges::includes(now, samples.batch) && std::ranges::includes(now, later);
 }
@@ -246,9 +247,10 @@ Answer some_parameters_not_updated(const CauseInputs& inputs, const Samples& sam
   }
   if (without.empty() || updated == 0) return {};
   return told(
-      "step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} parameters in "
-      "it and not those of {}: {} first",
-      inputs.difference.divergence.step, updated, without.size(), without.front());
+      fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
+                  "parameters in "
+                  "it and not those of {}: {} first",
+                  inputs.difference.divergence.step, updated, without.size(), without.front()));
 }
 
 /// As many rows on each rank as the reference has on all of them.
@@ -257,33 +259,33 @@ Answer global_batch_times_world(const CauseInputs& inputs, const Samples& sample
   if (samples.now.size() < 2 || samples.extra.empty() || padding_at_epoch_end(inputs, samples)) return {};
   if (holds_rows_of_several_steps(inputs, samples)) return {};
   const std::size_t world = samples.now.size(), rows = sorted(samples.now).size();
-  if (rows != world * samples.batch.size()) return {};
-  if (std::ranges::all_of(samples.now, [&](const Ids& rank) { return rank == samples.now.front(); })) return {};
-  return told("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows, world,
-              samples.batch.size(), world);
+  if (rows != world * samples.batch.size() || all_alike(samples.now)) return {};
+  return told(fmt::format("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows,
+                          world, samples.batch.size(), world));
 }
 
 Answer rank_behind_data(const Samples& samples) {
   if (samples.differing.empty() || samples.before.size() != samples.now.size()) return {};
   if (samples.differing.size() == samples.now.size() && samples.now.size() > 1) return {};
-  for (const std::size_t rank : samples.differing) {
-    if (samples.now[rank] != samples.before[rank]) return {};
-  }
-  return told("rank {} has the samples {} that it had at the previous step", fmt::join(samples.differing, ", "),
-              fmt::join(samples.now[samples.differing.front()], ", "));
+  const auto is_behind = [&](std::size_t rank) { return samples.now[rank] == samples.before[rank]; };
+  if (!std::ranges::all_of(samples.differing, is_behind)) return {};
+  return told(fmt::format("rank {} has the samples {} that it had at the previous step",
+                          fmt::join(samples.differing, ", "), fmt::join(samples.now[samples.differing.front()], ", ")));
 }
 
 Answer sample_dropped(const Samples& samples) {
   if (const auto dropped = dropped_by(samples)) {
-    return of_rank(told("rank {} omits sample {} and has the rest of its list one position earlier", dropped->first,
-                        dropped->second),
+    return of_rank(told(fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
+                                    dropped->first, dropped->second)),
                    std::vector{dropped->first});
   }
   if (!samples.extra.empty() || samples.missing.empty()) return {};
   // Where every other rank has its own samples, whose they are is known.
-  return of_rank(told("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their "
-                      "place",
-                      counted(static_cast<int64_t>(samples.missing.size()), "sample"), samples.missing.front()),
+  return of_rank(told(fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing "
+                                  "in their "
+                                  "place",
+                                  counted(static_cast<int64_t>(samples.missing.size()), "sample"),
+                                  samples.missing.front())),
                  samples.differing);
 }
 
@@ -292,8 +294,9 @@ Answer sample_duplicated(const CauseInputs& inputs, const Samples& samples) {
       padding_at_epoch_end(inputs, samples))
     return {};
   if (!in_batch(samples, samples.extra.front())) return {};
-  return told("sample {} occurs twice in the global batch{}", samples.extra.front(),
-              samples.missing.empty() ? "" : fmt::format(", and sample {} is missing", samples.missing.front()));
+  return told(
+      fmt::format("sample {} occurs twice in the global batch{}", samples.extra.front(),
+                  samples.missing.empty() ? "" : fmt::format(", and sample {} is missing", samples.missing.front())));
 }
 
 Answer sample_replaced(const Samples& samples) {
@@ -302,24 +305,23 @@ Answer sample_replaced(const Samples& samples) {
   // A rank of one row that is wrong again at the next step has another order, not one other sample.
   const bool single = samples.now.front().size() > 1 || samples.right_at_next.value_or(true);
   if (in_batch(samples, samples.extra.front()) || !single) return {};
-  return told("sample {} is in the place of sample {}; all other samples are right", samples.extra.front(),
-              samples.missing.front());
+  return told(fmt::format("sample {} is in the place of sample {}; all other samples are right", samples.extra.front(),
+                          samples.missing.front()));
 }
 
 Answer shards_overlap(const Samples& samples) {
   if (samples.now.size() < 2 || samples.extra.size() < 2) return {};
   std::map<int64_t, std::set<std::size_t>> holders;
-  for (std::size_t rank = 0; rank < samples.now.size(); ++rank) {
+  for (std::size_t rank = 0; rank < samples.now.size(); ++rank)
     for (const int64_t id : samples.now[rank]) holders[id].insert(rank);
-  }
   // Random draws of another seed may meet by chance; shards that overlap explain every wrong sample.
   for (const int64_t id : samples.extra) {
     if (holders[id].size() < 2) return {};
   }
   const std::set<std::size_t>& both = holders[samples.extra.front()];
-  return told("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
-              counted(static_cast<int64_t>(samples.extra.size()), "sample"), samples.extra.front(), *both.begin(),
-              *both.rbegin());
+  return told(fmt::format("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
+                          counted(static_cast<int64_t>(samples.extra.size()), "sample"), samples.extra.front(),
+                          *both.begin(), *both.rbegin()));
 }
 
 /// Do the ids of a rank stand anywhere in what the runs have seen of it?
@@ -361,8 +363,11 @@ Answer shuffle_differs(const Samples& samples) {
   const Ids actual = sorted(samples.now);
   const bool of_cell = is_in_order(actual);
   const Ids& ids = of_cell ? actual : samples.batch;
-  return told("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are shuffled",
-              of_cell ? "the cell" : "the reference", ids.front(), ids.back(), of_cell ? "the reference" : "the cell");
+  return told(
+      fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are "
+                  "shuffled",
+                  of_cell ? "the cell" : "the reference", ids.front(), ids.back(),
+                  of_cell ? "the reference" : "the cell"));
 }
 
 /// Do the configs tell that the runs draw from sets of different size?
@@ -391,18 +396,16 @@ bool is_of_another_permutation(const CauseInputs& inputs, const Samples& samples
   });
 }
 
-/// A sample that the run's ranks take twice while the reference goes through its data once; nothing if each comes once, as in one permutation.
+/// A sample that the run's ranks take twice while the reference goes through its data once; nothing if each comes once.
 std::optional<int64_t> taken_twice(const CauseInputs& inputs) {
   std::set<int64_t> expected, taken;
   for (int64_t step = epoch_start(inputs.reference_samples, inputs.difference.divergence.step);; ++step) {
     const ByRank *reference = at(inputs.reference_samples, step), *now = at(inputs.cell_samples, step);
     if (!reference || !now) return std::nullopt;
-    for (const int64_t id : sorted(*reference)) {
+    for (const int64_t id : sorted(*reference))
       if (!expected.insert(id).second) return std::nullopt;  // the next epoch
-    }
-    for (const int64_t id : sorted(*now)) {
+    for (const int64_t id : sorted(*now))
       if (!taken.insert(id).second) return id;
-    }
   }
 }
 
@@ -414,12 +417,12 @@ Answer permutation_differs(const CauseInputs& inputs, const Samples& samples) {
       fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other steps",
                   samples.extra.size(), samples.batch.size(), fmt::join(samples.differing, ", "));
   if (samples.differing.size() < samples.now.size() || (twice && samples.now.size() > 1)) {
-    return made("sampler-seed-differs", 0.7, "{}: another permutation{}", what,
-                twice ? fmt::format(", so that ranks take sample {} twice", *twice) : "");
+    return made("sampler-seed-differs", 0.7, fmt::format("{}: another permutation{}", what, twice ? fmt::format(", so that ranks take sample {} twice", *twice) : ""));
   }
   if (twice) return {};
-  return made("shuffle-differs", 0.7, "{}",
-              what + ", and each comes once: the run's ranks share one permutation, which is not the reference's");
+  return made("shuffle-differs", 0.7,
+              fmt::format("{}", what + ", and each comes once: the run's ranks share one permutation, which is not the "
+                                       "reference's"));
 }
 
 template <auto rule>
