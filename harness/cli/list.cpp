@@ -40,11 +40,11 @@ std::vector<ListedEntry> listed_mutants() {
   return listed;
 }
 
-/// By the phase in which each shows, with the evidence that it is named from and public reports of it.
+/// By phase and evidence, with what each is recognised by and public reports of it.
 std::vector<ListedEntry> listed_causes() {
   std::vector<ListedEntry> listed;
   for (const CausePage& page : cause_pages()) {
-    listed.push_back({std::string(page.code), fmt::format("{}: {}", page.family, page.recognised)});
+    listed.push_back({std::string(page.code), fmt::format("{}: {}", shown_by(page.code), page.recognised)});
     if (!page.reports.empty()) listed.back().help += fmt::format(" ({})", page.reports);
   }
   return listed;

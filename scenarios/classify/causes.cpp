@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "harness/judge/causes/loss.h"
-#include "harness/judge/compare/step_pairs.h"
 #include "losses/denominator.h"
 #include "scenarios/classify/spec.h"
 
@@ -55,9 +54,8 @@ double loss_with(const Denominator& denominator, const RankLoss& rank, const Ran
   double loss = 0;
   for (int64_t micro = 0; micro < micro_steps; ++micro) {
     double sum = 0;
-    for (int64_t row = micro * count / micro_steps; row < (micro + 1) * count / micro_steps; ++row) {
+    for (int64_t row = micro * count / micro_steps; row < (micro + 1) * count / micro_steps; ++row)
       sum += rank.row_losses[static_cast<std::size_t>(row)];
-    }
     loss += sum * loss_weight(denominator, {counts.micro_steps[static_cast<std::size_t>(micro)], counts.all, all, ranks,
                                             micro_steps});
   }
@@ -93,9 +91,8 @@ std::pair<double, double> counted_between(const Ranks& ranks, const Denominator&
   };
   for (const RankCounts& rank : ranks.counts) {
     if (denominator.scope == DenominatorScope::local) take(rank.all);
-    for (const LossCounts& micro : rank.micro_steps) {
+    for (const LossCounts& micro : rank.micro_steps)
       if (denominator.scope == DenominatorScope::micro) take(micro);
-    }
   }
   return {fewest, most};
 }
@@ -105,7 +102,7 @@ constexpr double kOfMicroSteps = kExact - 0.06;
 
 /// Row losses are the reference's, and every rank's loss is their mean over its own step, or over its own
 /// micro-steps, although these have unequal counts.
-std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
+Answer mean_of_means(const CauseInputs& inputs) {
   Ranks ranks;
   ranks.rows = rows_that_agree(inputs);
   if (ranks.rows.empty() || !inputs.cell_config) return std::nullopt;
@@ -121,43 +118,18 @@ std::optional<Cause> mean_of_means(const CauseInputs& inputs) {
       if (fewest == most || !follows(inputs, ranks, own) || follows(inputs, ranks, whole)) continue;
       const char* what = over == DenominatorOver::rows ? "rows" : "valid time steps";
       const bool local = scope == DenominatorScope::local;
-      return made("mean-of-means", local ? kExact : kOfMicroSteps,
-                  fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {} "
+      return told(fmt::format("row losses are the reference's, and each {}'s loss is their mean over its own {} "
                               "({} to {}): {}",
-                              local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)));
+                              local ? "rank" : "micro-step", what, fewest, most, losses_text(inputs)),
+                  local ? kExact : kOfMicroSteps);
     }
   }
   return std::nullopt;
 }
 
-/// The lengths of the means that each rank normalised by; empty if a rank did not say.
-std::vector<double> norm_means(const StepOfRun& step) {
-  std::vector<double> means;
-  for (const StepRecords& rank : step.ranks) {
-    const Record* record = find_record(rank, Phase::loss, "norm_mean");
-    if (!record || !record->is_scalar) return {};
-    means.push_back(record->value);
-  }
-  return means;
-}
-
-/// Row losses differ, and ranks normalised by unequal means: each by those of its own rows.
-std::optional<Cause> batch_norm_local(const CauseInputs& inputs) {
-  const bool known = inputs.difference.phase == Phase::loss && inputs.forced && inputs.cell && inputs.reference;
-  if (!known || !rows_that_agree(inputs).empty()) return std::nullopt;
-  std::vector<double> cell = norm_means(*inputs.cell);
-  const std::vector<double> reference = norm_means(*inputs.reference);
-  std::erase(cell, 0.0);  // of a rank without rows
-  if (cell.size() < 2 || reference.empty()) return std::nullopt;
-  const auto [least, most] = std::minmax_element(cell.begin(), cell.end());
-  if (*least == *most) return std::nullopt;  // Shared statistics are the same bits on every rank.
-  return made("batch-norm-local", kFits,
-              fmt::format("{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row "
-                          "losses differ",
-                          cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
-}
-
-constexpr causes::Rule kLossRules[] = {mean_of_means, batch_norm_local};
+constexpr Hypothesis kHypotheses[] = {
+    {"mean-of-means", kInLoss, kValues | kOurs, kExact, mean_of_means},
+};
 
 constexpr CausePage kPages[] = {
     {"batch-norm-local", "loss", "Each rank normalises features by the statistics of its own rows.",
@@ -170,14 +142,12 @@ constexpr CausePage kPages[] = {
 
 std::span<const CausePage> pages() { return kPages; }
 
-std::span<const causes::Rule> rules_of(Phase phase) {
-  return phase == Phase::loss ? std::span<const causes::Rule>(kLossRules) : std::span<const causes::Rule>();
-}
+std::span<const Hypothesis> hypotheses() { return kHypotheses; }
 
 }  // namespace
 
 const TrainerRules& classify_cause_rules() {
-  static constexpr TrainerRules kRules{.role_of = role_of, .rules = rules_of, .pages = pages};
+  static constexpr TrainerRules kRules{.role_of = role_of, .hypotheses = hypotheses, .pages = pages};
   return kRules;
 }
 

@@ -77,7 +77,7 @@ std::string ranks_text(const std::set<int>& ranks) {
 }
 
 /// The noise is the reference's, the actions are others, and the policy that is trained did not give them.
-std::optional<Cause> stale_rollout_policy(const CauseInputs& inputs) {
+Answer stale_rollout_policy(const CauseInputs& inputs) {
   const auto terms = terms_in(inputs);
   if (!terms) return std::nullopt;
   std::set<int> wrong, others;
@@ -100,10 +100,10 @@ std::optional<Cause> stale_rollout_policy(const CauseInputs& inputs) {
     wrong.insert(row.rank);
   }
   if (wrong.empty() || std::ranges::any_of(wrong, [&](int rank) { return others.contains(rank); })) return std::nullopt;
-  return made("stale-rollout-policy", kExact,
-              fmt::format("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
-                          "log-probabilities of them differ from the recorded ones by up to {} nats",
-                          ranks_text(wrong), short_number(gap)));
+  return told(
+      fmt::format("{}: the noise is the reference's, but every rollout has other actions, and the trained policy's "
+                  "log-probabilities of them differ from the recorded ones by up to {} nats",
+                  ranks_text(wrong), short_number(gap)));
 }
 
 /// What is right up to the old log-probabilities.
@@ -116,7 +116,7 @@ double rounded_to_bfloat16(double value) {
   return std::bit_cast<float>(rounded & 0xffff0000U);
 }
 
-std::optional<Cause> old_log_pi_in_low_precision(const CauseInputs& inputs) {
+Answer old_log_pi_in_low_precision(const CauseInputs& inputs) {
   const auto terms = terms_in(inputs);
   if (!terms || !is_right_before(*terms) || terms->all_right({TermKind::old_log_pi})) return std::nullopt;
   double gap = 0;
@@ -130,10 +130,10 @@ std::optional<Cause> old_log_pi_in_low_precision(const CauseInputs& inputs) {
       gap = std::max(gap, std::abs(pair.actual - pair.expected));
     }
   }
-  return made("old-log-pi-in-low-precision", kExact,
-              fmt::format("log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
-                          "first ratio after a rollout is not 1",
-                          short_number(gap)));
+  return told(
+      fmt::format("log-probabilities of the rollout are the reference's rounded to bfloat16, off by up to {} nats: the "
+                  "first ratio after a rollout is not 1",
+                  short_number(gap)));
 }
 
 /// Does a function of a valid transition's expected log-probability give what was found, of every row?
@@ -172,7 +172,7 @@ std::string first_wrong(const Terms& terms) {
 
 double numbers_of(const FlowConfig& flow) { return static_cast<double>(flow.chunk * kActionNumbers); }
 
-std::optional<Cause> sigma_terms_missing(const CauseInputs& inputs) {
+Answer sigma_terms_missing(const CauseInputs& inputs) {
   const auto terms = wrong_in_training_alone(inputs);
   if (!terms) return std::nullopt;
   const FlowConfig& flow = flow_rl(*inputs.cell_config).policy;
@@ -180,8 +180,8 @@ std::optional<Cause> sigma_terms_missing(const CauseInputs& inputs) {
     return pair.expected + numbers_of(flow) * std::log(sigma_of(flow, static_cast<int>(pair.term.transition)));
   };
   if (!trained_is(*terms, without, 4)) return std::nullopt;
-  return made("sigma-terms-missing", kExact,
-              "log pi of the update is the reference's without -log sigma of each number; " + first_wrong(*terms));
+  return told(fmt::format("log pi of the update is the reference's without -log sigma of each number; {}",
+                          first_wrong(*terms)));
 }
 
 /// A transition's log-probability if its Gaussian had another's deviation.
@@ -192,7 +192,7 @@ double with_sigma_of(const FlowConfig& flow, const Pair& pair, int other) {
   return -0.5 * squares * (own * own) / (wrong * wrong) - numbers * (std::log(wrong) + root);
 }
 
-std::optional<Cause> sigma_of_another_step(const CauseInputs& inputs) {
+Answer sigma_of_another_step(const CauseInputs& inputs) {
   const auto terms = wrong_in_training_alone(inputs);
   if (!terms) return std::nullopt;
   const FlowConfig& flow = flow_rl(*inputs.cell_config).policy;
@@ -201,14 +201,13 @@ std::optional<Cause> sigma_of_another_step(const CauseInputs& inputs) {
   for (int shift = 1; shift < kTransitions; ++shift) {
     const auto other = [&](const Pair& pair) { return static_cast<int>((pair.term.transition + shift) % kTransitions); };
     if (!trained_is(*terms, [&](const Pair& pair) { return with_sigma_of(flow, pair, other(pair)); }, slack)) continue;
-    return made("sigma-of-another-step", kExact,
-                fmt::format("log pi of the update uses for each transition the deviation of the one {} further; {}", shift,
-                            first_wrong(*terms)));
+    return told(fmt::format("log pi of the update uses for each transition the deviation of the one {} further; {}",
+                            shift, first_wrong(*terms)));
   }
   return std::nullopt;
 }
 
-std::optional<Cause> chain_drawn_again(const CauseInputs& inputs) {
+Answer chain_drawn_again(const CauseInputs& inputs) {
   const auto terms = wrong_in_training_alone(inputs);
   if (!terms || sigma_terms_missing(inputs) || sigma_of_another_step(inputs)) return std::nullopt;
   std::size_t wrong = 0, all = 0;
@@ -220,35 +219,33 @@ std::optional<Cause> chain_drawn_again(const CauseInputs& inputs) {
     }
   }
   if (wrong * 10 < all * 9) return std::nullopt;
-  return made("chain-drawn-again", kFits,
-              fmt::format("log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
-                          "follows no other deviation: it is of another chain; {}",
-                          wrong, all, first_wrong(*terms)));
+  return told(
+      fmt::format("log pi of the rollout is the reference's, that of the update is another in {} of {} transitions and "
+                  "follows no other deviation: it is of another chain; {}",
+                  wrong, all, first_wrong(*terms)));
 }
 
 /// The loss is the reference's and nothing depends on the parameters any more.
-std::optional<Cause> log_pi_detached(const CauseInputs& inputs) {
+Answer log_pi_detached(const CauseInputs& inputs) {
   const auto gradients = local_of(inputs);
   if (!gradients || !gradients->signatures().all_fit(0)) return std::nullopt;
-  return made("log-pi-detached", kExact,
-              "log-probabilities, advantages and the loss are the reference's, and all gradients are 0: the ratio is of log "
-              "pi with itself, detached");
+  return told(fmt::format(
+      "log-probabilities, advantages and the loss are the reference's, and all gradients are 0: the ratio is of log "
+      "pi with itself, detached"));
 }
 
 /// Row losses of some ranks are the reference's less the divergence's part, those of the others are the reference's.
-std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
+Answer kl_left_out(const CauseInputs& inputs) {
   const auto terms = terms_in(inputs);
   if (!terms || !inputs.reference_config) return std::nullopt;
   const FlowRlConfig& wanted = flow_rl(*inputs.reference_config);
   std::map<int64_t, double> expected, kl;
   for (const RankLoss& rank : inputs.forced->reference.losses) {
-    for (std::size_t row = 0; row < std::min(rank.row_ids.size(), rank.row_losses.size()); ++row) {
+    for (std::size_t row = 0; row < std::min(rank.row_ids.size(), rank.row_losses.size()); ++row)
       expected[rank.row_ids[row]] = rank.row_losses[row];
-    }
   }
-  for (const AlignedRow& row : terms->rows) {
+  for (const AlignedRow& row : terms->rows)
     for (const Pair& pair : Terms::of(row, TermKind::kl)) kl[row.id] += wanted.kl * pair.expected / chunks_of(wanted.policy);
-  }
   std::set<int> without;
   double most = 0;
   for (std::size_t rank = 0; rank < inputs.forced->cell.losses.size(); ++rank) {
@@ -269,15 +266,20 @@ std::optional<Cause> kl_left_out(const CauseInputs& inputs) {
     without.insert(static_cast<int>(rank));
   }
   if (without.empty()) return std::nullopt;
-  return made("kl-left-out", kExact,
-              fmt::format("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
-                          ranks_text(without), short_number(wanted.kl), short_number(most)));
+  return told(
+      fmt::format("{}: every row loss is the reference's less {} times the divergence from the cloned policy, up to {}",
+                  ranks_text(without), short_number(wanted.kl), short_number(most)));
 }
 
-constexpr causes::Rule kTermRules[] = {stale_rollout_policy, old_log_pi_in_low_precision, sigma_terms_missing,
-                                       sigma_of_another_step, chain_drawn_again};
-constexpr causes::Rule kLossRules[] = {kl_left_out};
-constexpr causes::Rule kGradientRules[] = {log_pi_detached, kl_left_out};
+constexpr Hypothesis kHypotheses[] = {
+    {"stale-rollout-policy", kInScores, kScores | kOurs, kExact, stale_rollout_policy},
+    {"old-log-pi-in-low-precision", kInScores, kScores | kOurs, kExact, old_log_pi_in_low_precision},
+    {"sigma-terms-missing", kInScores, kScores | kOurs, kExact, sigma_terms_missing},
+    {"sigma-of-another-step", kInScores, kScores | kOurs, kExact, sigma_of_another_step},
+    {"chain-drawn-again", kInScores, kScores | kOurs, kFits, chain_drawn_again},
+    {"kl-left-out", kInLoss | kInLocal, kScores | kConfigs | kOurs, kExact, kl_left_out},
+    {"log-pi-detached", kInGradients, kLocal | kOurs, kExact, log_pi_detached},
+};
 
 constexpr CausePage kPages[] = {
     {"stale-rollout-policy", "energies", "Some ranks make rollouts with an older policy than the trained one.",
@@ -309,23 +311,11 @@ constexpr CausePage kPages[] = {
 };
 
 std::span<const CausePage> pages() { return kPages; }
+std::span<const Hypothesis> hypotheses() { return kHypotheses; }
 
 DeclaredAdvantages advantages_of(const RunConfig& config) {
   const FlowRlConfig& own = flow_rl(config);
   return {way_of(own), own.group, own.cost_weight};
-}
-
-std::span<const causes::Rule> rules_of(Phase phase) {
-  switch (phase) {
-    case Phase::scores:
-      return kTermRules;
-    case Phase::loss:
-      return kLossRules;
-    case Phase::local_gradients:
-      return kGradientRules;
-    default:
-      return {};
-  }
 }
 
 }  // namespace
@@ -333,8 +323,10 @@ std::span<const causes::Rule> rules_of(Phase phase) {
 const TrainerRules& flow_rl_cause_rules() {
   static_assert(column_of({TermKind::reward}) == kRewardColumn && column_of({TermKind::cost}) == kCostColumn &&
                 column_of({TermKind::advantage}) == kAdvantageColumn);
-  static constexpr TrainerRules kRules{
-      .role_of = role_of, .rules = rules_of, .advantages = advantages_of, .pages = pages};
+  static constexpr TrainerRules kRules{.role_of = role_of,
+                                       .hypotheses = hypotheses,
+                                       .advantages = advantages_of,
+                                       .pages = pages};
   return kRules;
 }
 

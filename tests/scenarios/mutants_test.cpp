@@ -570,8 +570,10 @@ class ClassifyRuns : public testing::Test {
   /// The codes that the trainer's own rules give.
   static std::vector<std::string> named(const Comparison& comparison) {
     std::vector<std::string> codes;
-    for (const causes::Rule rule : classify_cause_rules().rules(comparison.around->difference.phase)) {
-      if (const auto cause = rule(*comparison.around)) codes.push_back(cause->code + ": " + cause->evidence);
+    for (const causes::Hypothesis& row : classify_cause_rules().hypotheses()) {
+      if (!causes::holds(row.phases, comparison.around->difference.phase)) continue;
+      if (const auto cause = row.predict(*comparison.around))
+        codes.push_back(std::string(row.codes) + ": " + cause->evidence);
     }
     return codes;
   }

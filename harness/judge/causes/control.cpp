@@ -38,9 +38,9 @@ std::optional<double> rate_in(const StepRecords& rank, const std::string& name) 
 
 /// The rate of that name if it is what differs; `alike`: on every rank that has a wrong one.
 std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& name, bool alike = true) {
-  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != name || !inputs.reference || !inputs.cell) {
+  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != name || !inputs.reference ||
+      !inputs.cell)
     return std::nullopt;
-  }
   const std::optional<double> expected = rate_in(inputs.reference->ranks[0], name);
   if (!expected) return std::nullopt;
   Rate rate;
@@ -52,13 +52,15 @@ std::optional<Rate> rate_named(const CauseInputs& inputs, const std::string& nam
     if (*actual != *expected) rate.wrong.push_back(rank);
   }
   if (rate.wrong.empty()) return std::nullopt;
-  for (const std::size_t rank : rate.wrong) {
+  for (const std::size_t rank : rate.wrong)
     if (alike && rate.actual[rank] != rate.value()) return std::nullopt;
-  }
   return rate;
 }
 
-std::optional<Rate> rate_of(const CauseInputs& inputs) { return rate_named(inputs, kRate); }
+std::optional<Rate> rate_of(const CauseInputs& inputs) {
+  const std::string& where = inputs.difference.divergence.where;
+  return rate_named(inputs, where.starts_with("learning_rate/") ? where : std::string(kRate));
+}
 
 bool same(double a, double b) { return std::abs(a - b) <= 1e-12 * std::max(std::abs(a), std::abs(b)); }
 
@@ -76,46 +78,10 @@ std::optional<int64_t> scheduled_at(const CauseInputs& inputs, const Rate& rate,
   const RunConfig& config = *inputs.reference_config;
   if (!same(learning_rate(config, inputs.difference.divergence.step), rate.expected)) return std::nullopt;
   for (const int64_t step : steps) {
-    for (const int64_t clipped : {step, std::clamp<int64_t>(step, 0, config.steps)}) {
+    for (const int64_t clipped : {step, std::clamp<int64_t>(step, 0, config.steps)})
       if (same(learning_rate(config, clipped), rate.value())) return step;
-    }
   }
   return std::nullopt;
-}
-
-std::optional<Cause> scheduler_stepped_per_rank(const CauseInputs& inputs) {
-  const auto rate = rate_of(inputs);
-  const int64_t world = world_size_of(inputs), step = inputs.difference.divergence.step;
-  if (!rate || world < 2) return std::nullopt;
-  const auto found =
-      scheduled_at(inputs, *rate, {step * world, step * world + world - 1, (step + 1) * world});
-  if (!found || *found == step) return std::nullopt;
-  return made(
-      "scheduler-stepped-per-rank", kExact,
-      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}, as if each of {} ranks "
-                  "advanced it; expected {}",
-                  step, exact_number(rate->value()), on_ranks(*rate), *found, world,
-                  exact_number(rate->expected)));
-}
-
-std::optional<Cause> schedule_shifted(const CauseInputs& inputs) {
-  const auto rate = rate_of(inputs);
-  if (!rate) return std::nullopt;
-  const int64_t step = inputs.difference.divergence.step;
-  std::vector<int64_t> near;
-  for (int64_t shift = 1; shift <= 10; ++shift) {
-    near.push_back(step + shift);
-    if (step >= shift) near.push_back(step - shift);
-  }
-  const auto found = scheduled_at(inputs, *rate, near);
-  if (!found) return std::nullopt;
-  // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank,
-  // which another rule then names.
-  const double confidence = std::abs(*found - step) == 1 ? 0.95 : 0.85;
-  return made(
-      "schedule-shifted", confidence,
-      fmt::format("at step {} the rate is {} {}, the schedule's value at step {}; expected {}", step,
-                  exact_number(rate->value()), on_ranks(*rate), *found, exact_number(rate->expected)));
 }
 
 /// A schedule that multiplies the rate by one factor at each multiple of some number of steps.
@@ -140,9 +106,8 @@ std::optional<StepDecay> decay_of(const std::map<int64_t, double>& rates) {
   }
   if (drops.size() < 2) return std::nullopt;
   decay.every = drops[1] - drops[0];
-  for (std::size_t k = 0; k < drops.size(); ++k) {
+  for (std::size_t k = 0; k < drops.size(); ++k)
     if (drops[k] != drops[0] + static_cast<int64_t>(k) * decay.every) return std::nullopt;
-  }
   // No drop may have been missed before the first one that was seen.
   const bool of_multiples = drops[0] % decay.every == 0, seen_before = drops[0] - rates.begin()->first <= decay.every;
   return of_multiples && seen_before ? std::optional(decay) : std::nullopt;
@@ -172,99 +137,91 @@ bool follows_other_steps(const CauseInputs& inputs, const std::optional<StepDeca
   return seen.size() >= 3;
 }
 
-std::optional<Cause> stepped_per_rank_by_history(const CauseInputs& inputs) {
-  const auto rate = rate_of(inputs);
-  const int64_t world = world_size_of(inputs);
-  if (!rate || world < 2) return std::nullopt;
-  const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
-  for (const int64_t behind : {int64_t{0}, world - 1}) {
-    if (!follows_other_steps(inputs, decay, [=](int64_t step) { return step * world + behind; })) continue;
-    return made("scheduler-stepped-per-rank", kExact,
-                fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
-                            world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
+/// A schedule that each rank advances, or one that is some steps ahead or behind: at this step, by the config; or at
+/// every step that is known, by the reference's rates.
+template <bool per_rank>
+Answer at_other_steps(const CauseInputs& inputs, const Rate& rate) {
+  const int64_t world = world_size_of(inputs), step = inputs.difference.divergence.step;
+  if (per_rank && world < 2) return {};
+  constexpr int64_t kMostShift = 10;
+  std::vector<int64_t> steps = {step * world, step * world + world - 1, (step + 1) * world};
+  if (!per_rank) steps.clear();
+  for (int64_t shift = 1; !per_rank && shift <= kMostShift; ++shift) {
+    steps.push_back(step + shift);
+    if (step >= shift) steps.push_back(step - shift);
   }
-  return std::nullopt;
-}
-
-std::optional<Cause> shifted_by_history(const CauseInputs& inputs) {
-  const auto rate = rate_of(inputs);
-  if (!rate) return std::nullopt;
-  for (int64_t shift = 1; shift <= 10; ++shift) {
-    for (const int64_t signed_shift : {shift, -shift}) {
-      // A decay that is shifted looks as one that is scaled.
-      if (!follows_other_steps(inputs, std::nullopt, [=](int64_t step) { return step + signed_shift; })) continue;
-      return made("schedule-shifted", kExact,
-                  fmt::format("from step {} on the rate is the reference's of {} {}", inputs.difference.divergence.step,
-                              counted(shift, "step"), signed_shift > 0 ? "later" : "earlier"));
+  if (const auto found = scheduled_at(inputs, rate, steps); found && *found != step) {
+    // A shift by one step has no other explanation; a larger one may also be a schedule stepped by every rank.
+    const double strength = per_rank ? kExact : std::abs(*found - step) == 1 ? 0.95 : 0.85;
+    return told(fmt::format("at step {} the rate is {} {}, the schedule's value at step {}{}; expected {}", step,
+                            exact_number(rate.value()), on_ranks(rate), *found,
+                            per_rank ? fmt::format(", as if each of {} ranks advanced it", world) : "",
+                            exact_number(rate.expected)),
+                strength);
+  }
+  if (per_rank) {
+    const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
+    for (const int64_t behind : {int64_t{0}, world - 1}) {
+      if (follows_other_steps(inputs, decay, [=](int64_t at) { return at * world + behind; }))
+        return told(
+            fmt::format("at each step k the rate is the reference's at step {} k{}, as if each of {} ranks advanced it",
+                        world, behind == 0 ? "" : fmt::format(" + {}", behind), world));
     }
+    return {};
   }
-  return std::nullopt;
+  for (int64_t shift = -kMostShift; shift <= kMostShift; ++shift) {
+    // A decay that is shifted looks as one that is scaled.
+    if (shift != 0 && follows_other_steps(inputs, std::nullopt, [=](int64_t at) { return at + shift; }))
+      return told(fmt::format("from step {} on the rate is the reference's of {} {}", step,
+                              counted(std::abs(shift), "step"), shift > 0 ? "later" : "earlier"));
+  }
+  return {};
 }
 
-std::optional<Cause> rate_scaled(const CauseInputs& inputs, const char* code, double factor,
-                                 const std::string& what) {
-  const auto rate = rate_of(inputs);
-  if (!rate || world_size_of(inputs) < 2 || rate->expected == 0) return std::nullopt;
+template <bool root>
+Answer rate_scaled(const CauseInputs& inputs, const Rate& rate) {
+  const int world = world_size_of(inputs);
   // Runs whose headers declare two rates follow what they declare.
   const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
-  if (declared > 0 && own > 0 && declared != own) return std::nullopt;
-  if (!same(rate->value(), factor * rate->expected)) return std::nullopt;
-  return made(code, 0.96,
-              fmt::format("the rate is {} = {} times {} {}", exact_number(rate->value()), what,
-                          exact_number(rate->expected), on_ranks(*rate)));
+  if (world < 2 || rate.expected == 0 || (declared > 0 && own > 0 && declared != own)) return {};
+  if (!same(rate.value(), (root ? std::sqrt(world) : world) * rate.expected)) return {};
+  return told(fmt::format("the rate is {} = {} times {} {}", exact_number(rate.value()),
+                          fmt::format(root ? "sqrt({})" : "{}", world), exact_number(rate.expected), on_ranks(rate)));
 }
 
-std::optional<Cause> rate_scaled_linear(const CauseInputs& inputs) {
-  const int world = world_size_of(inputs);
-  return rate_scaled(inputs, "rate-scaled-linear", world, std::to_string(world));
-}
-
-std::optional<Cause> rate_scaled_sqrt(const CauseInputs& inputs) {
-  const int world = world_size_of(inputs);
-  return rate_scaled(inputs, "rate-scaled-sqrt", std::sqrt(world), fmt::format("sqrt({})", world));
-}
-
-std::optional<Cause> rate_differs(const CauseInputs& inputs) {
-  const auto rate = rate_named(inputs, kRate, false);
-  if (!rate) return std::nullopt;
-  if (!rate_of(inputs))
-    return made(
-        "rate-differs", kFits,
-        fmt::format(
-            "each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is the rank's own",
-            fmt::join(rate->actual, ", "), exact_number(rate->expected)));
-  const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
-  return made(
-      "rate-differs", kGeneral,
-      fmt::format("the rate is {} {}, {} times the expected {}", exact_number(rate->value()), on_ranks(*rate),
-                  factor_text(factor, world_size_of(inputs)), exact_number(rate->expected)));
-}
-
-/// Of a group of parameters that has, or should have, a rate of its own.
-std::optional<Cause> rate_of_group_differs(const CauseInputs& inputs) {
+/// Of the optimizer, or of a group of parameters that has, or should have, a rate of its own.
+Answer rate_differs(const CauseInputs& inputs) {
   constexpr std::string_view kOfGroup = "learning_rate/";
   const std::string& where = inputs.difference.divergence.where;
-  if (!where.starts_with(kOfGroup)) return std::nullopt;
-  const auto rate = rate_named(inputs, where);
-  if (!rate)
-    return made("rate-differs", kGeneral,
-                fmt::format("{} has a rate of its own in one of the runs alone: expected {}, found {}", where.substr(kOfGroup.size()),
-                            inputs.difference.divergence.expected, inputs.difference.divergence.actual));
-  const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected, world = world_size_of(inputs);
-  const bool linear = std::abs(factor - world) <= 1e-9 * world, by_root = std::abs(factor - std::sqrt(world)) <= 1e-9 * world;
-  return made(world > 1 && linear ? "rate-scaled-linear" : world > 1 && by_root ? "rate-scaled-sqrt" : "rate-differs", kGeneral,
-              fmt::format("the rate of the group of {} is {} {}, expected {}", where.substr(kOfGroup.size()), exact_number(rate->value()), on_ranks(*rate),
-                          exact_number(rate->expected)));
+  const bool of_group = where.starts_with(kOfGroup);
+  const auto rate = of_group || where == kRate ? rate_named(inputs, where, false) : std::nullopt;
+  if (!rate && of_group)
+    return told(fmt::format("{} has a rate of its own in one of the runs alone: expected {}, found {}",
+                            where.substr(kOfGroup.size()), inputs.difference.divergence.expected,
+                            inputs.difference.divergence.actual));
+  if (!rate) return {};
+  const std::string expected = exact_number(rate->expected);
+  if (!rate_named(inputs, where))
+    return told(fmt::format("each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is "
+                            "the rank's "
+                            "own",
+                            fmt::join(rate->actual, ", "), expected),
+                kFits);
+  const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
+  return told(fmt::format("the rate{} is {} {}, expected {}: {} times that",
+                          of_group ? fmt::format(" of the group of {}", where.substr(kOfGroup.size())) : "",
+                          exact_number(rate->value()), on_ranks(*rate), expected,
+                          factor_text(factor, world_size_of(inputs))));
 }
 
-std::optional<Cause> schedules_differ(const CauseInputs& inputs) {
-  const Divergence& told = inputs.difference.divergence;
-  if (inputs.difference.phase != Phase::control || !told.where.starts_with("schedule/")) return std::nullopt;
-  return made("schedules-differ", kExact, fmt::format("{}: {}", told.where, expected_found(told.expected, told.actual)));
+Answer schedules_differ(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  if (!it.where.starts_with("schedule/")) return {};
+  return told(fmt::format("{}: {}", it.where, expected_found(it.expected, it.actual)), kExact);
 }
 
-std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::control || inputs.difference.divergence.where != "skipped" || !inputs.cell) return std::nullopt;
+Answer skip_decided_alone(const CauseInputs& inputs) {
+  if (inputs.difference.divergence.where != "skipped") return {};
   std::vector<std::size_t> skipping, others;
   bool recorded = false;
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
@@ -273,7 +230,7 @@ std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
     recorded = recorded || record;
     (record && record->value != 0 ? skipping : others).push_back(rank);
   }
-  if (!recorded) return std::nullopt;
+  if (!recorded) return {};
   if (skipping.empty()) {
     // Nobody leaves it out, although the reference does, and a rank's own loss is no number: another's was asked.
     std::vector<std::size_t> without;
@@ -281,25 +238,38 @@ std::optional<Cause> skip_decided_alone(const CauseInputs& inputs) {
       const Record* loss = find_record(inputs.cell->ranks[rank], Phase::loss, "loss");
       if (loss && !std::isfinite(loss->value)) without.push_back(rank);
     }
-    if (without.empty() || without.size() == others.size()) return std::nullopt;
-    return made("skip-decided-alone", 0.9,
-                fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, and the decision followed other ranks' losses",
-                            inputs.difference.divergence.step, fmt::join(without, ", ")));
+    if (without.empty() || without.size() == others.size()) return {};
+    return told(fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, "
+                            "and the "
+                            "decision followed other ranks' losses",
+                            inputs.difference.divergence.step, fmt::join(without, ", ")),
+                kStrong);
   }
-  if (others.empty()) return std::nullopt;
-  return of_rank(made("skip-decided-alone", kExact,
-                      fmt::format("rank {} leaves out the update of step {}, and rank {} makes it", fmt::join(skipping, ", "), inputs.difference.divergence.step,
-                                  fmt::join(others, ", "))),
+  if (others.empty()) return {};
+  return of_rank(told(fmt::format("rank {} leaves out the update of step {}, and rank {} makes it",
+                                  fmt::join(skipping, ", "), inputs.difference.divergence.step,
+                                  fmt::join(others, ", ")),
+                      kExact),
                  skipping);
 }
 
-constexpr Rule kRules[] = {schedules_differ, skip_decided_alone, scheduler_stepped_per_rank,  schedule_shifted,   rate_scaled_linear, rate_scaled_sqrt,
-                           stepped_per_rank_by_history, shifted_by_history, rate_differs,
-                           rate_of_group_differs};
+template <auto rule>
+constexpr Rule of_rate = given<rate_of, rule>;
 
 }  // namespace
 
-std::span<const Rule> control_rules() { return kRules; }
+std::span<const Hypothesis> rate_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"schedules-differ", kInControl, kNothing, kExact, schedules_differ},
+      {"skip-decided-alone", kInControl, kRuns, kExact, skip_decided_alone},
+      {"scheduler-stepped-per-rank", kInControl, kRuns, kExact, of_rate<at_other_steps<true>>},
+      {"schedule-shifted", kInControl, kRuns, kExact, of_rate<at_other_steps<false>>},
+      {"rate-scaled-linear", kInControl, kRuns, 0.96, of_rate<rate_scaled<false>>, "lr_rule"},
+      {"rate-scaled-sqrt", kInControl, kRuns, 0.96, of_rate<rate_scaled<true>>, "lr_rule"},
+      {"rate-differs", kInControl, kRuns, kGeneral, rate_differs, "parameters.rate_factor"},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes
 
@@ -337,28 +307,32 @@ const char* header_code(const Failure& failure) {
 
 std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
   std::string code;
-  if (failure.kind == FailureKind::threw) {
-    code = header_code(failure);
-    // A row in exact arithmetic, named before anything was summed.
-    if (code.empty() && failure.message.find(kRowNotFinite) != std::string::npos) code = "non-finite";
-    if (code.empty()) code = "rank-threw";
-  } else if (failure.kind == FailureKind::died) {
-    code = "rank-died";
-  } else if (failure.kind == FailureKind::hung) {
-    code = "rank-hung";
-  } else if (failure.kind == FailureKind::slow) {
-    code = "rank-slow";
-  } else if (failure.kind == FailureKind::unreadable) {
-    code = "file-damaged";
-  } else {
-    return std::nullopt;
+  switch (failure.kind) {
+    case FailureKind::threw:
+      code = header_code(failure);
+      // A row in exact arithmetic, named before anything was summed.
+      if (code.empty()) code = failure.message.find(kRowNotFinite) != std::string::npos ? "non-finite" : "rank-threw";
+      break;
+    case FailureKind::died:
+      code = "rank-died";
+      break;
+    case FailureKind::hung:
+      code = "rank-hung";
+      break;
+    case FailureKind::slow:
+      code = "rank-slow";
+      break;
+    case FailureKind::unreadable:
+      code = "file-damaged";
+      break;
+    default:
+      return std::nullopt;
   }
   const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
   Cause cause = causes::made(code.c_str(), confidence, told(failure));
   if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
-  if (code == "rank-hung" && ranks == 1) {
+  if (code == "rank-hung" && ranks == 1)
     cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";
-  }
   return cause;
 }
 
@@ -443,17 +417,18 @@ uint64_t fingerprint(uint32_t purpose, const Keying& keying, const std::vector<i
   return stream_fingerprint(keys);
 }
 
+uint64_t fingerprint_by_sample(uint32_t purpose, const RunConfig& config, int64_t step,
+                               const std::vector<int64_t>& ids) {
+  return fingerprint(purpose, {RankSeed::keyed, stream_seed(config), step, 0}, ids);
+}
+
 /// The purpose under which keys by sample give the reference's fingerprint; nothing if none does.
 std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& streams) {
   if (!inputs.reference_config || !inputs.cell_config) return std::nullopt;
   for (uint32_t purpose = 1; purpose <= 16; ++purpose) {
     uint64_t sum = 0;
-    for (std::size_t rank = 0; rank < streams.reference.size(); ++rank) {
-      sum += fingerprint(
-          purpose,
-          {RankSeed::keyed, stream_seed(*inputs.reference_config), streams.step, static_cast<int>(rank)},
-          streams.reference[rank].ids);
-    }
+    for (const Use& use : streams.reference)
+      sum += fingerprint_by_sample(purpose, *inputs.reference_config, streams.step, use.ids);
     if (sum == hash_of(streams.reference)) return purpose;
   }
   return std::nullopt;
@@ -464,83 +439,65 @@ std::vector<std::size_t> wrong_ranks(const CauseInputs& inputs, const Streams& s
   std::vector<std::size_t> wrong;
   const auto purpose = purpose_of(inputs, streams);
   for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
-    if (purpose &&
-        fingerprint(*purpose,
-                    {RankSeed::keyed, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)},
-                    streams.cell[rank].ids) == streams.cell[rank].hash) {
-      continue;
-    }
-    wrong.push_back(rank);
+    const Use& use = streams.cell[rank];
+    if (!purpose || fingerprint_by_sample(*purpose, *inputs.cell_config, streams.step, use.ids) != use.hash)
+      wrong.push_back(rank);
   }
   return wrong;
 }
 
-std::optional<Cause> same_stream_on_all_ranks(const CauseInputs& inputs) {
-  const auto streams = streams_of(inputs);
-  if (is_of_a_generator(inputs.difference.divergence.where) || !streams || streams->cell.size() < 2) return std::nullopt;
-  for (const Use& use : streams->cell) {
-    if (use.hash != streams->cell[0].hash || use.ids.empty() || use.draws == 0) return std::nullopt;
+Answer same_stream_on_all_ranks(const CauseInputs& inputs, const Streams& streams) {
+  if (is_of_a_generator(inputs.difference.divergence.where) || streams.cell.size() < 2) return {};
+  for (const Use& use : streams.cell) {
+    if (use.hash != streams.cell[0].hash || use.ids.empty() || use.draws == 0) return {};
   }
-  return made("same-stream-on-all-ranks", kExact,
-              fmt::format("{}: all {} ranks drew from the stream {}", streams->name, streams->cell.size(),
-                          hex16(streams->cell[0].hash)));
+  return told(fmt::format("{}: all {} ranks drew from the stream {}", streams.name, streams.cell.size(),
+                          hex16(streams.cell[0].hash)));
 }
 
-std::optional<Cause> stream_keyed_by_rank(const CauseInputs& inputs) {
-  const auto streams = streams_of(inputs);
-  if (!streams || streams->cell.size() < 2) return std::nullopt;
-  const auto purpose = purpose_of(inputs, *streams);
-  if (!purpose || draws_of(streams->cell) != draws_of(streams->reference)) return std::nullopt;
-  for (const std::size_t rank : wrong_ranks(inputs, *streams)) {
-    const Keying keying{RankSeed::plus_rank, stream_seed(*inputs.cell_config), streams->step,
-                        static_cast<int>(rank)};
-    if (fingerprint(*purpose, keying, streams->cell[rank].ids) != streams->cell[rank].hash)
-      return std::nullopt;
+Answer stream_keyed_by_rank(const CauseInputs& inputs, const Streams& streams) {
+  if (streams.cell.size() < 2) return {};
+  const auto purpose = purpose_of(inputs, streams);
+  if (!purpose || draws_of(streams.cell) != draws_of(streams.reference)) return {};
+  for (const std::size_t rank : wrong_ranks(inputs, streams)) {
+    const Keying keying{RankSeed::plus_rank, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)};
+    if (fingerprint(*purpose, keying, streams.cell[rank].ids) != streams.cell[rank].hash) return {};
   }
-  return made(
-      "stream-keyed-by-rank", kExact,
+  return told(
       fmt::format("{}: the keys of the recorded streams are made of seed {} + rank and the row's position, not of the "
                   "samples",
-                  streams->name, inputs.cell_config->seed));
-}
-
-/// The size of a run's gradients at a step, over rank 0's reduced ones; nothing where statistics were not kept.
-std::optional<double> gradient_size(const StepOfRun& step) {
-  double squares = 0;
-  bool any = false;
-  for (const Record& record : step.ranks[0].records) {
-    if (record.phase != Phase::reduced_gradients || record.is_scalar) continue;
-    if (!record.has_stats) return std::nullopt;
-    squares += record.stats.norm * record.stats.norm;
-    any = true;
-  }
-  return any ? std::optional(std::sqrt(squares)) : std::nullopt;
+                  streams.name, inputs.cell_config->seed));
 }
 
 /// A stream from which a second pass drew: the forward pass was right, and the loss with it, and the gradients are not.
-std::optional<Cause> masks_drawn_again(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::random || !inputs.reference || !inputs.cell) return std::nullopt;
+Answer masks_drawn_again(const CauseInputs& inputs) {
   constexpr double kSameLoss = 1e-5, kOtherGradient = 1e-4;
   const std::string& stream = inputs.difference.divergence.where;
   const std::vector<Use> expected = uses_of(inputs.reference, stream), actual = uses_of(inputs.cell, stream);
   const double before = draws_of(expected), now = draws_of(actual);
-  if (!(before > 0) || !(now > before) || now > 2 * before) return std::nullopt;
+  if (!(before > 0) || !(now > before) || now > 2 * before) return {};
   const auto loss_a = mean_loss(*inputs.reference), loss_b = mean_loss(*inputs.cell);
-  const auto size_a = gradient_size(*inputs.reference), size_b = gradient_size(*inputs.cell);
-  if (!loss_a || !loss_b || !size_a || !size_b) return std::nullopt;
-  if (std::abs(*loss_a - *loss_b) > kSameLoss * std::max(1.0, std::abs(*loss_a)) || std::abs(*size_a - *size_b) <= kOtherGradient * *size_a) return std::nullopt;
-  return made("masks-drawn-again", kExact,
-              fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not (norm {} and {}): numbers were drawn again behind the "
-                          "forward pass",
-                          stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(*size_b), short_number(*size_a)));
+  const double size_a = norm_of(inputs.reference->ranks[0], Phase::reduced_gradients);
+  const double size_b = norm_of(inputs.cell->ranks[0], Phase::reduced_gradients);
+  if (!loss_a || !loss_b || !(size_a > 0) || !(size_b > 0)) return {};
+  if (std::abs(*loss_a - *loss_b) > kSameLoss * std::max(1.0, std::abs(*loss_a)) ||
+      std::abs(size_a - size_b) <= kOtherGradient * size_a)
+    return {};
+  return told(
+      fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not "
+                  "(norm {} and "
+                  "{}): numbers were drawn again behind the "
+                  "forward pass",
+                  stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(size_b),
+                  short_number(size_a)));
 }
 
 /// A generator that the forward pass draws from begins in a state that it has had at an earlier step, and has left since, on every rank: the
 /// process was seeded anew within the step.
-std::optional<Cause> seeded_anew_within_step(const CauseInputs& inputs) {
+Answer seeded_anew_within_step(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
   const auto now = inputs.cell_generators.find(step);
-  if (inputs.difference.phase != Phase::random || !is_of_a_generator(inputs.difference.divergence.where) || now == inputs.cell_generators.end()) return std::nullopt;
+  if (!is_of_a_generator(inputs.difference.divergence.where) || now == inputs.cell_generators.end()) return {};
   for (const auto& [stream, states] : now->second) {
     if (stream == inputs.difference.divergence.where || states.empty()) continue;
     const std::vector<Use> uses = uses_of(inputs.cell, stream);
@@ -552,80 +509,76 @@ std::optional<Cause> seeded_anew_within_step(const CauseInputs& inputs) {
       if (then->second != states) {
         left_since = true;
       } else if (left_since) {
-        return made("stream-not-advanced", kExact,
-                    fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left since; from {} it takes another number of draws", stream,
-                                step, earlier->first, inputs.difference.divergence.where));
+        return told(
+            fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left "
+                        "since; from "
+                        "{} it takes another number of draws",
+                        stream, step, earlier->first, inputs.difference.divergence.where));
       } else {
         break;
       }
     }
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Cause> draws_differ(const CauseInputs& inputs, bool extra) {
-  const auto streams = streams_of(inputs);
+template <bool extra>
+Answer draws_differ(const CauseInputs& inputs, const Streams& streams) {
   // Where a generator is put back, the count of its draws is that of the states between.
-  if (!streams || masks_drawn_again(inputs) || seeded_anew_within_step(inputs)) return std::nullopt;
-  const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
-  if (expected == actual || (actual > expected) != extra) return std::nullopt;
+  if ((inputs.reference && masks_drawn_again(inputs)) || seeded_anew_within_step(inputs)) return {};
+  const double expected = draws_of(streams.reference), actual = draws_of(streams.cell);
   // A stream that the reference never draws from is another method, not a draw too many.
-  if (expected == 0) return std::nullopt;
+  if (expected == actual || (actual > expected) != extra || expected == 0) return {};
   // Draws for its rows: of ranks that do not take the reference's number a row.
   double rows = 0;
-  for (const Use& use : streams->reference) rows += static_cast<double>(use.ids.size());
+  for (const Use& use : streams.reference) rows += static_cast<double>(use.ids.size());
   std::vector<std::size_t> ranks;
-  for (std::size_t rank = 0; rank < streams->cell.size(); ++rank) {
-    if (rows > 0 && streams->cell[rank].draws != expected / rows * static_cast<double>(streams->cell[rank].ids.size())) ranks.push_back(rank);
+  for (std::size_t rank = 0; rank < streams.cell.size(); ++rank) {
+    const Use& own = streams.cell[rank];
+    if (rows > 0 && own.draws != expected / rows * static_cast<double>(own.ids.size())) ranks.push_back(rank);
   }
-  return made(extra ? "extra-draws" : "draws-missing", kExact,
-              fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams->name, exact_number(actual), exact_number(expected),
-                          ranks.empty() ? "" : fmt::format("; rank {} does not take the reference's number for its rows", fmt::join(ranks, ", "))));
+  return told(fmt::format("{}: {} draws on all ranks together, but {} in the reference{}", streams.name,
+                          exact_number(actual), exact_number(expected),
+                          ranks.empty() ? ""
+                                        : fmt::format("; rank {} does not take the reference's number for its rows",
+                                                      fmt::join(ranks, ", "))));
 }
-
-std::optional<Cause> extra_draws(const CauseInputs& inputs) { return draws_differ(inputs, true); }
-std::optional<Cause> draws_missing(const CauseInputs& inputs) { return draws_differ(inputs, false); }
 
 /// The earlier step whose keys give a rank's fingerprint, or -1.
 int64_t old_step_of(const CauseInputs& inputs, const Streams& streams, std::size_t rank) {
   const Use& use = streams.cell[rank];
   if (const auto purpose = purpose_of(inputs, streams)) {
-    for (int64_t step = streams.step - 1; step >= 0; --step) {
-      const Keying keying{RankSeed::keyed, stream_seed(*inputs.cell_config), step, static_cast<int>(rank)};
-      if (fingerprint(*purpose, keying, use.ids) == use.hash) return step;
-    }
+    for (int64_t step = streams.step - 1; step >= 0; --step)
+      if (fingerprint_by_sample(*purpose, *inputs.cell_config, step, use.ids) == use.hash) return step;
   }
   const bool repeats = rank < streams.before.size() && streams.before[rank].hash == use.hash;
   return repeats && !use.ids.empty() ? streams.step - 1 : -1;
 }
 
-std::optional<Cause> stream_not_advanced(const CauseInputs& inputs) {
-  const auto streams = streams_of(inputs);
-  if (is_of_a_generator(inputs.difference.divergence.where) || !streams) return std::nullopt;
-  const std::vector<std::size_t> wrong = wrong_ranks(inputs, *streams);
+Answer stream_not_advanced(const CauseInputs& inputs, const Streams& streams) {
+  if (is_of_a_generator(inputs.difference.divergence.where)) return {};
+  const std::vector<std::size_t> wrong = wrong_ranks(inputs, streams);
   int64_t old = -1;
   std::vector<std::size_t> stuck;
   for (const std::size_t rank : wrong) {
-    const int64_t step = old_step_of(inputs, *streams, rank);
+    const int64_t step = old_step_of(inputs, streams, rank);
     if (step < 0) continue;
     old = step;
     stuck.push_back(rank);
   }
   // Without keys to recompute, ranks that are right cannot be told from the others.
-  if (stuck.empty() || (purpose_of(inputs, *streams) && stuck.size() != wrong.size())) return std::nullopt;
-  return made(
-      "stream-not-advanced", kExact,
-      fmt::format("{}: rank {} drew from the stream of step {}", streams->name, fmt::join(stuck, ", "), old));
+  if (stuck.empty() || (purpose_of(inputs, streams) && stuck.size() != wrong.size())) return {};
+  return told(fmt::format("{}: rank {} drew from the stream of step {}", streams.name, fmt::join(stuck, ", "), old));
 }
 
 /// A generator that begins a step as it began an earlier one, on every rank that the reference differs from.
-std::optional<Cause> generator_not_advanced(const CauseInputs& inputs) {
+Answer generator_not_advanced(const CauseInputs& inputs) {
   const std::string& stream = inputs.difference.divergence.where;
   const int64_t step = inputs.difference.divergence.step;
   const auto now = inputs.cell_generators.find(step);
-  if (inputs.difference.phase != Phase::random || !is_of_a_generator(stream) || now == inputs.cell_generators.end()) return std::nullopt;
+  if (!is_of_a_generator(stream) || now == inputs.cell_generators.end()) return {};
   const auto states = now->second.find(stream);
-  if (states == now->second.end()) return std::nullopt;
+  if (states == now->second.end()) return {};
   for (auto earlier = std::make_reverse_iterator(now); earlier != inputs.cell_generators.rend(); ++earlier) {
     const auto then = earlier->second.find(stream);
     if (earlier->first < 0 || then == earlier->second.end()) continue;
@@ -636,80 +589,86 @@ std::optional<Cause> generator_not_advanced(const CauseInputs& inputs) {
     }
     const bool of_all = stuck.size() == states->second.size(), of_told = std::ranges::find(stuck, inputs.difference.divergence.rank) != stuck.end();
     if (!of_all && !of_told) continue;
-    return made("stream-not-advanced", kExact, fmt::format("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step, earlier->first));
+    return told(fmt::format("{}: rank {} begins step {} in the state of step {}", stream, fmt::join(stuck, ", "), step,
+                            earlier->first));
   }
-  return std::nullopt;
+  return {};
 }
 
 /// Ranks whose generators are in one state, where each should have its own.
-std::optional<Cause> same_generator_on_all_ranks(const CauseInputs& inputs) {
-  const Divergence& told = inputs.difference.divergence;
-  if (inputs.difference.phase != Phase::random || !is_of_a_generator(told.where)) return std::nullopt;
-  const auto now = inputs.cell_generators.find(told.step);
-  const auto states = now == inputs.cell_generators.end() ? nullptr : &now->second;
-  if (!states || !states->contains(told.where)) return std::nullopt;
-  const auto found = states->find(told.where);
-  if (found->second.size() < 2) return std::nullopt;
+Answer same_generator_on_all_ranks(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  const auto now = inputs.cell_generators.find(it.step);
+  if (!is_of_a_generator(it.where) || now == inputs.cell_generators.end()) return {};
+  const auto found = now->second.find(it.where);
+  if (found == now->second.end() || found->second.size() < 2) return {};
   const uint64_t first = found->second.begin()->second;
-  if (!std::ranges::all_of(found->second, [&](const auto& each) { return each.second == first; })) return std::nullopt;
-  const auto distinct_in_reference = [&] {
-    std::set<uint64_t> hashes;
-    for (const Use& use : uses_of(inputs.reference, told.where)) hashes.insert(use.hash);
-    return hashes.size() > 1;
-  };
-  if (!(inputs.cell && declared_state(*inputs.cell, told.where) == "rank") && !distinct_in_reference()) return std::nullopt;
-  return made("same-stream-on-all-ranks", kExact, fmt::format("{}: all {} ranks are in the state {}", told.where, found->second.size(), hex16(first)));
+  if (!std::ranges::all_of(found->second, [&](const auto& each) { return each.second == first; })) return {};
+  std::set<uint64_t> in_reference;
+  for (const Use& use : uses_of(inputs.reference, it.where)) in_reference.insert(use.hash);
+  if (declared_state(*inputs.cell, it.where) != "rank" && in_reference.size() < 2) return {};
+  return told(fmt::format("{}: all {} ranks are in the state {}", it.where, found->second.size(), hex16(first)),
+              kExact);
 }
 
-std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
-  const auto streams = streams_of(inputs);
-  if (!streams || streams->name.find("replay") == std::string::npos) return std::nullopt;
-  return made("dropout-not-replayed", kFits,
-              fmt::format("{}: the second pass drew from {}, but the first from {}", streams->name,
-                          hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference))));
+Answer dropout_not_replayed(const Streams& streams) {
+  if (streams.name.find("replay") == std::string::npos) return {};
+  return told(fmt::format("{}: the second pass drew from {}, but the first from {}", streams.name,
+                          hex16(hash_of(streams.cell)), hex16(hash_of(streams.reference))));
 }
 
-std::optional<Cause> random_stream_differs(const CauseInputs& inputs) {
-  const auto streams = streams_of(inputs);
-  if (!streams) return std::nullopt;
+Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) {
   std::string where = "on all ranks together";
-  const std::vector<std::size_t> wrong = wrong_ranks(inputs, *streams);
-  if (!wrong.empty() && wrong.size() < streams->cell.size()) {
+  const std::vector<std::size_t> wrong = wrong_ranks(inputs, streams);
+  if (!wrong.empty() && wrong.size() < streams.cell.size()) {
     where = fmt::format("on rank {}", fmt::join(wrong, ", "));
   }
-  const double expected = draws_of(streams->reference), actual = draws_of(streams->cell);
+  const double expected = draws_of(streams.reference), actual = draws_of(streams.cell);
   const std::string draws = expected == actual ? "equally many draws"
                                                : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
-  return made("random-stream-differs", kGeneral,
-              fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams->name,
-                          hex16(hash_of(streams->cell)), hex16(hash_of(streams->reference)), where, draws));
+  return told(fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams.name,
+                          hex16(hash_of(streams.cell)), hex16(hash_of(streams.reference)), where, draws));
 }
 
-constexpr Rule kRandomRules[] = {
-    same_stream_on_all_ranks, stream_keyed_by_rank, masks_drawn_again,    extra_draws,          draws_missing,
-    stream_not_advanced,      generator_not_advanced, seeded_anew_within_step, same_generator_on_all_ranks, dropout_not_replayed, random_stream_differs};
-
 /// A forward pass that draws nothing on any rank, where it drew at earlier steps and the reference's draws: dropout is off.
-std::optional<Cause> forward_draws_missing(const CauseInputs& inputs) {
-  if (is_exact(inputs.difference.phase) || !inputs.reference || !inputs.cell) return std::nullopt;
+Answer forward_draws_missing(const CauseInputs& inputs) {
+  if (is_exact(inputs.difference.phase)) return {};
   const int64_t step = inputs.difference.divergence.step;
   for (const Record* record : records_of(inputs.reference->ranks[0], Phase::random)) {
     if (!is_of_a_generator(record->name) || name_of_generator(record->name) != "model") continue;
     const double expected = draws_of(uses_of(inputs.reference, record->name)), actual = draws_of(uses_of(inputs.cell, record->name));
     const bool drew_before = std::ranges::any_of(inputs.cell_generators, [&](const auto& each) { return each.first < step && each.second.contains(record->name); });
     if (!(expected > 0) || actual > 0 || !drew_before) continue;
-    return made("draws-missing", kExact,
-                fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and the run's own took some before", record->name, step,
-                            exact_number(expected)));
+    return told(
+        fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and "
+                    "the run's own "
+                    "took some before",
+                    record->name, step, exact_number(expected)));
   }
-  return std::nullopt;
+  return {};
 }
 
-constexpr Rule kForwardDrawRules[] = {forward_draws_missing};
+template <auto rule>
+constexpr Rule of_streams = given<streams_of, rule>;
 
 }  // namespace
 
-std::span<const Rule> random_rules() { return kRandomRules; }
-std::span<const Rule> forward_draw_rules() { return kForwardDrawRules; }
+std::span<const Hypothesis> random_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"same-stream-on-all-ranks", kInRandom, kRanks, kExact, of_streams<same_stream_on_all_ranks>, "rank_seed"},
+      {"same-stream-on-all-ranks", kInRandom, kRanks, kExact, same_generator_on_all_ranks, "rank_seed"},
+      {"stream-keyed-by-rank", kInRandom, kRanks | kConfigs, kExact, of_streams<stream_keyed_by_rank>, "rank_seed"},
+      {"masks-drawn-again", kInRandom, kRuns, kExact, masks_drawn_again},
+      {"extra-draws", kInRandom, kRuns, kExact, of_streams<draws_differ<true>>},
+      {"draws-missing", kInRandom, kRuns, kExact, of_streams<draws_differ<false>>},
+      {"draws-missing", kInexactPhases, kRuns, kExact, forward_draws_missing},
+      {"stream-not-advanced", kInRandom, kRuns, kExact, of_streams<stream_not_advanced>},
+      {"stream-not-advanced", kInRandom, kRuns, kExact, generator_not_advanced},
+      {"stream-not-advanced", kInRandom, kRuns, kExact, seeded_anew_within_step},
+      {"dropout-not-replayed", kInRandom, kRuns, kFits, of_streams<dropout_not_replayed>},
+      {"random-stream-differs", kInRandom, kRuns, kGeneral, of_streams<random_stream_differs>},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

@@ -1,12 +1,14 @@
 #include "harness/judge/causes/gradient.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <numeric>
 #include <set>
 
-#include "harness/judge/causes/loss.h"
 #include "harness/judge/compare/exact_runs.h"
 #include "harness/judge/compare/step_pairs.h"
 
@@ -37,7 +39,8 @@ Answer by_factor(const CauseInputs& inputs) {
   const std::string words = factor_text(factor, gradients->world);
   if (signatures.all_fit(factor) && of_loss && !loss_is(inputs, factor)) return {};
   if (signatures.all_fit(factor))
-    return of_loss ? told("loss and every gradient are {} times the reference's", words) : told("{}", gradients->text());
+    return of_loss ? told(fmt::format("loss and every gradient are {} times the reference's", words))
+                   : told(gradients->text());
   // A few tensors of one group: what scales whole groups has its own pattern. Of two ranks 2 is any 2 there: a sum of two
   // losses, a use too many.
   const bool is_any_2 = gradients->world == 2 && (factor == 2 || factor == 0.5);
@@ -48,12 +51,12 @@ Answer by_factor(const CauseInputs& inputs) {
   const auto has_it = [&](const GradientSignature& group) { return group.group != "all" && is_factor(group.ratio, factor); };
   if (of_loss && !is_any_2 && std::ranges::all_of(gradients->judgement->groups, fits) &&
       std::ranges::any_of(gradients->judgement->groups, has_it))
-    return made("", kFits, fmt::format("one of several losses: {}", gradients->text()));
+    return told(fmt::format("one of several losses: {}", gradients->text()), kFits);
   if (of_loss || is_any_2 || !signatures.part_of_a_role_fits(factor)) return {};
   std::vector<std::string> names;
   for (const TensorUse& use : gradients->judgement->tensors)
     if (use.use.used() > 1) names.push_back(use.name);
-  return made("", kFits, fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")));
+  return told(fmt::format("{} times the reference's in {} only", words, fmt::join(names, ", ")), kFits);
 }
 
 /// The declared group of that many ranks; empty if there is none.
@@ -106,16 +109,18 @@ Answer fitted_factor(const CauseInputs& inputs) {
                   factor_text(factor, world_size_of(inputs)));
   if (const std::string group = group_of(inputs, factor); !group.empty())
     return made("counted-over-wrong-group", 0.95,
-                fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text, group));
+                fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text,
+                            group));
   if (is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps))) return {};
   constexpr int kMostSteps = 16;
   for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
     if (is_factor(factor, steps / other))
       return made("normalised-by-another-window", kStrong,
-                  fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by another",
+                  fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by "
+                              "another",
                               text, steps, other, steps));
   }
-  return told("{}{}", text, counts_behind(inputs, factor));
+  return told(fmt::format("{}{}", text, counts_behind(inputs, factor)));
 }
 
 // Local gradients.
@@ -139,8 +144,9 @@ Answer non_finite_on_a_rank(const CauseInputs& inputs) {
     if (!first) first = own;
   }
   if (!first) return {};
-  return told("{} of {} is not finite on rank {}", counted(static_cast<int64_t>(first->stats.nonfinite), "value"),
-              first->name, fmt::join(ranks, ", "));
+  return told(fmt::format("{} of {} is not finite on rank {}",
+                          counted(static_cast<int64_t>(first->stats.nonfinite), "value"), first->name,
+                          fmt::join(ranks, ", ")));
 }
 
 /// In exact arithmetic nothing rounds, so that the reduced gradients have equal bits but for what a fault has changed.
@@ -160,9 +166,11 @@ Answer one_element_alone(const CauseInputs& inputs, const StepGradients& local) 
   }
   // Of a tensor of one element a factor changes no more.
   if (!changed || changed->values.size() < 2) return {};
-  return told("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is equal bit "
-              "for bit",
-              element, changed->name, short_number(gap));
+  return told(
+      fmt::format("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is "
+                  "equal bit "
+                  "for bit",
+                  element, changed->name, short_number(gap)));
 }
 
 Answer bit_flip(const StepGradients& local) {
@@ -184,9 +192,10 @@ Answer bit_flip(const StepGradients& local) {
     for (const FlippedBit& flip : here) ranks.insert(flip.rank);
   }
   if (flips.empty()) return {};
-  return made("", 0.96, fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
-                                    flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
-                                    ranks.size() > 1 ? " (their values share the exponent)" : ""));
+  return told(fmt::format("only element {} of {} differs, and bit {} of rank {}'s value explains it{}",
+                          flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
+                          ranks.size() > 1 ? " (their values share the exponent)" : ""),
+              0.96);
 }
 
 /// Ranks whose local gradients are, in every tensor, those of the step before.
@@ -203,8 +212,8 @@ Answer stale_local(const StepGradients& local) {
     if (same && whole_norm(now[rank]) > 0) stale.push_back(rank);
   }
   if (stale.empty()) return {};
-  return told("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
-              local.evidence->cell_before->step);
+  return told(fmt::format("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
+                          local.evidence->cell_before->step));
 }
 
 Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
@@ -216,7 +225,7 @@ Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& loc
     if (has_rows && whole_norm(local.evidence->cell.local[rank]) == 0) zero.push_back(rank);
   }
   if (zero.size() != 1) return {};
-  return told("rank {} has rows, but all its local gradients are 0", zero.front());
+  return told(fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
 }
 
 /// Is every gradient the reference's plus `old`?
@@ -239,7 +248,7 @@ Answer accumulated_before(const StepGradients& local) {
   // What stays in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
   const ForcedValues& before = *local.evidence->cell_before;
   if (!adds(local, mean_of_local(before)) && !adds(local, before.gradients) && !adds(local, before.applied)) return {};
-  return told("every gradient is the reference's plus that of step {}", before.step);
+  return told(fmt::format("every gradient is the reference's plus that of step {}", before.step));
 }
 
 /// One rank's local gradient has another form than those that it is to be reduced with.
@@ -248,7 +257,8 @@ Answer forms_differ(const CauseInputs& inputs) {
   const bool shape = it.kind == DivergenceKind::shape && it.rank >= 0;
   if (!shape && it.kind != DivergenceKind::dtype) return {};
   return made(shape ? "shapes-differ" : "dtype-differs", kStrong,
-              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual, it.expected));
+              fmt::format("rank {}'s gradient of {} is {}, other ranks' {}", it.rank, it.where, it.actual,
+                          it.expected));
 }
 
 // Micro-steps: what each counts, which of them arrive, and in what precision they are added up.
@@ -307,8 +317,8 @@ Answer only_last_micro_step(const CauseInputs& inputs) {
   const std::vector<RankParts> parts = parts_of(cell, "micro ");
   if (parts.empty()) return {};
   const auto named = [&](const char* what) {
-    return told("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
-                gradients_of(inputs)->text());
+    return told(fmt::format("{} the gradient of the last of {} micro-steps alone; {}", what, parts[0].names.size(),
+                            gradients_of(inputs)->text()));
   };
   const bool local = inputs.difference.phase == Phase::local_gradients;
   const auto last = last_parts(parts);
@@ -384,10 +394,11 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // Without parts: every tensor of a step that accumulates keeps something of its rank's own.
     const std::size_t wrong = inputs.cell_facts.accumulation < 2 ? 0 : partly_own(inputs).size();
     if (wrong == 0 || wrong != cell.local[0].size()) return {};
-    return made("", kFits,
-                fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, and "
+    return told(fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, "
+                            "and "
                             "their mean over ranks is right; a step has {} micro-steps",
-                            wrong, inputs.cell_facts.accumulation));
+                            wrong, inputs.cell_facts.accumulation),
+                kFits);
   }
   const std::vector<NamedTensor> mean = mean_of_local(cell);
   const std::size_t steps = parts.front().names.size();
@@ -399,7 +410,8 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     // A tensor that the last micro-step alone reaches was not reduced at all.
     if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return {};
     return made(count > 1 ? "micro-steps-not-reduced" : "last-micro-step-not-reduced", kExact,
-                fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and of "
+                fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and "
+                            "of "
                             "the others its own gradient",
                             steps - count, steps));
   }
@@ -432,13 +444,15 @@ Answer one_use_not_reduced(const CauseInputs& inputs) {
   const std::size_t all = by_values ? inputs.forced->cell.local[0].size()
                                     : records_of(inputs.cell->ranks[0], Phase::reduced_gradients).size();
   if (names.empty() || names.size() == all) return {};
-  return made("", by_values ? kExact : kFits,
-              fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction", names.size(), all,
-                          fmt::join(names, ", "),
-                          by_values ? "are the mean of the local gradients but for a part that is each rank's own, and the "
+  return told(fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction",
+                          names.size(), all, fmt::join(names, ", "),
+                          by_values ? "are the mean of the local gradients but for a part that is each rank's own, and "
+                                      "the "
                                       "mean of them over ranks is right"
-                                    : "are other ones on every rank, and neither the mean of the local gradients nor the "
-                                      "rank's own"));
+                                    : "are other ones on every rank, and neither the mean of the local gradients nor "
+                                      "the "
+                                      "rank's own"),
+              by_values ? kExact : kFits);
 }
 
 /// Has every element no more bits of a mantissa than that, and are there enough of them to tell?
@@ -477,10 +491,11 @@ Answer accumulated_in_low_precision(const CauseInputs& inputs) {
     const double units = 4 * std::ldexp(1.0, -bits) * std::max(2.0, micro_steps(inputs));
     for (const TensorUse& use : gradients->judgement->tensors)
       if (use.use.difference > units * use.norm_reference + use.use.band) return {};
-    return made("", known ? kExact : kFits,
-                fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they lie "
+    return told(fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they "
+                            "lie "
                             "within its rounding of the reference's; {}",
-                            bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()));
+                            bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()),
+                known ? kExact : kFits);
   }
   return {};
 }
@@ -549,44 +564,43 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
               : of_micro_steps ? "micro-steps-weighted-alike"
                                : "mean-of-means",
               by_count || by_world || unscaled ? kExact : kFits,
-              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} % of "
+              fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} "
+                          "% of "
                           "what they do",
                           of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
 }
 
 template <auto rule>
 constexpr Rule of_local = given<local_of, rule>;
-constexpr Phases kLoss = in(Phase::loss), kOfRanks = in(Phase::local_gradients), kReduced = in(Phase::reduced_gradients);
-// A gradient that the cell lacks may first show in the reduced ones.
-constexpr Phases kGradients = kOfRanks | kReduced;
-
-constexpr Hypothesis kHypotheses[] = {
-    {"loss-times-world", kLoss, kValues, kExact, by_factor<the_world>},
-    {"loss-over-world", kLoss, kValues, kExact, by_factor<over_the_world>},
-    {"accumulation-not-scaled", kLoss | kGradients, kValues, kExact, by_factor<micro_steps>},
-    {"sign-flipped", kLoss | kGradients, kValues, kExact, by_factor<minus_one>},
-    {"gradient-times-world", kGradients, kLocal, kExact, by_factor<the_world>},
-    {"gradient-over-world", kGradients, kLocal, kExact, by_factor<over_the_world>},
-    {"constant-factor counted-over-wrong-group normalised-by-another-window", kLoss | kOfRanks, kValues, kGeneral + 0.1,
-     fitted_factor},
-    {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
-    {"bit-flip", kGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
-    {"bit-flip", kGradients, kLocal, kStrong, of_local<bit_flip>},
-    {"stale-gradient", kGradients, kLocal, kExact, of_local<stale_local>},
-    {"rank-missing", kGradients, kLocal, kFits, of_local<rank_without_gradient>},
-    {"gradients-not-zeroed", kGradients, kLocal, kExact, of_local<accumulated_before>},
-    {"shapes-differ dtype-differs", kOfRanks, kNothing, kStrong, forms_differ},
-    {"only-last-micro-step", kGradients, kValues, kExact, only_last_micro_step},
-    {"last-micro-step-not-reduced micro-steps-not-reduced", kReduced, kValues, kExact, last_micro_step_not_reduced},
-    {"one-use-not-reduced", kReduced, kValues | kRanks, kExact, one_use_not_reduced},
-    {"accumulated-in-low-precision", kOfRanks, kValues, kExact, accumulated_in_low_precision},
-    {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled", kLoss | kOfRanks, kValues, kExact,
-     counted_each_by_its_own},
-};
 
 }  // namespace
 
-std::span<const Hypothesis> gradient_hypotheses() { return kHypotheses; }
+std::span<const Hypothesis> gradient_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"loss-times-world", kInLoss, kValues, kExact, by_factor<the_world>},
+      {"loss-over-world", kInLoss, kValues, kExact, by_factor<over_the_world>},
+      {"accumulation-not-scaled", kInLoss | kInGradients, kValues, kExact, by_factor<micro_steps>},
+      {"sign-flipped", kInLoss | kInGradients, kValues, kExact, by_factor<minus_one>},
+      {"gradient-times-world", kInGradients, kLocal, kExact, by_factor<the_world>},
+      {"gradient-over-world", kInGradients, kLocal, kExact, by_factor<over_the_world>},
+      {"constant-factor counted-over-wrong-group normalised-by-another-window", kInLoss | kInLocal, kValues,
+       kGeneral + 0.1, fitted_factor},
+      {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
+      {"bit-flip", kInGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
+      {"bit-flip", kInGradients, kLocal, kStrong, of_local<bit_flip>},
+      {"stale-gradient", kInGradients, kLocal, kExact, of_local<stale_local>},
+      {"rank-missing", kInGradients, kLocal, kFits, of_local<rank_without_gradient>},
+      {"gradients-not-zeroed", kInGradients, kLocal, kExact, of_local<accumulated_before>},
+      {"shapes-differ dtype-differs", kInLocal, kNothing, kStrong, forms_differ},
+      {"only-last-micro-step", kInGradients, kValues, kExact, only_last_micro_step},
+      {"last-micro-step-not-reduced micro-steps-not-reduced", kInReduced, kValues, kExact, last_micro_step_not_reduced},
+      {"one-use-not-reduced", kInReduced, kValues | kRanks, kExact, one_use_not_reduced},
+      {"accumulated-in-low-precision", kInLocal, kValues, kExact, accumulated_in_low_precision},
+      {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled", kInLoss | kInLocal, kValues,
+       kExact, counted_each_by_its_own},
+  };
+  return kTable;
+}
 
 std::vector<RankParts> parts_of(const ForcedValues& values, std::string_view kind) {
   std::vector<RankParts> by_rank;
@@ -640,6 +654,15 @@ std::vector<NamedTensor> with_more(std::vector<NamedTensor> gradient, const std:
   return gradient;
 }
 
+double apart(const std::vector<double>& actual, double factor, const std::vector<double>& expected) {
+  double squares = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double gap = actual[i] - factor * expected[i];
+    squares += gap * gap;
+  }
+  return std::sqrt(squares);
+}
+
 bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients,
            const GradientJudgement& judgement, double room) {
   return !judgement.tensors.empty() && std::ranges::all_of(judgement.tensors, [&](const TensorUse& use) {
@@ -689,23 +712,16 @@ Signatures::Signatures(const StepGradients& of) {
   }
 }
 
-double Signatures::Pair::apart(double factor) const {
-  double squares = 0;
-  for (std::size_t i = 0; i < reference->size(); ++i) {
-    const double gap = cell[i] - factor * (*reference)[i];
-    squares += gap * gap;
-  }
-  return std::sqrt(squares);
+bool Signatures::Pair::fits(double factor) const {
+  return apart(cell, factor, *reference) <= (1 + std::abs(factor)) * band;
 }
-
-bool Signatures::Pair::fits(double factor) const { return apart(factor) <= (1 + std::abs(factor)) * band; }
 
 bool Signatures::Pair::tells() const { return norm(*reference) > kTelling * band; }
 
 bool Signatures::Pair::no_factor_fits() const {
   const double own = norm(*reference);
   const double dot = std::inner_product(cell.begin(), cell.end(), reference->begin(), 0.0);
-  const double rest = apart(own > 0 ? dot / (own * own) : 0);
+  const double rest = apart(cell, own > 0 ? dot / (own * own) : 0, *reference);
   // Well beyond rounding, and a good part of the gradient itself.
   return rest > kTelling * band && rest >= 0.1 * norm(cell);
 }
@@ -735,9 +751,8 @@ bool Signatures::part_of_a_role_fits(double factor) const {
 
 std::string StepGradients::text() const {
   std::vector<std::string> lacking;
-  for (const std::string& name : judgement->missing) {
+  for (const std::string& name : judgement->missing)
     if (!find_tensor(mean, name)) lacking.push_back(name);
-  }
   const std::string others = signature_text(*judgement, world);
   return lacking.empty() ? others : fmt::format("no gradient of {}; {}", fmt::join(lacking, ", "), others);
 }
@@ -751,9 +766,20 @@ std::optional<StepGradients> gradients_of(const CauseInputs& inputs) {
                        inputs.trainer ? nullptr : declared_of(inputs)};
 }
 
+bool loss_is(const CauseInputs& inputs, double factor) {
+  if (inputs.difference.phase != Phase::loss || !inputs.forced) return false;
+  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
+  if (!reference || !cell || std::abs(*reference) < 100 * inputs.forced->loss_band) return false;
+  // A factor so near to 1 that rounding leaves it open explains nothing.
+  constexpr double kTelling = 16;
+  if (std::abs(factor - 1) * std::abs(*reference) <= kTelling * inputs.forced->loss_band) return false;
+  return std::abs(*cell - factor * *reference) <= (1 + std::abs(factor)) * inputs.forced->loss_band;
+}
+
 bool lacks_a_gradient(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
-  if (!inputs.forced || it.kind != DivergenceKind::missing || !holds(kGradients, inputs.difference.phase)) return false;
+  if (!inputs.forced || it.kind != DivergenceKind::missing || !holds(kInGradients, inputs.difference.phase))
+    return false;
   const auto has = [&](const std::vector<NamedTensor>& gradients) { return find_tensor(gradients, it.where) != nullptr; };
   return has(inputs.forced->reference.gradients) && !has(inputs.forced->cell.gradients) &&
          std::ranges::none_of(inputs.forced->cell.local, has);

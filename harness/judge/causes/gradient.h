@@ -32,6 +32,9 @@ std::vector<NamedTensor> reduced_of(const std::vector<std::vector<NamedTensor>>&
 /// The gradient with `factor` times more of a part.
 std::vector<NamedTensor> with_more(std::vector<NamedTensor> gradient, const std::vector<NamedTensor>& part, double factor);
 
+/// |actual - factor * expected|, of equal sizes.
+double apart(const std::vector<double>& actual, double factor, const std::vector<double>& expected);
+
 /// Is every tensor of `gradients` what `expected` has, within `room` times its band of the judgement? False where one lacks
 /// a tensor.
 bool agree(const std::vector<NamedTensor>& expected, const std::vector<NamedTensor>& gradients,
@@ -92,7 +95,6 @@ class Signatures {
     const std::vector<double>* reference;
     std::vector<double> cell;
     double band;
-    double apart(double factor) const;
     bool fits(double factor) const;
     bool tells() const;
     bool no_factor_fits() const;
@@ -107,6 +109,10 @@ class Signatures {
   std::vector<Pair> tensors_;
 };
 inline Signatures StepGradients::signatures() const { return Signatures(*this); }
+
+/// Is the cell's loss `factor` times the reference's, with the latter far enough from 0? False unless the
+/// divergence lies in the loss.
+bool loss_is(const CauseInputs& inputs, double factor);
 
 /// Is what differs a gradient that the reference has and the cell does not, in its local ones or, so that it is first
 /// seen there, in its reduced ones? Then every wrong gradient that lacks may be one of 0.

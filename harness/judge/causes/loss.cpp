@@ -14,6 +14,7 @@
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/exact_runs.h"
+#include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/record.h"
 
@@ -29,23 +30,20 @@ double weight_of_a_row(const CauseInputs& inputs) {
   const double recorded = reference.front().row_weight / static_cast<double>(reference.size());
   if (std::isfinite(recorded)) return recorded;
   double sum = 0;
-  for (const RankLoss& rank : reference) {
+  for (const RankLoss& rank : reference)
     for (const double row : rank.row_losses) sum += row;
-  }
   return inputs.forced->reference.loss.value_or(std::nan("")) / sum;
 }
 
-std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
+Answer rows_left_out(const CauseInputs& inputs) {
   const std::vector<RankRows> ranks = rows_that_agree(inputs);
   // Of a trainer that is not ours nobody knows whether rows may not count; one that leaves them out by design does so in
   // the reference, too.
   const bool known = inputs.cell_config || !inputs.trainer;
-  if (ranks.empty() || !known || rows_may_not_count(inputs)) {
-    return std::nullopt;
-  }
+  if (ranks.empty() || !known || rows_may_not_count(inputs)) return {};
   const auto world = static_cast<double>(ranks.size());
   const double weight = weight_of_a_row(inputs) * world;
-  if (!std::isfinite(weight)) return std::nullopt;
+  if (!std::isfinite(weight)) return {};
   std::size_t without = 0, rows = 0, wrong_rank = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const double loss = ranks[r].rank.loss;
@@ -57,43 +55,21 @@ std::optional<Cause> rows_left_out(const CauseInputs& inputs) {
     const bool all = std::abs(loss) <= band;
     if (!all && std::ranges::none_of(ranks[r].expected,
                                      [&](double row) { return std::abs(gap - weight * row) <= band; })) {
-      return std::nullopt;
+      return {};
     }
     ++without;
     wrong_rank = r;
   }
-  if (without == 0) return std::nullopt;
-  return made(
-      "rows-left-out", 0.95,
+  if (without == 0) return {};
+  return told(
       fmt::format("the loss of {} (the last is rank {}) leaves out one row or all rows, at the weight {} of "
                   "{} rows; {}",
                   counted(static_cast<int64_t>(without), "rank"), wrong_rank, short_number(weight), rows,
                   losses_text(inputs)));
 }
 
-/// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
-std::optional<Cause> loss_in_other_precision(const CauseInputs& inputs) {
-  const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
-  if (inputs.cell_config || expected == actual || inputs.difference.phase != Phase::loss) return std::nullopt;
-  // What one header alone declares is not known to differ.
-  const auto declared = [](const std::optional<StepOfRun>& step) { return step && step->declared ? step->declared->precision : std::string(); };
-  const std::string of_reference = declared(inputs.reference), of_cell = declared(inputs.cell);
-  if (of_reference.empty() || of_cell.empty() || of_reference == of_cell) return std::nullopt;
-  const auto loss_of = [&](const ForcedValues* values, const std::optional<StepOfRun>& step) { return values ? values->loss : step ? mean_loss(*step) : std::nullopt; };
-  const std::optional<double> reference = loss_of(inputs.forced ? &inputs.forced->reference : nullptr, inputs.reference),
-                              cell = loss_of(inputs.forced ? &inputs.forced->cell : nullptr, inputs.cell);
-  if (!reference || !cell) return std::nullopt;
-  // Roundings of some ten operations.
-  constexpr double kMostUnits = 64;
-  const double units = std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
-  if (!(units <= kMostUnits)) return std::nullopt;
-  return made("precision-differs", kFits,
-              fmt::format("the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one apart", of_reference, of_cell, units));
-}
-
 /// Rows with padding lose something else, and rows without it what the reference's lose.
-std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::loss || !inputs.forced) return std::nullopt;
+Answer mask_ignored_in_rows(const CauseInputs& inputs) {
   constexpr double kSame = 1e-5;
   struct Expected {
     double loss = 0;
@@ -102,7 +78,8 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
   std::map<int64_t, Expected> expected;
   for (const RankLoss& rank : inputs.forced->reference.losses) {
     const std::size_t rows = rank.row_ids.size();
-    if (rows == 0 || rank.row_losses.size() != rows || rank.row_counts.size() != rows || rank.row_widths.size() != rows) return std::nullopt;
+    if (rows == 0 || rank.row_losses.size() != rows || rank.row_counts.size() != rows || rank.row_widths.size() != rows)
+      return {};
     for (std::size_t i = 0; i < rows; ++i) expected[rank.row_ids[i]] = {rank.row_losses[i], rank.row_counts[i] < rank.row_widths[i]};
   }
   std::size_t wrong = 0, right_with_padding = 0;
@@ -110,12 +87,12 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
   std::set<std::size_t> ranks;
   for (std::size_t r = 0; r < inputs.forced->cell.losses.size(); ++r) {
     const RankLoss& rank = inputs.forced->cell.losses[r];
-    if (rank.row_ids.size() != rank.row_losses.size()) return std::nullopt;
+    if (rank.row_ids.size() != rank.row_losses.size()) return {};
     for (std::size_t i = 0; i < rank.row_ids.size(); ++i) {
       const auto found = expected.find(rank.row_ids[i]);
-      if (found == expected.end()) return std::nullopt;
+      if (found == expected.end()) return {};
       const bool same = std::abs(rank.row_losses[i] - found->second.loss) <= kSame * std::max(1.0, std::abs(found->second.loss));
-      if (!same && !found->second.padded) return std::nullopt;
+      if (!same && !found->second.padded) return {};
       wrong += !same;
       right_with_padding += same && found->second.padded;
       whole[r] += !found->second.padded;
@@ -125,9 +102,12 @@ std::optional<Cause> mask_ignored_in_rows(const CauseInputs& inputs) {
   // Of some ranks alone, one row may be as it should by chance.
   std::size_t beside = 0;
   for (const std::size_t rank : ranks) beside += whole[rank];
-  if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return std::nullopt;
-  return made("mask-ignored", 0.9,
-              fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without padding there have the same", wrong, fmt::join(ranks, ", "), beside));
+  if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return {};
+  return told(
+      fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without "
+                  "padding there "
+                  "have the same",
+                  wrong, fmt::join(ranks, ", "), beside));
 }
 
 /// Buffers of one name and rank, and the rows of that rank.
@@ -138,12 +118,11 @@ struct RankBuffer {
 
 /// A buffer that differs between ranks, and whose mean over ranks by their rows is the reference's: a mean that each rank took of its own rows. What the
 /// loss has of it is not known; of BatchNorm's statistics it is.
-std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
-  const Phase phase = inputs.difference.phase;
-  if ((phase != Phase::loss && phase != Phase::local_gradients && phase != Phase::scores) || !inputs.reference || !inputs.cell || inputs.cell->ranks.size() < 2) return std::nullopt;
+Answer statistics_in_a_buffer(const CauseInputs& inputs) {
   constexpr double kSame = 1e-4, kApart = 1e-3;
   for (const Record& record : inputs.reference->ranks[0].records) {
-    const auto expected = record.phase == Phase::parameters && record.name.starts_with("buffer/") ? values_of(record) : std::nullopt;
+    const auto expected =
+        record.phase == Phase::parameters && is_buffer(record.name) ? values_of(record) : std::nullopt;
     if (!expected) continue;
     std::vector<RankBuffer> ranks;
     double rows = 0;
@@ -167,27 +146,21 @@ std::optional<Cause> statistics_in_a_buffer(const CauseInputs& inputs) {
     for (const RankBuffer& own : ranks) apart = apart || distance(own.values, *expected) > kApart * size;
     if (!apart || !(distance(mean, *expected) <= kSame * size)) continue;
     const bool of_batch_norm = record.name.ends_with("running_mean") || record.name.ends_with("running_var");
-    return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits, fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took the mean of its own rows; {}",
-                                                     record.name, losses_text(inputs)));
+    return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits,
+                fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank "
+                            "took the mean "
+                            "of its own rows; {}",
+                            record.name, losses_text(inputs)));
   }
-  return std::nullopt;
+  return {};
 }
-
-constexpr Rule kLossRules[] = {mask_ignored_in_rows,   statistics_in_a_buffer, rows_left_out, loss_in_other_precision};
-
-}  // namespace
-
-std::span<const Rule> loss_rules() { return kLossRules; }
-
-namespace {
 
 /// The reference's row losses by sample id, in the order in which its ranks have them.
 std::map<int64_t, std::vector<double>> losses_by_sample(const ForcedValues& values) {
   std::map<int64_t, std::vector<double>> losses;
   for (const RankLoss& rank : values.losses) {
-    for (std::size_t row = 0; row < rank.row_ids.size(); ++row) {
+    for (std::size_t row = 0; row < rank.row_ids.size(); ++row)
       losses[rank.row_ids[row]].push_back(rank.row_losses[row]);
-    }
   }
   return losses;
 }
@@ -202,16 +175,6 @@ double tolerance_of(const ForcedEvidence& forced, const RankLoss& rank) {
 }
 
 }  // namespace
-
-bool loss_is(const CauseInputs& inputs, double factor) {
-  if (inputs.difference.phase != Phase::loss || !inputs.forced) return false;
-  const auto &reference = inputs.forced->reference.loss, &cell = inputs.forced->cell.loss;
-  if (!reference || !cell || std::abs(*reference) < 100 * inputs.forced->loss_band) return false;
-  // A factor so near to 1 that rounding leaves it open explains nothing.
-  constexpr double kTelling = 16;
-  if (std::abs(factor - 1) * std::abs(*reference) <= kTelling * inputs.forced->loss_band) return false;
-  return std::abs(*cell - factor * *reference) <= (1 + std::abs(factor)) * inputs.forced->loss_band;
-}
 
 std::string losses_text(const CauseInputs& inputs) {
   return fmt::format("loss {} where the reference has {}", short_number(inputs.forced->cell.loss.value_or(0)),
@@ -253,150 +216,273 @@ std::vector<RankRows> rows_that_agree(const CauseInputs& inputs) {
 namespace {
 
 /// A named loss as one of the runs has it.
-struct Term {
-  std::string name;
-  double value = 0;  ///< mean over ranks, weight included
-};
-
-std::vector<Term> terms_of(const ForcedValues& values) {
-  std::map<std::string, std::pair<double, std::size_t>> sums;
+/// The named losses, weight included, as means over ranks.
+std::map<std::string, double> terms_of(const ForcedValues& values) {
+  std::map<std::string, double> terms;
+  std::map<std::string, std::size_t> ranks;
   for (const RankLoss& rank : values.losses) {
     for (const auto& [name, value] : rank.terms) {
       const auto weight = rank.weights.find(name);
-      sums[name].first += value * (weight == rank.weights.end() ? 1 : weight->second);
-      ++sums[name].second;
+      terms[name] +=
+          value * (weight == rank.weights.end() ? 1 : weight->second) / static_cast<double>(values.losses.size());
+      ++ranks[name];
     }
   }
-  std::vector<Term> terms;
-  for (const auto& [name, sum] : sums) {
-    if (sum.second == values.losses.size()) terms.push_back({name, sum.first / static_cast<double>(sum.second)});
-  }
+  std::erase_if(terms, [&](const auto& each) { return ranks[each.first] != values.losses.size(); });
   return terms;
 }
 
-/// What one over a number of ranks that share a mistake may be: of the world, or of a declared group.
+/// What one over a number of ranks that share a mistake may be.
 std::map<double, std::string> factors_of(const CauseInputs& inputs) {
   std::map<double, std::string> factors = {{0, "0"}};
-  const int world = world_size_of(inputs);
-  if (world > 1) factors.emplace(1.0 / world, fmt::format("1/{}", world));
-  const auto whole = inputs.cell ? inputs.cell->ranks.size() : 0;
-  if (whole > 1) factors.emplace(1.0 / static_cast<double>(whole), fmt::format("1/{}", whole));
-  if (!inputs.cell || !inputs.cell->declared) return factors;
-  for (const auto& [name, ranks] : inputs.cell->declared->groups) {
-    if (ranks.size() > 1) factors.emplace(1.0 / static_cast<double>(ranks.size()), fmt::format("1/{}, the ranks of group \"{}\"", ranks.size(), name));
-  }
+  for (const auto& [size, words] : group_sizes(inputs))
+    factors.emplace(1.0 / static_cast<double>(size), fmt::format("1/{}{}", size, words));
   return factors;
 }
 
-Cause named_by(double factor, const std::string& evidence, double confidence) {
-  return made(factor == 0 ? "auxiliary-loss-detached" : "auxiliary-loss-over-world", confidence, evidence);
+Cause named_by(double factor, double strength, const std::string& evidence) {
+  return made(factor == 0 ? "auxiliary-loss-detached" : "auxiliary-loss-over-world", strength, evidence);
 }
 
 /// The cell's loss is the reference's with one named loss times a factor.
-std::optional<Cause> term_in_loss(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::loss || !inputs.forced || !inputs.forced->reference.loss || !inputs.forced->cell.loss) return std::nullopt;
+Answer term_in_loss(const CauseInputs& inputs) {
+  if (!inputs.forced->reference.loss || !inputs.forced->cell.loss) return {};
   const ForcedEvidence& forced = *inputs.forced;
   const double gap = *forced.cell.loss - *forced.reference.loss;
   std::vector<Cause> fitting;
-  std::vector<Term> terms = terms_of(forced.reference);
-  if (terms.size() < 2) return std::nullopt;
-  for (const Term& term : terms) {
+  const std::map<std::string, double> terms = terms_of(forced.reference);
+  if (terms.size() < 2) return {};
+  for (const auto& [name, value] : terms) {
     for (const auto& [factor, words] : factors_of(inputs)) {
-      if (std::abs(term.value) < 100 * forced.loss_band) continue;
-      if (std::abs(gap - (factor - 1) * term.value) > 4 * forced.loss_band + 1e-6 * std::abs(term.value)) continue;
-      fitting.push_back(named_by(factor, fmt::format("the loss is the reference's with the named loss \"{}\" times {}; {}", term.name, words, losses_text(inputs)), kExact));
+      if (std::abs(value) < 100 * forced.loss_band) continue;
+      if (std::abs(gap - (factor - 1) * value) > 4 * forced.loss_band + 1e-6 * std::abs(value)) continue;
+      fitting.push_back(named_by(factor, kExact,
+                                 fmt::format("the loss is the reference's with the named loss \"{}\" times {}; {}",
+                                             name, words, losses_text(inputs))));
     }
   }
   return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
 }
 
-/// A named loss's own gradient, over ranks.
-std::optional<std::vector<NamedTensor>> gradient_of_term(const ForcedValues& values, const std::string& part) {
-  std::vector<std::vector<NamedTensor>> by_rank;
-  for (const RankParts& rank : parts_of(values, "loss ")) {
-    std::vector<double> factors(rank.names.size(), 0);
-    const auto at = std::ranges::find(rank.names, part) - rank.names.begin();
-    if (at == std::ssize(rank.names)) return std::nullopt;
-    factors[static_cast<std::size_t>(at)] = 1;
-    auto gradient = weighed(rank, factors);
-    if (!gradient) return std::nullopt;
-    by_rank.push_back(std::move(*gradient));
+/// Each named loss's own gradient, over ranks; those of which every rank kept its values.
+std::map<std::string, std::vector<NamedTensor>> gradients_of_terms(const ForcedValues& values) {
+  const std::vector<RankParts> parts = parts_of(values, "loss ");
+  std::map<std::string, std::vector<std::vector<NamedTensor>>> by_rank;
+  for (const RankParts& rank : parts) {
+    for (std::size_t k = 0; k < rank.names.size(); ++k) {
+      std::vector<double> factors(rank.names.size(), 0);
+      factors[k] = 1;
+      if (auto gradient = weighed(rank, factors)) by_rank[rank.names[k]].push_back(*std::move(gradient));
+    }
   }
-  return by_rank.empty() ? std::nullopt : std::optional(reduced_of(by_rank, values.reduced_by_sum));
+  std::map<std::string, std::vector<NamedTensor>> all;
+  for (const auto& [name, gradients] : by_rank)
+    if (gradients.size() == parts.size()) all[name] = reduced_of(gradients, values.reduced_by_sum);
+  return all;
 }
-
-std::set<std::string> part_names(const ForcedValues& values) {
-  std::set<std::string> names;
-  for (const RankParts& rank : parts_of(values, "loss ")) names.insert(rank.names.begin(), rank.names.end());
-  return names;
-}
-
-bool is_of_gradients(Phase phase) { return phase == Phase::local_gradients || phase == Phase::reduced_gradients; }
 
 /// By recorded parts: the reference's gradient with one of its named losses times a factor, or the cell's own part brought to what it should be.
-std::optional<Cause> term_in_gradient(const CauseInputs& inputs) {
+Answer term_in_gradient(const CauseInputs& inputs) {
   const auto gradients = gradients_of(inputs);
-  if (!gradients || !is_of_gradients(inputs.difference.phase)) return std::nullopt;
+  if (!gradients) return {};
   const ForcedEvidence& forced = *inputs.forced;
   constexpr double kRoom = 8;
   std::vector<Cause> fitting;
-  const auto try_part = [&](const std::string& part, bool of_reference) {
-    const auto own = gradient_of_term(of_reference ? forced.reference : forced.cell, part);
-    if (!own || whole_norm(*own) == 0) return;
-    for (const auto& [factor, words] : factors_of(inputs)) {
-      if (!of_reference && factor == 0) continue;
-      const bool fits = of_reference ? agree(with_more(forced.reference.gradients, *own, factor - 1), gradients->mean, *gradients->judgement, kRoom)
-                                     : agree(forced.reference.gradients, with_more(gradients->mean, *own, 1 / factor - 1), *gradients->judgement, kRoom);
-      if (!fits) continue;
-      fitting.push_back(named_by(factor, fmt::format("the gradient is the reference's with that of \"{}\" times {}; {}", part, words, gradients->text()), kExact));
+  for (const bool of_reference : {true, false}) {
+    if (!fitting.empty()) break;
+    for (const auto& [part, own] : gradients_of_terms(of_reference ? forced.reference : forced.cell)) {
+      for (const auto& [factor, words] : factors_of(inputs)) {
+        if (whole_norm(own) == 0 || (!of_reference && factor == 0)) continue;
+        const auto expected =
+            of_reference ? with_more(forced.reference.gradients, own, factor - 1) : forced.reference.gradients;
+        const auto actual = of_reference ? gradients->mean : with_more(gradients->mean, own, 1 / factor - 1);
+        if (agree(expected, actual, *gradients->judgement, kRoom))
+          fitting.push_back(named_by(factor, kExact,
+                                     fmt::format("the gradient is the reference's with that of \"{}\" times {}; {}",
+                                                 part, words, gradients->text())));
+      }
     }
-  };
-  for (const std::string& part : part_names(forced.reference)) try_part(part, true);
-  if (fitting.empty()) {
-    for (const std::string& part : part_names(forced.cell)) try_part(part, false);
   }
   return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
 }
 
 /// Without parts: the run has named losses, and some tensors' gradients are one of these factors of the reference's, where others are not. What
 /// they alone have a gradient from is one of these losses.
-std::optional<Cause> some_tensors_by_factor(const CauseInputs& inputs) {
+Answer some_tensors_by_factor(const CauseInputs& inputs) {
   const auto gradients = gradients_of(inputs);
-  if (!gradients || !is_of_gradients(inputs.difference.phase) || terms_of(inputs.forced->cell).size() < 2) return std::nullopt;
-  if (!part_names(inputs.forced->reference).empty()) return std::nullopt;
+  if (!gradients || terms_of(inputs.forced->cell).size() < 2) return {};
+  if (!parts_of(inputs.forced->reference, "loss ").empty()) return {};
   constexpr double kTelling = 64;
   for (const auto& [factor, words] : factors_of(inputs)) {
     std::vector<std::string> scaled;
     std::size_t others = 0, right = 0;
     for (const TensorUse& use : gradients->judgement->tensors) {
       const NamedTensor *expected = find_tensor(inputs.forced->reference.gradients, use.name), *actual = find_tensor(gradients->mean, use.name);
-      if (!expected || !actual || expected->values.size() != actual->values.size()) return std::nullopt;
+      if (!expected || !actual || expected->values.size() != actual->values.size()) return {};
       if (use.use.used() <= 1) {
         right += norm(expected->values) > kTelling * use.use.band;
         continue;
       }
-      double rest = 0;
-      for (std::size_t i = 0; i < expected->values.size(); ++i) rest = std::hypot(rest, actual->values[i] - factor * expected->values[i]);
-      if (rest <= 2 * use.use.band && norm(expected->values) > kTelling * use.use.band) scaled.push_back(use.name);
+      if (apart(actual->values, factor, expected->values) <= 2 * use.use.band &&
+          norm(expected->values) > kTelling * use.use.band)
+        scaled.push_back(use.name);
       else ++others;
     }
     if (scaled.empty() || (right == 0 && others == 0)) continue;
     if (factor == 0 && right == 0) continue;
-    return named_by(factor, fmt::format("the gradient of {} is {} times the reference's, {} tensors agree and {} differ otherwise, and the loss has several named parts",
-                                     fmt::join(scaled, ", "), words, right, others), kFits);
+    return named_by(factor, kFits,
+                    fmt::format("the gradient of {} is {} times the reference's, {} tensors agree and {} differ "
+                                "otherwise, and the "
+                                "loss "
+                                "has several named parts",
+                                fmt::join(scaled, ", "), words, right, others));
   }
-  return std::nullopt;
+  return {};
 }
 
-constexpr Rule kTermsInLoss[] = {term_in_loss};
-constexpr Rule kTermsInGradients[] = {term_in_gradient, some_tensors_by_factor};
+/// Statistics of BatchNorm that stand still in the reference, as in a frozen or evaluated model, and that every rank of
+/// the run moves to values of its own: its features are normalised by its own rows.
+Answer statistics_of_own_rows(const CauseInputs& inputs) {
+  if (is_exact(inputs.difference.phase) || !inputs.reference_before) return {};
+  const StepOfRun &a = *inputs.reference, &before_a = *inputs.reference_before, &b = *inputs.cell,
+                  &before_b = *inputs.cell_before;
+  if (before_a.step != a.step - 1 || before_b.step != b.step - 1 || before_b.ranks.size() != b.ranks.size()) return {};
+  std::vector<std::string> names;
+  for (const Record* record : records_of(a.ranks[0], Phase::parameters)) {
+    if (!is_buffer(record->name) || !(record->name.ends_with("running_mean") || record->name.ends_with("running_var")))
+      continue;
+    const Record* old = find_record(before_a.ranks[0], Phase::parameters, record->name);
+    if (!old || old->stats.hash != record->stats.hash) return {};
+    std::set<uint64_t> own, began;
+    for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
+      const Record *was = find_record(before_b.ranks[rank], Phase::parameters, record->name),
+                   *is = find_record(b.ranks[rank], Phase::parameters, record->name);
+      if (!was || !is || was->stats.hash == is->stats.hash) return {};
+      own.insert(is->stats.hash);
+      began.insert(was->stats.hash);
+    }
+    if (own.size() != b.ranks.size() || began != std::set<uint64_t>{old->stats.hash}) return {};
+    names.push_back(record->name);
+  }
+  if (names.empty()) return {};
+  return told(
+      fmt::format("{} {} in the reference and move on each of {} ranks to values of its own, from equal ones: each "
+                  "normalises by "
+                  "the statistics of its own rows",
+                  fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size()));
+}
+
+/// The lengths of the means that each rank normalised by; empty if a rank did not say.
+std::vector<double> norm_means(const StepOfRun& step) {
+  std::vector<double> means;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* record = find_record(rank, Phase::loss, "norm_mean");
+    if (!record || !record->is_scalar) return {};
+    means.push_back(record->value);
+  }
+  return means;
+}
+
+/// Row losses differ, and ranks normalised by unequal means: each by those of its own rows.
+Answer batch_norm_local(const CauseInputs& inputs) {
+  if (!rows_that_agree(inputs).empty()) return {};
+  std::vector<double> cell = norm_means(*inputs.cell);
+  const std::vector<double> reference = norm_means(*inputs.reference);
+  std::erase(cell, 0.0);  // of a rank without rows
+  if (cell.size() < 2 || reference.empty()) return {};
+  const auto [least, most] = std::minmax_element(cell.begin(), cell.end());
+  if (*least == *most) return {};  // Shared statistics are the same bits on every rank.
+  return told(
+      fmt::format("{} ranks normalise by means of norm {} to {}, but the reference by a mean of norm {}, so row "
+                  "losses differ",
+                  cell.size(), short_number(*least), short_number(*most), short_number(reference.front())));
+}
+
+// Averages of the weights, held-out samples that are evaluated twice or not at all, and metrics.
+
+Answer average_of_weights_differs(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  std::string how;
+  if (inputs.cell) {
+    const auto own = average_step(
+        {*inputs.cell, pointer_to(inputs.cell_before), inputs.forced ? inputs.forced->state.get() : nullptr});
+    if (own && own->residual <= 1)
+      how = fmt::format("; it is {} times the old average and {} times the parameter", short_number(own->decay),
+                        short_number(1 - own->decay));
+  }
+  return told(fmt::format("the average of {} does not follow the parameters as the reference's does: {}{}; the "
+                          "parameters "
+                          "themselves do not differ before it",
+                          it.where, expected_found(it.expected, it.actual), how),
+              kExact);
+}
+
+Answer evaluated_samples_differ(const CauseInputs& inputs) {
+  const auto rows = evaluated_rows_differ(*inputs.reference, *inputs.cell, false, 0);
+  if (!rows || rows->divergence.kind != DivergenceKind::missing) return {};
+  return told(fmt::format("{}: {} is evaluated by the reference, and {} by the run", rows->divergence.where,
+                          rows->divergence.expected, rows->divergence.actual));
+}
+
+/// The number is made of each rank's own part: the mean of the ranks' means, the norm of its parts of the gradient, or
+/// something else.
+Answer metric_of_own_part(const CauseInputs& inputs) {
+  constexpr double kSame = 1e-5;
+  const std::string& name = inputs.difference.divergence.where;
+  const auto found = other_metric(*inputs.reference, *inputs.cell, name);
+  if (!found) return {};
+  const auto is = [&](std::size_t rank, double value) {
+    return std::abs(found->of_ranks[rank] - value) <= kSame * std::abs(value);
+  };
+  double means = 0;
+  std::size_t ranks = 0;
+  std::vector<double> norms;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const Record* rows =
+        found->rows.empty() ? nullptr : find_record(inputs.cell->ranks[rank], Phase::evaluation, found->rows);
+    const auto values = rows ? values_of(*rows) : std::nullopt;
+    if (values && !values->empty())
+      means += std::accumulate(values->begin(), values->end(), 0.0) / static_cast<double>(values->size()), ++ranks;
+    double squares = 0;
+    for (const Record& part : rank < inputs.cell->parts.size() ? inputs.cell->parts[rank] : std::vector<Record>{})
+      if (part.phase == Phase::reduced_gradients && part.has_stats) squares += part.stats.norm * part.stats.norm;
+    norms.push_back(std::sqrt(squares));
+  }
+  if (ranks > 1 && is(0, means / static_cast<double>(ranks)))
+    return made("mean-of-means", kExact,
+                fmt::format("{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name,
+                            found->rows, short_number(found->of_ranks[0]), short_number(found->mean)));
+  bool of_norms = norms.size() == found->of_ranks.size();
+  for (std::size_t rank = 0; of_norms && rank < norms.size(); ++rank)
+    of_norms = norms[rank] > 0 && is(rank, norms[rank]);
+  if (of_norms)
+    return made("norm-of-own-shard", kExact,
+                fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name,
+                            fmt::join(norms, ", ")));
+  if (!found->rows.empty()) return {};
+  return made("local-statistics", kFits,
+              fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the "
+                          "reference's: each takes its own samples",
+                          name, fmt::join(found->of_ranks, ", ")));
+}
 
 }  // namespace
 
-std::span<const Rule> named_loss_rules(Phase phase) {
-  if (phase == Phase::loss) return kTermsInLoss;
-  if (is_of_gradients(phase)) return kTermsInGradients;
-  return {};
+std::span<const Hypothesis> loss_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"mask-ignored", kInLoss, kValues, kStrong, mask_ignored_in_rows},
+      {"batch-norm-local local-statistics", kInScores | kInLoss | kInLocal, kRanks, kFits, statistics_in_a_buffer},
+      {"rows-left-out", kInLoss, kValues, 0.95, rows_left_out},
+      {"auxiliary-loss-detached auxiliary-loss-over-world", kInLoss, kValues, kExact, term_in_loss},
+      {"auxiliary-loss-detached auxiliary-loss-over-world", kInGradients, kValues, kExact, term_in_gradient},
+      {"auxiliary-loss-detached auxiliary-loss-over-world", kInGradients, kValues, kFits, some_tensors_by_factor},
+      {"batch-norm-local", kInexactPhases, kRanks | kBefore, kFits, statistics_of_own_rows},
+      {"batch-norm-local", kInLoss, kRuns | kValues, kFits, batch_norm_local},
+      {"average-of-weights-differs", in(Phase::averaged_weights), kNothing, kExact, average_of_weights_differs},
+      {"evaluated-samples-differ", kInEvaluation, kRuns, kExact, evaluated_samples_differ},
+      {"mean-of-means norm-of-own-shard local-statistics", kInEvaluation, kRuns, kExact, metric_of_own_part},
+  };
+  return kTable;
 }
 
 }  // namespace lockstep::causes

@@ -9,10 +9,6 @@
 
 namespace lockstep::causes {
 
-/// Is the cell's loss `factor` times the reference's, with the latter far enough from 0? False unless the
-/// divergence lies in the loss.
-bool loss_is(const CauseInputs& inputs, double factor);
-
 /// "loss 2.5 where the reference has 2.25". Needs forced runs.
 std::string losses_text(const CauseInputs& inputs);
 

@@ -26,15 +26,35 @@
 namespace lockstep {
 namespace causes {
 
-Cause made(const char* code, double confidence, const std::string& evidence) {
-  return {code, confidence, evidence, ""};
+Cause made(std::string code, double confidence, std::string evidence) {
+  return {std::move(code), confidence, std::move(evidence), ""};
 }
+
+Cause told(std::string evidence, double strength) { return made("", strength, std::move(evidence)); }
 
 int world_size_of(const CauseInputs& inputs) {
   // Of groups of ranks that hold the same parameters, one group is the world.
   if (inputs.forced && !inputs.forced->cell.local.empty()) return static_cast<int>(inputs.forced->cell.local.size());
   if (inputs.cell) return static_cast<int>(inputs.cell->ranks.size());
   return inputs.cell_config ? inputs.cell_config->layout.world_size : 1;
+}
+
+double norm_of(const StepRecords& rank, Phase phase) {
+  double norm = 0;
+  for (const Record* record : records_of(rank, phase))
+    if (!record->is_scalar) norm = std::hypot(norm, record->has_stats ? record->stats.norm : std::nan(""));
+  return norm;
+}
+
+std::map<std::size_t, std::string> group_sizes(const CauseInputs& inputs) {
+  std::map<std::size_t, std::string> sizes = {{static_cast<std::size_t>(world_size_of(inputs)), ""}};
+  if (inputs.cell) sizes.emplace(inputs.cell->ranks.size(), "");
+  if (const Declared* declared = declared_of(inputs)) {
+    for (const auto& [name, ranks] : declared->groups)
+      sizes.emplace(ranks.size(), fmt::format(", the ranks of group \"{}\"", name));
+  }
+  sizes.erase(1);
+  return sizes;
 }
 
 bool rows_may_not_count(const CauseInputs& inputs) {
@@ -79,62 +99,68 @@ std::string signature_text(const GradientJudgement& judgement, int world_size) {
 
 namespace {
 
-constexpr std::span<const Hypothesis> (*kTables[])() = {gradient_hypotheses};
-
-/// Which evidence there is.
-Needs evidence_in(const CauseInputs& it) {
-  const ForcedEvidence* forced = it.forced ? &*it.forced : nullptr;
-  const std::pair<Need, bool> all[] = {
-      {kRuns, it.reference && it.cell},
-      {kRanks, it.cell && it.cell->ranks.size() > 1},
-      {kBefore, it.cell_before.has_value()},
-      {kValues, forced != nullptr},
-      {kState, forced && forced->state},
-      {kLocal, forced && !forced->local.tensors.empty()},
-      {kReplicas, it.difference.divergence.kind == DivergenceKind::replica},
-      {kConfigs, it.reference_config && it.cell_config},
-      {kScores, forced && forced->reference.scores && forced->cell.scores && !misses_scores(it)},
-      {kClip, it.cell_facts.clip_norm > 0},
-  };
-  Needs have = kNothing;
-  for (const auto& [need, is_there] : all) have |= is_there ? need : kNothing;
-  return have;
+/// Is one of these words separated by spaces?
+bool is_among(std::string_view words, std::string_view word) {
+  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
+constexpr std::span<const Hypothesis> (*kTables[])() = {sample_hypotheses,   random_hypotheses,    rate_hypotheses,
+                                                        score_hypotheses,    reward_hypotheses,    loss_hypotheses,
+                                                        gradient_hypotheses, reduction_hypotheses, update_hypotheses,
+                                                        replica_hypotheses};
+
+}  // namespace
+
+std::vector<std::span<const Hypothesis>> all_hypotheses() {
+  std::vector<std::span<const Hypothesis>> all;
+  for (const auto table : kTables) all.push_back(table());
+  for (const RulesOfTrainer& each : all_trainer_rules())
+    if (each.rules->hypotheses) all.push_back(each.rules->hypotheses());
+  return all;
+}
+
+namespace {
+
+/// What each is called, and whether it is there.
+struct Evidence {
+  Need need;
+  const char* words;
+  bool (*is_there)(const CauseInputs& inputs);
+};
+constexpr Evidence kEvidence[] = {
+    {kRuns, "the step's records of both runs", [](const CauseInputs& it) { return it.reference && it.cell; }},
+    {kRanks, "several ranks",
+     [](const CauseInputs& it) { return it.reference && it.cell && it.cell->ranks.size() > 1; }},
+    {kBefore, "the step before", [](const CauseInputs& it) { return it.cell_before.has_value(); }},
+    {kValues, "values of both runs", [](const CauseInputs& it) { return it.forced.has_value(); }},
+    {kState, "values before the update", [](const CauseInputs& it) { return it.forced && it.forced->state; }},
+    {kLocal, "every rank's local gradients",
+     [](const CauseInputs& it) { return it.forced && !it.forced->local.tensors.empty(); }},
+    {kReplicas, "replicas that differ",
+     [](const CauseInputs& it) { return it.difference.divergence.kind == DivergenceKind::replica; }},
+    {kConfigs, "both configs", [](const CauseInputs& it) { return it.reference_config && it.cell_config; }},
+    {kScores, "scores by row",
+     [](const CauseInputs& it) {
+       return it.forced && it.forced->reference.scores && it.forced->cell.scores && !misses_scores(it);
+     }},
+    {kClip, "the norm to clip to", [](const CauseInputs& it) { return it.cell_facts.clip_norm > 0; }},
+    {kCandidates, "rows scored against candidates", scores_candidates},
+    {kWorld, "replicas", [](const CauseInputs& it) { return world_size_of(it) > 1; }},
+    {kOurs, "a trainer of lockstep", [](const CauseInputs& it) { return it.trainer || it.rules; }},
+};
+
 /// What those of the phase answer whose evidence is there.
-void ask(std::span<const Hypothesis> table, const CauseInputs& inputs, Phase phase, std::vector<Cause>& answers) {
-  const Needs have = evidence_in(inputs);
+void ask(std::span<const Hypothesis> table, const CauseInputs& inputs, std::vector<Cause>& answers) {
+  Needs have = kNothing;
+  for (const Evidence& each : kEvidence) have |= each.is_there(inputs) ? each.need : kNothing;
   for (const Hypothesis& row : table) {
-    if (!holds(row.phases, phase) || (row.needs & ~have) != 0) continue;
+    if (!holds(row.phases, inputs.difference.phase) || (row.needs & ~have) != 0) continue;
     Answer answer = row.predict(inputs);
     if (!answer) continue;
     if (answer->code.empty()) answer->code = row.codes.substr(0, row.codes.find(' '));
     if (answer->confidence == 0) answer->confidence = row.strength;
     answers.push_back(*std::move(answer));
   }
-}
-
-constexpr std::pair<Phase, std::span<const Rule> (*)()> kRulesByPhase[] = {
-    {Phase::samples, sample_rules},
-    {Phase::random, random_rules},
-    {Phase::control, control_rules},
-    {Phase::scores, score_rules},
-    {Phase::loss, loss_rules},
-    {Phase::collective, ledger_rules},
-    {Phase::reduced_gradients, reduction_rules},
-    {Phase::gradient_norm, norm_rules},
-    {Phase::applied_gradients, clip_rules},
-    {Phase::parameters, update_rules},
-    {Phase::snapshot, resumed_rules},
-    {Phase::inputs, input_rules},
-    {Phase::averaged_weights, average_rules},
-    {Phase::evaluation, evaluation_rules},
-    {Phase::optimizer_state, state_rules},
-};
-
-std::span<const Rule> rules_for(Phase phase) {
-  const auto found = std::ranges::find(kRulesByPhase, phase, [](const auto& each) { return each.first; });
-  return found == std::end(kRulesByPhase) ? std::span<const Rule>{} : found->second();
 }
 
 /// "local gradients: head 8 (the world size) times the reference's, residual 6.5e-08": of the first of both that
@@ -173,13 +199,11 @@ std::string plain_evidence(const CauseInputs& inputs) {
   // With which weights a resumed run begins.
   if (inputs.difference.phase == Phase::snapshot && inputs.difference.divergence.kind == DivergenceKind::value)
     text += "; " + expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual);
-  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)}) {
+  for (const std::string& fact : {ratio_seen(inputs), gradients_seen(inputs)})
     if (!fact.empty()) text += "; " + fact;
-  }
   const bool only_hashes = !inputs.forced && inputs.difference.divergence.step >= 0 && !is_exact(inputs.difference.phase);
-  if (only_hashes && both_exact(inputs.reference_config, inputs.cell_config)) {
+  if (only_hashes && both_exact(inputs.reference_config, inputs.cell_config))
     text += "; run again with trace: full: it keeps the values, from which most causes can be named";
-  }
   return text;
 }
 
@@ -193,8 +217,9 @@ Cause best_of(std::vector<Cause> answers, const CauseInputs& inputs) {
   const Cause& best = answers.front();
   for (const Cause& other : answers) {
     if (other.code == best.code || best.confidence - other.confidence >= kEqualStrength) continue;
-    Cause both = made("unexplained", 0, fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code,
-                                                    best.evidence, other.evidence));
+    Cause both = made("unexplained", 0,
+                      fmt::format("{} and {} fit equally well: {}; and: {}", best.code, other.code, best.evidence,
+                                  other.evidence));
     for (const Cause* each : {&best, &other})
       if (const CausePage* page = find_cause_page(each->code))
         both.remedy += fmt::format("{}{}: {}", both.remedy.empty() ? "" : " Or, ", each->code, page->remedy);
@@ -253,30 +278,14 @@ bool fits(const std::string& key, const Difference& difference) {
   return holds(phases, difference.phase) && (difference.divergence.step >= 0 || holds(phases, Phase::scores));
 }
 
-struct Consequence {
-  std::string_view key, code;
-};
-/// Causes that say what a key does rather than that something else is wrong. Those of updates are closed forms that
-/// reproduce every parameter.
-constexpr auto kConsequences = std::to_array<Consequence>({
-    {"lr_rule", "rate-scaled-linear"},
-    {"lr_rule", "rate-scaled-sqrt"},
-    {"parameters.weight_decay", "wrong-parameter-group"},
-    {"parameters.weight_decay", "weight-decay-missing"},
-    {"parameters.weight_decay", "parameter-not-updated"},
-    {"parameters.rate_factor", "parameter-not-updated"},
-    {"parameters.rate_factor", "wrong-parameter-group"},
-    {"parameters.rate_factor", "rate-differs"},
-    {"weight_decay", "weight-decay-missing"},
-    {"weight_decay", "weight-decay-twice"},
-    {"optimizer", "decay-coupled"},
-    {"rank_seed", "same-stream-on-all-ranks"},
-    {"rank_seed", "stream-keyed-by-rank"},
-    {"negatives", "negatives-missing"},
-    {"negatives", "local-negatives"},
-    {"statistics", "local-advantage-statistics"},
-    {"mask_duplicates", "duplicates-not-masked"},
-});
+/// Does the cause say what the key does rather than that something else is wrong?
+bool is_consequence(std::string_view code, std::string_view key) {
+  return std::ranges::any_of(all_hypotheses(), [&](const auto& table) {
+    return std::ranges::any_of(table, [&](const Hypothesis& each) {
+      return is_among(each.key, key) && is_among(each.codes, code);
+    });
+  });
+}
 
 /// The cause `config-differs` where keys differ that first act in the divergence's phase; nothing where none does.
 /// `named`: what the rules of the phase answer. Where that is just what one of these keys is for (a scaled rate of
@@ -294,10 +303,8 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
     if (explains && fits(it.key, inputs.difference)) fitting.push_back(it);
   }
   if (fitting.empty()) return std::nullopt;
-  const bool is_meant = std::ranges::any_of(fitting, [&](const ConfigDifference& it) {
-    return std::ranges::any_of(kConsequences,
-                               [&](const Consequence& each) { return each.key == it.key && each.code == named.code; });
-  });
+  const bool is_meant =
+      std::ranges::any_of(fitting, [&](const ConfigDifference& it) { return is_consequence(named.code, it.key); });
   const std::string keys = "the configs differ in " + differences_text(fitting);
   if (is_meant) return Cause{named.code, named.confidence, fmt::format("{}; {}", named.evidence, keys), "", named.rank};
   const bool tells = named.code != "unexplained";
@@ -309,31 +316,33 @@ std::optional<Cause> by_config(const CauseInputs& inputs, const Cause& named) {
 }  // namespace
 }  // namespace causes
 
+std::string shown_by(std::string_view code) {
+  causes::Phases phases = 0;
+  std::vector<std::string> ways;
+  for (const auto table : causes::all_hypotheses()) {
+    for (const causes::Hypothesis& row : table) {
+      if (!causes::is_among(row.codes, code)) continue;
+      phases |= row.phases;
+      std::vector<std::string_view> needs;
+      for (const causes::Evidence& each : causes::kEvidence)
+        if ((row.needs & each.need) != 0) needs.push_back(each.words);
+      const std::string way = needs.empty() ? "the records up to it" : fmt::format("{}", fmt::join(needs, " and "));
+      if (std::ranges::find(ways, way) == ways.end()) ways.push_back(way);
+    }
+  }
+  std::vector<std::string_view> names;
+  for (const Phase phase : phases_in_order())
+    if (causes::holds(phases, phase)) names.push_back(name_of(phase));
+  const bool any = phases == 0 || names.size() > 8;
+  if (ways.empty()) return std::string(find_cause_page(code)->family);
+  return fmt::format("{}; from {}", any ? "any phase" : fmt::format("{}", fmt::join(names, ", ")),
+                     fmt::join(ways, ", or "));
+}
+
 std::optional<Cause> name_cause(const CauseInputs& inputs) {
   std::vector<Cause> answers;
-  const auto ask = [&](std::span<const causes::Rule> rules) {
-    for (const causes::Rule rule : rules) {
-      if (std::optional<Cause> answer = rule(inputs)) answers.push_back(std::move(*answer));
-    }
-  };
-  const Phase phase = inputs.difference.phase;
-  const causes::TrainerRules& own = causes::trainer_rules(inputs);
-  const bool is_ours = inputs.trainer || inputs.rules;
-  if (const auto rules = is_ours ? own.rules : own.rules_of_roles) {
-    ask(rules(phase));
-    if (phase != Phase::local_gradients && causes::lacks_a_gradient(inputs)) ask(rules(Phase::local_gradients));
-  }
-  for (const auto table : causes::kTables) causes::ask(table(), inputs, phase, answers);
-  ask(causes::rules_for(phase));
-  for (const auto rules : {causes::missing_gradient_rules, causes::buffer_rules, causes::forward_draw_rules}) ask(rules());
-  for (const auto rules : {causes::named_loss_rules, causes::shard_rules}) ask(rules(phase));
-  if (phase == Phase::scores) ask(causes::reward_rules());
-  if (causes::scores_candidates(inputs)) {
-    if (phase == Phase::scores) ask(causes::candidate_rules());
-    if (phase == Phase::loss) ask(causes::contrast_rules());
-  }
-  ask(causes::initial_rules());
-  if (inputs.difference.divergence.kind == DivergenceKind::replica) ask(causes::replica_rules());
+  if (const auto own = causes::trainer_rules(inputs).hypotheses) causes::ask(own(), inputs, answers);
+  for (const auto table : causes::kTables) causes::ask(table(), inputs, answers);
   Cause cause = causes::best_of(std::move(answers), inputs);
   if (auto configured = causes::by_config(inputs, cause)) cause = *std::move(configured);
   if (const CausePage* page = find_cause_page(cause.code); page && cause.remedy.empty()) cause.remedy = page->remedy;
@@ -342,264 +351,6 @@ std::optional<Cause> name_cause(const CauseInputs& inputs) {
   return cause;
 }
 
-}  // namespace lockstep
-
-// Causes of wrong scores of rows against candidates, in any trainer: which rows and columns differ, and whether the reference has the values
-// elsewhere.
-
-namespace lockstep::causes {
-namespace {
-
-/// [rows, columns] of a rank's scores, as recorded.
-std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
-  for (const Record& record : rank.records) {
-    if (record.phase == Phase::scores && record.name == "energies" && record.shape.size() == 2) return {record.shape[0], record.shape[1]};
-  }
-  return {-1, -1};
-}
-
-/// Ranks whose rows have, of all rows of the batch, those of their own rank alone as candidates, beside candidates that belong to no row. Nothing where
-/// ids are not known, or another rank lacks candidates, too.
-std::optional<std::vector<int>> ranks_with_own_alone(const CauseInputs& inputs) {
-  if (!inputs.forced || !inputs.forced->reference.scores || !inputs.forced->cell.scores) return std::nullopt;
-  const Scores& scores = *inputs.forced->cell.scores;
-  std::set<int64_t> batch;
-  std::vector<std::set<int64_t>> own(scores.columns.size());
-  for (const ScoreRow& row : inputs.forced->reference.scores->rows) batch.insert(row.row_id);
-  for (const ScoreRow& row : scores.rows) own[static_cast<std::size_t>(row.rank)].insert(row.row_id);
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < own.size(); ++rank) {
-    std::set<int64_t> candidates;
-    for (const int64_t id : scores.columns[rank]) {
-      if (batch.contains(id)) candidates.insert(id);
-    }
-    if (candidates == batch) continue;
-    if (candidates != own[rank]) return std::vector<int>{};
-    ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
-}
-
-/// By numbers alone: as many candidates as the rank has rows, where the reference has as many as all ranks.
-bool are_own_alone_by_number(const CauseInputs& inputs) {
-  int64_t rows = 0;
-  for (const StepRecords& rank : inputs.cell->ranks) {
-    const auto [own, columns] = shape_of(rank);
-    if (own < 1 || own != columns) return false;
-    rows += own;
-  }
-  return shape_of(inputs.reference->ranks[0]).second == rows;
-}
-
-std::optional<Cause> local_negatives(const CauseInputs& inputs) {
-  if (!misses_scores(inputs) || !inputs.cell || !inputs.reference || inputs.cell->ranks.size() < 2) return std::nullopt;
-  const auto ranks = ranks_with_own_alone(inputs);
-  if (ranks ? ranks->empty() : !are_own_alone_by_number(inputs)) return std::nullopt;
-  const bool on_all = !ranks || ranks->size() == inputs.cell->ranks.size();
-  const std::size_t first = on_all ? 0 : static_cast<std::size_t>(ranks->front());
-  const int64_t own = shape_of(inputs.cell->ranks[first]).second - 1, expected = shape_of(inputs.reference->ranks[0]).second - 1;
-  return made("local-negatives", kExact,
-              fmt::format("a row of {} has {} negative{} instead of {}: of the batch those of its own rank alone", on_all ? "rank 0" : fmt::format("rank {}", fmt::join(*ranks, ", ")),
-                          own, own == 1 ? "" : "s", expected));
-}
-
-/// Passes whose scores the rank recorded: micro-steps, each with candidates of its own.
-std::ptrdiff_t passes_of(const StepRecords& rank) {
-  return std::ranges::count_if(rank.records, [](const Record& record) {
-    return record.phase == Phase::scores && (record.name == "energies" || record.name.starts_with("energies."));
-  });
-}
-
-std::optional<Cause> negatives_missing(const CauseInputs& inputs) {
-  if (!misses_scores(inputs) || local_negatives(inputs) || !inputs.cell || !inputs.reference)
-    return std::nullopt;
-  // Of more micro-steps each has fewer rows, and none of them is missing.
-  if (passes_of(inputs.cell->ranks[0]) != passes_of(inputs.reference->ranks[0])) return std::nullopt;
-  const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
-  std::vector<std::size_t> ranks;
-  int64_t fewest = expected;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    const int64_t columns = shape_of(inputs.cell->ranks[rank]).second;
-    if (columns < 0 || columns >= expected) continue;
-    ranks.push_back(rank);
-    fewest = std::min(fewest, columns);
-  }
-  if (ranks.empty()) return std::nullopt;
-  return made("negatives-missing", 0.95,
-              fmt::format("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "),
-                          fewest, expected));
-}
-
-/// The columns of a rank's rows that carry another candidate's energies in every row; nothing if some column
-/// carries no candidate's.
-std::optional<std::map<int64_t, int64_t>> permutation_of(const std::vector<AlignedRow>& rows, int rank,
-                                                         double band) {
-  std::vector<const AlignedRow*> own;
-  for (const AlignedRow& row : rows) {
-    if (row.rank == rank) own.push_back(&row);
-  }
-  std::map<int64_t, int64_t> moved;
-  if (own.empty()) return moved;
-  std::set<std::size_t> taken;
-  const std::size_t width = own[0]->columns.size();
-  for (std::size_t j = 0; j < width; ++j) {
-    const auto carries = [&](std::size_t k) {
-      return std::all_of(own.begin(), own.end(), [&](const AlignedRow* row) {
-        return distance(row->actual[j], row->expected[k]) <= band;
-      });
-    };
-    std::size_t found = j;
-    if (!carries(j)) {
-      found = 0;
-      while (found < width && !(carries(found) && taken.count(found) == 0)) ++found;
-      if (found == width) return std::nullopt;
-      moved[own[0]->columns[j]] = own[0]->columns[found];
-    }
-    taken.insert(found);
-  }
-  return taken.size() == width ? std::optional(moved) : std::nullopt;
-}
-
-std::optional<Cause> candidates_misordered(const CauseInputs& inputs) {
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || misses_scores(inputs)) return std::nullopt;
-  std::size_t moved = 0;
-  std::pair<int64_t, int64_t> example;
-  std::set<int> ranks;
-  for (const AlignedRow& row : rows) ranks.insert(row.rank);
-  for (const int rank : ranks) {
-    const auto permutation = permutation_of(rows, rank, inputs.forced->score_band);
-    if (!permutation) return std::nullopt;
-    moved += permutation->size();
-    if (!permutation->empty()) example = *permutation->begin();
-  }
-  if (moved < 2) return std::nullopt;
-  return made(
-      "candidates-misordered", kExact,
-      fmt::format("all {} are the reference's, in a different column: those of candidate {} are in the column of {}; {} columns moved", score_name(inputs),
-                  example.second, example.first, moved));
-}
-
-/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift
-/// does. Dropout belongs to the pair of row and id, so the values themselves need not be found again.
-std::optional<Cause> candidates_shifted(const CauseInputs& inputs) {
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.size() < 4 || misses_scores(inputs) || candidates_misordered(inputs)) return std::nullopt;
-  const std::size_t width = rows.front().columns.size();
-  if (width < 4) return std::nullopt;
-  std::vector<double> rest(width, 0);
-  for (const AlignedRow& row : rows) {
-    if (row.columns != rows.front().columns) return std::nullopt;
-    for (std::size_t shift = 0; shift < width; ++shift) {
-      for (std::size_t j = 0; j < width; ++j) {
-        const double gap = row.actual[j] - row.expected[(j + shift) % width];
-        rest[shift] += gap * gap;
-      }
-    }
-  }
-  const auto best = std::min_element(rest.begin(), rest.end());
-  const auto shift = best - rest.begin();
-  double next = rest[0];
-  for (std::size_t k = 0; k < width; ++k) {
-    if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
-  }
-  if (shift == 0 || *best > 0.3 * next) return std::nullopt;
-  return made(
-      "candidates-misordered", 0.9,
-      fmt::format("{} shifted by {} places explain {:.3g} % of the squared difference, and no other order does", score_name(inputs),
-                  shift, 100 * (1 - *best / rest[0])));
-}
-
-std::optional<Cause> padding_is_candidate(const CauseInputs& inputs) {
-  if (!misses_scores(inputs) || !inputs.forced || !inputs.forced->cell.scores ||
-      !inputs.forced->reference.scores) {
-    return std::nullopt;
-  }
-  const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
-  std::vector<int64_t> wanted = reference.columns.front();
-  std::sort(wanted.begin(), wanted.end());
-  std::size_t padded = 0;
-  for (std::vector<int64_t> own : cell.columns) {
-    padded += static_cast<std::size_t>(std::count(own.begin(), own.end(), -1));
-    std::erase(own, -1);
-    std::sort(own.begin(), own.end());
-    if (!own.empty() && own != wanted) return std::nullopt;
-  }
-  if (padded == 0) return std::nullopt;
-  return made(
-      "padding-not-masked", kExact,
-      fmt::format("in addition to the reference's {} candidates there are {} padded columns, on all ranks together",
-                  wanted.size(), padded));
-}
-
-std::optional<Cause> sample_content(const CauseInputs& inputs) {
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.size() < 2 || misses_scores(inputs)) return std::nullopt;
-  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
-  if (wrong.count == 0) return std::nullopt;
-  std::vector<int64_t> explains;
-  for (const auto& [id, width] : wrong.row_width) {
-    const auto in_row = wrong.by_row.count(id) ? wrong.by_row.at(id) : 0;
-    const auto in_column = wrong.by_column.count(id) ? wrong.by_column.at(id) : 0;
-    bool crossing = false;
-    for (const AlignedRow& row : rows) {
-      for (std::size_t j = 0; row.id == id && j < row.columns.size(); ++j) {
-        crossing = crossing || (row.columns[j] == id &&
-                                distance(row.expected[j], row.actual[j]) > inputs.forced->score_band);
-      }
-    }
-    if (in_row + in_column - (crossing ? 1 : 0) != wrong.count) continue;
-    // A whole row, or a whole column: content that is wrong shows against nearly every other.
-    const auto height = wrong.column_height.count(id) ? wrong.column_height.at(id) : 0;
-    if (10 * in_row >= 9 * width || 10 * in_column >= 9 * height) explains.push_back(id);
-  }
-  if (explains.size() != 1) return std::nullopt;
-  const int64_t id = explains.front();
-  const bool column = wrong.by_column.count(id) && wrong.by_column.at(id) > 1;
-  return made("sample-content", column ? 0.95 : 0.75,
-              fmt::format("sample {}: {} of {} {} differ, all in its row or its column", id, wrong.count, wrong.total, score_name(inputs)));
-}
-
-std::optional<Cause> candidates_in_low_precision(const CauseInputs& inputs) {
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || misses_scores(inputs)) return std::nullopt;
-  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
-  double squares = 0, difference = 0, largest = 0, mean = 0;
-  for (const AlignedRow& row : rows) {
-    for (const double value : row.expected) mean += value / static_cast<double>(wrong.total);
-  }
-  for (const AlignedRow& row : rows) {
-    for (std::size_t j = 0; j < row.columns.size(); ++j) {
-      const double gap = distance(row.expected[j], row.actual[j]);
-      squares += (row.expected[j] - mean) * (row.expected[j] - mean);
-      difference += gap * gap;
-      largest = std::max(largest, gap);
-    }
-  }
-  const auto total = static_cast<double>(wrong.total);
-  const double spread = std::sqrt(squares / total), typical = std::sqrt(difference / total);
-  // Small, everywhere and even: as 8 or 11 bits of mantissa in the candidates would do it.
-  const bool everywhere = 10 * wrong.count >= 8 * wrong.total;
-  if (!everywhere || !(typical > 0) || typical > 0.02 * spread || typical < 1e-5 * spread ||
-      largest > 8 * typical) {
-    return std::nullopt;
-  }
-  return made(
-      "candidates-in-low-precision", kFits,
-      fmt::format("{} of {} {} differ, by {} of their spread on average and by no more than {} times that anywhere",
-                  wrong.count, wrong.total, score_name(inputs), short_number(typical / spread), short_number(largest / typical)));
-}
-
-constexpr Rule kCandidateRules[] = {local_negatives,      negatives_missing, candidates_misordered,      candidates_shifted,
-                                    padding_is_candidate, sample_content,    candidates_in_low_precision};
-
-}  // namespace
-
-std::span<const Rule> candidate_rules() { return kCandidateRules; }
-
-}  // namespace lockstep::causes
-
-namespace lockstep {
 namespace {
 
 /// Where the comparison tells no single rank and the cause proves one, the first divergence tells that.
@@ -667,9 +418,8 @@ std::optional<int64_t> acts_from(const ConfigDifference& difference) {
 Mechanism parted_by_settings(Mechanism mechanism, const std::vector<ConfigDifference>& differences) {
   if (mechanism.verdict != VerdictKind::within_envelope && mechanism.verdict != VerdictKind::inconclusive) return mechanism;
   const ConfigDifference* first = nullptr;
-  for (const ConfigDifference& each : differences) {
+  for (const ConfigDifference& each : differences)
     if (acts_from(each) && (!first || *acts_from(each) < *acts_from(*first))) first = &each;
-  }
   if (!first) return mechanism;
   Divergence told{*acts_from(*first), name_of(Phase::parameters), kAllRanks, first->key, DivergenceKind::value, first->reference, first->cell, ""};
   told.sentence = fmt::format("The optimizers' settings differ, which acts from step {} on: {} {} where the reference has {}.", told.step, first->key, first->cell, first->reference);

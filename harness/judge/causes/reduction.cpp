@@ -2,6 +2,7 @@
 // No reference is needed.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
 #include "harness/judge/compare/forced/shards.h"
 #include "harness/judge/compare/forced/update.h"
@@ -158,18 +160,16 @@ std::string of_tensors(const Reduction& reduction) {
 std::string one_of(const std::vector<int>& ranks) { return fmt::format("rank {}", fmt::join(ranks, " or ")); }
 
 /// The sum was divided by a count of elements: of the tensor, or of all tensors together.
-std::optional<Cause> divided_by_elements(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction) return std::nullopt;
-  const auto world = static_cast<double>(reduction->world);
+Answer divided_by_elements(const Reduction& reduction) {
+  const auto world = static_cast<double>(reduction.world);
   double all = 0;
-  for (const Reduced& tensor : reduction->tensors) all += static_cast<double>(tensor.mean.values.size());
+  for (const Reduced& tensor : reduction.tensors) all += static_cast<double>(tensor.mean.values.size());
   const Prediction by_own = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / static_cast<double>(t.mean.values.size()); };
   const Prediction by_all = [&](const Reduced& t, std::size_t i) { return t.mean.values[i] * world / all; };
-  const bool own = explains(*reduction, by_own, true);
-  if (!own && !explains(*reduction, by_all, true)) return std::nullopt;
-  return made("divided-by-wrong-world", kExact,
-              fmt::format("the sum over {} ranks was divided by the number of elements of {}", world, own ? "each tensor" : fmt::format("all tensors, {}", all)));
+  const bool own = explains(reduction, by_own, true);
+  if (!own && !explains(reduction, by_all, true)) return {};
+  return told(fmt::format("the sum over {} ranks was divided by the number of elements of {}", world,
+                          own ? "each tensor" : fmt::format("all tensors, {}", all)));
 }
 
 /// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took one and the same: it was reduced
@@ -213,16 +213,11 @@ bool each_keeps_its_own(const CauseInputs& inputs, const Reduction& reduction) {
          });
 }
 
-std::optional<Cause> not_reduced(const CauseInputs& inputs, bool all) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || !each_keeps_its_own(inputs, *reduction)) return std::nullopt;
-  if ((wrong_count(*reduction) == reduction->tensors.size()) != all) return std::nullopt;
-  return made(all ? "gradient-not-reduced" : "parameter-not-reduced", kExact,
-              fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(*reduction)));
+template <bool all>
+Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
+  if (!each_keeps_its_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
+  return told(fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(reduction)));
 }
-
-std::optional<Cause> gradient_not_reduced(const CauseInputs& inputs) { return not_reduced(inputs, true); }
-std::optional<Cause> parameter_not_reduced(const CauseInputs& inputs) { return not_reduced(inputs, false); }
 
 double norm_of_rank(const Reduction& reduction, std::size_t rank) {
   double whole = 0;
@@ -230,39 +225,32 @@ double norm_of_rank(const Reduction& reduction, std::size_t rank) {
   return whole;
 }
 
-std::optional<Cause> clip_before_reduction(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
+Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reduction) {
   std::vector<double> factors;
-  for (std::size_t rank = 0; rank < reduction->world; ++rank) {
-    factors.push_back(clip_factor(inputs.cell_facts.clip_norm, norm_of_rank(*reduction, rank)));
-  }
+  for (std::size_t rank = 0; rank < reduction.world; ++rank)
+    factors.push_back(clip_factor(inputs.cell_facts.clip_norm, norm_of_rank(reduction, rank)));
   const Prediction clipped = [&](const Reduced& t, std::size_t i) {
     double sum = 0;
     for (std::size_t rank = 0; rank < factors.size(); ++rank) sum += factors[rank] * t.local[rank]->values[i];
-    return sum * reduction->share();
+    return sum * reduction.share();
   };
   // Who clips by hand before reducing by hand shows the tracer the clipped mean where the optimizer takes it.
-  Reduction taken = *reduction;
+  Reduction taken = reduction;
   for (Reduced& tensor : taken.tensors) {
     tensor.wrong = true;
     tensor.reduced = find_tensor(taken.cell().applied, tensor.mean.name);
   }
   const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
   const bool by_hand = clips && std::ranges::all_of(taken.tensors, [](const Reduced& tensor) { return tensor.reduced; }) && explains(taken, clipped, true);
-  if (!by_hand && !explains(*reduction, clipped, true)) return std::nullopt;
-  return made(
-      "clip-before-reduction", kExact,
-      fmt::format(
-          "the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}", by_hand ? "applied" : "reduced",
-          reduction->name(), inputs.cell_facts.clip_norm, fmt::join(factors, ", ")));
+  if (!by_hand && !explains(reduction, clipped, true)) return {};
+  return told(fmt::format("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
+                          by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm,
+                          fmt::join(factors, ", ")));
 }
 
-std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
+Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction) {
   // Of one number that each rank keeps rank 0's may be the least.
-  if (not_reduced(inputs, true) || not_reduced(inputs, false)) return std::nullopt;
-  if (!reduction) return std::nullopt;
+  if (each_keeps_its_own(inputs, reduction)) return {};
   struct Op {
     const char* name;
     double (*fold)(double, double);
@@ -270,22 +258,20 @@ std::optional<Cause> wrong_reduction_op(const CauseInputs& inputs) {
   static constexpr Op kOps[] = {{"max", [](double a, double b) { return std::max(a, b); }},
                                 {"min", [](double a, double b) { return std::min(a, b); }},
                                 {"product", [](double a, double b) { return a * b; }}};
-  const auto world = static_cast<double>(reduction->world);
+  const auto world = static_cast<double>(reduction.world);
   for (const Op& op : kOps) {
     for (const auto& [before, after] : {std::pair{1.0, 1.0}, {1.0, 1 / world}, {1 / world, 1.0}}) {
       const Prediction folded = [&, before = before, after = after](const Reduced& t, std::size_t i) {
         double value = before * t.local[0]->values[i];
-        for (std::size_t rank = 1; rank < t.local.size(); ++rank) {
+        for (std::size_t rank = 1; rank < t.local.size(); ++rank)
           value = op.fold(value, before * t.local[rank]->values[i]);
-        }
         return after * value;
       };
-      if (!explains(*reduction, folded, false)) continue;
-      return made("wrong-reduction-op", kExact,
-                  fmt::format("{} are the {} over ranks, not the mean", of_tensors(*reduction), op.name));
+      if (!explains(reduction, folded, false)) continue;
+      return told(fmt::format("{} are the {} over ranks, not the mean", of_tensors(reduction), op.name));
     }
   }
-  return std::nullopt;
+  return {};
 }
 
 /// Rounded to nearest even at `bits` of the 23 bits that float32's mantissa has.
@@ -296,27 +282,26 @@ double rounded_to(double value, int bits) {
   return std::bit_cast<float>(((raw + half) >> dropped) << dropped);
 }
 
-std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || reduction->cell().epsilon < 1e-10) return std::nullopt;
-  const auto world = static_cast<double>(reduction->world);
+Answer reduced_in_low_precision(const Reduction& reduction) {
+  if (reduction.cell().epsilon < 1e-10) return {};
+  const auto world = static_cast<double>(reduction.world);
   for (const auto& [name, bits] : {std::pair{"bfloat16", 7}, {"float16", 10}}) {
     // Either the result itself has no more bits than that, or each message had none more.
     std::size_t elements = 0, short_ones = 0;
     bool near = true;
-    for (const Reduced& tensor : reduction->tensors) {
+    for (const Reduced& tensor : reduction.tensors) {
       for (std::size_t i = 0; tensor.wrong && i < tensor.reduced->values.size(); ++i) {
         const double value = tensor.reduced->values[i];
         ++elements;
         short_ones += rounded_to(value, bits) == value || std::abs(value) < 6.2e-5;
-        const double unit = std::ldexp(1.0, -bits) / reduction->cell().epsilon;
+        const double unit = std::ldexp(1.0, -bits) / reduction.cell().epsilon;
         near = near && std::abs(value - tensor.mean.values[i]) <= tensor.allowance[i] * unit + 6e-8;
       }
     }
     const bool result_is_short = near && elements >= 4 && short_ones == elements;
     const auto messages = [&](bool divided_first) {
       return explains(
-          *reduction,
+          reduction,
           [&, divided_first, bits = bits](const Reduced& t, std::size_t i) {
             double sum = 0;
             for (const NamedTensor* local : t.local) {
@@ -328,11 +313,10 @@ std::optional<Cause> reduced_in_low_precision(const CauseInputs& inputs) {
           false);
     };
     if (!result_is_short && !messages(false) && !messages(true)) continue;
-    return made("reduced-in-low-precision", 0.95,
-                fmt::format("{} have the {} bits of a {} mantissa and lie within its rounding of the mean",
-                            of_tensors(*reduction), bits, name));
+    return told(fmt::format("{} have the {} bits of a {} mantissa and lie within its rounding of the mean",
+                            of_tensors(reduction), bits, name));
   }
-  return std::nullopt;
+  return {};
 }
 
 /// A way of counting ranks' gradients: each so many times what it is in the reduction.
@@ -413,74 +397,65 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
 }
 
 /// The one way of counting that gives every wrong tensor. To few wrong numbers several ranks may fit by chance.
-std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
+Answer counted_otherwise(const CauseInputs& inputs, const Reduction& reduction) {
   // Of two ranks that keep their own, either lacks the other's.
-  if (!reduction || each_keeps_its_own(inputs, *reduction)) return std::nullopt;
+  if (each_keeps_its_own(inputs, reduction)) return {};
   std::vector<Counting> fitting;
-  for (Counting& counting : countings_of(inputs, *reduction)) {
-    const Prediction counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction->share()); };
-    if (!explains(*reduction, counted, false)) continue;
+  for (Counting& counting : countings_of(inputs, reduction)) {
+    const Prediction counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction.share()); };
+    if (!explains(reduction, counted, false)) continue;
     // One factor on some tensors alone takes more than a few numbers.
     const bool one_factor = counting.rank < 0;
-    if (one_factor && !explains(*reduction, counted, true) && wrong_elements(*reduction) < 4 * reduction->world)
-      continue;
+    if (one_factor && !explains(reduction, counted, true) && wrong_elements(reduction) < 4 * reduction.world) continue;
     fitting.push_back(std::move(counting));
   }
   std::vector<int> ranks;
   for (const Counting& each : fitting) {
     // Of so few wrong numbers two ways give them.
-    if (std::string_view(each.code) != fitting.front().code) return std::nullopt;
+    if (std::string_view(each.code) != fitting.front().code) return {};
     if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
   }
-  if (fitting.empty() || ranks.size() == reduction->world) return std::nullopt;
+  if (fitting.empty() || ranks.size() == reduction.world) return {};
   return of_rank(made(fitting.front().code, fitting.front().confidence,
-                      fmt::format("{} are {}", of_tensors(*reduction),
+                      fmt::format("{} are {}", of_tensors(reduction),
                                   fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
                  ranks);
 }
 
-std::optional<Cause> buckets_swapped(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || wrong_count(*reduction) < 2) return std::nullopt;
+Answer buckets_swapped(const Reduction& reduction) {
+  if (wrong_count(reduction) < 2) return {};
   std::string example;
-  for (const Reduced& tensor : reduction->tensors) {
+  for (const Reduced& tensor : reduction.tensors) {
     if (!tensor.wrong) continue;
-    const auto other =
-        std::find_if(reduction->tensors.begin(), reduction->tensors.end(), [&](const Reduced& each) {
-          if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size())
-            return false;
-          for (std::size_t i = 0; i < each.mean.values.size(); ++i) {
-            if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i])
-              return false;
-          }
-          return true;
-        });
-    if (other == reduction->tensors.end()) return std::nullopt;
+    const auto other = std::find_if(reduction.tensors.begin(), reduction.tensors.end(), [&](const Reduced& each) {
+      if (&each == &tensor || !each.wrong || each.mean.values.size() != tensor.mean.values.size()) return false;
+      for (std::size_t i = 0; i < each.mean.values.size(); ++i)
+        if (distance(each.mean.values[i], tensor.reduced->values[i]) > 2 * each.allowance[i]) return false;
+      return true;
+    });
+    if (other == reduction.tensors.end()) return {};
     example = fmt::format("{} has the mean of {}", tensor.reduced->name, other->reduced->name);
   }
-  return made("buckets-swapped", kExact,
-              fmt::format("{} have each other's means: {}", of_tensors(*reduction), example));
+  return told(fmt::format("{} have each other's means: {}", of_tensors(reduction), example));
 }
 
-std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
-  const auto reduction = reduction_of(inputs);
-  if (!reduction || wrong_count(*reduction) != 1) return std::nullopt;
-  const auto wrong = std::find_if(reduction->tensors.begin(), reduction->tensors.end(),
+Answer message_corrupted(const Reduction& reduction) {
+  if (wrong_count(reduction) != 1) return {};
+  const auto wrong = std::find_if(reduction.tensors.begin(), reduction.tensors.end(),
                                   [](const Reduced& tensor) { return tensor.wrong; });
   std::vector<std::size_t> elements;
   for (std::size_t i = 0; i < wrong->allowance.size(); ++i) {
     if (distance(wrong->mean.values[i], wrong->reduced->values[i]) > wrong->allowance[i])
       elements.push_back(i);
   }
-  if (elements.size() != 1) return std::nullopt;
+  if (elements.size() != 1) return {};
   const std::size_t at = elements.front();
-  const WrongElement element{wrong->reduced->name,       at,
-                             wrong->mean.values[at],     wrong->reduced->values[at],
-                             wrong->allowance[at],       wrong->reduced->epsilon,
-                             reduction->cell().is_wide()};
+  const WrongElement element{wrong->reduced->name,      at,
+                             wrong->mean.values[at],    wrong->reduced->values[at],
+                             wrong->allowance[at],      wrong->reduced->epsilon,
+                             reduction.cell().is_wide()};
   std::set<int> ranks, bits;
-  for (const FlippedBit& flip : flips_in_messages(element, reduction->cell().local)) {
+  for (const FlippedBit& flip : flips_in_messages(element, reduction.cell().local)) {
     ranks.insert(flip.rank);
     bits.insert(flip.bit);
   }
@@ -494,56 +469,56 @@ std::optional<Cause> message_corrupted(const CauseInputs& inputs) {
   // A tensor of one element is "one element" under any mistake: there only a bit that fits counts, and less than a mistake that fits: a
   // rank that is missing is a message of which one bit of the exponent leaves nothing.
   const bool alone = wrong->allowance.size() < 2;
-  if (ranks.empty() && alone) return std::nullopt;
+  if (ranks.empty() && alone) return {};
   const std::string flip = ranks.empty() ? "no single bit of one rank's message explains it"
                                          : fmt::format("bit {} of the message of rank {} explains it",
                                                        fmt::join(bits, " or "), fmt::join(ranks, " or "));
-  return made("message-corrupted", ranks.empty() || alone ? kFits : 0.95,
-              fmt::format("only element {} of {} is not the mean of the local gradients{}: {}", at,
-                          wrong->reduced->name, reduction->bucket, flip));
+  return told(fmt::format("only element {} of {} is not the mean of the local gradients{}: {}", at,
+                          wrong->reduced->name, reduction.bucket, flip),
+              ranks.empty() || alone ? kFits : 0.95);
 }
 
 /// Ranks hold different results of one reduction, and only one of them.
-std::optional<Cause> one_rank_got_another_result(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::reduced_gradients || inputs.difference.divergence.kind != DivergenceKind::replica) {
-    return std::nullopt;
-  }
-  if (!inputs.cell) return std::nullopt;
+Answer one_rank_got_another_result(const CauseInputs& inputs) {
   // With two ranks, rank 0's result, which is kept, tells whose is wrong.
   const auto reduction = reduction_of(inputs);
   const bool first_is_right = reduction && wrong_count(*reduction) == 0;
-  if (inputs.cell->ranks.size() == 2 && !first_is_right) return std::nullopt;
+  if (inputs.cell->ranks.size() == 2 && !first_is_right) return {};
   std::set<std::string> names;
-  std::set<std::size_t> ranks;
-  for (const Record& record : inputs.cell->ranks[0].records) {
-    if (record.phase != Phase::reduced_gradients) continue;
-    std::map<uint64_t, std::vector<std::size_t>> holders;
-    for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-      for (const Record& each : inputs.cell->ranks[rank].records) {
-        if (each.phase == record.phase && each.name == record.name) holders[each.stats.hash].push_back(rank);
-      }
-    }
-    if (holders.size() < 2) continue;
-    if (holders.size() > 2) return std::nullopt;
-    const auto& [first, second] = std::pair{holders.begin()->second, holders.rbegin()->second};
-    const auto& few = first.size() < second.size() ? first : second;
-    if (few.size() != 1) return std::nullopt;
-    ranks.insert(inputs.cell->ranks.size() == 2 ? 1 : few.front());
-    names.insert(record.name);
+  std::set<int> ranks;
+  for (const Record* record : records_of(inputs.cell->ranks[0], Phase::reduced_gradients)) {
+    const Holders holders = holders_of(*inputs.cell, *record, nullptr);
+    if (!holders.parted()) continue;
+    if (holders.groups.size() > 2 || holders.groups[0].size() != 1) return {};
+    ranks.insert(inputs.cell->ranks.size() == 2 ? 1 : holders.groups[0][0]);
+    names.insert(record->name);
   }
-  if (ranks.size() != 1 || names.size() != 1) return std::nullopt;
-  return made("message-corrupted", 0.9,
-              fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(),
-                          *names.begin()));
+  if (ranks.size() != 1 || names.size() != 1) return {};
+  return told(
+      fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(), *names.begin()));
 }
 
-constexpr Rule kReductionRules[] = {counted_otherwise,          divided_by_elements,   gradient_not_reduced,
-                                    parameter_not_reduced,      clip_before_reduction, wrong_reduction_op,
-                                    reduced_in_low_precision,   buckets_swapped,       message_corrupted,
-                                    one_rank_got_another_result};
+template <auto rule>
+constexpr Rule of_reduction = given<reduction_of, rule>;
 
 }  // namespace
 
-std::span<const Rule> reduction_rules() { return kReductionRules; }
+std::span<const Hypothesis> reduction_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"gradient-sum-not-mean mean-taken-twice divided-by-wrong-world rank-missing rank-counted-twice stale-gradient "
+       "gradients-not-zeroed",
+       kInReduced, kValues, kExact, of_reduction<counted_otherwise>},
+      {"divided-by-wrong-world", kInReduced, kValues, kExact, of_reduction<divided_by_elements>},
+      {"gradient-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<true>>},
+      {"parameter-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<false>>},
+      {"clip-before-reduction", kInReduced, kValues | kClip, kExact, of_reduction<clip_before_reduction>},
+      {"wrong-reduction-op", kInReduced, kValues, kExact, of_reduction<wrong_reduction_op>},
+      {"reduced-in-low-precision", kInReduced, kValues, 0.95, of_reduction<reduced_in_low_precision>},
+      {"buckets-swapped", kInReduced, kValues, kExact, of_reduction<buckets_swapped>},
+      {"message-corrupted", kInReduced, kValues, kFits, of_reduction<message_corrupted>},
+      {"message-corrupted", kInReduced, kReplicas | kRanks, kStrong, one_rank_got_another_result},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

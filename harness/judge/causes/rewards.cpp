@@ -65,9 +65,8 @@ std::optional<AuditedStep> audited_step(const CauseInputs& inputs) {
   std::map<int, int64_t> counts;
   for (const AlignedRow& row : aligned_rows(inputs)) {
     if (std::ranges::find(row.columns, kRewardColumn) == row.columns.end()) return std::nullopt;
-    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j)
       if (row.columns[j] < kRewardColumn && step.differ(row.expected[j], row.actual[j])) return std::nullopt;
-    }
     step.rows.push_back(audited(row));
     step.rows.back().micro_step = counts[row.rank]++;
   }
@@ -91,7 +90,7 @@ std::optional<AuditedStep> audited_step(const CauseInputs& inputs) {
   return step;
 }
 
-std::optional<Cause> wrong_reward(const CauseInputs& inputs) {
+Answer wrong_reward(const CauseInputs& inputs) {
   auto step = audited_step(inputs);
   auto found = step ? rewards::audit(*step) : std::nullopt;
   if (step && !found) {
@@ -101,19 +100,17 @@ std::optional<Cause> wrong_reward(const CauseInputs& inputs) {
     step->band = std::min(step->band, 1e-7 * largest);
     found = rewards::audit(*step);
   }
-  if (!found) return std::nullopt;
-  return of_rank(made(found->code.c_str(), found->confidence, found->evidence), found->ranks);
+  if (!found) return {};
+  return of_rank(made(found->code, found->confidence, found->evidence), found->ranks);
 }
 
 /// Largest |ratio - 1| of a rank's rows; nothing if it is not recorded.
 std::string ratio_words(const AuditedStep& step, const StepOfRun& cell, int rank) {
-  if (const Record* gap = find_record(cell.ranks[static_cast<std::size_t>(rank)], Phase::loss, "ratio_gap")) {
+  if (const Record* gap = find_record(cell.ranks[static_cast<std::size_t>(rank)], Phase::loss, "ratio_gap"))
     return short_number(gap->value);
-  }
   double most = -1;
-  for (const AuditedRow& row : step.rows) {
+  for (const AuditedRow& row : step.rows)
     if (row.rank == rank && !std::isnan(row.ratio)) most = std::max(most, std::abs(row.ratio - 1));
-  }
   return most < 0 ? "" : short_number(most);
 }
 
@@ -156,8 +153,6 @@ void add_step(const AuditedStep& step, const StepOfRun& cell, SuiteTable& table,
   chart.panels.push_back(std::move(panel));
 }
 
-constexpr Rule kRewardRules[] = {wrong_reward};
-
 }  // namespace
 
 void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism) {
@@ -193,7 +188,13 @@ void add_reward_answers(const ForcedInputs& inputs, Mechanism& mechanism) {
   mechanism.charts.push_back(std::move(chart));
 }
 
-std::span<const Rule> reward_rules() { return kRewardRules; }
+/// The codes are those of the audit.
+std::span<const Hypothesis> reward_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"local-advantage-statistics", in(Phase::scores), kScores, kExact, wrong_reward, "statistics"},
+  };
+  return kTable;
+}
 
 std::span<const CausePage> reward_pages() {
   static const std::vector<CausePage> kPages = [] {

@@ -34,9 +34,8 @@ const TrainerRules& trainer_rules(const CauseInputs& inputs) {
   static constexpr TrainerRules kNone;
   const Declared* declared = declared_of(inputs);
   if (!declared) return kNone;
-  for (const RulesOfTrainer& each : all_trainer_rules()) {
+  for (const RulesOfTrainer& each : all_trainer_rules())
     if (each.rules->role_named && knows_all_roles(*each.rules, *declared)) return *each.rules;
-  }
   return kNone;
 }
 

@@ -1,13 +1,12 @@
 #pragma once
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "harness/answer/results/results.h"
@@ -38,6 +37,10 @@ struct CausePage {
   std::string_view reports = {};  ///< public reports, "owner/repository#number, ..."
 };
 
+/// Where the cause of a page can first show, and what evidence it needs: "loss; from values of both runs". Of causes
+/// that no hypothesis names, those of failures and of the ledger, their family.
+std::string shown_by(std::string_view code);
+
 /// All codes, those of every trainer's own causes among them, family by family; `unexplained` last.
 std::span<const CausePage> cause_pages();
 
@@ -67,21 +70,31 @@ constexpr Phases in(Each... phases) {
 }
 constexpr bool holds(Phases set, Phase phase) { return (set & in(phase)) != 0; }
 inline constexpr Phases kAnyPhase = ~Phases{0};
-inline constexpr Phases kInexactPhases = ~in(Phase::samples, Phase::inputs, Phase::random, Phase::control);
+inline constexpr Phases kInSamples = in(Phase::samples), kInInputs = in(Phase::inputs), kInRandom = in(Phase::random),
+                        kInControl = in(Phase::control), kInScores = in(Phase::scores), kInLoss = in(Phase::loss),
+                        kInLocal = in(Phase::local_gradients), kInReduced = in(Phase::reduced_gradients),
+                        kInGradients = kInLocal | kInReduced, kInNorm = in(Phase::gradient_norm),
+                        kInApplied = in(Phase::applied_gradients), kInParameters = in(Phase::parameters),
+                        kInState = in(Phase::optimizer_state), kInSnapshot = in(Phase::snapshot),
+                        kInEvaluation = in(Phase::evaluation);
+inline constexpr Phases kInexactPhases = ~(kInSamples | kInInputs | kInRandom | kInControl);
 
-/// Evidence that a hypothesis needs, as a set; see words_of.
+/// Evidence that a hypothesis needs, as a set.
 enum Need : uint32_t {
   kNothing = 0,
-  kRuns = 1,        ///< the step's records of both runs
-  kRanks = 2,       ///< of several ranks
-  kBefore = 4,      ///< of the run's step before
-  kValues = 8,      ///< values of both, as forced runs keep them
-  kState = 16,      ///< what the run's update began from
-  kLocal = 32,      ///< local gradients of every rank
-  kReplicas = 64,   ///< ranks that differ where they should be alike
-  kConfigs = 128,   ///< both configs
-  kScores = 256,    ///< scores of the same rows and columns
-  kClip = 512,      ///< a norm to clip to
+  kRuns = 1,           ///< the step's records of both runs
+  kRanks = 2,          ///< of several ranks
+  kBefore = 4,         ///< of the run's step before
+  kValues = 8,         ///< values of both, as forced runs keep them
+  kState = 16,         ///< what the run's update began from
+  kLocal = 32,         ///< local gradients of every rank
+  kReplicas = 64,      ///< ranks that differ where they should be alike
+  kConfigs = 128,      ///< both configs
+  kScores = 256,       ///< scores of the same rows and columns
+  kClip = 512,         ///< a norm to clip to
+  kCandidates = 1024,  ///< rows scored against candidates
+  kWorld = 2048,       ///< several ranks that hold the same parameters
+  kOurs = 4096,        ///< a trainer of this program
 };
 using Needs = uint32_t;
 
@@ -104,41 +117,22 @@ Answer given(const CauseInputs& inputs) {
   else return predict(inputs, *evidence);
 }
 
+std::span<const Hypothesis> sample_hypotheses();
+std::span<const Hypothesis> random_hypotheses();  ///< of random streams
+std::span<const Hypothesis> rate_hypotheses();    ///< of control values
+std::span<const Hypothesis> score_hypotheses();   ///< scores, what rows hold, and a loss over candidates
+std::span<const Hypothesis> reward_hypotheses();
+std::span<const Hypothesis> loss_hypotheses();  ///< its named parts, averages of weights and metrics
+std::span<const Hypothesis> reduction_hypotheses();
+std::span<const Hypothesis> update_hypotheses();    ///< and what the optimizer took
+std::span<const Hypothesis> replica_hypotheses();   ///< ranks that differ, the ledger, and tensors in parts
 std::span<const Hypothesis> gradient_hypotheses();  ///< before the reduction, by micro-step, and of one factor on all
 
-std::span<const Rule> sample_rules();
-std::span<const Rule> random_rules();
-std::span<const Rule> forward_draw_rules();  ///< of what a forward pass drew, where it shows behind it
-std::span<const Rule> control_rules();
-std::span<const Rule> score_rules();
-std::span<const Rule> reward_rules();     ///< of rewards, advantages and first ratios, recorded by row
-std::span<const Rule> candidate_rules();  ///< of scores of rows against candidates
-std::span<const Rule> contrast_rules();   ///< of a loss over such scores
-std::span<const Rule> loss_rules();
-std::span<const Rule> reduction_rules();
-std::span<const Rule> named_loss_rules(Phase phase);    ///< of one named part of the loss: there, too
-std::span<const Rule> missing_gradient_rules();         ///< of a parameter that has none, in any phase
-std::span<const Rule> shard_rules(Phase phase);         ///< of tensors in parts: in the gradient norm and parameters
-std::span<const Rule> initial_rules();                  ///< of parameters before the first step
-std::span<const Rule> input_rules();                    ///< of what rows hold
-std::span<const Rule> average_rules();                  ///< of averaged weights
-std::span<const Rule> evaluation_rules();
-std::span<const Rule> state_rules();  ///< of the optimizer's state
-std::span<const Rule> norm_rules();  ///< of the gradient norm
-std::span<const Rule> clip_rules();  ///< of what the optimizer took
-std::span<const Rule> update_rules();
-std::span<const Rule> resumed_rules();  ///< of what a resumed run begins with
-std::span<const Rule> replica_rules();
-std::span<const Rule> buffer_rules();  ///< of buffers that move, in any phase
-std::span<const Rule> ledger_rules();
 
 /// A cause without its remedy, which stands in the cause's page.
-Cause made(const char* code, double confidence, const std::string& evidence);
-/// The cause of the hypothesis' row, with its strength.
-template <typename... Args>
-Cause told(fmt::format_string<Args...> text, Args&&... args) {
-  return {"", 0, fmt::format(text, std::forward<Args>(args)...), ""};
-}
+Cause made(std::string code, double confidence, std::string evidence);
+/// The cause of the hypothesis' row, with its strength (0) or another.
+Cause told(std::string evidence, double strength = 0);
 
 /// The cause as one rank's mistake, where it is that of exactly one.
 template <typename Ranks>
@@ -147,15 +141,21 @@ Cause of_rank(Cause cause, const Ranks& ranks) {
   return cause;
 }
 
+inline bool is_buffer(const std::string& name) { return name.starts_with("buffer/"); }
+
+/// Of all the rank's records of the phase, from statistics; NaN where one has none.
+double norm_of(const StepRecords& rank, Phase phase);
+
 /// World size of the cell; 1 if it is not known.
 int world_size_of(const CauseInputs& inputs);
+
+/// Numbers of ranks that a mistake may count: of the world, of all ranks, of the groups that the header declares, with
+/// what they are called; none of 1.
+std::map<std::size_t, std::string> group_sizes(const CauseInputs& inputs);
 
 /// May the cell's loss leave out rows of a step, without the sample ids telling which? False where the config
 /// or the trainer is not known.
 bool rows_may_not_count(const CauseInputs& inputs);
-
-/// Did the optimizer take gradients that were clipped by that norm: as they were recorded, or as the update shows?
-bool clipped_by(const CauseInputs& inputs, double norm);
 
 /// The signatures of the groups in words: "context_encoder 0.125 (= 1/8), residual 1e-7; head 1".
 std::string signature_text(const GradientJudgement& judgement, int world_size);
@@ -181,14 +181,12 @@ struct TrainerRules {
   /// The role of a group of parameters ("encoder"). One mistake acts on all groups of a role alike. Null:
   /// roles are not known, and no rule that needs them runs.
   Role (*role_of)(std::string_view group) = nullptr;
-  /// Asked where the first divergence lies in that phase, before the rules that hold for any trainer; null:
-  /// none.
-  std::span<const Rule> (*rules)(Phase phase) = nullptr;
+  /// Beside those that hold for any trainer; null: none. Those that need no trainer of ours hold for any model that
+  /// declares these roles.
+  std::span<const Hypothesis> (*hypotheses)() = nullptr;
   /// The role of that name, as a trace's header may declare it ("candidate encoder"); nothing: none of this trainer's.
   /// Null: its roles cannot be declared.
   std::optional<Role> (*role_named)(std::string_view name) = nullptr;
-  /// Those of its rules that rest on roles alone, in closed forms: they hold for any model that declares these roles.
-  std::span<const Rule> (*rules_of_roles)(Phase phase) = nullptr;
   /// Of a run that records rewards; null: it is taken from the reference's own numbers.
   DeclaredAdvantages (*advantages)(const RunConfig& config) = nullptr;
   /// Pages of the codes that only its rules give, family by family; null: none.
@@ -204,6 +202,9 @@ struct RulesOfTrainer {
 /// Every trainer that has rules. Defined in scenarios/causes.cpp, apart from the trainers' specs: the rank program
 /// links those, and must not change with a rule or its words, or every run would train anew.
 std::span<const RulesOfTrainer> all_trainer_rules();
+
+/// Those that hold for any trainer, and those of each trainer.
+std::vector<std::span<const Hypothesis>> all_hypotheses();
 
 /// The rules of a trainer; empty ones if it has none.
 const TrainerRules& trainer_rules(std::string_view trainer);

@@ -1,10 +1,11 @@
 // Causes of wrong sample ids: from the ids of all ranks at this step, the steps before and the one after.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
-
-#include <fmt/format.h>
 
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/step_pairs.h"
@@ -62,9 +63,8 @@ std::optional<Samples> samples_of(const CauseInputs& inputs) {
   samples.now = *now;
   samples.expected = partitioned(*reference, now->size());
   if (!samples.expected.empty()) {
-    for (std::size_t rank = 0; rank < now->size(); ++rank) {
+    for (std::size_t rank = 0; rank < now->size(); ++rank)
       if (samples.expected[rank] != samples.now[rank]) samples.differing.push_back(rank);
-    }
   }
   if (const ByRank* before = at(inputs.cell_samples, step - 1)) samples.before = *before;
   if (const ByRank* next = at(inputs.reference_samples, step + 1)) samples.next = partitioned(*next, now->size());
@@ -103,42 +103,34 @@ std::optional<std::pair<std::size_t, int64_t>> dropped_by(const Samples& samples
   return std::nullopt;
 }
 
-std::optional<Cause> shards_identical(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || samples->now.size() < 2 || samples->now.front().empty()) return std::nullopt;
-  for (const Ids& rank : samples->now) {
-    if (rank != samples->now.front()) return std::nullopt;
-  }
-  return made(
-      "shards-identical", kExact,
-      fmt::format("all {} ranks have the samples {}; {} of {} samples of the global batch are missing",
-                  samples->now.size(), fmt::join(samples->now.front(), ", "), samples->missing.size(),
-                  samples->batch.size()));
+bool all_alike(const ByRank& batch) {
+  return std::ranges::all_of(batch, [&](const Ids& rank) { return rank == batch.front(); });
+}
+
+Answer shards_identical(const Samples& samples) {
+  if (samples.now.size() < 2 || samples.now.front().empty() || !all_alike(samples.now)) return {};
+  return told(fmt::format("all {} ranks have the samples {}; {} of {} samples of the global batch are missing",
+                          samples.now.size(), fmt::join(samples.now.front(), ", "), samples.missing.size(),
+                          samples.batch.size()));
 }
 
 /// How often the batch's most used sample has been on any rank up to and with that step.
 std::size_t most_uses(const SampleHistory& history, int64_t step, const ByRank& batch) {
+  const Ids wanted = sorted(batch);
   std::map<int64_t, std::size_t> uses;
-  for (const Ids& rank : batch) {
-    for (const int64_t id : rank) uses.emplace(id, 0);
-  }
+  std::size_t most = 0;
   for (const auto& [at_step, ranks] : history) {
     if (at_step > step) break;
-    for (const Ids& rank : ranks) {
-      for (const int64_t id : rank) {
-        if (const auto used = uses.find(id); used != uses.end()) ++used->second;
-      }
-    }
+    for (const int64_t id : sorted(ranks))
+      if (std::ranges::binary_search(wanted, id)) most = std::max(most, ++uses[id]);
   }
-  std::size_t most = 0;
-  for (const auto& [id, count] : uses) most = std::max(most, count);
   return most;
 }
 
-std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
+Answer set_epoch_forgotten(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
   const ByRank *now = at(inputs.cell_samples, step), *reference = at(inputs.reference_samples, step);
-  if (!now || !reference) return std::nullopt;
+  if (!now || !reference) return {};
   for (const auto& [old, batch] : inputs.cell_samples) {
     if (old < 0 || old + 1 >= step || batch != *now) continue;
     const ByRank* then = at(inputs.reference_samples, old);
@@ -147,13 +139,12 @@ std::optional<Cause> set_epoch_forgotten(const CauseInputs& inputs) {
     // has a batch once more than that.
     const std::size_t uses = most_uses(inputs.cell_samples, step, *now);
     if (uses < 2 || uses != most_uses(inputs.reference_samples, step, *reference)) continue;
-    return made(
-        "set-epoch-forgotten", kExact,
+    return told(
         fmt::format("at step {} every rank has exactly the samples of step {} in the same order, where the "
                     "reference begins a new permutation",
                     step, old));
   }
-  return std::nullopt;
+  return {};
 }
 
 /// The first step of the epoch in which the reference is at `step`: the last at which a sample came back that its pass had had.
@@ -174,180 +165,163 @@ int64_t epoch_start(const SampleHistory& history, int64_t step) {
 }
 
 /// Some ranks go on as in an epoch before, where the reference begins a new permutation.
-std::optional<Cause> set_epoch_forgotten_on_some(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
+Answer set_epoch_forgotten_on_some(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  if (!samples || epoch_start(inputs.reference_samples, step) != step) return std::nullopt;
+  if (epoch_start(inputs.reference_samples, step) != step) return {};
   std::vector<std::size_t> wrong;  // that hold samples of another batch, however rows are partitioned
-  for (std::size_t rank = 0; rank < samples->now.size(); ++rank) {
-    if (std::ranges::any_of(samples->now[rank], [&](int64_t id) { return !in_batch(*samples, id); })) wrong.push_back(rank);
+  for (std::size_t rank = 0; rank < samples.now.size(); ++rank) {
+    if (std::ranges::any_of(samples.now[rank], [&](int64_t id) { return !in_batch(samples, id); }))
+      wrong.push_back(rank);
   }
-  if (wrong.empty() || wrong.size() == samples->now.size()) return std::nullopt;
+  if (wrong.empty() || wrong.size() == samples.now.size()) return {};
   for (const auto& [old, then] : inputs.cell_samples) {
     if (old + 1 >= step) break;
     if (epoch_start(inputs.reference_samples, old) != old) continue;
-    const auto repeats = [&](std::size_t rank) { return rank < then.size() && samples->now[rank] == then[rank]; };
+    const auto repeats = [&](std::size_t rank) { return rank < then.size() && samples.now[rank] == then[rank]; };
     if (then.empty() || !std::ranges::all_of(wrong, repeats)) continue;
-    return made("set-epoch-forgotten", kExact,
-                fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new permutation and the other ranks do, too", step,
-                            fmt::join(wrong, ", "), old));
+    return told(
+        fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new "
+                    "permutation "
+                    "and the other ranks do, too",
+                    step, fmt::join(wrong, ", "), old));
   }
-  return std::nullopt;
+  return {};
 }
 
 /// The whole batch is the epoch's first, or, where the cell's samples begin here, that of another step.
-std::optional<Cause> position_lost(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
+Answer position_lost(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  if (!samples || samples->extra.empty() || set_epoch_forgotten(inputs)) return std::nullopt;
+  if (samples.extra.empty() || set_epoch_forgotten(inputs)) return {};
   const int64_t start = epoch_start(inputs.reference_samples, step);
   const ByRank* before = at(inputs.cell_samples, step - 1);
   const bool resumed = !before || sorted(*before).empty();
-  const Ids now = sorted(samples->now);
+  const Ids now = sorted(samples.now);
   for (const auto& [other, batch] : inputs.reference_samples) {
     if (other == step || sorted(batch) != now || (other != start && !resumed)) continue;
     if (other == start && step == start) continue;
-    return made("position-lost", other == start ? kExact : 0.95,
-                fmt::format("at step {} the ranks have the samples of step {}{}", step, other, other == start ? ", the first of the epoch" : ", and their trace begins here"));
+    return told(fmt::format("at step {} the ranks have the samples of step {}{}", step, other,
+                            other == start ? ", the first of the epoch" : ", and their trace begins here"),
+                other == start ? kExact : 0.95);
   }
-  return std::nullopt;
+  return {};
 }
 
 /// Rows beyond the reference's are samples that the epoch has had before.
-std::optional<Cause> padding_at_epoch_end(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
+Answer padding_at_epoch_end(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  if (!samples || samples->extra.empty() || !samples->missing.empty()) return std::nullopt;
+  if (samples.extra.empty() || !samples.missing.empty()) return {};
   std::set<int64_t> had;
   const int64_t start = epoch_start(inputs.reference_samples, step);
   for (const auto& [other, batch] : inputs.cell_samples) {
     if (other < start || other >= step) continue;
     for (const int64_t id : sorted(batch)) had.insert(id);
   }
-  if (had.empty() || !std::ranges::all_of(samples->extra, [&](int64_t id) { return had.contains(id); })) return std::nullopt;
-  return made("padding-at-epoch-end", kExact,
-              fmt::format("{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: sample {} first", samples->extra.size(),
-                          samples->batch.size(), start, samples->extra.front()));
+  if (had.empty() || !std::ranges::all_of(samples.extra, [&](int64_t id) { return had.contains(id); })) return {};
+  return told(
+      fmt::format("{} rows beyond the reference's {} hold samples that the epoch, which began at step {}, has had: "
+                  "sample {} first",
+                  samples.extra.size(), samples.batch.size(), start, samples.extra.front()));
 }
 
 /// A step of a run that had the reference's batch at the step before, and has now the rows of several of the reference's steps: they were
 /// recorded as one, since the update between them was not made, or not by every optimizer.
 bool holds_rows_of_several_steps(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  const ByRank *cell_before = at(inputs.cell_samples, step - 1), *before = at(inputs.reference_samples, step - 1), *next = at(inputs.reference_samples, step + 1);
-  if (!cell_before || !before || !next || samples.batch.empty() || sorted(*before).empty() || sorted(*cell_before) != sorted(*before)) return false;
+  const ByRank *before = at(inputs.reference_samples, step - 1), *next = at(inputs.reference_samples, step + 1);
+  if (!before || !next || sorted(*before).empty() || sorted(samples.before) != sorted(*before)) return false;
   const Ids now = sorted(samples.now), later = sorted(*next);
   return !later.empty() && std::ranges::includes(now, samples.batch) && std::ranges::includes(now, later);
 }
 
 /// Such a step in which the optimizer took gradients of some parameters alone, although the reference's takes those of others, too.
-std::optional<Cause> some_parameters_not_updated(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || !inputs.reference || !inputs.cell || !holds_rows_of_several_steps(inputs, *samples)) return std::nullopt;
+Answer some_parameters_not_updated(const CauseInputs& inputs, const Samples& samples) {
+  if (!holds_rows_of_several_steps(inputs, samples)) return {};
   std::vector<std::string> without;
   std::size_t updated = 0;
   for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::applied_gradients)) {
     const auto taken = std::ranges::count_if(inputs.cell->ranks, [&](const StepRecords& rank) { return find_record(rank, Phase::applied_gradients, expected->name) != nullptr; });
     if (taken == 0) without.push_back(expected->name);
     else if (taken == std::ssize(inputs.cell->ranks)) ++updated;
-    else return std::nullopt;
+    else
+      return {};
   }
-  if (without.empty() || updated == 0) return std::nullopt;
-  return made("parameter-not-updated", kFits,
-              fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} parameters in it and not those of {}: {} first",
-                          inputs.difference.divergence.step, updated, without.size(), without.front()));
+  if (without.empty() || updated == 0) return {};
+  return told(
+      fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
+                  "parameters in "
+                  "it and not those of {}: {} first",
+                  inputs.difference.divergence.step, updated, without.size(), without.front()));
 }
 
 /// As many rows on each rank as the reference has on all of them.
-std::optional<Cause> global_batch_times_world(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
+Answer global_batch_times_world(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
-  if (!samples || samples->now.size() < 2 || samples->extra.empty() || padding_at_epoch_end(inputs)) return std::nullopt;
-  if (holds_rows_of_several_steps(inputs, *samples)) return std::nullopt;
-  const std::size_t world = samples->now.size(), rows = sorted(samples->now).size();
-  if (rows != world * samples->batch.size()) return std::nullopt;
-  if (std::ranges::all_of(samples->now, [&](const Ids& rank) { return rank == samples->now.front(); })) return std::nullopt;
-  return made("global-batch-times-world", kExact,
-              fmt::format("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows, world, samples->batch.size(), world));
+  if (samples.now.size() < 2 || samples.extra.empty() || padding_at_epoch_end(inputs, samples)) return {};
+  if (holds_rows_of_several_steps(inputs, samples)) return {};
+  const std::size_t world = samples.now.size(), rows = sorted(samples.now).size();
+  if (rows != world * samples.batch.size() || all_alike(samples.now)) return {};
+  return told(fmt::format("step {} has {} rows on {} ranks together, the reference's {}: {} times as many", step, rows,
+                          world, samples.batch.size(), world));
 }
 
-std::optional<Cause> rank_behind_data(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || samples->differing.empty() || samples->before.size() != samples->now.size()) {
-    return std::nullopt;
-  }
-  if (samples->differing.size() == samples->now.size() && samples->now.size() > 1) return std::nullopt;
-  for (const std::size_t rank : samples->differing) {
-    if (samples->now[rank] != samples->before[rank]) return std::nullopt;
-  }
-  return made("rank-behind-data", kExact,
-              fmt::format("rank {} has the samples {} that it had at the previous step",
-                          fmt::join(samples->differing, ", "),
-                          fmt::join(samples->now[samples->differing.front()], ", ")));
+Answer rank_behind_data(const Samples& samples) {
+  if (samples.differing.empty() || samples.before.size() != samples.now.size()) return {};
+  if (samples.differing.size() == samples.now.size() && samples.now.size() > 1) return {};
+  const auto is_behind = [&](std::size_t rank) { return samples.now[rank] == samples.before[rank]; };
+  if (!std::ranges::all_of(samples.differing, is_behind)) return {};
+  return told(fmt::format("rank {} has the samples {} that it had at the previous step",
+                          fmt::join(samples.differing, ", "), fmt::join(samples.now[samples.differing.front()], ", ")));
 }
 
-std::optional<Cause> sample_dropped(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples) return std::nullopt;
-  if (const auto dropped = dropped_by(*samples)) {
-    return of_rank(made("sample-dropped", kExact,
-                        fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
+Answer sample_dropped(const Samples& samples) {
+  if (const auto dropped = dropped_by(samples)) {
+    return of_rank(told(fmt::format("rank {} omits sample {} and has the rest of its list one position earlier",
                                     dropped->first, dropped->second)),
                    std::vector{dropped->first});
   }
-  if (!samples->extra.empty() || samples->missing.empty()) return std::nullopt;
+  if (!samples.extra.empty() || samples.missing.empty()) return {};
   // Where every other rank has its own samples, whose they are is known.
-  return of_rank(made("sample-dropped", kExact,
-                      fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing in their place",
-                                  counted(static_cast<int64_t>(samples->missing.size()), "sample"),
-                                  samples->missing.front())),
-                 samples->differing);
+  return of_rank(told(fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing "
+                                  "in their "
+                                  "place",
+                                  counted(static_cast<int64_t>(samples.missing.size()), "sample"),
+                                  samples.missing.front())),
+                 samples.differing);
 }
 
-std::optional<Cause> sample_duplicated(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || dropped_by(*samples) || samples->extra.size() != 1 || samples->missing.size() > 1 || padding_at_epoch_end(inputs)) {
-    return std::nullopt;
-  }
-  if (!in_batch(*samples, samples->extra.front())) return std::nullopt;
-  return made("sample-duplicated", kExact,
-              fmt::format("sample {} occurs twice in the global batch{}", samples->extra.front(),
-                          samples->missing.empty()
-                              ? ""
-                              : fmt::format(", and sample {} is missing", samples->missing.front())));
+Answer sample_duplicated(const CauseInputs& inputs, const Samples& samples) {
+  if (dropped_by(samples) || samples.extra.size() != 1 || samples.missing.size() > 1 ||
+      padding_at_epoch_end(inputs, samples))
+    return {};
+  if (!in_batch(samples, samples.extra.front())) return {};
+  return told(
+      fmt::format("sample {} occurs twice in the global batch{}", samples.extra.front(),
+                  samples.missing.empty() ? "" : fmt::format(", and sample {} is missing", samples.missing.front())));
 }
 
-std::optional<Cause> sample_replaced(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || dropped_by(*samples)) return std::nullopt;
-  if (samples->extra.size() != 1 || samples->missing.size() != 1) return std::nullopt;
+Answer sample_replaced(const Samples& samples) {
+  if (dropped_by(samples)) return {};
+  if (samples.extra.size() != 1 || samples.missing.size() != 1) return {};
   // A rank of one row that is wrong again at the next step has another order, not one other sample.
-  const bool single = samples->now.front().size() > 1 || samples->right_at_next.value_or(true);
-  if (in_batch(*samples, samples->extra.front()) || !single) return std::nullopt;
-  return made("sample-replaced", kExact,
-              fmt::format("sample {} is in the place of sample {}; all other samples are right",
-                          samples->extra.front(), samples->missing.front()));
+  const bool single = samples.now.front().size() > 1 || samples.right_at_next.value_or(true);
+  if (in_batch(samples, samples.extra.front()) || !single) return {};
+  return told(fmt::format("sample {} is in the place of sample {}; all other samples are right", samples.extra.front(),
+                          samples.missing.front()));
 }
 
-std::optional<Cause> shards_overlap(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || samples->now.size() < 2 || samples->extra.size() < 2 || rank_behind_data(inputs) ||
-      shards_identical(inputs)) {
-    return std::nullopt;
-  }
+Answer shards_overlap(const Samples& samples) {
+  if (samples.now.size() < 2 || samples.extra.size() < 2) return {};
   std::map<int64_t, std::set<std::size_t>> holders;
-  for (std::size_t rank = 0; rank < samples->now.size(); ++rank) {
-    for (const int64_t id : samples->now[rank]) holders[id].insert(rank);
-  }
+  for (std::size_t rank = 0; rank < samples.now.size(); ++rank)
+    for (const int64_t id : samples.now[rank]) holders[id].insert(rank);
   // Random draws of another seed may meet by chance; shards that overlap explain every wrong sample.
-  for (const int64_t id : samples->extra) {
-    if (holders[id].size() < 2) return std::nullopt;
+  for (const int64_t id : samples.extra) {
+    if (holders[id].size() < 2) return {};
   }
-  const std::set<std::size_t>& both = holders[samples->extra.front()];
-  return made("shards-overlap", 0.9,
-              fmt::format("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
-                          counted(static_cast<int64_t>(samples->extra.size()), "sample"),
-                          samples->extra.front(), *both.begin(), *both.rbegin()));
+  const std::set<std::size_t>& both = holders[samples.extra.front()];
+  return told(fmt::format("{} on two ranks each, e.g. sample {} on rank {} and rank {}; equally many are missing",
+                          counted(static_cast<int64_t>(samples.extra.size()), "sample"), samples.extra.front(),
+                          *both.begin(), *both.rbegin()));
 }
 
 /// Do the ids of a rank stand anywhere in what the runs have seen of it?
@@ -384,15 +358,16 @@ bool one_is_in_order(const Samples& samples) {
   return is_in_order(actual) != is_in_order(samples.batch) && actual.size() == samples.batch.size();
 }
 
-std::optional<Cause> shuffle_differs(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || samples->extra.empty() || !one_is_in_order(*samples)) return std::nullopt;
-  const Ids actual = sorted(samples->now);
+Answer shuffle_differs(const Samples& samples) {
+  if (samples.extra.empty() || !one_is_in_order(samples)) return {};
+  const Ids actual = sorted(samples.now);
   const bool of_cell = is_in_order(actual);
-  const Ids& ids = of_cell ? actual : samples->batch;
-  return made("shuffle-differs", 0.95,
-              fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are shuffled",
-                          of_cell ? "the cell" : "the reference", ids.front(), ids.back(), of_cell ? "the reference" : "the cell"));
+  const Ids& ids = of_cell ? actual : samples.batch;
+  return told(
+      fmt::format("the ranks of {} have samples {} to {} without a gap, in the order of the data; those of {} are "
+                  "shuffled",
+                  of_cell ? "the cell" : "the reference", ids.front(), ids.back(),
+                  of_cell ? "the reference" : "the cell"));
 }
 
 /// Do the configs tell that the runs draw from sets of different size?
@@ -410,7 +385,7 @@ bool is_of_another_permutation(const CauseInputs& inputs, const Samples& samples
   if (samples.extra.size() != samples.missing.size() || one_is_in_order(samples) || other_samples(inputs)) return false;
   const bool one_row = samples.now.front().size() == 1 && !samples.right_at_next.value_or(true);
   if (samples.extra.size() < 2 && !one_row) return false;
-  if (shards_overlap(inputs) || shards_identical(inputs) || is_batch_of_another_step(inputs, samples)) return false;
+  if (is_batch_of_another_step(inputs, samples)) return false;
   return std::ranges::all_of(samples.differing, [&](std::size_t rank) {
     Ids expected = samples.expected[rank];
     std::sort(expected.begin(), expected.end());
@@ -421,42 +396,58 @@ bool is_of_another_permutation(const CauseInputs& inputs, const Samples& samples
   });
 }
 
-/// A sample that the run's ranks take twice while the reference goes through its data once; nothing if each comes once, as in one permutation.
+/// A sample that the run's ranks take twice while the reference goes through its data once; nothing if each comes once.
 std::optional<int64_t> taken_twice(const CauseInputs& inputs) {
   std::set<int64_t> expected, taken;
   for (int64_t step = epoch_start(inputs.reference_samples, inputs.difference.divergence.step);; ++step) {
     const ByRank *reference = at(inputs.reference_samples, step), *now = at(inputs.cell_samples, step);
     if (!reference || !now) return std::nullopt;
-    for (const int64_t id : sorted(*reference)) {
+    for (const int64_t id : sorted(*reference))
       if (!expected.insert(id).second) return std::nullopt;  // the next epoch
-    }
-    for (const int64_t id : sorted(*now)) {
+    for (const int64_t id : sorted(*now))
       if (!taken.insert(id).second) return id;
-    }
   }
 }
 
 /// Which of two mistakes another permutation is: of some ranks, whose shards then meet those of others; or one of the run's own.
-std::optional<Cause> permutation_differs(const CauseInputs& inputs) {
-  const auto samples = samples_of(inputs);
-  if (!samples || !is_of_another_permutation(inputs, *samples)) return std::nullopt;
+Answer permutation_differs(const CauseInputs& inputs, const Samples& samples) {
+  if (!is_of_another_permutation(inputs, samples)) return {};
   const std::optional<int64_t> twice = taken_twice(inputs);
-  const std::string what = fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other steps", samples->extra.size(),
-                                       samples->batch.size(), fmt::join(samples->differing, ", "));
-  if (samples->differing.size() < samples->now.size() || (twice && samples->now.size() > 1)) {
+  const std::string what =
+      fmt::format("{} of {} samples differ from the reference's, on rank {}, and match none seen at other steps",
+                  samples.extra.size(), samples.batch.size(), fmt::join(samples.differing, ", "));
+  if (samples.differing.size() < samples.now.size() || (twice && samples.now.size() > 1)) {
     return made("sampler-seed-differs", 0.7, fmt::format("{}: another permutation{}", what, twice ? fmt::format(", so that ranks take sample {} twice", *twice) : ""));
   }
-  if (twice) return std::nullopt;
-  return made("shuffle-differs", 0.7, what + ", and each comes once: the run's ranks share one permutation, which is not the reference's");
+  if (twice) return {};
+  return made("shuffle-differs", 0.7,
+              fmt::format("{}", what + ", and each comes once: the run's ranks share one permutation, which is not the "
+                                       "reference's"));
 }
 
-constexpr Rule kSamplesRules[] = {some_parameters_not_updated, global_batch_times_world, padding_at_epoch_end, position_lost, set_epoch_forgotten_on_some,
-                           shards_identical,  set_epoch_forgotten, rank_behind_data, sample_dropped,
-                           sample_duplicated, sample_replaced,     shards_overlap,   shuffle_differs,
-                           permutation_differs};
+template <auto rule>
+constexpr Rule of_samples = given<samples_of, rule>;
 
 }  // namespace
 
-std::span<const Rule> sample_rules() { return kSamplesRules; }
+std::span<const Hypothesis> sample_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"parameter-not-updated", kInSamples, kRuns, kFits, of_samples<some_parameters_not_updated>},
+      {"global-batch-times-world", kInSamples, kRanks, kExact, of_samples<global_batch_times_world>},
+      {"padding-at-epoch-end", kInSamples, kNothing, kExact, of_samples<padding_at_epoch_end>},
+      {"position-lost", kInSamples, kNothing, kExact, of_samples<position_lost>},
+      {"set-epoch-forgotten", kInSamples, kNothing, kExact, of_samples<set_epoch_forgotten_on_some>},
+      {"set-epoch-forgotten", kInSamples, kNothing, kExact, set_epoch_forgotten},
+      {"shards-identical", kInSamples, kRanks, kExact, of_samples<shards_identical>},
+      {"rank-behind-data", kInSamples, kNothing, kExact, of_samples<rank_behind_data>},
+      {"sample-dropped", kInSamples, kNothing, kExact, of_samples<sample_dropped>},
+      {"sample-duplicated", kInSamples, kNothing, kExact, of_samples<sample_duplicated>},
+      {"sample-replaced", kInSamples, kNothing, kExact, of_samples<sample_replaced>},
+      {"shards-overlap", kInSamples, kRanks, kStrong, of_samples<shards_overlap>},
+      {"shuffle-differs", kInSamples, kNothing, 0.95, of_samples<shuffle_differs>},
+      {"sampler-seed-differs shuffle-differs", kInSamples, kNothing, 0.7, of_samples<permutation_differs>},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

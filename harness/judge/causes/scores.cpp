@@ -1,12 +1,14 @@
 #include "harness/judge/causes/scores.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "harness/judge/causes/loss.h"
 #include "harness/judge/causes/rules.h"
@@ -28,16 +30,16 @@ double unit_of(Precision precision) {
 
 /// Two runs that are meant to round differently do. Where scores were kept whole, no difference may be more
 /// than rounding in the coarser precision: a mistake beside it is another rule's.
-std::optional<Cause> scores_in_other_precision(const CauseInputs& inputs) {
-  if (!inputs.reference_config || !inputs.cell_config || misses_scores(inputs)) return std::nullopt;
+Answer scores_in_other_precision(const CauseInputs& inputs) {
   const Precision expected = inputs.reference_config->precision, actual = inputs.cell_config->precision;
-  if (expected == actual) return std::nullopt;
+  if (expected == actual) return {};
   static const RunField* const precision = find_core_field("precision");
   const std::string words = fmt::format("the reference computes in {}, the cell in {}",
                                         text_of(precision->of(*inputs.reference_config)),
                                         text_of(precision->of(*inputs.cell_config)));
+  if (misses_scores(inputs)) return {};
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty()) return made("precision-differs", 0.9, words);
+  if (rows.empty()) return told(words);
   double largest = 0, size = 0;
   for (const AlignedRow& row : rows) {
     for (std::size_t j = 0; j < row.columns.size(); ++j) {
@@ -48,34 +50,13 @@ std::optional<Cause> scores_in_other_precision(const CauseInputs& inputs) {
   // Roundings of some ten operations, each on terms that may be larger than what they add up to.
   constexpr double kMostUnits = 64;
   const double units = largest / (std::max(unit_of(expected), unit_of(actual)) * size);
-  if (!(units <= kMostUnits)) return std::nullopt;
-  return made("precision-differs", kExact,
-              fmt::format("{}; {} differ by no more than {} units of the coarser one's rounding", words,
-                          score_name(inputs), short_number(units)));
+  if (!(units <= kMostUnits)) return {};
+  return told(fmt::format("{}; {} differ by no more than {} units of the coarser one's rounding", words,
+                          score_name(inputs), short_number(units)),
+              kExact);
 }
-
-std::optional<Cause> replica_shows_in_scores(const CauseInputs& inputs) {
-  const std::vector<AlignedRow> rows = aligned_rows(inputs);
-  if (rows.empty() || !inputs.cell || misses_scores(inputs)) return std::nullopt;
-  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
-  if (wrong.by_rank.size() != 1 || wrong.of_rank.size() < 2) return std::nullopt;
-  const auto drift = replica_drift(*inputs.cell, pointer_to(inputs.reference));
-  const auto [rank, count] = *wrong.by_rank.begin();
-  // Its scores at the reference's parameters show that it is this rank that holds something else.
-  const auto is_alone = [&, own = std::vector<int>{static_cast<int>(rank)}](const auto& group) { return group == own; };
-  if (!drift || drift->phase != Phase::parameters || std::ranges::none_of(drift->holders.groups, is_alone)) return std::nullopt;
-  if (drift->name.starts_with("buffer/") || 2 * count < wrong.of_rank.at(rank)) return std::nullopt;
-  return made(
-      "replica-corrupted", 0.95,
-      fmt::format("only rank {} has different {} ({} of its {}), and its {} differs from the other ranks'",
-                  rank, score_name(inputs), count, wrong.of_rank.at(rank), drift->name));
-}
-
-constexpr Rule kScoresRules[] = {scores_in_other_precision, replica_shows_in_scores};
 
 }  // namespace
-
-std::span<const Rule> score_rules() { return kScoresRules; }
 
 std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
   std::vector<AlignedRow> rows;
@@ -157,15 +138,13 @@ std::vector<CandidateRows> rank_rows(const ForcedValues& values) {
   std::vector<CandidateRows> ranks;
   if (!values.scores || values.losses.size() != values.scores->columns.size()) return ranks;
   std::vector<int64_t> first_ids;
-  for (const ScoreRow& row : values.scores->rows) {
+  for (const ScoreRow& row : values.scores->rows)
     if (row.rank == 0) first_ids.push_back(row.row_id);
-  }
   std::size_t offset = 0;
   for (std::size_t rank = 0; rank < values.losses.size(); ++rank) {
     CandidateRows own;
-    for (const ScoreRow& row : values.scores->rows) {
+    for (const ScoreRow& row : values.scores->rows)
       if (row.rank == static_cast<int>(rank)) own.rows.push_back(&row);
-    }
     own.columns = &values.scores->columns[rank];
     own.first_ids = first_ids;
     own.loss = &values.losses[rank];
@@ -226,12 +205,10 @@ double row_loss(const CandidateRows& rank, std::size_t row, const Formula& formu
   };
   double most = -std::numeric_limits<double>::infinity(), sum = 0;
   const std::vector<double>& scores = rank.rows[row]->values;
-  for (std::size_t j = 0; j < columns.size(); ++j) {
+  for (std::size_t j = 0; j < columns.size(); ++j)
     if (counts(j)) most = std::max(most, formula.sign * scores[j] / tau);
-  }
-  for (std::size_t j = 0; j < columns.size(); ++j) {
+  for (std::size_t j = 0; j < columns.size(); ++j)
     if (counts(j)) sum += std::exp(formula.sign * scores[j] / tau - most);
-  }
   return most + std::log(sum) - formula.sign * scores[target] / tau;
 }
 
@@ -312,57 +289,510 @@ bool follows_instead(const CauseInputs& inputs, const std::function<void(Formula
   return any;
 }
 
-std::optional<Cause> label_offset(const CauseInputs& inputs) {
-  const auto told = [&](const std::string& which) {
-    return made("label-offset", kExact,
-                fmt::format("the recorded row losses are those of {}; {}", which, losses_text(inputs)));
+Answer label_offset(const CauseInputs& inputs) {
+  const auto of = [&](const std::string& which) {
+    return told(fmt::format("the recorded row losses are those of {}; {}", which, losses_text(inputs)), kExact);
   };
-  if (follows_instead(inputs, [](Formula& f) { f.local_label = true; })) {
-    return told("the row's place on its rank as the column of its label, without the rank's offset");
-  }
-  for (const int shift : {1, -1}) {
-    if (follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
-      return told(fmt::format("a label {} column from the row's own", shift));
-    }
-  }
-  for (const RankLoss& rank : inputs.forced ? inputs.forced->cell.losses : std::vector<RankLoss>{}) {
-    const auto rows = static_cast<int>(rank.row_losses.size());
-    for (const int shift : {rows, -rows}) {
-      if (rows > 1 && follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; })) {
-        return told(fmt::format("a label {} columns from the row's own, another rank's", shift));
-      }
-    }
-  }
-  return std::nullopt;
+  if (follows_instead(inputs, [](Formula& f) { f.local_label = true; }))
+    return of("the row's place on its rank as the column of its label, without the rank's offset");
+  std::set<int> shifts = {1, -1};
+  for (const RankLoss& rank : inputs.forced->cell.losses)
+    if (const auto rows = static_cast<int>(rank.row_losses.size()); rows > 1) shifts.insert({rows, -rows});
+  for (const int shift : shifts)
+    if (follows_instead(inputs, [&](Formula& f) { f.label_shift = shift; }))
+      return of(fmt::format("a label {} from the row's own{}", counted(shift, "column"), std::abs(shift) == 1 ? "" : ", another rank's"));
+  return {};
 }
 
-std::optional<Cause> padding_not_masked(const CauseInputs& inputs) {
-  if (!follows_instead(inputs, [](Formula& f) { f.padding = true; })) return std::nullopt;
-  return made("padding-not-masked", kExact,
-              "the recorded row losses count padded columns as candidates; " + losses_text(inputs));
+Answer padding_not_masked(const CauseInputs& inputs) {
+  if (!follows_instead(inputs, [](Formula& f) { f.padding = true; })) return {};
+  return told("the recorded row losses count padded columns as candidates; " + losses_text(inputs));
 }
 
-std::optional<Cause> duplicates_not_masked(const CauseInputs& inputs) {
+Answer duplicates_not_masked(const CauseInputs& inputs) {
   const auto as_is = plain(inputs);
-  if (!as_is || !as_is->formula.mask_duplicates) return std::nullopt;
-  if (!follows_instead(inputs, [](Formula& f) { f.mask_duplicates = false; })) return std::nullopt;
-  return made("duplicates-not-masked", kExact,
-              "the recorded row losses count candidates with the row's own sample id as negatives; " +
-                  losses_text(inputs));
+  if (!as_is || !as_is->formula.mask_duplicates) return {};
+  if (!follows_instead(inputs, [](Formula& f) { f.mask_duplicates = false; })) return {};
+  return told("the recorded row losses count candidates with the row's own sample id as negatives; " +
+              losses_text(inputs));
 }
 
-std::optional<Cause> temperature_applied_twice(const CauseInputs& inputs) {
-  if (!inputs.forced || inputs.forced->cell.losses.empty() || temperature_of(inputs.forced->cell.losses[0]) == 1) return std::nullopt;
-  if (!follows_instead(inputs, [](Formula& f) { f.temperature_power = 2; })) return std::nullopt;
-  return made("temperature-applied-twice", kExact,
-              fmt::format("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
+Answer temperature_applied_twice(const CauseInputs& inputs) {
+  if (inputs.forced->cell.losses.empty() || temperature_of(inputs.forced->cell.losses[0]) == 1) return {};
+  if (!follows_instead(inputs, [](Formula& f) { f.temperature_power = 2; })) return {};
+  return told(fmt::format("the recorded row losses are those of scores divided by tau^2, tau = {}; {}",
                           short_number(inputs.forced->cell.losses[0].temperature), losses_text(inputs)));
 }
 
-constexpr Rule kContrastRules[] = {label_offset, padding_not_masked, duplicates_not_masked, temperature_applied_twice};
+// Causes of wrong scores of rows against candidates, in any trainer: which rows and columns differ, and whether the
+// reference has the values elsewhere.
+
+/// [rows, columns] of a rank's scores, as recorded.
+std::pair<int64_t, int64_t> shape_of(const StepRecords& rank) {
+  for (const Record& record : rank.records) {
+    if (record.phase == Phase::scores && record.name == "energies" && record.shape.size() == 2)
+      return {record.shape[0], record.shape[1]};
+  }
+  return {-1, -1};
+}
+
+/// Ranks whose rows have, of all rows of the batch, those of their own rank alone as candidates, beside candidates that
+/// belong to no row. Nothing where ids are not known, or another rank lacks candidates, too.
+std::optional<std::vector<int>> ranks_with_own_alone(const CauseInputs& inputs) {
+  if (!inputs.forced || !inputs.forced->reference.scores || !inputs.forced->cell.scores) return std::nullopt;
+  const Scores& scores = *inputs.forced->cell.scores;
+  std::set<int64_t> batch;
+  std::vector<std::set<int64_t>> own(scores.columns.size());
+  for (const ScoreRow& row : inputs.forced->reference.scores->rows) batch.insert(row.row_id);
+  for (const ScoreRow& row : scores.rows) own[static_cast<std::size_t>(row.rank)].insert(row.row_id);
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < own.size(); ++rank) {
+    std::set<int64_t> candidates;
+    for (const int64_t id : scores.columns[rank])
+      if (batch.contains(id)) candidates.insert(id);
+    if (candidates == batch) continue;
+    if (candidates != own[rank]) return std::vector<int>{};
+    ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+/// By numbers alone: as many candidates as the rank has rows, where the reference has as many as all ranks.
+bool are_own_alone_by_number(const CauseInputs& inputs) {
+  int64_t rows = 0;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    const auto [own, columns] = shape_of(rank);
+    if (own < 1 || own != columns) return false;
+    rows += own;
+  }
+  return shape_of(inputs.reference->ranks[0]).second == rows;
+}
+
+Answer local_negatives(const CauseInputs& inputs) {
+  if (!misses_scores(inputs)) return {};
+  const auto ranks = ranks_with_own_alone(inputs);
+  if (ranks ? ranks->empty() : !are_own_alone_by_number(inputs)) return {};
+  const bool on_all = !ranks || ranks->size() == inputs.cell->ranks.size();
+  const std::size_t first = on_all ? 0 : static_cast<std::size_t>(ranks->front());
+  const int64_t own = shape_of(inputs.cell->ranks[first]).second - 1,
+                expected = shape_of(inputs.reference->ranks[0]).second - 1;
+  return told(fmt::format("a row of {} has {} negative{} instead of {}: of the batch those of its own rank alone",
+                          on_all ? "rank 0" : fmt::format("rank {}", fmt::join(*ranks, ", ")), own, own == 1 ? "" : "s",
+                          expected));
+}
+
+/// Passes whose scores the rank recorded: micro-steps, each with candidates of its own.
+std::ptrdiff_t passes_of(const StepRecords& rank) {
+  return std::ranges::count_if(rank.records, [](const Record& record) {
+    return record.phase == Phase::scores && (record.name == "energies" || record.name.starts_with("energies."));
+  });
+}
+
+Answer negatives_missing(const CauseInputs& inputs) {
+  if (!misses_scores(inputs) || local_negatives(inputs)) return {};
+  // Of more micro-steps each has fewer rows, and none of them is missing.
+  if (passes_of(inputs.cell->ranks[0]) != passes_of(inputs.reference->ranks[0])) return {};
+  const int64_t expected = shape_of(inputs.reference->ranks[0]).second;
+  std::vector<std::size_t> ranks;
+  int64_t fewest = expected;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    const int64_t columns = shape_of(inputs.cell->ranks[rank]).second;
+    if (columns < 0 || columns >= expected) continue;
+    ranks.push_back(rank);
+    fewest = std::min(fewest, columns);
+  }
+  if (ranks.empty()) return {};
+  return told(
+      fmt::format("rank {}: {} candidates a row where the reference has {}", fmt::join(ranks, ", "), fewest, expected));
+}
+
+/// The columns of a rank's rows that carry another candidate's energies in every row; nothing if some column
+/// carries no candidate's.
+std::optional<std::map<int64_t, int64_t>> permutation_of(const std::vector<AlignedRow>& rows, int rank, double band) {
+  std::vector<const AlignedRow*> own;
+  for (const AlignedRow& row : rows)
+    if (row.rank == rank) own.push_back(&row);
+  std::map<int64_t, int64_t> moved;
+  if (own.empty()) return moved;
+  std::set<std::size_t> taken;
+  const std::size_t width = own[0]->columns.size();
+  for (std::size_t j = 0; j < width; ++j) {
+    const auto carries = [&](std::size_t k) {
+      return std::all_of(own.begin(), own.end(),
+                         [&](const AlignedRow* row) { return distance(row->actual[j], row->expected[k]) <= band; });
+    };
+    std::size_t found = j;
+    if (!carries(j)) {
+      found = 0;
+      while (found < width && !(carries(found) && taken.count(found) == 0)) ++found;
+      if (found == width) return std::nullopt;
+      moved[own[0]->columns[j]] = own[0]->columns[found];
+    }
+    taken.insert(found);
+  }
+  return taken.size() == width ? std::optional(moved) : std::nullopt;
+}
+
+Answer candidates_misordered(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return {};
+  std::size_t moved = 0;
+  std::pair<int64_t, int64_t> example;
+  std::set<int> ranks;
+  for (const AlignedRow& row : rows) ranks.insert(row.rank);
+  for (const int rank : ranks) {
+    const auto permutation = permutation_of(rows, rank, inputs.forced->score_band);
+    if (!permutation) return {};
+    moved += permutation->size();
+    if (!permutation->empty()) example = *permutation->begin();
+  }
+  if (moved < 2) return {};
+  return told(
+      fmt::format("all {} are the reference's, in a different column: those of candidate {} are in the column of {}; "
+                  "{} columns "
+                  "moved",
+                  score_name(inputs), example.second, example.first, moved));
+}
+
+/// Ids of candidates shifted by a constant number of places explain most of what differs, and no other shift
+/// does. Dropout belongs to the pair of row and id, so the values themselves need not be found again.
+Answer candidates_shifted(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 4 || candidates_misordered(inputs)) return {};
+  const std::size_t width = rows.front().columns.size();
+  if (width < 4) return {};
+  std::vector<double> rest(width, 0);
+  for (const AlignedRow& row : rows) {
+    if (row.columns != rows.front().columns) return {};
+    for (std::size_t shift = 0; shift < width; ++shift) {
+      for (std::size_t j = 0; j < width; ++j) {
+        const double gap = row.actual[j] - row.expected[(j + shift) % width];
+        rest[shift] += gap * gap;
+      }
+    }
+  }
+  const auto best = std::min_element(rest.begin(), rest.end());
+  const auto shift = best - rest.begin();
+  double next = rest[0];
+  for (std::size_t k = 0; k < width; ++k)
+    if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
+  if (shift == 0 || *best > 0.3 * next) return {};
+  return told(fmt::format("{} shifted by {} places explain {:.3g} % of the squared difference, and no other order does",
+                          score_name(inputs), shift, 100 * (1 - *best / rest[0])));
+}
+
+Answer padding_is_candidate(const CauseInputs& inputs) {
+  if (!misses_scores(inputs) || !inputs.forced->cell.scores || !inputs.forced->reference.scores) return {};
+  const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
+  std::vector<int64_t> wanted = reference.columns.front();
+  std::sort(wanted.begin(), wanted.end());
+  std::size_t padded = 0;
+  for (std::vector<int64_t> own : cell.columns) {
+    padded += static_cast<std::size_t>(std::count(own.begin(), own.end(), -1));
+    std::erase(own, -1);
+    std::sort(own.begin(), own.end());
+    if (!own.empty() && own != wanted) return {};
+  }
+  if (padded == 0) return {};
+  return told(
+      fmt::format("in addition to the reference's {} candidates there are {} padded columns, on all ranks together",
+                  wanted.size(), padded));
+}
+
+Answer sample_content(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.size() < 2) return {};
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
+  if (wrong.count == 0) return {};
+  std::vector<int64_t> explains;
+  for (const auto& [id, width] : wrong.row_width) {
+    const auto in_row = wrong.by_row.count(id) ? wrong.by_row.at(id) : 0;
+    const auto in_column = wrong.by_column.count(id) ? wrong.by_column.at(id) : 0;
+    bool crossing = false;
+    for (const AlignedRow& row : rows) {
+      for (std::size_t j = 0; row.id == id && j < row.columns.size(); ++j) {
+        crossing =
+            crossing || (row.columns[j] == id && distance(row.expected[j], row.actual[j]) > inputs.forced->score_band);
+      }
+    }
+    if (in_row + in_column - (crossing ? 1 : 0) != wrong.count) continue;
+    // A whole row, or a whole column: content that is wrong shows against nearly every other.
+    const auto height = wrong.column_height.count(id) ? wrong.column_height.at(id) : 0;
+    if (10 * in_row >= 9 * width || 10 * in_column >= 9 * height) explains.push_back(id);
+  }
+  if (explains.size() != 1) return {};
+  const int64_t id = explains.front();
+  const bool column = wrong.by_column.count(id) && wrong.by_column.at(id) > 1;
+  return told(fmt::format("sample {}: {} of {} {} differ, all in its row or its column", id, wrong.count, wrong.total,
+                          score_name(inputs)),
+              column ? 0.95 : 0.75);
+}
+
+Answer candidates_in_low_precision(const CauseInputs& inputs) {
+  const std::vector<AlignedRow> rows = aligned_rows(inputs);
+  if (rows.empty()) return {};
+  const WrongScores wrong = wrong_in(rows, inputs.forced->score_band);
+  double squares = 0, difference = 0, largest = 0, mean = 0;
+  for (const AlignedRow& row : rows)
+    for (const double value : row.expected) mean += value / static_cast<double>(wrong.total);
+  for (const AlignedRow& row : rows) {
+    for (std::size_t j = 0; j < row.columns.size(); ++j) {
+      const double gap = distance(row.expected[j], row.actual[j]);
+      squares += (row.expected[j] - mean) * (row.expected[j] - mean);
+      difference += gap * gap;
+      largest = std::max(largest, gap);
+    }
+  }
+  const auto total = static_cast<double>(wrong.total);
+  const double spread = std::sqrt(squares / total), typical = std::sqrt(difference / total);
+  // Small, everywhere and even: as 8 or 11 bits of mantissa in the candidates would do it.
+  const bool everywhere = 10 * wrong.count >= 8 * wrong.total;
+  if (!everywhere || !(typical > 0) || typical > 0.02 * spread || typical < 1e-5 * spread || largest > 8 * typical)
+    return {};
+  return told(
+      fmt::format("{} of {} {} differ, by {} of their spread on average and by no more than {} times that anywhere",
+                  wrong.count, wrong.total, score_name(inputs), short_number(typical / spread),
+                  short_number(largest / typical)));
+}
+
+/// Runs that declare two precisions, and losses no further apart than the coarser one rounds.
+Answer loss_in_other_precision(const CauseInputs& inputs) {
+  const double expected = inputs.reference_facts.working_epsilon, actual = inputs.cell_facts.working_epsilon;
+  if (inputs.cell_config || expected == actual) return {};
+  // What one header alone declares is not known to differ.
+  const auto declared = [](const std::optional<StepOfRun>& step) {
+    return step && step->declared ? step->declared->precision : std::string();
+  };
+  const std::string of_reference = declared(inputs.reference), of_cell = declared(inputs.cell);
+  if (of_reference.empty() || of_cell.empty() || of_reference == of_cell) return {};
+  const auto loss_of = [&](const ForcedValues* values, const std::optional<StepOfRun>& step) {
+    return values ? values->loss : step ? mean_loss(*step) : std::nullopt;
+  };
+  const std::optional<double> reference =
+                                  loss_of(inputs.forced ? &inputs.forced->reference : nullptr, inputs.reference),
+                              cell = loss_of(inputs.forced ? &inputs.forced->cell : nullptr, inputs.cell);
+  if (!reference || !cell) return {};
+  // Roundings of some ten operations.
+  constexpr double kMostUnits = 64;
+  const double units =
+      std::abs(*cell - *reference) / (std::max(expected, actual) * std::max(1.0, std::abs(*reference)));
+  if (!(units <= kMostUnits)) return {};
+  return told(
+      fmt::format("the runs' headers declare the precisions {} and {}, and losses lie {:.2g} units of the coarser one "
+                  "apart",
+                  of_reference, of_cell, units));
+}
+
+/// One sample's labels in both runs.
+struct LabelRow {
+  int64_t id = 0;
+  int rank = 0;
+  std::size_t place = 0;  ///< among its rank's rows
+  std::vector<double> expected, actual;
+};
+
+/// Values of a record of rows by sample id, in that phase.
+std::map<int64_t, std::vector<double>> rows_by_sample(const StepOfRun& step, Phase phase, const std::string& name) {
+  std::map<int64_t, std::vector<double>> rows;
+  for (const StepRecords& rank : step.ranks) {
+    const Record* record = find_record(rank, phase, name);
+    const auto values = record ? values_of(*record) : std::nullopt;
+    if (!values || record->ids.empty()) continue;
+    const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
+    for (std::size_t i = 0; i < record->ids.size(); ++i) {
+      const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
+      rows.try_emplace(record->ids[i], begin, begin + width);
+    }
+  }
+  return rows;
+}
+
+std::vector<LabelRow> label_rows(const CauseInputs& inputs) {
+  std::vector<LabelRow> rows;
+  if (inputs.difference.divergence.where != "labels") return rows;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, "labels");
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    for (const Record* record : records_of(inputs.cell->ranks[rank], Phase::inputs)) {
+      const auto values = values_of(*record);
+      if (record->name != "labels" || !values || record->ids.empty()) continue;
+      const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
+      for (std::size_t i = 0; i < record->ids.size(); ++i) {
+        const auto found = expected.find(record->ids[i]);
+        const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
+        if (found != expected.end() && std::ssize(found->second) == width)
+          rows.push_back({record->ids[i], static_cast<int>(rank), i, found->second, {begin, begin + width}});
+      }
+    }
+  }
+  return rows;
+}
+
+/// Places behind which a rank's part of the sequences ends, but for the last: as placements tell, or else as equal
+/// parts would.
+std::vector<std::set<std::size_t>> edges_of(const CauseInputs& inputs, std::size_t width) {
+  std::set<std::size_t> placed;
+  for (const auto& rank : inputs.cell->parts) {
+    for (const Record& part : rank) {
+      if (part.phase == Phase::inputs && part.name == "labels" && part.shape.size() > 1)
+        placed.insert(static_cast<std::size_t>(part.placement->offset[1] + part.shape[1]) - 1);
+    }
+  }
+  if (!placed.empty()) return {placed};
+  std::vector<std::set<std::size_t>> guesses;
+  for (std::size_t parts = 2; parts <= std::min(width / 2, inputs.cell->ranks.size()); ++parts) {
+    if (width % parts != 0) continue;
+    guesses.emplace_back();
+    for (std::size_t part = 1; part <= parts; ++part) guesses.back().insert(part * (width / parts) - 1);
+  }
+  return guesses;
+}
+
+Answer labels_shifted_at_shard_edge(const CauseInputs& inputs) {
+  const std::vector<LabelRow> rows = label_rows(inputs);
+  if (rows.empty() || rows[0].expected.size() < 2) return {};
+  std::set<std::size_t> wrong;
+  for (const LabelRow& row : rows) {
+    for (std::size_t i = 0; i < row.expected.size(); ++i)
+      if (row.expected[i] != row.actual[i]) wrong.insert(i);
+  }
+  for (const std::set<std::size_t>& edges : edges_of(inputs, rows[0].expected.size())) {
+    std::set<std::size_t> inner = edges;
+    inner.erase(rows[0].expected.size() - 1);
+    if (!std::ranges::includes(edges, wrong) || !std::ranges::includes(wrong, inner) || inner.empty()) continue;
+    return told(fmt::format("labels differ at places {} alone, the last of each rank's part of the sequence of {}",
+                            fmt::join(wrong, ", "), rows[0].expected.size()));
+  }
+  return {};
+}
+
+/// Of scores over gathered columns: the label of rank 0's row of the same place.
+Answer labels_without_offset(const CauseInputs& inputs) {
+  const std::vector<LabelRow> rows = label_rows(inputs);
+  std::map<std::size_t, double> of_rank_0;
+  for (const LabelRow& row : rows) {
+    if (row.expected.size() != 1) return {};
+    if (row.rank == 0) of_rank_0[row.place] = row.expected[0];
+  }
+  std::size_t wrong = 0;
+  for (const LabelRow& row : rows) {
+    const auto found = of_rank_0.find(row.place);
+    if (row.rank == 0 ? row.actual[0] != row.expected[0] : found == of_rank_0.end() || row.actual[0] != found->second)
+      return {};
+    wrong += row.actual[0] != row.expected[0];
+  }
+  if (rows.empty() || wrong < 2) return {};
+  // Labels that repeat, as classes do, are those of rank 0 by chance.
+  std::set<double> values;
+  for (const LabelRow& row : rows) values.insert(row.expected[0]);
+  if (values.size() != rows.size()) return {};
+  return told(fmt::format("on every rank but 0 the labels are those of rank 0's rows, {} in all", wrong));
+}
+
+/// How many of the step's rows hold something else of that name, and how many there are.
+std::pair<std::size_t, std::size_t> rows_that_differ(const CauseInputs& inputs) {
+  const std::string& where = inputs.difference.divergence.where;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
+  std::size_t wrong = 0, all = 0;
+  for (const auto& [id, row] : rows_by_sample(*inputs.cell, Phase::inputs, where)) {
+    const auto found = expected.find(id);
+    if (found == expected.end()) continue;
+    ++all;
+    wrong += found->second != row;
+  }
+  return {wrong, all};
+}
+
+/// Do rows that hold the same agree in their scores and losses? Else it is not what some rows hold that makes the
+/// difference. Nothing where no row tells.
+std::optional<bool> others_agree(const CauseInputs& inputs) {
+  constexpr double kBeyondRounding = 1e-3;
+  const std::string& where = inputs.difference.divergence.where;
+  bool told = false;
+  const auto held_a = rows_by_sample(*inputs.reference, Phase::inputs, where),
+             held_b = rows_by_sample(*inputs.cell, Phase::inputs, where);
+  for (const auto& [phase, name] : {std::pair(Phase::loss, "row_losses"), {Phase::scores, "energies"}}) {
+    const auto made_a = rows_by_sample(*inputs.reference, phase, name),
+               made_b = rows_by_sample(*inputs.cell, phase, name);
+    for (const auto& [id, row] : made_b) {
+      const auto expected = made_a.find(id), same_a = held_a.find(id), same_b = held_b.find(id);
+      if (expected == made_a.end() || same_a == held_a.end() || same_b == held_b.end() ||
+          same_a->second != same_b->second)
+        continue;
+      if (expected->second.size() != row.size()) continue;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        if (std::abs(row[i] - expected->second[i]) > kBeyondRounding * std::max(1.0, std::abs(expected->second[i])))
+          return false;
+        told = true;
+      }
+    }
+  }
+  return told ? std::optional(true) : std::nullopt;
+}
+
+/// Some rows beside others that are right, in themselves and in what was made of them.
+Answer row_content(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  const auto [wrong, all] = rows_that_differ(inputs);
+  if (wrong == 0 || wrong == all || others_agree(inputs) != std::optional(true)) return {};
+  return told(fmt::format("{} of sample {} are not the reference's: {}", it.where, it.sample.value_or(-1),
+                          expected_found(it.expected, it.actual)),
+              kFits);
+}
+
+/// Rows of one rank alone hold something else than the reference's rows of the same samples, where other ranks' rows
+/// agree.
+Answer content_of_one_rank(const CauseInputs& inputs) {
+  if (others_agree(inputs) == std::optional(false)) return {};
+  const std::string& where = inputs.difference.divergence.where;
+  const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
+  std::vector<std::size_t> wrong_ranks;
+  std::size_t wrong = 0, of_wrong = 0, right_elsewhere = 0;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
+    StepOfRun alone;
+    alone.ranks = {inputs.cell->ranks[rank]};
+    std::size_t own_wrong = 0, own = 0;
+    for (const auto& [id, row] : rows_by_sample(alone, Phase::inputs, where)) {
+      const auto found = expected.find(id);
+      if (found == expected.end()) return {};
+      ++own;
+      own_wrong += found->second != row;
+    }
+    if (own_wrong == 0)
+      right_elsewhere += own;
+    else
+      wrong_ranks.push_back(rank), wrong = own_wrong, of_wrong = own;
+  }
+  if (wrong_ranks.size() != 1 || right_elsewhere == 0) return {};
+  return of_rank(told(fmt::format("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all "
+                                  "{} rows of "
+                                  "the other ranks are",
+                                  wrong, of_wrong, wrong_ranks.front(), where, right_elsewhere)),
+                 wrong_ranks);
+}
 
 }  // namespace
 
-std::span<const Rule> contrast_rules() { return kContrastRules; }
+std::span<const Hypothesis> score_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"precision-differs", kInScores, kConfigs, kStrong, scores_in_other_precision},
+      {"local-negatives", kInScores, kCandidates | kRanks, kExact, local_negatives, "negatives"},
+      {"negatives-missing", kInScores, kCandidates | kRuns, 0.95, negatives_missing, "negatives"},
+      {"candidates-misordered", kInScores, kCandidates | kScores, kExact, candidates_misordered},
+      {"candidates-misordered", kInScores, kCandidates | kScores, kStrong, candidates_shifted},
+      {"padding-not-masked", kInScores, kCandidates | kValues, kExact, padding_is_candidate},
+      {"sample-content", kInScores, kCandidates | kScores, 0.95, sample_content},
+      {"candidates-in-low-precision", kInScores, kCandidates | kScores, kFits, candidates_in_low_precision},
+      {"label-offset", kInLoss, kCandidates | kScores, kExact, label_offset},
+      {"padding-not-masked", kInLoss, kCandidates | kScores, kExact, padding_not_masked},
+      {"duplicates-not-masked", kInLoss, kCandidates | kScores, kExact, duplicates_not_masked, "mask_duplicates"},
+      {"temperature-applied-twice", kInLoss, kCandidates | kScores, kExact, temperature_applied_twice},
+      {"precision-differs", kInLoss, kNothing, kFits, loss_in_other_precision},
+      {"labels-shifted-at-shard-edge", kInInputs, kRuns, kExact, labels_shifted_at_shard_edge},
+      {"label-offset", kInInputs, kRuns, kExact, labels_without_offset},
+      {"sample-content", kInInputs, kRuns, kFits, row_content},
+      {"sample-content", kInInputs, kRanks, kFits, content_of_one_rank},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

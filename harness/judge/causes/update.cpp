@@ -1,14 +1,15 @@
 // Causes of a wrong update, and of a wrong gradient norm: parameters are recomputed from the state, the
 // gradient and the hyperparameters with one thing changed.
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
 #include <set>
 #include <tuple>
-
-#include <fmt/format.h>
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
@@ -60,84 +61,94 @@ bool explains(const Update& update, const UpdateVariant& variant) {
          std::all_of(uses.begin(), uses.end(), [](const UpdateUse& use) { return use.used <= 1; });
 }
 
-std::optional<Cause> by_variant(const CauseInputs& inputs, const char* code, const UpdateVariant& variant,
-                                const std::string& told) {
-  const auto update = update_of(inputs);
-  if (!update || !explains(*update, variant)) return std::nullopt;
-  return made(code, kExact, "every parameter follows from an update " + told);
-}
+/// A code as an argument of a template.
+template <std::size_t size>
+struct Code {
+  char text[size];
+  consteval Code(const char (&code)[size]) { std::copy_n(code, size, text); }
+};
 
-std::optional<Cause> weight_decay_missing(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || !update->optimizer().decays()) return std::nullopt;
-  return by_variant(inputs, "weight-decay-missing", {.decay = 0},
-                    fmt::format("without the weight decay of {}", update->optimizer().weight_decay));
-}
+/// How a wrong update is made: with one thing changed.
+struct UpdateFormula {
+  std::string_view code;
+  UpdateVariant variant;
+  std::string how;
+};
 
-std::optional<Cause> weight_decay_twice(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || !update->optimizer().decays()) return std::nullopt;
-  return by_variant(inputs, "weight-decay-twice", {.decay = 2},
-                    fmt::format("with twice the weight decay of {}", update->optimizer().weight_decay));
-}
-
-std::optional<Cause> decay_coupled(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || !update->optimizer().decays() || update->optimizer().optimizer != OptimizerKind::adamw) {
-    return std::nullopt;
+std::vector<UpdateFormula> formulas_of(const Update& update, int64_t world) {
+  const UpdateFacts& facts = update.optimizer();
+  const bool is_sgd = facts.optimizer == OptimizerKind::sgd;
+  const int64_t count = static_cast<int64_t>(update.state->updates.value_or(0)) + 1;
+  std::vector<UpdateFormula> all;
+  if (facts.decays()) {
+    all.push_back(
+        {"weight-decay-missing", {.decay = 0}, fmt::format("without the weight decay of {}", facts.weight_decay)});
+    all.push_back(
+        {"weight-decay-twice", {.decay = 2}, fmt::format("with twice the weight decay of {}", facts.weight_decay)});
+    if (facts.optimizer == OptimizerKind::adamw)
+      all.push_back({"decay-coupled",
+                     {.other_coupling = true},
+                     "with the weight decay added to the gradient, as in Adam, not decoupled"});
   }
-  return by_variant(inputs, "decay-coupled", {.other_coupling = true},
-                    "with the weight decay added to the gradient, as in Adam, not decoupled");
-}
-
-bool has_moments(const Update& update) {
-  return update.state->updates.value_or(0) > 0 &&
-         (update.optimizer().optimizer != OptimizerKind::sgd || update.optimizer().momentum != 0);
-}
-
-std::optional<Cause> optimizer_state_lost(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || !has_moments(*update)) return std::nullopt;
-  if (auto cause = by_variant(inputs, "optimizer-state-lost", {.zero_moments = true, .zero_count = true},
-                              "with moments of 0 and the first update's bias correction")) {
-    return cause;
+  if (count > 1 && (!is_sgd || facts.momentum != 0)) {
+    all.push_back({"optimizer-state-lost",
+                   {.zero_moments = true, .zero_count = true},
+                   "with moments of 0 and the first update's bias correction"});
+    all.push_back(
+        {"optimizer-state-lost", {.zero_moments = true}, fmt::format("with moments of 0 at update {}", count)});
+    if (!is_sgd)
+      all.push_back({"optimizer-counter-lost",
+                     {.zero_count = true},
+                     fmt::format("with the bias correction of update 1 instead of {}", count)});
   }
-  return by_variant(inputs, "optimizer-state-lost", {.zero_moments = true},
-                    fmt::format("with moments of 0 at update {}", *update->state->updates + 1));
-}
-
-std::optional<Cause> optimizer_counter_lost(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || !has_moments(*update) || update->optimizer().optimizer == OptimizerKind::sgd)
-    return std::nullopt;
-  return by_variant(
-      inputs, "optimizer-counter-lost", {.zero_count = true},
-      fmt::format("with the bias correction of update 1 instead of {}", *update->state->updates + 1));
-}
-
-std::optional<Cause> optimizer_counter_ahead(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || update->optimizer().optimizer == OptimizerKind::sgd || !update->state->updates) return std::nullopt;
   constexpr int kMostAhead = 16;
-  const auto count = static_cast<int64_t>(*update->state->updates) + 1;
-  const double world = world_size_of(inputs);
-  for (int ahead = 1; ahead <= kMostAhead; ++ahead) {
-    if (!explains(*update, {.count_ahead = ahead})) continue;
-    const AdamNumbers& adam = update->optimizer().adam;
-    const auto correction = [&](double n) { return std::sqrt(1 - std::pow(adam.beta2, n)) / (1 - std::pow(adam.beta1, n)); };
-    const double ratio = correction(static_cast<double>(count)) / correction(static_cast<double>(count + ahead));
-    return made("optimizer-counter-ahead", kExact,
-                fmt::format("every parameter follows from an update with the bias correction of update {} instead of {}{}: {} times smaller steps", count + ahead, count,
-                            count + ahead == static_cast<int64_t>(world) * count && world > 1 ? ", as if each rank counted it" : "", short_number(ratio)));
+  const auto correction = [&](int64_t updates) {
+    const auto n = static_cast<double>(updates);
+    return std::sqrt(1 - std::pow(facts.adam.beta2, n)) / (1 - std::pow(facts.adam.beta1, n));
+  };
+  for (int ahead = 1; !is_sgd && update.state->updates && ahead <= kMostAhead; ++ahead) {
+    const bool by_each = world > 1 && count + ahead == world * count;
+    all.push_back({"optimizer-counter-ahead",
+                   {.count_ahead = ahead},
+                   fmt::format("with the bias correction of update {} instead of {}{}: {} times smaller steps",
+                               count + ahead, count, by_each ? ", as if each rank counted it" : "",
+                               short_number(correction(count) / correction(count + ahead)))});
   }
-  return std::nullopt;
+  const double limit = update.inputs.clip_norm, norm = update.inputs.gradient_norm, factor = clip_factor(limit, norm);
+  if (factor != 1) {
+    all.push_back({"clip-missing",
+                   {.clip = 1},
+                   fmt::format("without clipping a gradient of norm {} to {}", short_number(norm), limit)});
+    all.push_back({"clip-twice",
+                   {.clip = factor * factor},
+                   fmt::format("with the clip's factor {} applied twice", short_number(factor))});
+  }
+  const double recorded = *update.cell->learning_rate;
+  for (const double rate : update.facts->other_rates) {
+    if (rate != recorded)
+      all.push_back({"rate-not-applied",
+                     {.rate = rate},
+                     fmt::format("at the rate {} instead of this step's {}", rate, recorded)});
+  }
+  return all;
+}
+
+/// Does every parameter follow from an update by one of the code's formulas?
+template <Code code>
+Answer follows(const CauseInputs& inputs) {
+  const auto update = update_of(inputs);
+  if (!update) return {};
+  for (const UpdateFormula& formula : formulas_of(*update, world_size_of(inputs))) {
+    if (formula.code == code.text && explains(*update, formula.variant))
+      return told(fmt::format("every parameter follows from an update {}", formula.how));
+  }
+  return {};
 }
 
 /// Parameters that move as another declared group of them would.
-std::optional<Cause> wrong_parameter_group(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || update->optimizer().parameters.empty()) return std::nullopt;
-  const UpdateFacts& facts = update->optimizer();
+Answer wrong_parameter_group(const Update& update) {
+  if (update.optimizer().parameters.empty()) return {};
+  const UpdateFacts& facts = update.optimizer();
   struct Group {
     std::string name;
     double rate_factor = 1, weight_decay = 0;
@@ -147,81 +158,29 @@ std::optional<Cause> wrong_parameter_group(const CauseInputs& inputs) {
   for (const DeclaredParameters& each : facts.parameters)
     groups.push_back({fmt::format("\"{}\"", each.prefix), each.rate_factor, each.weight_decay.value_or(facts.weight_decay)});
   std::vector<std::string> wrong;
-  for (const UpdateUse& use : update->judged({})) {
+  for (const UpdateUse& use : update.judged({}))
     if (use.used > 1) wrong.push_back(use.name);
-  }
   for (const Group& group : groups) {
-    const std::vector<UpdateUse> uses = update->judged({.rate_factor = group.rate_factor, .weight_decay = group.weight_decay});
+    const std::vector<UpdateUse> uses =
+        update.judged({.rate_factor = group.rate_factor, .weight_decay = group.weight_decay});
     const bool fits = std::ranges::all_of(wrong, [&](const std::string& name) {
       const auto use = std::ranges::find(uses, name, &UpdateUse::name);
       return use != uses.end() && use->used <= 1;
     });
     if (!fits) continue;
-    return made("wrong-parameter-group", 0.9,
-                fmt::format("{} moved with the rate factor {} and the weight decay {} of {}", fmt::join(wrong, ", "), group.rate_factor, group.weight_decay, group.name));
+    return told(fmt::format("{} moved with the rate factor {} and the weight decay {} of {}", fmt::join(wrong, ", "),
+                            group.rate_factor, group.weight_decay, group.name));
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<Cause> clip_missing(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm) == 1) return std::nullopt;
-  return by_variant(inputs, "clip-missing", {.clip = 1},
-                    fmt::format("without clipping a gradient of norm {} to {}", short_number(update->inputs.gradient_norm),
-                                update->inputs.clip_norm));
-}
-
-std::optional<Cause> clip_twice(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update) return std::nullopt;
-  const double factor = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm);
-  if (factor == 1) return std::nullopt;
-  if (auto cause = by_variant(inputs, "clip-twice", {.clip = factor * factor},
-                              fmt::format("with the clip's factor {} applied twice", short_number(factor)))) {
-    return cause;
-  }
-  const int world = world_size_of(inputs);
-  if (world < 2 || !inputs.cell_config) return std::nullopt;
-  const double again = clip_factor(update->inputs.clip_norm, update->inputs.gradient_norm * std::sqrt(world));
-  return by_variant(
-      inputs, "clip-twice", {.clip = again},
-      fmt::format("with a norm that was summed over {} ranks a second time: {} times the reduced one", world,
-                  short_number(std::sqrt(world))));
-}
-
-std::optional<Cause> clip_on_local_norm(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update || update->cell->local.size() < 2 || update->inputs.clip_norm <= 0) return std::nullopt;
-  const double local = whole_norm(update->cell->local[0]);
-  return by_variant(
-      inputs, "clip-on-local-norm", {.clip = clip_factor(update->inputs.clip_norm, local)},
-      fmt::format("with the clip's factor from rank 0's own norm {}, not from the reduced one {}",
-                  short_number(local), short_number(update->inputs.gradient_norm)));
-}
-
-std::optional<Cause> rate_not_applied(const CauseInputs& inputs) {
-  const auto update = update_of(inputs);
-  if (!update) return std::nullopt;
-  const double recorded = *update->cell->learning_rate;
-  for (const double rate : update->facts->other_rates) {
-    if (rate == recorded) continue;
-    if (auto cause = by_variant(inputs, "rate-not-applied", {.rate = rate},
-                                fmt::format("at the rate {} instead of this step's {}", rate, recorded))) {
-      return cause;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
-  if (!is_of_update(inputs) || inputs.difference.divergence.kind == DivergenceKind::replica) return std::nullopt;
-  if (!inputs.forced || !inputs.forced->state) return std::nullopt;
+Answer parameter_not_updated(const CauseInputs& inputs) {
+  if (!is_of_update(inputs) || inputs.difference.divergence.kind == DivergenceKind::replica) return {};
   const ForcedValues& cell = inputs.forced->cell;
   std::vector<std::string> kept, wrong;
   if (const auto update = update_of(inputs)) {
-    for (const UpdateUse& use : update->judged({})) {
+    for (const UpdateUse& use : update->judged({}))
       if (use.used > 1) wrong.push_back(use.name);
-    }
   }
   std::size_t moved = 0;
   for (const NamedTensor& gradient : cell.gradients) {
@@ -232,19 +191,19 @@ std::optional<Cause> parameter_not_updated(const CauseInputs& inputs) {
     else ++moved;
   }
   const auto stands = [&](const std::string& name) { return std::ranges::find(kept, name) != kept.end(); };
-  if (kept.empty() || moved == 0 || !std::ranges::all_of(wrong, stands)) return std::nullopt;
-  return made("parameter-not-updated", kExact,
-              fmt::format("{} did not change in the update, and {} other tensors moved correctly",
+  if (kept.empty() || moved == 0 || !std::ranges::all_of(wrong, stands)) return {};
+  return told(fmt::format("{} did not change in the update, and {} other tensors moved correctly",
                           fmt::join(kept, ", "), moved));
 }
 
-std::optional<Cause> update_differs(const CauseInputs& inputs) {
+Answer update_differs(const CauseInputs& inputs) {
   const auto update = update_of(inputs);
   if (!update) {
     // Of an optimizer that cannot be recomputed, by what the reference's made of the same gradients.
-    if (!is_of_update(inputs) || inputs.difference.divergence.kind != DivergenceKind::update) return std::nullopt;
-    return made("update-differs", kGeneral, fmt::format("{}: {}", inputs.difference.divergence.where,
-                                                        expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual)));
+    if (!is_of_update(inputs) || inputs.difference.divergence.kind != DivergenceKind::update) return {};
+    return told(
+        fmt::format("{}: {}", inputs.difference.divergence.where,
+                    expected_found(inputs.difference.divergence.expected, inputs.difference.divergence.actual)));
   }
   std::size_t wrong = 0, judged = 0;
   UpdateUse worst;
@@ -253,37 +212,17 @@ std::optional<Cause> update_differs(const CauseInputs& inputs) {
     wrong += use.used > 1;
     if (use.used > worst.used) worst = use;
   }
-  return made(
-      "update-differs", kGeneral,
+  return told(
       fmt::format("{} of {} tensors did not move as their recorded gradients require: {} changed by {} where "
                   "{} was expected",
                   wrong, judged, worst.name, short_number(worst.actual), short_number(worst.expected)));
 }
 
-std::optional<Cause> resumed_without_moments(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::snapshot || inputs.difference.divergence.where != kMoments) return std::nullopt;
-  return made("optimizer-state-lost", kExact, fmt::format("the run begins step {} with {}, where there were moments of the updates before", inputs.difference.divergence.step,
-                                                             inputs.difference.divergence.actual));
+Answer resumed_without_moments(const CauseInputs& inputs) {
+  if (inputs.difference.divergence.where != kMoments) return {};
+  return told(fmt::format("the run begins step {} with {}, where there were moments of the updates before",
+                          inputs.difference.divergence.step, inputs.difference.divergence.actual));
 }
-
-/// Weights that are those of another step of the reference: a checkpoint of that step, or none at all was loaded.
-std::optional<Cause> resumed_with_weights_of_another_step(const CauseInputs& inputs) {
-  constexpr std::string_view kSame = ", and 0 from those of step ";
-  const Divergence& told = inputs.difference.divergence;
-  const std::size_t at = told.actual.find(kSame);
-  if (inputs.difference.phase != Phase::snapshot || told.where != "weights" || at == std::string::npos)
-    return std::nullopt;
-  return made("initial-weights-differ", kExact,
-              fmt::format("the run begins step {} with the weights of step {}", told.step,
-                          told.actual.substr(at + kSame.size())));
-}
-
-constexpr Rule kResumedRules[] = {resumed_without_moments, resumed_with_weights_of_another_step};
-
-constexpr Rule kUpdateRules[] = {
-    weight_decay_missing,    weight_decay_twice,    decay_coupled, optimizer_state_lost, optimizer_counter_lost,
-    optimizer_counter_ahead, wrong_parameter_group, clip_missing,  clip_twice,           clip_on_local_norm,
-    rate_not_applied,        parameter_not_updated, update_differs};
 
 /// Did every rank's parameter keep its bits in the step? Nothing where the trace does not tell.
 std::optional<bool> kept_its_bits(const CauseInputs& inputs, const std::string& name) {
@@ -321,23 +260,25 @@ std::pair<std::size_t, std::size_t> calls_of(const StepOfRun& step) {
 }
 
 /// A step that reduces nothing, although its forward and backward passes gather what the step before gathered: nothing moves.
-std::optional<Cause> no_gradient_reduced(const CauseInputs& inputs) {
+Answer no_gradient_reduced(const CauseInputs& inputs) {
   const bool of_gradients = inputs.difference.phase == Phase::reduced_gradients && inputs.difference.divergence.kind == DivergenceKind::missing;
-  if ((inputs.difference.phase != Phase::optimizer_state && !of_gradients) || !lacks_every_gradient(inputs) || inputs.cell->ranks.size() < 2) return std::nullopt;
-  if (!inputs.cell_before || inputs.cell_before->step != inputs.cell->step - 1) return std::nullopt;
+  if ((inputs.difference.phase != Phase::optimizer_state && !of_gradients) || !lacks_every_gradient(inputs)) return {};
+  if (inputs.cell_before->step != inputs.cell->step - 1) return {};
   const auto [reducing, others] = calls_of(*inputs.cell);
   const auto [reducing_before, others_before] = calls_of(*inputs.cell_before);
-  if (reducing != 0 || reducing_before == 0 || others == 0 || others != others_before) return std::nullopt;
+  if (reducing != 0 || reducing_before == 0 || others == 0 || others != others_before) return {};
   std::size_t still = 0;
   for (const Record* record : records_of(inputs.cell->ranks[0], Phase::parameters)) {
-    if (record->is_scalar || record->name.starts_with("buffer/")) continue;
-    if (kept_its_bits(inputs, record->name) != std::optional(true)) return std::nullopt;
+    if (record->is_scalar || is_buffer(record->name)) continue;
+    if (kept_its_bits(inputs, record->name) != std::optional(true)) return {};
     ++still;
   }
-  if (still == 0) return std::nullopt;
-  return made("gradient-not-reduced", 0.95,
-              fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no parameter has a reduced gradient, and none of {} moves",
-                          inputs.cell->step, others, reducing_before, still));
+  if (still == 0) return {};
+  return told(
+      fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no "
+                  "parameter has "
+                  "a reduced gradient, and none of {} moves",
+                  inputs.cell->step, others, reducing_before, still));
 }
 
 /// Are the first moments after the step what one update makes of its own gradient, where the reference's hold more? By their lengths.
@@ -359,241 +300,320 @@ bool moments_begin_anew(const CauseInputs& inputs) {
 }
 
 /// Of what the optimizer counted, where that is what differs.
-std::optional<Cause> counted_otherwise(const CauseInputs& inputs) {
-  const Divergence& told = inputs.difference.divergence;
-  if (inputs.difference.phase != Phase::optimizer_state || told.where != "updates") return std::nullopt;
+Answer optimizer_counts_otherwise(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  if (it.where != "updates") return {};
   // An optimizer that gets no gradient counts nothing.
-  if (lacks_every_gradient(inputs) || !inputs.cell || !inputs.reference) return std::nullopt;
-  const double expected = std::strtod(told.expected.c_str(), nullptr), actual = std::strtod(told.actual.c_str(), nullptr);
+  if (lacks_every_gradient(inputs)) return {};
+  const double expected = std::strtod(it.expected.c_str(), nullptr), actual = std::strtod(it.actual.c_str(), nullptr);
   const bool anew = actual < expected && moments_begin_anew(inputs);
-  return made(anew ? "optimizer-state-lost" : actual > expected ? "optimizer-counter-ahead" : "optimizer-counter-lost", 0.9,
-              (anew ? "moments are those of the first update; " : "") + fmt::format("the optimizer has counted {} updates, the reference's {}", told.actual, told.expected));
+  return made(anew                ? "optimizer-state-lost"
+              : actual > expected ? "optimizer-counter-ahead"
+                                  : "optimizer-counter-lost",
+              0.9,
+              (anew ? "moments are those of the first update; " : "") +
+                  fmt::format("the optimizer has counted {} updates, the reference's {}", it.actual, it.expected));
+}
+
+bool agrees(const GradientJudgement& judgement) {
+  return !judgement.tensors.empty() &&
+         std::ranges::none_of(judgement.tensors, [](const TensorUse& each) { return each.use.used() > 1; });
 }
 
 /// Parameters that have no gradient and stand still, where all others have the reference's gradients, and move.
-std::optional<Cause> without_gradient(const CauseInputs& inputs) {
-  if (!lacks_a_gradient(inputs) || !inputs.cell) return std::nullopt;
+Answer without_gradient(const CauseInputs& inputs) {
   const GradientJudgement& judgement = inputs.forced->reduced;
-  if (judgement.tensors.empty() || std::ranges::any_of(judgement.tensors, [](const TensorUse& each) { return each.use.used() > 1; })) return std::nullopt;
+  if (!lacks_a_gradient(inputs) || !agrees(judgement)) return {};
   for (const std::string& name : judgement.missing) {
-    if (kept_its_bits(inputs, name) != std::optional(true)) return std::nullopt;
+    if (kept_its_bits(inputs, name) != std::optional(true)) return {};
   }
   const bool others_move = std::ranges::any_of(judgement.tensors, [&](const TensorUse& each) { return kept_its_bits(inputs, each.name) == std::optional(false); });
-  if (judgement.missing.empty() || !others_move) return std::nullopt;
-  return made("parameter-not-updated", kFits,
-              fmt::format("{} has no gradient on any rank and did not change in the update; the gradients of the {} other tensors agree", fmt::join(judgement.missing, ", "),
-                          judgement.tensors.size()));
+  if (judgement.missing.empty() || !others_move) return {};
+  return told(
+      fmt::format("{} has no gradient on any rank and did not change in the update; the gradients of the {} other "
+                  "tensors agree",
+                  fmt::join(judgement.missing, ", "), judgement.tensors.size()));
 }
 
-constexpr Rule kMissingGradientRules[] = {without_gradient, no_gradient_reduced};
+// Norms of the gradient, and what it was multiplied by before the optimizer took it.
 
-/// Ranks that report the norm of their own gradients where all should report that of the reduced ones.
-std::optional<Cause> norm_of_local(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::gradient_norm || !inputs.forced || !inputs.cell) return std::nullopt;
-  const auto& local = inputs.forced->cell.local;
-  if (local.size() < 2 || inputs.cell_facts.clip_norm <= 0) return std::nullopt;
-  std::vector<double> norms;
-  for (std::size_t rank = 0; rank < local.size(); ++rank) {
-    const double own = whole_norm(local[rank]);
-    for (const Record& record : inputs.cell->ranks[rank].records) {
-      if (record.phase != Phase::gradient_norm || !record.is_scalar) continue;
-      if (std::abs(record.value - own) > 1e-5 * own) return std::nullopt;
-      norms.push_back(record.value);
+bool close_to(double a, double b, double room = 1e-5) { return std::abs(a - b) <= room * std::abs(b); }
+
+/// What may be mistaken for the norm of the reduced gradient.
+struct OtherNorm {
+  const char* code;
+  std::string words;
+  std::vector<double> of_ranks;
+};
+
+struct Norms {
+  double whole = 0;  ///< of the reduced gradient
+  std::vector<OtherNorm> others;
+};
+
+Norms norms_of(const CauseInputs& inputs) {
+  const StepOfRun& cell = *inputs.cell;
+  const ForcedValues* values = inputs.forced ? &inputs.forced->cell : nullptr;
+  // Squares: of tensors of which ranks hold parts, of those that every rank holds, and of each rank's own parts.
+  double sharded = 0, replicated = 0;
+  std::size_t holders = 1;
+  std::vector<double> parts(cell.ranks.size(), 0);
+  for (std::size_t i = 0; values && i < values->gradients.size(); ++i) {
+    const NamedTensor& gradient = values->gradients[i];
+    std::set<std::vector<int64_t>> places;
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      const Record* part = find_part(cell, rank, Phase::reduced_gradients, gradient.name);
+      if (!part) continue;
+      places.insert(part->placement->offset);
+      if (part->has_stats) parts[rank] += part->stats.norm * part->stats.norm;
     }
+    const double size = norm(gradient.values);
+    (places.empty() ? replicated : sharded) += size * size;
+    holders = std::max(holders, places.size());
   }
-  if (norms.size() != local.size()) return std::nullopt;
-  return made(
-      "clip-on-local-norm", kExact,
-      fmt::format("each rank's norm is that of its own local gradients: {:.4g}; the reduced gradient's is {}",
-                  fmt::join(norms, ", "), short_number(whole_norm(inputs.forced->cell.gradients))));
+  Norms norms{values ? std::sqrt(sharded + replicated) : norm_of(cell.ranks[0], Phase::reduced_gradients), {}};
+  const auto add = [&](const char* code, const std::string& words, const auto& of_rank) {
+    norms.others.push_back({code, words, {}});
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) norms.others.back().of_ranks.push_back(of_rank(rank));
+  };
+  const auto times = static_cast<double>(holders);
+  if (holders > 1 && replicated > 0)
+    add("replicated-counted-in-norm",
+        fmt::format("with {} times the squares of what each of {} ranks holds", holders, holders),
+        [&](std::size_t) { return std::sqrt(sharded + times * replicated); });
+  if (holders > 1) {
+    add("norm-of-own-shard", "of its own parts, and of what every rank holds",
+        [&](std::size_t rank) { return std::sqrt(parts[rank] + replicated); });
+    add("norm-of-own-shard", "of its own parts", [&](std::size_t rank) { return std::sqrt(parts[rank]); });
+  }
+  if (parts.size() > 1)
+    add("clip-on-local-norm", "of its own local gradients", [&](std::size_t rank) {
+      return values && values->local.size() == parts.size() ? whole_norm(values->local[rank])
+                                                            : norm_of(cell.ranks[rank], Phase::local_gradients);
+    });
+  for (const auto& [size, group] : group_sizes(inputs)) {
+    const auto ranks = static_cast<double>(size);
+    add("norm-of-sum", fmt::format("of the sum over {} ranks{}", size, group),
+        [&](std::size_t) { return ranks * norms.whole; });
+    add("clip-twice", fmt::format("whose squares were added up over {} ranks{} again", size, group),
+        [&](std::size_t) { return std::sqrt(ranks) * norms.whole; });
+  }
+  return norms;
 }
 
-/// Some ranks report the norm of their own gradients, and the others that of the reduced ones; from statistics.
-std::optional<Cause> norm_of_local_on_some(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::gradient_norm || !inputs.cell || inputs.cell->ranks.size() < 2 || norm_of_local(inputs)) return std::nullopt;
-  std::vector<std::size_t> own_alone;
-  std::size_t right = 0;
+/// Did every rank that recorded a norm record that one? Of local gradients some ranks alone may.
+bool recorded(const CauseInputs& inputs, const Norms& norms, const OtherNorm& other) {
+  std::size_t own = 0, right = 0;
   for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    double local = 0, reduced = 0;
-    std::optional<double> norm;
-    for (const Record& record : inputs.cell->ranks[rank].records) {
-      if (record.phase == Phase::gradient_norm && record.is_scalar) norm = record.value;
-      if (!record.has_stats) continue;
-      if (record.phase == Phase::local_gradients) local = std::hypot(local, record.stats.norm);
-      if (record.phase == Phase::reduced_gradients) reduced = std::hypot(reduced, record.stats.norm);
+    for (const Record* record : records_of(inputs.cell->ranks[rank], Phase::gradient_norm)) {
+      if (!record->is_scalar || record->name != "gradient_norm") continue;
+      if (close_to(record->value, norms.whole))
+        ++right;
+      else if (close_to(record->value, other.of_ranks[rank]))
+        ++own;
+      else
+        return false;
     }
-    if (!norm || local == 0 || reduced == 0) return std::nullopt;
-    if (std::abs(*norm - reduced) <= 1e-5 * reduced) ++right;
-    else if (std::abs(*norm - local) <= 1e-5 * local) own_alone.push_back(rank);
-    else return std::nullopt;
   }
-  if (own_alone.empty() || right == 0) return std::nullopt;
-  return made("clip-on-local-norm", kExact, fmt::format("the norm of rank {} is that of its own local gradients, where the other ranks' is that of the reduced one", fmt::join(own_alone, ", ")));
+  const bool is_local = other.code == std::string_view("clip-on-local-norm");
+  return own > 0 && (right > 0 ? is_local : !is_local || inputs.cell_facts.clip_norm > 0);
 }
-
-constexpr Rule kNormRules[] = {norm_of_local, norm_of_local_on_some};
 
 /// The one factor that every gradient was multiplied by before the optimizer took it; nothing if they have several.
 std::optional<double> applied_factor(const ForcedValues& cell) {
-  double dot = 0, own = 0, taken = 0;
-  for (const NamedTensor& applied : cell.applied) {
-    const NamedTensor* reduced = find_tensor(cell.gradients, applied.name);
-    if (!reduced || reduced->values.size() != applied.values.size()) return std::nullopt;
-    for (std::size_t i = 0; i < applied.values.size(); ++i) {
-      dot += applied.values[i] * reduced->values[i];
-      own += reduced->values[i] * reduced->values[i];
-      taken += applied.values[i] * applied.values[i];
-    }
-  }
-  if (!(own > 0)) return std::nullopt;
-  const double factor = dot / own, rest = taken - factor * factor * own;
-  return rest <= 1e-10 * taken ? std::optional(factor) : std::nullopt;
+  const std::vector<std::vector<NamedTensor>> reduced = {cell.gradients};
+  const std::vector<WeighedTensor> tensors = weighed_tensors(cell.applied, reduced);
+  const Weights weights = weigh(tensors, cell.epsilon);
+  const bool is_one = tensors.size() == cell.applied.size() && weights.of.size() == 1 && weights.all_known();
+  return is_one && weights.residual <= 1e-5 ? std::optional(weights.of[0]) : std::nullopt;
 }
 
-/// What clipped the gradients, told from their factor.
-std::optional<Cause> clip_fault(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::applied_gradients || !inputs.forced) return std::nullopt;
-  const ForcedValues& cell = inputs.forced->cell;
-  const double clip = inputs.cell_facts.clip_norm, whole = reduced_norm(cell), right = clip_factor(clip, whole);
-  const std::optional<double> factor = applied_factor(cell);
-  if (!factor) return std::nullopt;
-  const auto is = [&](double wanted) { return std::abs(*factor - wanted) <= 1e-5 * wanted; };
-  if (const double world = world_size_of(inputs); world > 1 && (is(right / world) || is(right * world))) {
-    return made(is(right / world) ? "mean-taken-twice" : "gradient-sum-not-mean", kExact,
-                fmt::format("the optimizer took {} times the reduced gradient: it was {} the ranks once more after the reduction", short_number(*factor / right),
-                            is(right / world) ? "divided by" : "multiplied by"));
-  }
-  if (clip <= 0) return std::nullopt;
-  const std::string text = fmt::format("gradients of norm {} were multiplied by {} where clipping to {} gives {}",
-                                       short_number(whole), short_number(*factor), clip, short_number(right));
-  std::vector<Cause> fitting;
-  if (is(1)) fitting.push_back(made("clip-missing", kExact, text));
-  // A norm that was summed over ranks once more looks as another max_norm would: only a config rules that out.
-  const bool again = inputs.cell_config && is(clip_factor(clip, whole * std::sqrt(world_size_of(inputs))));
-  if (is(right * right) || again) fitting.push_back(made("clip-twice", kExact, text));
-  if (cell.local.size() > 1 && is(clip_factor(clip, whole_norm(cell.local[0])))) {
-    fitting.push_back(made("clip-on-local-norm", kExact, text + ", as the norm of rank 0's own gradients would"));
-  }
-  return fitting.size() == 1 ? std::optional(fitting.front()) : std::nullopt;
-}
-
-/// What one rank's optimizer took of the reduced gradients: the factor that all of its tensors have, and the norms that it may have clipped by.
-struct RankClip {
-  double factor = 1, local = 0, own_parts = 0;
-};
-
-/// The factor between two records' values, or between their norms where values were not kept; nothing of gradients that are 0, and NaN where the values
-/// have several.
-std::optional<double> factor_between(const Record& reduced, const Record& applied) {
-  const auto before = values_of(reduced), after = values_of(applied);
-  if (!before || !after || before->size() != after->size()) {
-    if (!reduced.has_stats || !applied.has_stats) return std::nan("");
-    return reduced.stats.norm > 0 ? std::optional(applied.stats.norm / reduced.stats.norm) : std::nullopt;
-  }
-  const double own = norm(*before);
-  if (!(own > 0)) return std::nullopt;
-  const double factor = std::inner_product(before->begin(), before->end(), after->begin(), 0.0) / (own * own);
-  double rest = 0;
-  for (std::size_t i = 0; i < before->size(); ++i) rest = std::hypot(rest, (*after)[i] - factor * (*before)[i]);
-  return rest <= 1e-5 * own ? std::optional(factor) : std::nan("");
-}
-
-/// Of every rank, from its own records: of parts where it holds parts. Empty where a rank's tensors have several factors, or were not kept.
-std::vector<RankClip> clips_by_rank(const StepOfRun& step) {
-  constexpr double kSame = 1e-5;
-  std::vector<RankClip> clips;
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    RankClip clip;
-    std::optional<double> seen;
-    const auto add = [&](const Record& applied, const Record* reduced) {
-      const std::optional<double> factor = reduced ? factor_between(*reduced, applied) : std::nan("");
-      if (factor && seen && !(std::abs(*factor - *seen) <= kSame * *seen)) seen = std::nan("");
-      else if (factor && !seen) seen = factor;
-    };
-    for (const Record* local : records_of(step.ranks[rank], Phase::local_gradients)) clip.local = std::hypot(clip.local, local->has_stats ? local->stats.norm : std::nan(""));
-    for (const Record* applied : records_of(step.ranks[rank], Phase::applied_gradients)) {
-      const Record* part = find_part(step, rank, Phase::applied_gradients, applied->name);
-      const Record* part_before = find_part(step, rank, Phase::reduced_gradients, applied->name);
-      if (part_before && part_before->has_stats) clip.own_parts = std::hypot(clip.own_parts, part_before->stats.norm);
-      if (part) add(*part, part_before);
-      else add(*applied, find_record(step.ranks[rank], Phase::reduced_gradients, applied->name));
-    }
-    if (!seen || !(*seen > 0)) return {};
-    clip.factor = *seen;
-    clips.push_back(clip);
-  }
-  return clips;
-}
-
-/// The limit to which each rank has clipped by its own norm; nothing unless two ranks or more are clipped by factors of their own.
-std::optional<double> own_limit(const std::vector<RankClip>& clips, double RankClip::*norm) {
-  constexpr double kSame = 1e-4;
-  std::optional<double> limit;
-  std::set<double> factors;
-  for (const RankClip& clip : clips) {
-    if (!(clip.*norm > 0)) return std::nullopt;
-    if (clip.factor > 1 - kSame) continue;
-    const double own = clip.factor * (clip.*norm);
-    if (limit && std::abs(own - *limit) > kSame * *limit) return std::nullopt;
-    if (!limit) limit = own;
-    if (std::ranges::none_of(factors, [&](double other) { return std::abs(other - clip.factor) <= 10 * kSame * other; })) factors.insert(clip.factor);
-  }
-  if (!limit || factors.size() < 2) return std::nullopt;
-  const bool others_below = std::ranges::all_of(clips, [&](const RankClip& clip) { return clip.factor <= 1 - kSame || clip.*norm <= (1 + kSame) * *limit; });
-  return others_below ? limit : std::nullopt;
-}
-
-/// Ranks that took different multiples of one reduced gradient, each clipped by the norm of what is its own.
-std::optional<Cause> clipped_by_own_norms(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::applied_gradients || !inputs.cell || inputs.cell->ranks.size() < 2) return std::nullopt;
-  const std::vector<RankClip> clips = clips_by_rank(*inputs.cell);
-  for (const auto& [code, norm, whose] : {std::tuple{"norm-of-own-shard", &RankClip::own_parts, "parts"}, {"clip-on-local-norm", &RankClip::local, "local gradients"}}) {
-    const auto limit = own_limit(clips, norm);
-    if (!limit) continue;
-    std::vector<double> factors, norms;
-    for (const RankClip& clip : clips) factors.push_back(clip.factor), norms.push_back(clip.*norm);
-    return made(code, kExact,
-                fmt::format("the optimizers of the ranks took {:.4g} times the reduced gradient: each clipped to {} by the norm of its own {}, {:.4g}", fmt::join(factors, ", "),
-                            short_number(*limit), whose, fmt::join(norms, ", ")));
-  }
-  return std::nullopt;
-}
-
-constexpr Rule kClipRules[] = {clip_fault, clipped_by_own_norms};
-
-/// The reference clips, as it declares, and the cell, which declares nothing of it, takes the same gradients as they are.
-std::optional<Cause> clip_not_made(const CauseInputs& inputs) {
-  const double limit = inputs.reference_facts.clip_norm;
-  if (inputs.difference.phase != Phase::optimizer_state || !inputs.forced || !(limit > 0) || inputs.cell_facts.clip_norm > 0) return std::nullopt;
-  const ForcedEvidence& forced = *inputs.forced;
-  if (forced.reduced.tensors.empty() || std::ranges::any_of(forced.reduced.tensors, [](const TensorUse& each) { return each.use.used() > 1; })) return std::nullopt;
-  const auto of_reference = applied_factor(forced.reference), of_cell = applied_factor(forced.cell);
-  const double whole = reduced_norm(forced.reference), right = clip_factor(limit, whole);
-  if (!of_reference || !of_cell || right > 0.999 || std::abs(*of_reference - right) > 1e-4 * right || std::abs(*of_cell - 1) > 1e-6) return std::nullopt;
-  return made("clip-missing", kExact,
-              fmt::format("the optimizer took the reduced gradients, of norm {}, as they are; the reference's, clipped to {}, took {} times them", short_number(whole), limit,
-                          short_number(right)));
-}
-
-constexpr Rule kStateRules[] = {counted_otherwise, clip_not_made};
-
-}  // namespace
-
+/// Did the optimizer take gradients that were clipped by that norm: as they were recorded, or as the update shows?
 bool clipped_by(const CauseInputs& inputs, double norm) {
   const double factor = clip_factor(inputs.cell_facts.clip_norm, norm);
   if (inputs.difference.phase == Phase::applied_gradients) {
     const auto applied = inputs.forced ? applied_factor(inputs.forced->cell) : std::nullopt;
-    return applied && std::abs(*applied - factor) <= 1e-5 * factor;
+    return applied && inputs.cell_facts.clip_norm > 0 && close_to(*applied, factor);
   }
   const auto update = update_of(inputs);
   return update && update->inputs.clip_norm > 0 && explains(*update, {.clip = factor});
 }
 
-std::span<const Rule> update_rules() { return kUpdateRules; }
-std::span<const Rule> resumed_rules() { return kResumedRules; }
-std::span<const Rule> state_rules() { return kStateRules; }
-std::span<const Rule> missing_gradient_rules() { return kMissingGradientRules; }
-std::span<const Rule> norm_rules() { return kNormRules; }
-std::span<const Rule> clip_rules() { return kClipRules; }
+/// Another norm than the reduced gradient's was recorded, or was clipped by.
+Answer another_norm(const CauseInputs& inputs) {
+  const Norms norms = norms_of(inputs);
+  const bool is_norm = inputs.difference.phase == Phase::gradient_norm;
+  const OtherNorm* found = nullptr;
+  for (const OtherNorm& other : norms.others) {
+    const std::string_view code = other.code;
+    // What counts ranks again looks as another limit would: only a config rules that out.
+    const bool is_limit = code == "norm-of-sum" || (code == "clip-twice" && !inputs.cell_config);
+    const double of_rank0 = other.of_ranks[0];
+    if (is_norm ? !recorded(inputs, norms, other)
+                : is_limit || close_to(of_rank0, norms.whole) || !clipped_by(inputs, of_rank0))
+      continue;
+    if (found && code != found->code) return {};
+    if (!found) found = &other;
+  }
+  if (!found) return {};
+  const double strength = is_norm && found->code == std::string_view("clip-twice") ? kStrong : kExact;
+  return made(found->code, strength,
+              fmt::format("{} the norm {}, {:.4g}, where that of the reduced gradient is {}",
+                          is_norm ? "ranks record"
+                                  : fmt::format("gradients were clipped to {} by", inputs.cell_facts.clip_norm),
+                          found->words, fmt::join(is_norm ? found->of_ranks : std::vector{found->of_ranks[0]}, ", "),
+                          short_number(norms.whole)));
+}
+
+/// Replicas that part where each clips by a norm, and the norms are several.
+Answer several_norms(const CauseInputs& inputs) {
+  std::set<double> norms;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    for (const Record* record : records_of(rank, Phase::gradient_norm))
+      if (record->is_scalar) norms.insert(record->value);
+  }
+  if (norms.size() < 2) return {};
+  return told(fmt::format("gradients are clipped to {}, and ranks use {} different norms", inputs.cell_facts.clip_norm,
+                          norms.size()));
+}
+
+/// What else multiplied the gradients, told from their factor.
+Answer another_factor(const CauseInputs& inputs) {
+  const ForcedValues& cell = inputs.forced->cell;
+  const std::optional<double> factor = applied_factor(cell);
+  if (!factor) return {};
+  const double clip = inputs.cell_facts.clip_norm, whole = reduced_norm(cell), right = clip_factor(clip, whole);
+  const double world = world_size_of(inputs);
+  const std::tuple<const char*, double, const char*> all[] = {{"mean-taken-twice", right / world,
+                                                               "divided by the ranks once more after the reduction"},
+                                                              {"gradient-sum-not-mean", right * world,
+                                                               "multiplied by the ranks after the reduction"},
+                                                              {"clip-missing", 1, "not clipped"},
+                                                              {"clip-twice", right * right, "clipped twice"}};
+  for (const auto& [code, wanted, how] : all) {
+    if (wanted != right && close_to(*factor, wanted))
+      return made(code, kExact,
+                  fmt::format("gradients of norm {} were multiplied by {} where the clip's factor is {}: they were {}",
+                              short_number(whole), short_number(*factor), short_number(right), how));
+  }
+  return {};
+}
+
+/// The factor between two records' values, or between their norms where values were not kept; nothing of gradients that
+/// are 0, and NaN where the values have several.
+std::optional<double> factor_between(const Record* reduced, const Record& applied) {
+  if (!reduced) return std::nan("");
+  const auto before = values_of(*reduced), after = values_of(applied);
+  if (!before || !after || before->size() != after->size()) {
+    if (!reduced->has_stats || !applied.has_stats) return std::nan("");
+    return reduced->stats.norm > 0 ? std::optional(applied.stats.norm / reduced->stats.norm) : std::nullopt;
+  }
+  if (!(norm(*before) > 0)) return std::nullopt;
+  const Weights weights = weigh({{&*after, {&*before}}}, 0);
+  return weights.residual <= 1e-5 ? weights.of[0] : std::nan("");
+}
+
+/// The factor of all of a rank's tensors, of parts where it holds parts; NaN where they have several, or were not kept.
+double factor_of(const StepOfRun& step, std::size_t rank) {
+  double seen = 0;
+  for (const Record* applied : records_of(step.ranks[rank], Phase::applied_gradients)) {
+    const Record* part = find_part(step, rank, Phase::applied_gradients, applied->name);
+    const auto factor =
+        part ? factor_between(find_part(step, rank, Phase::reduced_gradients, applied->name), *part)
+             : factor_between(find_record(step.ranks[rank], Phase::reduced_gradients, applied->name), *applied);
+    if (factor && seen != 0 && !close_to(*factor, seen)) return std::nan("");
+    if (factor && seen == 0) seen = *factor;
+  }
+  return seen > 0 ? seen : std::nan("");
+}
+
+/// Ranks that took different multiples of one reduced gradient, each clipped by the norm of what is its own.
+Answer clipped_by_own_norms(const CauseInputs& inputs) {
+  constexpr double kSame = 1e-4;
+  std::vector<double> factors;
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) factors.push_back(factor_of(*inputs.cell, rank));
+  const auto [least, most] = std::ranges::minmax(factors);
+  if (std::ranges::any_of(factors, [](double factor) { return std::isnan(factor); })) return {};
+  for (const auto& [code, words, of_ranks] : norms_of(inputs).others) {
+    double limit = 0, most_clipped = 0;
+    for (std::size_t rank = 0; rank < factors.size(); ++rank) {
+      if (factors[rank] > 1 - kSame) continue;
+      limit = std::max(limit, factors[rank] * of_ranks[rank]);
+      most_clipped = std::max(most_clipped, factors[rank]);
+    }
+    bool fits = limit > 0 && !close_to(least, most_clipped, 10 * kSame);
+    for (std::size_t rank = 0; rank < factors.size(); ++rank)
+      fits = fits && (factors[rank] > 1 - kSame ? of_ranks[rank] <= (1 + kSame) * limit
+                                                : close_to(factors[rank] * of_ranks[rank], limit, kSame));
+    if (fits)
+      return made(code, kExact,
+                  fmt::format("the ranks' optimizers took {:.4g} times the reduced gradient: each clipped to {} by the "
+                              "norm {}, "
+                              "{:.4g}",
+                              fmt::join(factors, ", "), short_number(limit), words, fmt::join(of_ranks, ", ")));
+  }
+  return {};
+}
+
+/// The reference clips, as it declares, and the cell, which declares nothing of it, takes the same gradients as they are.
+Answer clip_not_made(const CauseInputs& inputs) {
+  const double limit = inputs.reference_facts.clip_norm;
+  const ForcedEvidence& forced = *inputs.forced;
+  if (!(limit > 0) || inputs.cell_facts.clip_norm > 0 || !agrees(forced.reduced)) return {};
+  const auto of_reference = applied_factor(forced.reference), of_cell = applied_factor(forced.cell);
+  const double whole = reduced_norm(forced.reference), right = clip_factor(limit, whole);
+  if (!of_reference || !of_cell || right > 0.999 || !close_to(*of_reference, right, 1e-4) ||
+      !close_to(*of_cell, 1, 1e-6))
+    return {};
+  return told(
+      fmt::format("the optimizer took the reduced gradients, of norm {}, as they are; the reference's, clipped to {}, "
+                  "took {} "
+                  "times them",
+                  short_number(whole), limit, short_number(right)));
+}
+
+/// A parameter that no gradient moves: an average of others.
+Answer average_stands_still(const CauseInputs& inputs) {
+  const Divergence& it = inputs.difference.divergence;
+  if (it.actual != kNoChange || is_buffer(it.where)) return {};
+  return told(fmt::format("{} has no gradient, moves in the reference's step and stands still on {}", it.where,
+                          it.rank < 0 ? std::string("every rank") : fmt::format("rank {}", it.rank)),
+              kFits);
+}
+
+}  // namespace
+
+std::span<const Hypothesis> update_hypotheses() {
+  static constexpr Hypothesis kTable[] = {
+      {"weight-decay-missing", kInParameters, kState, kExact, follows<"weight-decay-missing">,
+       "weight_decay parameters.weight_decay"},
+      {"weight-decay-twice", kInParameters, kState, kExact, follows<"weight-decay-twice">, "weight_decay"},
+      {"decay-coupled", kInParameters, kState, kExact, follows<"decay-coupled">, "optimizer"},
+      {"optimizer-state-lost", kInParameters, kState, kExact, follows<"optimizer-state-lost">},
+      {"optimizer-counter-lost", kInParameters, kState, kExact, follows<"optimizer-counter-lost">},
+      {"optimizer-counter-ahead", kInParameters, kState, kExact, follows<"optimizer-counter-ahead">},
+      {"clip-missing", kInParameters, kState | kClip, kExact, follows<"clip-missing">},
+      {"clip-twice", kInParameters, kState | kClip, kExact, follows<"clip-twice">},
+      {"rate-not-applied", kInParameters, kState, kExact, follows<"rate-not-applied">},
+      {"wrong-parameter-group", kInParameters, kState, kStrong, given<update_of, wrong_parameter_group>,
+       "parameters.weight_decay parameters.rate_factor"},
+      {"parameter-not-updated", kInParameters, kState, kExact, parameter_not_updated,
+       "parameters.weight_decay parameters.rate_factor"},
+      {"update-differs", kInParameters, kNothing, kGeneral, update_differs},
+      {"optimizer-state-lost", kInSnapshot, kNothing, kExact, resumed_without_moments},
+      {"parameter-not-updated", kInGradients, kRuns | kValues, kFits, without_gradient},
+      {"gradient-not-reduced", kInState | in(Phase::reduced_gradients), kRanks | kBefore, 0.95, no_gradient_reduced},
+      {"clip-on-local-norm replicated-counted-in-norm norm-of-own-shard norm-of-sum clip-twice",
+       kInNorm | kInApplied | kInParameters, kRuns, kExact, another_norm},
+      {"clip-on-local-norm", kInParameters, kReplicas | kRanks | kClip, kStrong, several_norms},
+      {"clip-missing clip-twice mean-taken-twice gradient-sum-not-mean", kInApplied, kValues, kExact, another_factor},
+      {"clip-on-local-norm norm-of-own-shard", kInApplied, kRanks, kExact, clipped_by_own_norms},
+      {"optimizer-counter-lost optimizer-counter-ahead optimizer-state-lost", kInState, kRuns, kStrong,
+       optimizer_counts_otherwise},
+      {"clip-missing", kInState, kValues, kExact, clip_not_made},
+      {"parameter-not-updated", kInParameters, kNothing, kFits, average_stands_still},
+  };
+  return kTable;
+}
 
 }  // namespace lockstep::causes

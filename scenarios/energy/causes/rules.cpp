@@ -15,7 +15,6 @@
 
 namespace lockstep::causes {
 
-static std::span<const CausePage> energy_pages();
 namespace {
 
 constexpr std::array<std::pair<std::string_view, Role>, 5> kRoles = {{
@@ -29,19 +28,6 @@ constexpr std::array<std::pair<std::string_view, Role>, 5> kRoles = {{
 Role role_of(std::string_view group) {
   const auto at = std::ranges::find(kRoles, group, &std::pair<std::string_view, Role>::first);
   return at == kRoles.end() ? Role{EnergyRole::other} : at->second;
-}
-
-std::span<const Rule> rules_of(Phase phase) {
-  switch (phase) {
-    case Phase::scores:
-      return energy_value_rules();
-    case Phase::loss:
-      return energy_loss_rules();
-    case Phase::local_gradients:
-      return energy_gradient_rules();
-    default:
-      return {};
-  }
 }
 
 /// Of any model that scores rows against candidates.
@@ -59,27 +45,9 @@ std::optional<Role> role_named(std::string_view name) {
   return at == kDeclaredRoles.end() ? std::nullopt : std::optional(at->second);
 }
 
-std::span<const Rule> rules_of_roles(Phase phase) {
-  if (phase == Phase::loss) return energy_loss_rules();
-  return phase == Phase::local_gradients ? energy_role_rules() : std::span<const Rule>();
-}
-
-}  // namespace
-
-const TrainerRules& energy_cause_rules() {
-  static constexpr TrainerRules kRules{.role_of = role_of,
-                                       .rules = rules_of,
-                                       .role_named = role_named,
-                                       .rules_of_roles = rules_of_roles,
-                                       .pages = energy_pages};
-  return kRules;
-}
-
 // Causes of wrong energies that rest on what the energy trainer's config says; those of any scores of candidates stand with the rules of
 // any trainer.
-namespace {
-
-std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
+Answer mask_ignored(const CauseInputs& inputs) {
   const std::vector<AlignedRow> rows = aligned_rows(inputs);
   if (rows.size() < 2 || misses_scores(inputs) || !inputs.cell_config) return std::nullopt;
   if (energy(*inputs.cell_config).data.min_context >= energy(*inputs.cell_config).data.context_steps) return std::nullopt;
@@ -99,170 +67,89 @@ std::optional<Cause> mask_ignored(const CauseInputs& inputs) {
   bool mixed = world_size_of(inputs) == 1;
   for (const auto& [rank, count] : wrong.by_rank) mixed = mixed || count < wrong.of_rank.at(rank);
   if (!mixed) return std::nullopt;
-  return made(
-      "mask-ignored", kFits,
-      fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
-                  "steps are padded",
-                  whole, rows.size(), energy(*inputs.cell_config).data.min_context,
-                  energy(*inputs.cell_config).data.context_steps));
+  return made("mask-ignored", kFits,
+              fmt::format("{} of {} rows differ in all their energies and the others in none; contexts of {} to {} "
+                          "steps are padded",
+                          whole, rows.size(), energy(*inputs.cell_config).data.min_context,
+                          energy(*inputs.cell_config).data.context_steps));
 }
-
-constexpr Rule kEnergyScoreRules[] = {mask_ignored};
-
-}  // namespace
-
-std::span<const Rule> energy_value_rules() { return kEnergyScoreRules; }
 
 // Causes of wrong local gradients of the energy model: the mean over ranks against the reference, role by
 // role, in closed forms.
-namespace {
-
-/// Factors of the groups; roles that are not named have `rest`.
+/// Factors of the groups, those that are not named 1; the world size, or one over it, as a sign of its own.
 struct Pattern {
-  double context = 1, action = 1, head = 1, temperature = 1, rest = 1;
+  double context = 1, action = 1, head = 1, temperature = 1;
 };
+constexpr double kWorldSize = 1e6, kOverWorldSize = 1e-6;
 
-/// Does every group have its factor, and is a factor other than 1 told by a gradient that is not mere
-/// rounding?
-bool fits(const StepGradients& local, const Pattern& pattern) {
+/// Has every group its factor, and is a factor other than 1 told by a gradient that is not mere rounding?
+template <Pattern pattern>
+Answer by_pattern(const StepGradients& local) {
   const Signatures signatures = local.signatures();
-  const std::pair<Role, double> roles[] = {
-      {EnergyRole::context, pattern.context},  {EnergyRole::action, pattern.action},
-      {EnergyRole::head, pattern.head},        {EnergyRole::temperature, pattern.temperature},
-      {EnergyRole::action_head, pattern.rest}, {EnergyRole::other, pattern.rest}};
-  bool told = false;
-  for (const auto& [role, factor] : roles) {
-    if (!signatures.fits(role, factor)) return false;
+  const std::pair<Role, double> roles[] = {{EnergyRole::context, pattern.context},
+                                           {EnergyRole::action, pattern.action},
+                                           {EnergyRole::head, pattern.head},
+                                           {EnergyRole::temperature, pattern.temperature},
+                                           {EnergyRole::action_head, 1},
+                                           {EnergyRole::other, 1}};
+  bool is_told = false;
+  for (const auto& [role, written] : roles) {
+    const double world = local.world;
+    const double factor = written == kWorldSize ? world : written == kOverWorldSize ? 1 / world : written;
+    if (!signatures.fits(role, factor)) return {};
     if (factor == 1 || !signatures.has(role)) continue;
-    if (!signatures.tells(role)) return false;
-    told = true;
+    if (!signatures.tells(role)) return {};
+    is_told = true;
   }
-  return told;
+  return is_told ? Answer(told(local.text())) : std::nullopt;
 }
 
-std::optional<Cause> by_pattern(const CauseInputs& inputs, const char* code, const Pattern& pattern) {
-  const auto local = local_of(inputs);
-  if (!local || !fits(*local, pattern)) return std::nullopt;
-  return made(code, kExact, local->text());
-}
-
-double w(const CauseInputs& inputs) { return world_size_of(inputs); }
-
-/// As by_pattern, for mistakes that one process cannot make.
-std::optional<Cause> among_ranks(const CauseInputs& inputs, const char* code, const Pattern& pattern) {
-  return world_size_of(inputs) > 1 ? by_pattern(inputs, code, pattern) : std::nullopt;
-}
-
-std::optional<Cause> gather_without_gradient(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-without-gradient", {0, 0, 1, 1, 1});
-}
-std::optional<Cause> gather_own_slice(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-own-slice", {1 / w(inputs), 1 / w(inputs), 1, 1, 1});
-}
-std::optional<Cause> own_slice_times_world_in_gradient(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-own-slice-times-world", {1, 1, w(inputs), w(inputs), 1});
-}
-std::optional<Cause> candidates_detached(const CauseInputs& inputs) {
-  return by_pattern(inputs, "candidates-detached", {1, 0, 1, 1, 1});
-}
-std::optional<Cause> gather_averaged(const CauseInputs& inputs) {
-  return among_ranks(inputs, "gather-averaged", {1, 1 / w(inputs), 1, 1, 1});
-}
-std::optional<Cause> temperature_reduced_twice(const CauseInputs& inputs) {
-  return among_ranks(inputs, "temperature-reduced-twice", {1, 1, 1, w(inputs), 1});
-}
-std::optional<Cause> head_counted_twice(const CauseInputs& inputs) {
-  return by_pattern(inputs, "head-counted-twice", {1, 1, 2, 2, 1});
-}
-std::optional<Cause> temperature_detached(const CauseInputs& inputs) {
-  return by_pattern(inputs, "temperature-detached", {1, 1, 1, 0, 1});
-}
-std::optional<Cause> context_detached(const CauseInputs& inputs) {
-  return by_pattern(inputs, "context-detached", {0, 1, 1, 1, 1});
-}
-
-std::optional<Cause> gather_backward_sliced(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  // It has no closed form: of a trainer that is not ours anything may have changed the candidates' gradient.
-  if (!local || local->world < 2 || !inputs.trainer) return std::nullopt;
-  const Signatures signatures = local->signatures();
+Answer gather_backward_sliced(const StepGradients& local) {
+  if (local.world < 2) return std::nullopt;
+  const Signatures signatures = local.signatures();
   for (const Role role : {EnergyRole::context, EnergyRole::head, EnergyRole::temperature,
                           EnergyRole::action_head, EnergyRole::other}) {
     if (!signatures.inside(role)) return std::nullopt;
   }
-  if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local->evidence) >= 0)
-    return std::nullopt;
-  return made("gather-backward-sliced", kFits, local->text());
+  if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local.evidence) >= 0) return std::nullopt;
+  return told(local.text());
 }
 
-std::optional<Cause> candidates_not_detached(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local) return std::nullopt;
-  const Signatures signatures = local->signatures();
-  if (!signatures.has(EnergyRole::action_head) || signatures.inside(EnergyRole::action_head)) {
-    return std::nullopt;
-  }
+Answer candidates_not_detached(const CauseInputs& inputs, const StepGradients& local) {
+  const Signatures signatures = local.signatures();
+  if (!signatures.has(EnergyRole::action_head) || signatures.inside(EnergyRole::action_head)) return std::nullopt;
   // What the predictions are made from may get a gradient too; head and temperature see the same energies.
-  if (!signatures.inside(EnergyRole::head) || !signatures.inside(EnergyRole::temperature)) {
-    return std::nullopt;
-  }
+  if (!signatures.inside(EnergyRole::head) || !signatures.inside(EnergyRole::temperature)) return std::nullopt;
   const bool none = signatures.zero_in_reference(EnergyRole::action_head);
   const bool made_from_predictions =
       inputs.cell_config && (energy(*inputs.cell_config).negatives == Negatives::layer ||
                              energy(*inputs.cell_config).negatives == Negatives::mixed);
   if (!none && !(made_from_predictions && signatures.some_factor_fits_not(EnergyRole::action_head)))
     return std::nullopt;
-  return made("candidates-not-detached", none ? kExact : kFits,
-              (none ? "the action head has a gradient, and in the reference none: " : "") + local->text());
+  return told((none ? "the action head has a gradient, and in the reference none: " : "") + local.text(),
+              none ? kExact : kFits);
 }
 
-std::optional<Cause> dropout_not_replayed(const CauseInputs& inputs) {
-  const auto local = local_of(inputs);
-  if (!local || !inputs.cell_config || energy(*inputs.cell_config).dropout <= 0) return std::nullopt;
+Answer dropout_not_replayed(const CauseInputs& inputs, const StepGradients& local) {
+  if (!inputs.cell_config || energy(*inputs.cell_config).dropout <= 0) return std::nullopt;
   if (energy(*inputs.cell_config).tile_columns >= inputs.cell_config->layout.global_batch()) return std::nullopt;
-  const Signatures signatures = local->signatures();
-  if (!signatures.has(EnergyRole::temperature) || !signatures.inside(EnergyRole::temperature)) {
-    return std::nullopt;
-  }
-  for (const Role role : {EnergyRole::context, EnergyRole::action, EnergyRole::head}) {
+  const Signatures signatures = local.signatures();
+  if (!signatures.has(EnergyRole::temperature) || !signatures.inside(EnergyRole::temperature)) return std::nullopt;
+  for (const Role role : {EnergyRole::context, EnergyRole::action, EnergyRole::head})
     if (!signatures.has(role) || signatures.inside(role)) return std::nullopt;
-  }
-  if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local->evidence) >= 0)
-    return std::nullopt;
-  return made(
-      "dropout-not-replayed", 0.75,
+  if (!signatures.no_factor_fits(EnergyRole::action) || rank_of_local_fault(*local.evidence) >= 0) return std::nullopt;
+  return told(
       fmt::format("tiles of {} columns in two passes with dropout {}: energies, loss and the temperature's "
                   "gradient are right and no other gradient is; {}",
-                  energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local->text()));
+                  energy(*inputs.cell_config).tile_columns, energy(*inputs.cell_config).dropout, local.text()));
 }
 
-// Those first that need nothing but roles.
-constexpr Rule kEnergyGradientRules[] = {gather_without_gradient,
-                           gather_own_slice,
-                           own_slice_times_world_in_gradient,
-                           candidates_detached,
-                           gather_averaged,
-                           temperature_reduced_twice,
-                           head_counted_twice,
-                           temperature_detached,
-                           context_detached,
-                           gather_backward_sliced,
-                           candidates_not_detached,
-                           dropout_not_replayed};
-constexpr std::size_t kByRolesAlone = 10;
-
-}  // namespace
-
-std::span<const Rule> energy_gradient_rules() { return kEnergyGradientRules; }
-std::span<const Rule> energy_role_rules() { return std::span(kEnergyGradientRules).first(kByRolesAlone); }
-
 // Causes of a wrong loss of the energy model that rest on the roles of its parameters.
-namespace {
 
 /// The own slice put back behind the gather, and the loss multiplied by the world size for it.
-std::optional<Cause> own_slice_times_world_in_loss(const CauseInputs& inputs) {
+Answer own_slice_times_world_in_loss(const CauseInputs& inputs) {
   const double world = world_size_of(inputs);
-  if (world < 2 || !loss_is(inputs, world)) return std::nullopt;
+  if (!loss_is(inputs, world)) return std::nullopt;
   const auto gradients = gradients_of(inputs);
   const Signatures signatures = gradients->signatures();
   const bool own_slice = signatures.fits(EnergyRole::context, 1) && signatures.fits(EnergyRole::action, 1) &&
@@ -270,20 +157,34 @@ std::optional<Cause> own_slice_times_world_in_loss(const CauseInputs& inputs) {
                          signatures.fits(EnergyRole::temperature, world) &&
                          signatures.tells(EnergyRole::head);
   if (!own_slice || signatures.all_fit(world)) return std::nullopt;
-  return made("gather-own-slice-times-world", kExact,
-              fmt::format("the loss is {} times the reference's; {}",
-                          factor_text(world, world_size_of(inputs)), gradients->text()));
+  return told(fmt::format("the loss is {} times the reference's; {}", factor_text(world, world_size_of(inputs)),
+                          gradients->text()));
 }
 
-constexpr Rule kEnergyLossRules[] = {own_slice_times_world_in_loss};
-
-}  // namespace
-
-std::span<const Rule> energy_loss_rules() { return kEnergyLossRules; }
+template <auto rule>
+constexpr Rule of_local = given<local_of, rule>;
+constexpr double kW = kWorldSize, kOverW = kOverWorldSize;
+// What needs the trainer itself has no closed form, or rests on its config; the others hold for any model of these
+// roles.
+constexpr Hypothesis kHypotheses[] = {
+    {"mask-ignored", kInScores, kScores | kOurs, kFits, mask_ignored},
+    {"gather-own-slice-times-world", kInLoss, kValues | kWorld, kExact, own_slice_times_world_in_loss},
+    {"gather-own-slice-times-world", kInGradients, kLocal | kWorld, kExact,
+     of_local<by_pattern<Pattern{1, 1, kW, kW}>>},
+    {"gather-without-gradient", kInGradients, kLocal | kWorld, kExact, of_local<by_pattern<Pattern{0, 0, 1, 1}>>},
+    {"gather-own-slice", kInGradients, kLocal | kWorld, kExact, of_local<by_pattern<Pattern{kOverW, kOverW, 1, 1}>>},
+    {"gather-averaged", kInGradients, kLocal | kWorld, kExact, of_local<by_pattern<Pattern{1, kOverW, 1, 1}>>},
+    {"temperature-reduced-twice", kInGradients, kLocal | kWorld, kExact, of_local<by_pattern<Pattern{1, 1, 1, kW}>>},
+    {"candidates-detached", kInGradients, kLocal, kExact, of_local<by_pattern<Pattern{1, 0, 1, 1}>>},
+    {"head-counted-twice", kInGradients, kLocal, kExact, of_local<by_pattern<Pattern{1, 1, 2, 2}>>},
+    {"temperature-detached", kInGradients, kLocal, kExact, of_local<by_pattern<Pattern{1, 1, 1, 0}>>},
+    {"context-detached", kInGradients, kLocal, kExact, of_local<by_pattern<Pattern{0, 1, 1, 1}>>},
+    {"gather-backward-sliced", kInGradients, kLocal | kWorld | kOurs, kFits, of_local<gather_backward_sliced>},
+    {"candidates-not-detached", kInGradients, kLocal | kOurs, kExact, of_local<candidates_not_detached>},
+    {"dropout-not-replayed", kInGradients, kLocal | kOurs, 0.75, of_local<dropout_not_replayed>},
+};
 
 // Pages of the causes that only the energy trainer has. W = world size.
-namespace {
-
 constexpr CausePage kPages[] = {
     {"local-negatives", "energies", "Each rank contrasts its rows only with its own rows.",
      "a rank's energies have one column for each of its own rows; the reference has one for each row of the global batch; or a rank's gradient is what one process makes of that rank's rows alone",
@@ -381,8 +282,17 @@ constexpr CausePage kPages[] = {
      "Stop the gradient at explicit candidates; otherwise the head learns to predict badly.", ""},
 };
 
+std::span<const CausePage> pages() { return kPages; }
+std::span<const Hypothesis> hypotheses() { return kHypotheses; }
+
 }  // namespace
 
-std::span<const CausePage> energy_pages() { return kPages; }
+const TrainerRules& energy_cause_rules() {
+  static constexpr TrainerRules kRules{.role_of = role_of,
+                                       .hypotheses = hypotheses,
+                                       .role_named = role_named,
+                                       .pages = pages};
+  return kRules;
+}
 
 }  // namespace lockstep::causes

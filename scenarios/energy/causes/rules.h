@@ -14,12 +14,7 @@ struct EnergyRole {
   enum : Role { context, action, head, temperature, action_head, other };
 };
 
-std::span<const Rule> energy_value_rules();     ///< wrong energies
-std::span<const Rule> energy_loss_rules();      ///< a wrong loss of right energies
-std::span<const Rule> energy_gradient_rules();  ///< wrong local gradients of a right loss
-std::span<const Rule> energy_role_rules();      ///< those of energy_gradient_rules that rest on roles alone
-
-/// All of these.
+/// Their table, roles and pages.
 const TrainerRules& energy_cause_rules();
 
 }  // namespace lockstep::causes

@@ -483,7 +483,7 @@ TEST_F(MistakesOfAnyTrainer, RanksThatClipByTheirOwnNormsAreTold) {
   OtherRun a = of_world(1, R"({"clip_norm": 0.03125})"), b = of_world(3, R"({"clip_norm": 0.03125})");
   a.clip = b.clip = 0.03125F;
   b.before_update = on_each([](RankOfStep& rank) { rank.applied = scaled(rank.reduced, clip_of(0.03125F, rank.local)); });
-  expect(a, b, "clip-on-local-norm", 0, "own gradients would");
+  expect(a, b, "clip-on-local-norm", 0, "by the norm of its own local gradients");
   b.declared = "{}";  // without the limit the ranks' factors tell it
   expect(a, b, "clip-on-local-norm", 0, "by the norm of its own local gradients");
   b.before_update = on_each([factor = 0.5F](RankOfStep& rank) mutable { rank.applied = scaled(rank.reduced, factor /= 2); });
