@@ -120,6 +120,10 @@ std::map<std::string, HeldRows> held_rows_of(const StepOfRun& step) {
 /// The same, or one of the two with ignored places (below 0) at its end or its beginning: batches are padded to their
 /// longest row.
 bool holds_the_same(const std::vector<double>& a, const std::vector<double>& b) {
+  // A hash and the row's length, or, in older traces, the hash alone.
+  constexpr double kHash = 1e12;
+  if (!a.empty() && !b.empty() && std::max(a.size(), b.size()) == 2 && std::abs(a[0]) > kHash && std::abs(b[0]) > kHash)
+    return a[0] == b[0] || (a.size() == b.size() && a[1] != b[1]);
   const std::vector<double>&longer = a.size() < b.size() ? b : a, &shorter = a.size() < b.size() ? a : b;
   const auto common = static_cast<std::ptrdiff_t>(shorter.size()), more = std::ssize(longer) - common;
   if (more == 0 || common < 2) return a == b;

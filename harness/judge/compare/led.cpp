@@ -476,7 +476,10 @@ class LedJudge {
       // takes these, scaled: then clipping hides the difference.
       const Apart own_a = apart(at.values_a.gradients, taken_a, &taken_a),
                   own_b = apart(at.values_b.gradients, taken_b, &taken_b);
-      if (!told.form.empty() || own_a.residual > 1e-6 || own_b.residual > 1e-6) off = 0, found.gradients = taken.all;
+      // Of who clips by hand only what is taken may be known.
+      const bool is_taken = (own_a.all <= bounds_.same) != (own_b.all <= bounds_.same);
+      if (!told.form.empty() || is_taken || own_a.residual > 1e-6 || own_b.residual > 1e-6)
+        off = 0, found.gradients = taken.all;
     }
     return add(item("gradients"), at.a.step, off, told.where, told.form.empty() ? factor_text(told) : told.form,
                of_tensor(at.a.step, told.where));

@@ -72,7 +72,10 @@ class Step:
         for tensor, records in ((inputs, self.inputs), (labels, self.labels)):
             if tensor is not None and self.records:
                 classes = records is self.labels and tensor.dim() == 1 and not tensor.is_floating_point()
-                records.append((ids, tensor.to(torch.int64, copy=True) if classes else recorder.hashes.row_hashes(tensor)))
+                rows = tensor.to(torch.int64, copy=True) if classes else recorder.hashes.row_hashes(tensor)
+                if tensor.dim() > 1 and len(rows):  # rows are padded to the longest of their batch: hashes of other lengths do not compare
+                    rows = torch.stack([rows, torch.full_like(rows, tensor.shape[1])], 1)
+                records.append((ids, rows))
 
     def _inputs(self, recorder):
         given = [(name, [i for each in parts for i in each[0]], [each[1] for each in parts])
