@@ -252,8 +252,14 @@ class Rows:
             return []
         if not ranks:
             self._say("the reference has not recorded its rows: they are the run's own")
-        return [{"rows": of_ranks[0]["rows"], "flow": [row for fetch in _in_turn([each["given"] or each["asked"] for each in of_ranks]) for row in fetch]}
-                for of_ranks in zip(*ranks)]  # fmt: skip
+        flows = []
+        for of_ranks in zip(*ranks):
+            fetches = []
+            for each in (rank["given"] or rank["asked"] for rank in of_ranks):
+                if each not in fetches:  # ranks that hold one model together take the same
+                    fetches.append(each)
+            flows.append({"rows": of_ranks[0]["rows"], "flow": [row for fetch in _in_turn(fetches) for row in fetch]})
+        return flows
 
     def _say(self, text):
         if text not in self.said:
