@@ -81,19 +81,6 @@ int default_ranks() {
   return std::clamp(gpus > 0 ? gpus : cores_here(), 2, 4);
 }
 
-std::string command_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    // Braces of placeholders are no shell's.
-    const bool plain =
-        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}") ==
-            std::string::npos &&
-        !word.empty();
-    text += (text.empty() ? "" : " ") + (plain ? word : shell_quoted(word));
-  }
-  return text;
-}
-
 class TrainerCheck {
  public:
   TrainerCheck(CheckOptions options, const Console& console) : options_(std::move(options)), console_(console) {}
@@ -652,13 +639,13 @@ class TrainerCheck {
     if (code.empty()) {
       const Mechanism mechanism = compared(reference, run);
       const bool of_step = mechanism.first_divergence && mechanism.first_divergence->step == first.first;
-      if (of_step && mechanism.cause && mechanism.cause->code != "unexplained") {
-        code = mechanism.cause->code;
-        document.because.push_back(mechanism.cause->evidence);
-        fix = mechanism.cause->remedy;
-      } else if (of_step && mechanism.cause && !mechanism.cause->remedy.empty() && mechanism.cause->evidence.find(" fit equally well") != std::string::npos) {
-        document.because.push_back(mechanism.cause->evidence);
-        fix = mechanism.cause->remedy;
+      const auto& cause = mechanism.cause;
+      const bool is_named = of_step && cause && cause->code != "unexplained";
+      // Of two that fit alike both are said.
+      if (is_named || (of_step && cause && cause->evidence.find(" fit equally well") != std::string::npos)) {
+        if (is_named) code = cause->code;
+        document.because.push_back(cause->evidence);
+        fix = cause->remedy;
       }
     }
     by_another_run(OtherwiseInputs::Tried::rest);
@@ -695,25 +682,24 @@ class TrainerCheck {
     constexpr double kFar = 0.1, kNear = 0.01;
     const bool apart = !(run_rounds <= kFar) && rounds < kNear,
                rounds_more = run_rounds > 100 * rounds && run_rounds > 1e-4;
+    const auto differs = [&](const std::string& headline, std::string why, std::string fix) {
+      document.verdict = Mark::different;
+      document.headline = headline;
+      document.because.push_back(std::move(why));
+      document.fix = std::move(fix);
+    };
+    const std::string from = fmt::format("different from step {} in the trainer's own precision: ", here.front().step);
+    const std::vector<std::string> casts = rounds_more ? casts_of_run() : std::vector<std::string>();
     if (apart) {
-      document.verdict = Mark::different;
-      document.headline =
-          fmt::format("different at step {} in the trainer's own precision, and the same in float64", at);
-      document.because.push_back(
-          "What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.");
-    } else if (const std::vector<std::string> casts = rounds_more ? casts_of_run() : std::vector<std::string>(); !casts.empty()) {
-      document.verdict = Mark::different;
-      document.headline =
-          fmt::format("different from step {} in the trainer's own precision: precision-differs", here.front().step);
-      document.because.push_back(
-          fmt::format("The run's forward pass computes in 16 bits where the reference does not: {}.", join_words(first_of(casts, 3))));
-      document.fix = std::string(find_cause_page("precision-differs")->remedy);
+      differs(fmt::format("different at step {} in the trainer's own precision, and the same in float64", at),
+              "What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.", document.fix);
+    } else if (!casts.empty()) {
+      differs(from + "precision-differs",
+              fmt::format("The run's forward pass computes in 16 bits where the reference does not: {}.", join_words(first_of(casts, 3))),
+              std::string(find_cause_page("precision-differs")->remedy));
     } else if (const auto cause = rounds_more ? compared(kOwn, "run").cause : std::nullopt;
                cause && cause->code == "reduced-in-low-precision") {
-      document.verdict = Mark::different;
-      document.headline = fmt::format("different from step {} in the trainer's own precision: {}", here.front().step, cause->code);
-      document.because.push_back(cause->evidence);
-      document.fix = cause->remedy;
+      differs(from + cause->code, cause->evidence, cause->remedy);
     }
     std::string text = fmt::format("{:.2g} from float64 (the reference {:.2g}){}", run_rounds, rounds,
                                    rounds_more ? ": the run rounds more, as a reduction in a narrow type does" : "");

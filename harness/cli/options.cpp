@@ -14,6 +14,18 @@
 
 namespace lockstep {
 
+std::string command_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) {
+    const bool plain =
+        word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%{}") ==
+            std::string::npos &&
+        !word.empty();
+    text += (text.empty() ? "" : " ") + (plain ? word : shell_quoted(word));
+  }
+  return text;
+}
+
 std::vector<std::string> split_lists(const std::vector<std::string>& lists) {
   std::vector<std::string> words;
   for (const std::string& list : lists) {

@@ -117,6 +117,9 @@ ParsedLine parse_command_line(int argc, const char* const* argv);
 /// The words of lists joined by commas, in order, each once.
 std::vector<std::string> split_lists(const std::vector<std::string>& lists);
 
+/// For a shell, but for the braces of placeholders, which are none's.
+std::string command_of(const std::vector<std::string>& words);
+
 /// Throws ConfigError, "OPTION: unknown WHAT 'word'; known are a, b, c; did you mean a?", unless `word` is
 /// one of `known`.
 void require_known(std::string_view word, const std::vector<std::string_view>& known,
