@@ -4,6 +4,7 @@ Of a run that is compared with a resumed one. No name leads to most of this: eve
 """
 
 import collections
+import contextlib
 import functools
 import gc
 
@@ -29,25 +30,29 @@ class Held:
         self._watched, self.schedules, self.scalers, copies = list(probe.parameters), [], [], {}
         self._own, self._trained = {_place(w.parameter) for w in self._watched}, [w for w in self._watched if w.parameter.requires_grad]
         for o in gc.get_objects():
-            kind, weights, tensors = _is(type(o)), (), ()
-            if kind == "schedule":
-                self.schedules.append([float(v) for k in _POSITIONS if isinstance(v := getattr(o, k, None), (int, float))])
-            elif kind == "scaler" and o.is_enabled():
-                self.scalers.append([o.get_scale(), o.state_dict()["_growth_tracker"]])
-            elif kind == "module":
-                weights, tensors = self._watched, list(o.parameters())
-            elif kind == "row" and len(o) in (len(self._watched), len(self._trained)):
-                weights, tensors = self._watched if len(o) == len(self._watched) else self._trained, o
-            elif kind == "names" and self._watched and self._watched[0].name in o:
-                weights, tensors = zip(*((w, o[w.name]) for w in self._watched if w.name in o))
-            weights = self._copied(weights, tensors)
-            key = weights and (_place(tensors[0]), kind == "row")
-            if weights and len(weights) > len(copies.get(key, ((),))[0]):
-                copies[key] = weights, tensors, o, kind
+            with contextlib.suppress(AttributeError, RuntimeError):  # a module that is not made yet, a tensor without memory
+                self._look_at(o, copies)
         whole = {place: (type(o).__name__, tensors) for (place, _), (weights, tensors, o, _) in sorted(copies.items(), key=lambda each: each[0], reverse=True)
                  if len(weights) in (len(self._watched), len(self._trained))}  # fmt: skip
         self._copies = list(whole.values())
         self.averages = self._one_of([each for (_, row), each in copies.items() if not row], probe.state.followed)
+
+    def _look_at(self, o, copies):
+        kind, weights, tensors = _is(type(o)), (), ()
+        if kind == "schedule":
+            self.schedules.append([float(v) for k in _POSITIONS if isinstance(v := getattr(o, k, None), (int, float))])
+        elif kind == "scaler" and o.is_enabled():
+            self.scalers.append([o.get_scale(), o.state_dict()["_growth_tracker"]])
+        elif kind == "module":
+            weights, tensors = self._watched, list(o.parameters())
+        elif kind == "row" and len(o) in (len(self._watched), len(self._trained)):
+            weights, tensors = self._watched if len(o) == len(self._watched) else self._trained, o
+        elif kind == "names" and self._watched and self._watched[0].name in o:
+            weights, tensors = zip(*((w, o[w.name]) for w in self._watched if w.name in o))
+        weights = self._copied(weights, tensors)
+        key = weights and (_place(tensors[0]), kind == "row")
+        if weights and len(weights) > len(copies.get(key, ((),))[0]):
+            copies[key] = weights, tensors, o, kind
 
     def _copied(self, weights, tensors):
         """Those of the weights, one after the other, that have these shapes; nothing where they are the weights, or a narrower copy, made to be saved."""

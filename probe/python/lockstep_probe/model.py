@@ -161,7 +161,7 @@ def mesh_facts(modules, parameters):
             lines = root.mesh.movedim(dimension, -1).reshape(-1, root.mesh.shape[dimension]).tolist()
             for number, ranks in enumerate(lines):
                 groups[f"{word or name} {number}"] = ranks
-            if word == "tensor" or name == "tensor" and lines not in model_parallel:
+            if "tensor" in (word, name) and lines not in model_parallel:
                 model_parallel.append(lines)
     replicas = None
     if len(model_parallel) == 1:

@@ -365,9 +365,7 @@ class Probe:
 
     def on_training_step(self, module):
         """Before a framework calls it."""
-        if not self.prepared:
-            self._first_forward(module, ())
-        elif not self.is_off and not self.inside and any(module is each for each in self.models):
+        if not self.is_off and not self.inside and any(module is each for each in self.models):
             self._on_forward(((), {}))
 
     def _forward_begins(self, module, args, kwargs):
