@@ -765,9 +765,9 @@ TEST_F(ClassifyRuns, ABatchNormOfOwnRowsIsNamed) {
   reference.own.norm = cell.own.norm = NormKind::batch;
   const Comparison found = forced(reference, cell);
   ASSERT_EQ(found.mechanism.verdict, VerdictKind::divergent) << found.mechanism.sentence;
-  const std::vector<std::string> codes = named(found);
-  ASSERT_EQ(codes.size(), 1U);
-  EXPECT_TRUE(codes[0].starts_with("batch-norm-local")) << codes[0];
+  const auto cause = name_cause(*found.around);
+  ASSERT_TRUE(cause);
+  EXPECT_EQ(cause->code, "batch-norm-local") << cause->evidence;
 }
 
 TEST_F(ClassifyRuns, AnotherDenominatorIsNoMeanOfMeans) {
