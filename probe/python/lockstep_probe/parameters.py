@@ -53,7 +53,7 @@ class Parameters:
         return [w.parameter for w in self]
 
     def of_optimizers(self):
-        """But those whose memory was given back: a wrapper made after the optimizer has put others in their place."""
+        """But those whose memory a later wrapper gave back."""
         held = [p for o in self.probe.optimizers for p in model.parameters_of(o)]
         return list(filter(_has_memory, held))
 
@@ -77,13 +77,13 @@ class Parameters:
                 handle.remove()
 
     def copies(self):
-        """Before the first update: parameters that no optimizer has, where optimizers have others, and of each the one that has its values."""
+        """Before the first update: parameters that no optimizer has, where they have others, and of each the one with its values."""
         if self._copies is None:
             free = [w.parameter for w in self if w.name.startswith("unnamed ")]
             held, self._copies = set(map(id, self.of_optimizers())), []
             for w in self if free else ():
                 p = w.parameter
-                if p.requires_grad and id(p) not in held:
+                if p.requires_grad and id(p) not in held and _has_memory(p) and not model.is_sharded(p):
                     found = next((c for c in free if c.shape == p.shape and torch.equal(c.detach().to(p), p.detach())), None)
                     free = [c for c in free if c is not found]
                     self._copies.append((w, found))
