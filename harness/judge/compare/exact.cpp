@@ -31,9 +31,8 @@ uint64_t merged_hash(const StepOfRun& step, Phase phase, const std::string& name
 std::vector<int64_t> sorted_ids(const StepOfRun& step) {
   std::vector<int64_t> ids;
   for (const int rank : ranks_with_rows(step)) {
-    for (const Record* record : records_of(step.ranks[static_cast<std::size_t>(rank)], Phase::samples)) {
-      ids.insert(ids.end(), record->ids.begin(), record->ids.end());
-    }
+    const std::vector<int64_t> own = sample_ids(step.ranks[static_cast<std::size_t>(rank)]);
+    ids.insert(ids.end(), own.begin(), own.end());
   }
   std::sort(ids.begin(), ids.end());
   return ids;
@@ -57,8 +56,7 @@ bool says_samples(const StepOfRun& step) {
 /// rows, or on all of them again, its gradients tell.
 bool all_have_the_whole(const StepOfRun& step, const std::vector<int64_t>& whole) {
   return std::ranges::all_of(step.ranks, [&](const StepRecords& rank) {
-    std::vector<int64_t> ids;
-    for (const Record* record : records_of(rank, Phase::samples)) ids.insert(ids.end(), record->ids.begin(), record->ids.end());
+    std::vector<int64_t> ids = sample_ids(rank);
     std::ranges::sort(ids);
     return ids == whole;
   });
@@ -80,8 +78,7 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
   std::vector<int> holders;
   for (std::size_t r = 0; r < b.ranks.size(); ++r) {
     const auto holds_one = [&](int64_t id) { return std::binary_search(extra.begin(), extra.end(), id) && (!foreign || !std::binary_search(in_a.begin(), in_a.end(), id)); };
-    if (std::ranges::any_of(records_of(b.ranks[r], Phase::samples), [&](const Record* record) { return std::ranges::any_of(record->ids, holds_one); }))
-      holders.push_back(static_cast<int>(r));
+    if (std::ranges::any_of(sample_ids(b.ranks[r]), holds_one)) holders.push_back(static_cast<int>(r));
   }
   const int rank = foreign || holders.empty() ? first_or_all(holders, b) : holders.front();
   return difference_at(b, Phase::samples, rank, "samples",

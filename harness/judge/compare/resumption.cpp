@@ -135,6 +135,18 @@ class ResumedJudge {
     return std::ranges::any_of(kResults, [&](const auto& result) { return name == result.second; });
   }
 
+  /// Ranks that have lost a state, and what is said of the first.
+  struct Losers {
+    std::set<std::size_t> ranks;
+    std::string text;
+
+    void add(std::size_t rank, const std::string& said) {
+      if (said.empty()) return;
+      ranks.insert(rank);
+      if (text.empty()) text = said;
+    }
+  };
+
   LedItem& add(const std::string& name, Mark state, std::string text = "", std::string code = "") {
     LedItem item;
     item.name = name;
@@ -223,9 +235,8 @@ class ResumedJudge {
     std::set<std::string> off, all, none;
     double gap = 0, size = 0;
     bool rounded = true;
-    const int64_t step = expected_step();
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const Marks &expected = stopped_[rank].steps[step], &own = resumed_[rank].steps[first_];
+      const Marks &expected = stopped_[rank].steps[found_.begins], &own = resumed_[rank].steps[first_];
       for (const auto& [place, record] : expected) {
         if (!of_kind(place)) continue;
         all.insert(place.second);
@@ -264,29 +275,22 @@ class ResumedJudge {
     item.where = *off.begin();
   }
 
-  /// Of the run that was stopped.
-  int64_t expected_step() const { return found_.begins; }
-
   /// Hands what each rank should have begun with, and what it did; those of which `lacks` says something have lost it.
   template <class Lacks>
   void state(const std::string& name, const char* key, const std::string& code, Lacks lacks) {
-    std::set<std::size_t> ranks;
-    std::string text;
+    Losers lost;
     bool any = false;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const nlohmann::json expected = stopped_[rank].at(expected_step(), key), own = resumed_[rank].at(first_, key);
+      const nlohmann::json expected = stopped_[rank].at(found_.begins, key), own = resumed_[rank].at(first_, key);
       if (!expected.is_array() || !own.is_array()) continue;
       any = any ||
             std::ranges::any_of(expected, [](const nlohmann::json& each) { return !each.is_array() || !each.empty(); });
-      const std::string said = lacks(expected, own, rank);
-      if (said.empty()) continue;
-      ranks.insert(rank);
-      if (text.empty()) text = said;
+      lost.add(rank, lacks(expected, own, rank));
     }
-    if (ranks.empty())
+    if (lost.ranks.empty())
       add(name, any ? Mark::same : Mark::none, any ? "" : "none");
     else
-      add(name, Mark::different, text + on(ranks), code);
+      add(name, Mark::different, lost.text + on(lost.ranks), code);
   }
 
   static std::string numbers(const nlohmann::json& all) {
@@ -374,7 +378,7 @@ class ResumedJudge {
       return std::string();
     });
     for (std::size_t rank = 0; rank < ranks_; ++rank)
-      if (std::ranges::any_of(stopped_[rank].steps[expected_step()],
+      if (std::ranges::any_of(stopped_[rank].steps[found_.begins],
                               [](const auto& each) { return is_average(each.first); }))
         return tensors("declared averages", is_average);
   }
@@ -422,8 +426,8 @@ class ResumedJudge {
   }
 
   void rows() {
-    std::set<std::size_t> ranks;
-    std::string text, code;
+    Losers lost;
+    std::string code;
     int64_t compared = 0;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
       const RankKept &whole = whole_[rank], &own = resumed_[rank];
@@ -442,9 +446,7 @@ class ResumedJudge {
       } else {
         said = other_inputs(rank, compared, code);
       }
-      if (said.empty()) continue;
-      ranks.insert(rank);
-      if (text.empty()) text = said;
+      lost.add(rank, said);
     }
     const bool by_chance =
         found_.chance >= 0 &&
@@ -453,27 +455,23 @@ class ResumedJudge {
                                                                    stopped_[0].taken.size(), whole_[0].taken.size())));
     if (compared == 0 || by_chance || found_.anew)
       add("rows", Mark::none, by_chance ? "drawn anew by each run of the program" : "");
-    else if (ranks.empty())
+    else if (lost.ranks.empty())
       add("rows", Mark::same, counted(found_.steps, "step"));
     else
-      add("rows", Mark::different, text + on(ranks), code);
+      add("rows", Mark::different, lost.text + on(lost.ranks), code);
   }
 
   /// Where rows, weights and generators are the same: what a loader's workers draw, for one.
   void contents() {
     for (const char* name : {"weights", "rows", "generators"})
       if (const LedItem* item = found_.find(name); item == nullptr || item->state != Mark::same) return;
-    std::set<std::size_t> ranks;
-    std::string text, code;
+    Losers lost;
+    std::string code;
     int64_t compared = 0;
-    for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const std::string said = other_inputs(rank, compared, code);
-      if (!said.empty()) ranks.insert(rank);
-      if (text.empty()) text = said;
-    }
-    if (!ranks.empty() && found_.chance < 0 && results_differ())
+    for (std::size_t rank = 0; rank < ranks_; ++rank) lost.add(rank, other_inputs(rank, compared, code));
+    if (!lost.ranks.empty() && found_.chance < 0 && results_differ())
       add("contents", Mark::different,
-          "the same rows hold other values " + text.substr(0, text.find(" other")) + on(ranks));
+          "the same rows hold other values " + lost.text.substr(0, lost.text.find(" other")) + on(lost.ranks));
   }
 
   int64_t step_of_batch(std::size_t rank, std::size_t batch) const {
@@ -527,9 +525,9 @@ class ResumedJudge {
     std::map<std::string, std::set<std::size_t>> lost;
     bool any = false, drawn = false;
     for (std::size_t rank = 0; rank < ranks_; ++rank) {
-      const nlohmann::json expected = stopped_[rank].at(expected_step(), "generators"),
+      const nlohmann::json expected = stopped_[rank].at(found_.begins, "generators"),
                            own = resumed_[rank].at(first_, "generators"),
-                           whole = whole_[rank].at(expected_step(), "generators");
+                           whole = whole_[rank].at(found_.begins, "generators");
       if (!expected.is_object() || !own.is_object() || !whole.is_object()) continue;
       for (const auto& [stream, hash] : expected.items()) {
         if (whole.value(stream, nlohmann::json()) != hash)

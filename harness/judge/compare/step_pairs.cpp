@@ -229,7 +229,7 @@ std::string against_each_other(const Record& a, const Record& b) {
 }
 
 bool records_phase(const StepRecords& rank, Phase phase) {
-  return std::ranges::any_of(rank.records, [phase](const Record& record) { return record.phase == phase; });
+  return std::ranges::find(rank.records, phase, &Record::phase) != rank.records.end();
 }
 
 /// Has rank 0 recorded parameters and the optimizer's state, and nothing of a step that it made?
@@ -258,8 +258,8 @@ void Contradictions::note(int64_t step, std::size_t rank, const Record& record, 
 void Contradictions::look(const StepOfRun& a, const StepOfRun& b, const std::string& name_a, const std::string& name_b) {
   for (const auto& [step, name] : {std::pair(&a, &name_a), std::pair(&b, &name_b)}) {
     for (std::size_t rank = 0; rank < step->ranks.size(); ++rank) {
-      std::unordered_set<int64_t> samples;
-      for (const Record* record : records_of(step->ranks[rank], Phase::samples)) samples.insert(record->ids.begin(), record->ids.end());
+      const std::vector<int64_t> ids = sample_ids(step->ranks[rank]);
+      const std::unordered_set<int64_t> samples(ids.begin(), ids.end());
       const auto look_at = [&](const Record& record) {
         const std::string what = is_tensor(record) ? against_itself(record, samples) : "";
         if (!what.empty()) note(step->step, rank, record, fmt::format("in {}, {}", *name, what));

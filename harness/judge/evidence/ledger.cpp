@@ -155,13 +155,22 @@ using Ledger = std::vector<const Record*>;
 
 using Groups = std::set<std::string, std::less<>>;
 
-/// The rank's calls in these groups, in their order.
-Ledger ledger_of(const StepRecords& rank, const Groups& groups) {
-  Ledger ledger;
-  for (const Record& record : rank.records) {
-    if (record.phase == Phase::collective && groups.contains(record.collective.group)) ledger.push_back(&record);
-  }
+/// The rank's calls that `takes`, in their order.
+template <class Takes>
+Ledger calls_that(const StepRecords& rank, Takes takes) {
+  Ledger ledger = records_of(rank, Phase::collective);
+  std::erase_if(ledger, [&](const Record* each) { return !takes(each->collective); });
   return ledger;
+}
+
+/// Those in these groups.
+Ledger ledger_of(const StepRecords& rank, const Groups& groups) {
+  return calls_that(rank, [&](const CollectiveRecord& it) { return groups.contains(it.group); });
+}
+
+/// And of these the ones that are no messages between two ranks.
+Ledger joint_ledger_of(const StepRecords& rank, const Groups& groups) {
+  return calls_that(rank, [&](const CollectiveRecord& it) { return groups.contains(it.group) && !is_between_two(it); });
 }
 
 /// Ranks that talk to each other, and the groups that they do it in.
@@ -272,6 +281,14 @@ std::string call_fault(const CollectiveRecord& expected, const CollectiveRecord&
   return "";
 }
 
+using CallsByTag = std::map<std::string, Ledger>;
+
+CallsByTag by_tag(const Ledger& ledger) {
+  CallsByTag calls;
+  for (const Record* each : ledger) calls[each->collective.tag].push_back(each);
+  return calls;
+}
+
 class Audit {
  public:
   Audit(const StepOfRun& step, const AuditedBeside& beside, const Members& members)
@@ -281,10 +298,7 @@ class Audit {
         reference_before_(beside.reference_before),
         one_program_(beside.one_program),
         members_(members) {
-    for (const std::size_t rank : members.ranks) {
-      ledgers_.push_back(ledger_of(step.ranks[rank], members.groups));
-      std::erase_if(ledgers_.back(), [](const Record* each) { return is_between_two(each->collective); });
-    }
+    for (const std::size_t rank : members.ranks) ledgers_.push_back(joint_ledger_of(step.ranks[rank], members.groups));
   }
 
   std::optional<LedgerFinding> first() const {
@@ -335,9 +349,7 @@ class Audit {
   bool reference_makes(const std::vector<std::string>& calls) const {
     if (!reference_ || reference_->ranks.size() != step_.ranks.size()) return false;
     return std::ranges::all_of(members_.ranks, [&](std::size_t rank) {
-      Ledger theirs = ledger_of(reference_->ranks[rank], members_.groups);
-      std::erase_if(theirs, [](const Record* each) { return is_between_two(each->collective); });
-      return calls_of(theirs) == calls;
+      return calls_of(joint_ledger_of(reference_->ranks[rank], members_.groups)) == calls;
     });
   }
 
@@ -393,12 +405,9 @@ class Audit {
 
   /// The call of that name after so many others of it, or null.
   static const Record* nth_of(const StepRecords& rank, const Record& record, std::size_t occurrence) {
-    std::size_t seen = 0;
-    for (const Record& each : rank.records) {
-      if (each.phase != Phase::collective || each.name != record.name) continue;
-      if (seen++ == occurrence) return &each;
-    }
-    return nullptr;
+    Ledger calls = records_of(rank, Phase::collective);
+    std::erase_if(calls, [&](const Record* each) { return each->name != record.name; });
+    return occurrence < calls.size() ? calls[occurrence] : nullptr;
   }
 
   /// Results that are not alike on all ranks. Gradients' buckets are judged by value elsewhere.
@@ -517,18 +526,16 @@ class Audit {
 
   /// The world's calls of these tags.
   Ledger calls_of_tags(const StepRecords& rank, const std::set<std::string>& tags) const {
-    Ledger calls;
-    for (const Record& each : rank.records) {
-      if (each.phase != Phase::collective || !tags.contains(each.collective.tag) || is_between_two(each.collective)) continue;
-      if (is_worlds(each.collective.group) || members_.groups.contains(each.collective.group)) calls.push_back(&each);
-    }
-    return calls;
+    return calls_that(rank, [&](const CollectiveRecord& it) {
+      return tags.contains(it.tag) && !is_between_two(it) &&
+             (is_worlds(it.group) || members_.groups.contains(it.group));
+    });
   }
 
   /// Tags of the reference's collectives, but for those of gradients and those that the ranks exchange in a way of their own.
   std::set<std::string> tags_to_hold(const StepOfRun& other) const {
-    Ledger theirs = calls_between_all(other.ranks[0]);
-    std::erase_if(theirs, [](const Record* each) { return reduces_gradients(each->collective); });
+    const Ledger theirs = calls_that(
+        other.ranks[0], [](const CollectiveRecord& it) { return !is_between_two(it) && !reduces_gradients(it); });
     std::set<std::string> tags;
     for (const Record* each : theirs) tags.insert(each->collective.tag);
     for (const std::string& tag : tags_of_other_exchanges(theirs, ledgers_[0], one_program_)) tags.erase(tag);
@@ -573,7 +580,9 @@ class Audit {
   /// number of calls there (buckets are rebuilt after the first step), calls are compared only if all of a side's are alike:
   /// else nothing tells which belong together, and the tag is left to other_sequence.
   std::optional<LedgerFinding> other_calls(const StepOfRun& other, bool is_reference) const {
-    const CallsByTag own = by_tag(ledgers_[0]), theirs = by_tag(calls_between_all(other.ranks[0]));
+    const CallsByTag own = by_tag(ledgers_[0]),
+                     theirs = by_tag(
+                         calls_that(other.ranks[0], [](const CollectiveRecord& it) { return !is_between_two(it); }));
     std::map<std::string, std::size_t> taken;
     for (const Record* record : ledgers_[0]) {
       const std::string& tag = record->collective.tag;
@@ -605,25 +614,8 @@ class Audit {
     return expected.hash_out == actual.hash_out && expected.dtype == actual.dtype && expected.root == actual.root;
   }
 
-  using CallsByTag = std::map<std::string, Ledger>;
-
-  static CallsByTag by_tag(const Ledger& ledger) {
-    CallsByTag calls;
-    for (const Record* each : ledger) calls[each->collective.tag].push_back(each);
-    return calls;
-  }
-
   static bool is_uniform(const Ledger& calls) {
     return std::ranges::all_of(calls, [&](const Record* each) { return same_call(each->collective, calls[0]->collective); });
-  }
-
-  /// Of any group, but for messages between two ranks.
-  static Ledger calls_between_all(const StepRecords& rank) {
-    Ledger calls;
-    for (const Record& each : rank.records) {
-      if (each.phase == Phase::collective && !is_between_two(each.collective)) calls.push_back(&each);
-    }
-    return calls;
   }
 
   const StepOfRun& step_;
@@ -639,8 +631,7 @@ class Audit {
 
 std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& expected, const std::vector<const Record*>& actual,
                                               bool one_program) {
-  std::map<std::string, Ledger> calls;
-  for (const Record* each : expected) calls[each->collective.tag].push_back(each);
+  const CallsByTag calls = by_tag(expected);
   std::map<std::string, std::size_t> taken;
   std::set<std::string> tags;
   for (const Record* each : actual) {
@@ -655,7 +646,8 @@ std::set<std::string> tags_of_other_exchanges(const std::vector<const Record*>& 
 
 bool is_updated_by_some(const StepOfRun& step) {
   const auto skips = [](const StepRecords& rank) {
-    return std::ranges::any_of(rank.records, [](const Record& each) { return each.phase == Phase::control && each.name == "skipped" && each.value != 0; });
+    const Record* skipped = find_record(rank, Phase::control, "skipped");
+    return skipped && skipped->value != 0;
   };
   const auto skipping = std::ranges::count_if(step.ranks, skips);
   return skipping > 0 && skipping < std::ssize(step.ranks);

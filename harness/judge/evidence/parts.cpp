@@ -33,6 +33,13 @@ std::vector<const Record*> records_of(const StepRecords& rank, Phase phase) {
   return list;
 }
 
+std::vector<int64_t> sample_ids(const StepRecords& rank) {
+  std::vector<int64_t> ids;
+  for (const Record* record : records_of(rank, Phase::samples))
+    ids.insert(ids.end(), record->ids.begin(), record->ids.end());
+  return ids;
+}
+
 namespace {
 
 struct Part {

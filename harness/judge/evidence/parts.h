@@ -33,6 +33,8 @@ struct StepOfRun {
 /// Null if the rank recorded none of that name in that phase.
 const Record* find_record(const StepRecords& rank, Phase phase, std::string_view name);
 std::vector<const Record*> records_of(const StepRecords& rank, Phase phase);
+/// The sample ids of the rank's rows, in its order.
+std::vector<int64_t> sample_ids(const StepRecords& rank);
 
 /// Null where there is none.
 inline const StepOfRun* pointer_to(const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; }

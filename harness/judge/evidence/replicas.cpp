@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -115,7 +114,8 @@ std::vector<int> ranks_reduced_together(const StepOfRun& step) {
 namespace {
 
 /// Ranks that hold other parts of the same rows, or of the model, than the first rank of their declared group.
-std::set<int> ranks_of_split_rows(const StepOfRun& step, const std::function<std::vector<int64_t>(int)>& ids_of) {
+std::set<int> ranks_of_split_rows(const StepOfRun& step) {
+  const auto ids_of = [&](int rank) { return sample_ids(step.ranks[static_cast<std::size_t>(rank)]); };
   constexpr std::string_view kSplitting[] = {"context", "sequence", "tensor", "pipeline", "expert"};
   std::set<int> ranks;
   // Placements of what rows hold tell that a rank has another part of the same rows.
@@ -141,18 +141,15 @@ std::set<int> ranks_of_split_rows(const StepOfRun& step, const std::function<std
 
 std::vector<int> ranks_with_rows(const StepOfRun& step) {
   if (const auto declared = declared_replicas(step)) return *declared;
-  const auto ids_of = [](const StepRecords& rank) {
-    const auto found = std::ranges::find(rank.records, Phase::samples, &Record::phase);
-    return found == rank.records.end() ? std::vector<int64_t>{} : found->ids;
-  };
-  const std::set<int> split = ranks_of_split_rows(step, [&](int rank) { return ids_of(step.ranks[static_cast<std::size_t>(rank)]); });
+  const std::set<int> split = ranks_of_split_rows(step);
   std::vector<int> ranks;
   for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
     if (split.contains(static_cast<int>(rank))) continue;
-    const std::vector<int64_t> ids = ids_of(step.ranks[rank]);
+    const std::vector<int64_t> ids = sample_ids(step.ranks[rank]);
     const auto is_other_part = [&](int earlier) {
       const auto other = static_cast<std::size_t>(earlier);
-      return !ids.empty() && ids_of(step.ranks[other]) == ids && !(is_replica(step.ranks[other], step.ranks[rank]) && holds_same_parts(step, other, rank));
+      return !ids.empty() && sample_ids(step.ranks[other]) == ids &&
+             !(is_replica(step.ranks[other], step.ranks[rank]) && holds_same_parts(step, other, rank));
     };
     if (std::ranges::none_of(ranks, is_other_part)) ranks.push_back(static_cast<int>(rank));
   }
@@ -176,15 +173,13 @@ OtherForm local_gradient_of_another_form(const StepOfRun& step, const std::vecto
       return std::ranges::count_if(forms, [&](const Form& each) { return alike(*each.record, *form.record); });
     };
     const auto is_the_references = [&](const Form& form) {
-      std::size_t seen = 0;
+      bool seen = false;
       for (const StepRecords& rank : reference.ranks) {
-        for (const Record& record : rank.records) {
-          if (record.phase != Phase::local_gradients || record.name != form.record->name) continue;
-          if (!alike(record, *form.record)) return false;
-          ++seen;
-        }
+        const Record* record = find_record(rank, Phase::local_gradients, name);
+        if (record && !alike(*record, *form.record)) return false;
+        seen = seen || record;
       }
-      return seen > 0;
+      return seen;
     };
     auto right = std::ranges::find_if(forms, is_the_references);
     if (right == forms.end()) right = std::ranges::max_element(forms, {}, votes);

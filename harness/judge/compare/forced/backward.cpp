@@ -257,14 +257,6 @@ bool repeats_local(const StepRecords& now, const StepRecords& before) {
   return any;
 }
 
-bool has_other_rows(const StepRecords& now, const StepRecords& before) {
-  const auto ids_of = [](const StepRecords& rank) {
-    const auto found = std::ranges::find(rank.records, Phase::samples, &Record::phase);
-    return found == rank.records.end() ? std::vector<int64_t>{} : found->ids;
-  };
-  return ids_of(now) != ids_of(before);
-}
-
 }  // namespace
 
 std::optional<Difference> judge_stale_local(ForcedContext& context) {
@@ -279,7 +271,7 @@ std::optional<Difference> judge_stale_local(ForcedContext& context) {
   }
   for (std::size_t rank = 0; rank < context.b.ranks.size(); ++rank) {
     if (!repeats_local(context.b.ranks[rank], context.step.before_b->ranks[rank]) ||
-        !has_other_rows(context.b.ranks[rank], context.step.before_b->ranks[rank]))
+        sample_ids(context.b.ranks[rank]) == sample_ids(context.step.before_b->ranks[rank]))
       continue;
     return difference_at(context.b, Phase::local_gradients, static_cast<int>(rank), "all", DivergenceKind::bits,
                          "gradients of this step's rows",
