@@ -160,6 +160,8 @@ Answer at_other_steps(const CauseInputs& inputs, const Rate& rate) {
                 strength);
   }
   if (per_rank) {
+    // As many micro-steps as ranks: it may follow either.
+    if (inputs.cell_facts.accumulation == world) return {};
     const std::optional<StepDecay> decay = decay_of(inputs.reference_rates);
     for (const int64_t behind : {int64_t{0}, world - 1}) {
       if (follows_other_steps(inputs, decay, [=](int64_t at) { return at * world + behind; }))
@@ -184,7 +186,13 @@ Answer rate_scaled(const CauseInputs& inputs, const Rate& rate) {
   // Runs whose headers declare two rates follow what they declare.
   const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
   if (world < 2 || rate.expected == 0 || (declared > 0 && own > 0 && declared != own)) return {};
-  if (!same(rate.value(), (root ? std::sqrt(world) : world) * rate.expected)) return {};
+  const double factor = root ? std::sqrt(world) : world;
+  if (!same(rate.value(), factor * rate.expected) || rate.wrong.size() != rate.actual.size()) return {};
+  // A schedule of another length, or of another loss, has this factor at some steps alone.
+  for (const auto& [step, expected] : inputs.reference_rates) {
+    const auto own = inputs.cell_rates.find(step);
+    if (own != inputs.cell_rates.end() && !same(own->second, factor * expected)) return {};
+  }
   return told(fmt::format("the rate is {} = {} times {} {}", exact_number(rate.value()),
                           fmt::format(root ? "sqrt({})" : "{}", world), exact_number(rate.expected), on_ranks(rate)));
 }

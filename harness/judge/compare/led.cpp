@@ -380,6 +380,7 @@ class LedJudge {
     for (const auto& [step, names] : narrow_)
       for (const std::string& name : names) found.narrow.push_back(fmt::format("{} (step {})", name, step));
     found.items = std::move(items_);
+    found.micro_steps = micro_steps_;
     return found;
   }
 
@@ -706,7 +707,7 @@ class LedJudge {
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
   int row_takers_ = 0;  ///< ranks that share out a step's rows, where others hold one model with them; 0: all
-  int64_t micro_steps_ = 1;  ///< of the run, as many times the reference's
+  int64_t micro_steps_ = 1;  ///< see LedFindings
 };
 
 const LedItem* earliest(const std::vector<LedItem>& items, Mark state) {

@@ -40,6 +40,7 @@ struct LedFindings {
   std::vector<LedStep> steps;
   std::string problem = {};  ///< why nothing, or not all, could be led
   std::vector<std::string> narrow = {};  ///< what computed in a narrower type than float64
+  int64_t micro_steps = 1;               ///< of the run, as many times the reference's
 
   /// What differs first: the item of the earliest step, of one step the earliest item. Null: nothing does.
   const LedItem* different() const;

@@ -147,10 +147,15 @@ class Explains {
 
   std::optional<Otherwise> schedule() {
     auto found = agrees({"run-schedule-once", false, "SCHEDULE=once"});
-    const std::vector<std::string> seen = read_probe_report(last_, 0).gathers;
-    if (!found || std::ranges::find(seen, fmt::format("{} a step", ranks_)) == seen.end()) return std::nullopt;
-    return named(std::move(found), "scheduler-stepped-per-rank",
-                 fmt::format("The whole difference is that the schedule is stepped {} times an update: stepped once, the run agrees.", ranks_));
+    if (!found) return found;
+    std::vector<std::string> seen = read_probe_report(last_, 0).gathers;
+    std::erase_if(seen, [](const std::string& each) { return !each.ends_with(" a step"); });
+    // As many micro-steps as ranks: it may follow either.
+    const bool by_ranks = seen == std::vector{fmt::format("{} a step", ranks_)} && inputs_.found.micro_steps != ranks_;
+    return named(std::move(found), by_ranks ? "scheduler-stepped-per-rank" : "rate-differs",
+                 fmt::format("The whole difference is that the schedule is stepped more than once an update ({}): "
+                             "stepped once, the run agrees.",
+                             join_words(seen)));
   }
 
   std::optional<Otherwise> temperature() const {

@@ -184,13 +184,17 @@ def schedule_once():
     """Once a process, as soon as torch is there."""
     from torch.optim import lr_scheduler, optimizer
 
-    updates, stepped = [0], weakref.WeakKeyDictionary()  # of each schedule: the update it was stepped after, how often
+    updates, stepped = [0], weakref.WeakKeyDictionary()  # of each schedule: the update it was stepped after, how often since
 
     def once(plain):
         def step(self, *args, **kwargs):
+            if getattr(self, "_step_count", 1) == 0:  # by its constructor
+                stepped[self] = updates[0], 0
+                return plain(self, *args, **kwargs)
             at, count = stepped.get(self, (-1, 0))
+            if count and at != updates[0]:
+                kinds.add(f"{count} a step")
             stepped[self] = updates[0], count + 1 if at == updates[0] else 1
-            kinds.add(f"{stepped[self][1]} a step")
             return None if at == updates[0] else plain(self, *args, **kwargs)
 
         return step

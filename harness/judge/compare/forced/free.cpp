@@ -28,10 +28,10 @@ void keep_earlier(std::optional<Difference>& first, const std::optional<Differen
 
 namespace {
 
-void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step) {
-  for (const Record& record : step.ranks[0].records) {
-    if (record.phase == Phase::control && record.name == "learning_rate") rates[step.step] = record.value;
-  }
+void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step, const std::string& name) {
+  const Record* own = find_record(step.ranks[0], Phase::control, name);
+  if (!own) own = find_record(step.ranks[0], Phase::control, "learning_rate");
+  if (own) rates[step.step] = own->value;
 }
 
 }  // namespace
@@ -51,22 +51,22 @@ CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
 
 /// Goes on with the runs that part at the step before: its samples, and where rates are what differs these to the end.
 static void read_on(CauseInputs& inputs, StepPairs& pairs) {
-  const bool of_rates = inputs.difference.phase == Phase::control && inputs.difference.divergence.where == "learning_rate";
+  const std::string& name = inputs.difference.divergence.where;
+  const bool of_rates = inputs.difference.phase == Phase::control && name.starts_with("learning_rate");
+  const auto remember = [&](const StepOfRun& a, const StepOfRun& b) {
+    remember_rate(inputs.reference_rates, a, name);
+    remember_rate(inputs.cell_rates, b, name);
+  };
   if (of_rates && inputs.reference && inputs.cell) {
-    remember_rate(inputs.reference_rates, *inputs.reference);
-    remember_rate(inputs.cell_rates, *inputs.cell);
-    // The pairs may stand behind the place where the runs part.
-    remember_rate(inputs.reference_rates, pairs.step_a());
-    remember_rate(inputs.cell_rates, pairs.step_b());
+    remember(*inputs.reference, *inputs.cell);
+    remember(pairs.step_a(), pairs.step_b());  // they may be behind the place where the runs part
   }
   for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
     if (first) {
       inputs.reference_samples = pairs.samples_a();
       inputs.cell_samples = pairs.samples_b();
     }
-    if (!of_rates) continue;
-    remember_rate(inputs.reference_rates, pairs.step_a());
-    remember_rate(inputs.cell_rates, pairs.step_b());
+    if (of_rates) remember(pairs.step_a(), pairs.step_b());
   }
 }
 
@@ -315,7 +315,7 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       beyond = true;
       free.found->reference_samples = pairs.samples_a();
       free.found->cell_samples = pairs.samples_b();
-      if (free.found->difference.divergence.where == "learning_rate") read_on(*free.found, pairs);
+      if (free.found->difference.divergence.where.starts_with("learning_rate")) read_on(*free.found, pairs);
       break;
     }
   }

@@ -278,6 +278,20 @@ TEST_F(MistakesOfAnyTrainer, AScheduleThatEveryRankStepsIsToldByTheReferencesDec
   expect_quiet(a, b);
 }
 
+TEST_F(MistakesOfAnyTrainer, ARateIsScaledByRanksOnlyWhereItIsAtEveryStep) {
+  OtherRun a = of_world(1), b = of_world(2);
+  a.rate = [](int64_t step) { return 0.03125 * static_cast<double>(std::min<int64_t>(step + 1, 4)); };
+  b.rate = [&](int64_t step) { return 2 * a.rate(step); };
+  expect(a, b, "rate-scaled-linear", 0);
+  b.rate = [&](int64_t step) { return step < 2 ? a.rate(step) : 2 * a.rate(step); };
+  expect(a, b, "rate-scaled-linear", 2);
+  b.rate = [&](int64_t step) { return std::min(0.125, 2 * a.rate(step)); };  // a warmup of half the steps
+  expect(a, b, "rate-differs", 0);
+  b.rate = a.rate;
+  b.before_reduction = from(3, [](StepOfAll& step) { step.ranks[0].controls["learning_rate"] *= 2; });
+  expect(a, b, "rate-differs", 3, "on rank 0");
+}
+
 TEST_F(MistakesOfAnyTrainer, TheRateOfAGroupIsToldByItsName) {
   OtherRun a = of_world(1), b = of_world(2);
   a.before_reduction = on_each([](RankOfStep& rank) { rank.controls["learning_rate/w"] = 0.5; });
