@@ -248,9 +248,30 @@ Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reducti
                           fmt::join(factors, ", ")));
 }
 
+/// Is what every rank had of the wrong tensors one and the same? Then it was whole before the reduction, and the
+/// largest of them is their mean.
+bool are_copies(const Reduction& reduction) {
+  return wrong_count(reduction) > 0 && std::ranges::all_of(reduction.tensors, [](const Reduced& tensor) {
+           const std::vector<double>& first = tensor.local.front()->values;
+           const double room = 64 * tensor.reduced->epsilon * norm(first);
+           return !tensor.wrong || std::ranges::all_of(tensor.local, [&](const NamedTensor* own) {
+             return distance(own->values, first) <= room;
+           });
+         });
+}
+
+/// Ranks that hold whole gradients all divide them by their number.
+Answer copies_divided(const Reduction& reduction) {
+  const auto world = static_cast<double>(reduction.world);
+  const Prediction divided = [=](const Reduced& t, std::size_t i) { return t.local.front()->values[i] / world; };
+  if (!are_copies(reduction) || !explains(reduction, divided, false)) return {};
+  return told(fmt::format("{} are 1/{} of the gradient that every rank has by itself, the whole one",
+                          of_tensors(reduction), world));
+}
+
 Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction) {
   // Of one number that each rank keeps rank 0's may be the least.
-  if (each_keeps_its_own(inputs, reduction)) return {};
+  if (each_keeps_its_own(inputs, reduction) || are_copies(reduction)) return {};
   struct Op {
     const char* name;
     double (*fold)(double, double);
@@ -319,6 +340,23 @@ Answer reduced_in_low_precision(const Reduction& reduction) {
   return {};
 }
 
+/// Do all ranks hold one result in the wrong tensors, though each began with a gradient of its own?
+bool hold_one_result(const CauseInputs& inputs, const Reduction& reduction) {
+  return inputs.cell && std::ranges::all_of(reduction.tensors, [&](const Reduced& tensor) {
+           const auto hashes = [&](Phase phase) {
+             std::vector<uint64_t> found;
+             for (const StepRecords& rank : inputs.cell->ranks)
+               if (const Record* record = find_record(rank, phase, tensor.reduced->name))
+                 found.push_back(record->stats.hash);
+             return found;
+           };
+           const std::vector<uint64_t> held = hashes(Phase::reduced_gradients), own = hashes(Phase::local_gradients);
+           const std::set<uint64_t> results(held.begin(), held.end());
+           return !tensor.wrong ||
+                  (results.size() == 1 && held.size() == own.size() && std::set(own.begin(), own.end()).size() > 1);
+         });
+}
+
 /// A way of counting ranks' gradients: each so many times what it is in the reduction.
 struct Counting {
   const char* code;
@@ -359,10 +397,18 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
   by_factor("mean-taken-twice", kExact, 1 / world, "");
   std::set<double> divisors = {2 * world, world + 1, static_cast<double>(inputs.cell_facts.rows_per_rank),
                                static_cast<double>(inputs.cell_facts.global_batch)};
+  double rows = 0, micro_steps = static_cast<double>(reduction.cell().micro_steps);
+  for (std::size_t rank = 0; inputs.cell && rank < inputs.cell->ranks.size(); ++rank) {
+    const auto samples = records_of(inputs.cell->ranks[rank], Phase::samples);
+    const auto own = static_cast<double>(samples.empty() ? 0 : samples.front()->ids.size());
+    rows += own;
+    if (rank == 0) divisors.insert({own, own / micro_steps});
+  }
+  divisors.insert({rows, rows / micro_steps});
   for (double group = 2; group < world; ++group) divisors.insert(group);
   for (const double divisor : divisors) {
     // Those have names of their own: the sum, the mean, and the mean of the mean.
-    if (divisor < 2 || divisor == world || divisor == world * world) continue;
+    if (divisor < 2 || divisor == world || divisor == world * world || divisor != std::round(divisor)) continue;
     by_factor("divided-by-wrong-world", 0.9, world / divisor,
               fmt::format(": the sum over {} ranks was divided by {}", world, divisor));
   }
@@ -380,6 +426,15 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
   if (ranks > 2 && !reduction.by_sum())
     but_one("rank-missing", world / (world - 1), 0, 0,
             "without {}'s gradient, divided by one less than the world size");
+  for (std::size_t rank = 0; hold_one_result(inputs, reduction) && rank < ranks; ++rank) {
+    Counting alone{"rank-missing",
+                   kExact,
+                   std::vector<double>(ranks, 0),
+                   {},
+                   fmt::format("on every rank the gradient of rank {} alone", reduction.cell().local_ranks.at(rank))};
+    alone.times[rank] = 1 / reduction.share();
+    all.push_back(std::move(alone));
+  }
   but_one("rank-counted-twice", 1, 2, 0, "with {}'s gradient added twice");
   if (!reduction.evidence->cell_before) return all;
   const ForcedValues& before = *reduction.evidence->cell_before;
@@ -420,6 +475,37 @@ Answer counted_otherwise(const CauseInputs& inputs, const Reduction& reduction) 
                       fmt::format("{} are {}", of_tensors(reduction),
                                   fmt::format(fmt::runtime(fitting.front().text), one_of(ranks)))),
                  ranks);
+}
+
+/// All numbers together, the smallest first.
+std::vector<double> in_order(const Reduction& reduction, const Prediction& of) {
+  std::vector<double> all;
+  for (const Reduced& tensor : reduction.tensors)
+    for (std::size_t i = 0; i < tensor.reduced->values.size(); ++i) all.push_back(of(tensor, i));
+  std::ranges::sort(all);
+  return all;
+}
+
+/// A flat buffer of the step before, taken apart in this step's order: every number of it is there, elsewhere.
+Answer stale_in_other_places(const Reduction& reduction) {
+  if (std::ranges::any_of(reduction.tensors, [](const Reduced& each) { return each.before.empty(); })) return {};
+  const std::vector<double> now = in_order(reduction,
+                                           [](const Reduced& t, std::size_t i) { return t.reduced->values[i]; }),
+                            before = in_order(
+                                reduction, [](const Reduced& t, std::size_t i) { return t.before.back()->values[i]; }),
+                            own = in_order(reduction, [&](const Reduced& t, std::size_t i) {
+                              double sum = 0;
+                              for (std::size_t rank = 0; rank < reduction.world; ++rank)
+                                sum += t.before[rank]->values[i];
+                              return sum * reduction.share();
+                            });
+  constexpr std::size_t kFew = 8;
+  const double room = 64 * reduction.cell().epsilon * norm(now);
+  if (now.size() < kFew || !(norm(now) > 0) || (distance(now, before) > room && distance(now, own) > room)) return {};
+  return told(fmt::format(
+      "the {} numbers of all tensors are those of step {}, in other places: a buffer of the step before, in this "
+      "step's order",
+      now.size(), reduction.evidence->cell_before->step));
 }
 
 Answer buckets_swapped(const Reduction& reduction) {
@@ -509,6 +595,8 @@ std::span<const Hypothesis> reduction_hypotheses() {
        "gradients-not-zeroed",
        kInReduced, kValues, kExact, of_reduction<counted_otherwise>},
       {"divided-by-wrong-world", kInReduced, kValues, kExact, of_reduction<divided_by_elements>},
+      {"gradient-over-world", kInReduced, kValues, kExact, of_reduction<copies_divided>},
+      {"stale-gradient", kInReduced, kValues | kBefore, kExact, of_reduction<stale_in_other_places>},
       {"gradient-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<true>>},
       {"parameter-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<false>>},
       {"clip-before-reduction", kInReduced, kValues | kClip, kExact, of_reduction<clip_before_reduction>},

@@ -472,6 +472,60 @@ TEST_F(MistakesOfAnyTrainer, OfRanksThatAreWrongInTheReductionOneIsTold) {
   expect(of_world(1), b, "rank-missing", 2, "without rank 2's gradient", 2);
 }
 
+/// Every rank's reduced gradient, made of all ranks' local ones.
+Edit reduced_as(const std::function<Tensors(const StepOfAll&)>& made) {
+  return [=](StepOfAll& step) {
+    const Tensors all = made(step);
+    for (RankOfStep& rank : step.ranks) rank.reduced = rank.applied = all;
+  };
+}
+
+TEST_F(MistakesOfAnyTrainer, AnotherReductionIsToldByWhatItMakes) {
+  OtherRun b = of_world(2);
+  b.before_update = reduced_as([](const StepOfAll& step) { return scaled(step.ranks[0].reduced, 2.0F / kRows); });
+  expect(of_world(1), b, "divided-by-wrong-world", 0, "was divided by");
+  b.before_update = reduced_as([](const StepOfAll& step) { return scaled(step.ranks[0].reduced, 0.75F); });
+  expect(of_world(1), b, "unexplained", 0);
+  b.before_update = from(1, reduced_as([](const StepOfAll& step) { return step.ranks[1].local; }));
+  expect(of_world(1), b, "rank-missing", 1, "the gradient of rank 1 alone");
+  b.world = 3;
+  expect(of_world(1), b, "rank-missing", 1, "the gradient of rank 1 alone");
+}
+
+TEST_F(MistakesOfAnyTrainer, ABufferOfTheStepBeforeInAnotherOrderIsStale) {
+  const auto turned = [](bool stale) {
+    return [stale, before = Tensors()](StepOfAll& step) mutable {
+      Tensors taken = stale ? before : step.ranks[0].reduced;
+      before = step.ranks[0].reduced;
+      if (step.step < 1) return;
+      std::swap(taken[0].values[0], taken[1].values[1]);
+      std::swap(taken[0].values[3], taken[2].values[1]);
+      for (RankOfStep& rank : step.ranks) rank.reduced = rank.applied = taken;
+    };
+  };
+  OtherRun b = of_world(2);
+  b.before_update = turned(true);
+  expect(of_world(1), b, "stale-gradient", 1, "in other places");
+  b.before_update = turned(false);
+  const Mechanism found = compare(of_world(1), b);
+  ASSERT_TRUE(found.cause);
+  EXPECT_NE(found.cause->code, "stale-gradient") << found.cause->evidence;
+}
+
+TEST_F(MistakesOfAnyTrainer, OfRanksThatHoldTheWholeGradientTheLargestIsNoReduction) {
+  OtherRun b = of_world(2);
+  const auto copies = [](float factor) {
+    return [factor](StepOfAll& step) {
+      const Tensors whole = step.ranks[0].reduced;
+      for (RankOfStep& rank : step.ranks) rank.local = whole, rank.reduced = rank.applied = scaled(whole, factor);
+    };
+  };
+  b.before_update = copies(1);
+  expect_quiet(of_world(1), b);
+  b.before_update = copies(0.5F);
+  expect(of_world(1), b, "gradient-over-world", 0, "that every rank has by itself");
+}
+
 TEST_F(MistakesOfAnyTrainer, ATensorThatTheLastMicroStepAloneReachesWasNotReduced) {
   OtherRun b = of_world(3, R"({"accumulation": 2})");
   b.before_update = [](StepOfAll& step) {
