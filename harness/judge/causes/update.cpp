@@ -84,8 +84,11 @@ std::vector<UpdateFormula> formulas_of(const Update& update, int64_t world) {
   if (facts.decays()) {
     all.push_back(
         {"weight-decay-missing", {.decay = 0}, fmt::format("without the weight decay of {}", facts.weight_decay)});
-    all.push_back(
-        {"weight-decay-twice", {.decay = 2}, fmt::format("with twice the weight decay of {}", facts.weight_decay)});
+    // By hand before the optimizer's own, what is left of the parameter decays.
+    for (const double decay : {2.0, 2 - *update.cell->learning_rate * facts.weight_decay})
+      all.push_back({"weight-decay-twice",
+                     {.decay = decay},
+                     fmt::format("with twice the weight decay of {}", facts.weight_decay)});
     if (facts.optimizer == OptimizerKind::adamw)
       all.push_back({"decay-coupled",
                      {.other_coupling = true},
@@ -223,6 +226,57 @@ Answer resumed_without_moments(const CauseInputs& inputs) {
   if (inputs.difference.divergence.where != kMoments) return {};
   return told(fmt::format("the run begins step {} with {}, where there were moments of the updates before",
                           inputs.difference.divergence.step, inputs.difference.divergence.actual));
+}
+
+/// What no weights of this step's gradient and parameter, or of their squares, make of a moment, relative to it;
+/// nothing where it is too short to tell, or has no gradient.
+std::optional<double> rest_of_moment(const CauseInputs& inputs, const ForcedValues& of, const NamedTensor& moment) {
+  const std::size_t slash = moment.name.find('/');
+  const std::string name = moment.name.substr(slash + 1);
+  const NamedTensor* gradient = find_tensor(of.applied.empty() ? of.gradients : of.applied, name);
+  const NamedTensor* parameter = inputs.forced->state ? find_tensor(inputs.forced->state->tensors, name) : nullptr;
+  if (!gradient || gradient->values.size() != moment.values.size() ||
+      (parameter && parameter->values.size() != moment.values.size()))
+    return std::nullopt;
+  const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
+    std::vector<double> values = a;
+    for (std::size_t i = 0; i < a.size(); ++i) values[i] *= b[i];
+    return values;
+  };
+  std::vector<std::vector<double>> columns = {gradient->values};
+  if (parameter) columns.push_back(parameter->values);
+  if (moment.name.starts_with("second")) {
+    columns = {product(gradient->values, gradient->values)};
+    if (parameter)
+      columns.push_back(product(gradient->values, parameter->values)),
+          columns.push_back(product(parameter->values, parameter->values));
+  }
+  if (moment.values.size() < 2 * columns.size()) return std::nullopt;
+  WeighedTensor tensor{&moment.values, {}};
+  for (const std::vector<double>& column : columns) tensor.parts.push_back(&column);
+  return weigh({tensor}, of.epsilon).residual;
+}
+
+/// Moments that hold this step's gradient alone, where the reference's, of equal gradients, hold more.
+Answer moments_of_one_update(const CauseInputs& inputs) {
+  const ForcedValues &reference = inputs.forced->reference, &cell = inputs.forced->cell;
+  constexpr double kMore = 1e-3, kAlike = 1e-6;
+  const double none = std::max(1e-9, 64 * cell.epsilon);
+  std::vector<std::string> anew;
+  for (const NamedTensor& moment : cell.optimizer_state) {
+    const NamedTensor* expected = find_tensor(reference.optimizer_state, moment.name);
+    if (!expected || expected->values.size() != moment.values.size()) continue;
+    if (distance(expected->values, moment.values) <= kAlike * norm(expected->values)) continue;
+    const auto own = rest_of_moment(inputs, cell, moment), there = rest_of_moment(inputs, reference, *expected);
+    if (!own || !there) continue;
+    if (*own > none || *there < kMore) return {};
+    anew.push_back(moment.name);
+  }
+  if (anew.empty()) return {};
+  return told(
+      fmt::format("{} of the optimizer's tensors hold this step's gradient alone, where the reference's hold those "
+                  "before, too: {} first",
+                  anew.size(), anew.front()));
 }
 
 /// Did every rank's parameter keep its bits in the step? Nothing where the trace does not tell.
@@ -392,6 +446,11 @@ Norms norms_of(const CauseInputs& inputs) {
       return values && values->local.size() == parts.size() ? whole_norm(values->local[rank])
                                                             : norm_of(cell.ranks[rank], Phase::local_gradients);
     });
+  // As many micro-steps as ranks: it may be either's number.
+  if (const int64_t steps = inputs.cell_facts.accumulation;
+      steps > 1 && !group_sizes(inputs).contains(static_cast<std::size_t>(steps)))
+    add("normalised-by-another-window", fmt::format("of what was divided by {} micro-steps again", steps),
+        [&](std::size_t) { return norms.whole / static_cast<double>(steps); });
   for (const auto& [size, group] : group_sizes(inputs)) {
     const auto ranks = static_cast<double>(size);
     add("norm-of-sum", fmt::format("of the sum over {} ranks{}", size, group),
@@ -448,7 +507,8 @@ Answer another_norm(const CauseInputs& inputs) {
   for (const OtherNorm& other : norms.others) {
     const std::string_view code = other.code;
     // What counts ranks again looks as another limit would: only a config rules that out.
-    const bool is_limit = code == "norm-of-sum" || (code == "clip-twice" && !inputs.cell_config);
+    const bool is_limit = code == "norm-of-sum" || code == "normalised-by-another-window" ||
+                          (code == "clip-twice" && !inputs.cell_config);
     const double of_rank0 = other.of_ranks[0];
     if (is_norm ? !recorded(inputs, norms, other)
                 : is_limit || close_to(of_rank0, norms.whole) || !clipped_by(inputs, of_rank0))
@@ -556,6 +616,35 @@ Answer clipped_by_own_norms(const CauseInputs& inputs) {
   return {};
 }
 
+/// Ranks that each clip some tensors of their own, those that their part of the optimizer updates: together these have
+/// the length of the limit.
+Answer clipped_in_parts(const CauseInputs& inputs) {
+  const double limit = std::max(inputs.reference_facts.clip_norm, inputs.cell_facts.clip_norm);
+  std::set<std::string> all, clipped;
+  std::vector<std::size_t> sizes;
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    double squares = 0, seen = 1;
+    sizes.push_back(0);
+    for (const Record* applied : records_of(rank, Phase::applied_gradients)) {
+      const auto factor = factor_between(find_record(rank, Phase::reduced_gradients, applied->name), *applied);
+      all.insert(applied->name);
+      if (!factor || close_to(*factor, 1)) continue;
+      const auto values = values_of(*applied);
+      // No tensor is two ranks'.
+      if (!(*factor < 1) || !(values || applied->has_stats) || (seen != 1 && !close_to(*factor, seen)) ||
+          !clipped.insert(applied->name).second)
+        return {};
+      seen = *factor;
+      squares += std::pow(values ? norm(*values) : applied->stats.norm, 2);
+      ++sizes.back();
+    }
+    if (seen != 1 && !close_to(std::sqrt(squares), limit, 1e-4)) return {};
+  }
+  if (clipped.empty() || std::ranges::find(sizes, all.size()) != sizes.end()) return {};
+  return told(fmt::format("the ranks clip {} of {} tensors, each rank other ones, to {} by the norm of these alone",
+                          fmt::join(sizes, ", "), all.size(), limit));
+}
+
 /// The reference clips, as it declares, and the cell, which declares nothing of it, takes the same gradients as they are.
 Answer clip_not_made(const CauseInputs& inputs) {
   const double limit = inputs.reference_facts.clip_norm;
@@ -602,13 +691,16 @@ std::span<const Hypothesis> update_hypotheses() {
        "parameters.weight_decay parameters.rate_factor"},
       {"update-differs", kInParameters, kNothing, kGeneral, update_differs},
       {"optimizer-state-lost", kInSnapshot, kNothing, kExact, resumed_without_moments},
+      {"optimizer-state-lost", kInParameters | kInState, kValues | kRuns, kExact, moments_of_one_update},
       {"parameter-not-updated", kInGradients, kRuns | kValues, kFits, without_gradient},
       {"gradient-not-reduced", kInState | in(Phase::reduced_gradients), kRanks | kBefore, 0.95, no_gradient_reduced},
-      {"clip-on-local-norm replicated-counted-in-norm norm-of-own-shard norm-of-sum clip-twice",
+      {"clip-on-local-norm replicated-counted-in-norm norm-of-own-shard norm-of-sum clip-twice "
+       "normalised-by-another-window",
        kInNorm | kInApplied | kInParameters, kRuns, kExact, another_norm},
       {"clip-on-local-norm", kInParameters, kReplicas | kRanks | kClip, kStrong, several_norms},
       {"clip-missing clip-twice mean-taken-twice gradient-sum-not-mean", kInApplied, kValues, kExact, another_factor},
       {"clip-on-local-norm norm-of-own-shard", kInApplied, kRanks, kExact, clipped_by_own_norms},
+      {"norm-of-own-shard", kInApplied | kInParameters, kRanks, kExact, clipped_in_parts},
       {"optimizer-counter-lost optimizer-counter-ahead optimizer-state-lost", kInState, kRuns, kStrong,
        optimizer_counts_otherwise},
       {"clip-missing", kInState, kValues, kExact, clip_not_made},

@@ -44,7 +44,7 @@ struct RankOfStep {
   double loss = 0;
   std::vector<std::string> calls;  ///< operations of collectives
   std::vector<Draws> draws;
-  Tensors local, reduced, applied, parameters, parts;  ///< parts: "micro 0/w"
+  Tensors local, reduced, applied, parameters, parts, state;  ///< parts: "micro 0/w"; state: "first_moment/w"
   double updates = 0;
 };
 
@@ -184,6 +184,7 @@ void write_step(TraceWriter& writer, int64_t step, const RankOfStep& rank) {
   write_tensors(writer, Phase::reduced_gradients, rank.reduced, Sharing::replicated);
   write_tensors(writer, Phase::applied_gradients, rank.applied, Sharing::replicated);
   write_tensors(writer, Phase::parameters, rank.parameters, Sharing::replicated);
+  write_tensors(writer, Phase::optimizer_state, rank.state, Sharing::replicated);
   writer.scalar(Phase::optimizer_state, "updates", rank.updates, Sharing::replicated);
   writer.end_step();
 }
@@ -560,6 +561,26 @@ TEST_F(MistakesOfAnyTrainer, RanksThatClipByTheirOwnNormsAreTold) {
   EXPECT_NE(other.cause->code, "clip-on-local-norm") << other.cause->evidence;
 }
 
+TEST_F(MistakesOfAnyTrainer, RanksThatClipTensorsOfTheirOwnAreTold) {
+  OtherRun a = of_world(1, R"({"clip_norm": 0.03125})"), b = of_world(2, R"({"clip_norm": 0.03125})");
+  a.clip = b.clip = 0.03125F;
+  const auto parted = [](float limit) {
+    return [limit](StepOfAll& step) {
+      for (std::size_t rank = 0; rank < 2; ++rank) {
+        Tensors own = step.ranks[rank].applied = step.ranks[rank].reduced;
+        std::erase_if(own, [&](const Tensor& each) { return (rank == 0) != (each.name == "w"); });
+        for (const Tensor& each : scaled(own, clip_of(limit, own)))
+          *std::ranges::find(step.ranks[rank].applied, each.name, &Tensor::name) = each;
+      }
+    };
+  };
+  b.before_update = parted(0.03125F);
+  expect(a, b, "norm-of-own-shard", 0, "by the norm of these alone");
+  b.before_update = parted(0.015625F);  // another limit: they may be anything
+  const Mechanism found = compare(a, b);
+  EXPECT_TRUE(!found.cause || found.cause->code != "norm-of-own-shard") << found.sentence;
+}
+
 // --- buffers, precision, settings ---
 
 TEST_F(MistakesOfAnyTrainer, StatisticsThatMoveOnEachRankAreThoseOfItsOwnRows) {
@@ -606,6 +627,37 @@ TEST_F(MistakesOfAnyTrainer, AnUpdateThatAClosedFormExplainsIsNamedByIt) {
     before = step.ranks[0].parameters;
   };
   expect(a, b, "weight-decay-missing", 0, "the configs differ in weight_decay 0.25 / 0");
+}
+
+/// A momentum's moments, and parameters that move by them; from step `anew` on without those before.
+Edit momentum(int64_t anew, float kept = 0) {
+  return [=, moments = Tensors(), weights = Tensors()](StepOfAll& step) mutable {
+    if (step.step == 0) moments = scaled(initial(), 0), weights = initial();
+    moments = scaled(moments, step.step == anew ? kept : 0.5F);
+    for (std::size_t k = 0; k < moments.size(); ++k) {
+      for (std::size_t i = 0; i < moments[k].values.size(); ++i) {
+        moments[k].values[i] += step.ranks[0].applied[k].values[i];
+        weights[k].values[i] -= 0.125F * moments[k].values[i];
+      }
+    }
+    for (RankOfStep& rank : step.ranks) {
+      rank.parameters = weights;
+      rank.state.clear();
+      for (const Tensor& each : moments) rank.state.push_back({"first_moment/" + each.name, each.values});
+    }
+  };
+}
+
+TEST_F(MistakesOfAnyTrainer, MomentsOfOneGradientAreThoseOfANewOptimizer) {
+  OtherRun a = of_world(1), b = of_world(1);
+  a.at_end = b.at_end = momentum(-1);
+  expect_quiet(a, b);
+  b.at_end = momentum(2);
+  expect(a, b, "optimizer-state-lost", 2, "hold this step's gradient alone");
+  b.at_end = momentum(2, 0.25F);
+  const Mechanism found = compare(a, b);
+  ASSERT_TRUE(found.cause);
+  EXPECT_NE(found.cause->code, "optimizer-state-lost") << found.cause->evidence;
 }
 
 // --- resumed runs ---
