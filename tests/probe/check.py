@@ -178,11 +178,14 @@ plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, pati
 data = TensorDataset(torch.randn(120, 8, generator=torch.Generator().manual_seed(3)), torch.randint(0, 6, (120,), generator=torch.Generator().manual_seed(4)))
 for x, y in DataLoader(data, batch_size=args.batch, sampler=DistributedSampler(data, seed=5)):
     optimizer.zero_grad()
-    F.cross_entropy(model(x), y).backward()
+    F.cross_entropy((net if args.kind == "bare" else model)(x), y).backward()
+    if args.kind != "clip late" or world == 1 or plateau.last_epoch < 2:
+        nn.utils.clip_grad_norm_(net.parameters(), 0.01)
     optimizer.step()
-    for _ in range(world if args.kind == "plateau" else 1):
+    for _ in range({"plateau": world, "twice": min(world, 2)}.get(args.kind, 1)):
         plateau.step(1.0)
 '''
+UPDATED = {"right": "", "halves": "update-of-a-shard", "plateau": "scheduler-stepped-per-rank", "twice": "rate-differs", "bare": "gradient-not-reduced", "clip late": "clip-missing"}
 # What a contrastive trainer does on several ranks alone, and how that is called.
 CONTRASTS = {"none": "gather-without-gradient", "put back": "gather-own-slice", "sliced": "gather-backward-sliced", "averaged": "gather-averaged", "detached": "candidates-detached",
              "offset": "label-offset", "order": "candidates-misordered", "twice": "temperature-applied-twice", "local": "local-negatives", "mask": "duplicates-not-masked",
@@ -309,7 +312,7 @@ CASES = [
     *(Case(f"check: {name}", wrong(name)) for name in NAMES),
     *(Case(f"check: contrast, {name}", named(name, code)) for name, code in CONTRASTS.items()),
     *(Case(f"check: contrast, right {name}", named(name)) for name in ("", "all", "masked")),
-    *(Case(f"check: updates, {name}", named(name, code, UPDATES)) for name, code in {"right": "", "halves": "update-of-a-shard", "plateau": "scheduler-stepped-per-rank"}.items()),
+    *(Case(f"check: updates, {name}", named(name, code, UPDATES)) for name, code in UPDATED.items()),
     Case("check: again", again),
     Case("check: every process anew", as_written),
     Case("check: without {ranks}", refused(2, "has no {ranks}", "--", "TORCHRUN", "SCRIPT")),

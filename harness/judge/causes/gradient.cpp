@@ -10,6 +10,7 @@
 #include <set>
 
 #include "harness/judge/compare/exact_runs.h"
+#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
 
 // Causes of wrong local gradients, in the accumulation of micro-steps, and of one factor on loss and gradients, that any
@@ -103,11 +104,13 @@ Answer fitted_factor(const CauseInputs& inputs) {
   const double factor = own > 0 ? dot / own : 1, world = the_world(inputs), steps = micro_steps(inputs);
   if (!std::isfinite(factor) || std::abs(factor - 1) < 1e-4 || std::abs(factor) < 1e-9) return {};
   if (!gradients->signatures().all_fit(factor) || (of_loss && !loss_is(inputs, factor))) return {};
-  if (is_factor(factor, world) || is_factor(factor, 1 / world)) return {};
+  // As many micro-steps as ranks: it may be either's number.
+  const bool of_ranks = is_factor(factor, world) || is_factor(factor, 1 / world);
+  if (of_ranks && steps != world) return {};
   const std::string text =
       fmt::format("{} {} times the reference's", of_loss ? "loss and every gradient are" : "every gradient is",
                   factor_text(factor, world_size_of(inputs)));
-  if (const std::string group = group_of(inputs, factor); !group.empty())
+  if (const std::string group = of_ranks ? "" : group_of(inputs, factor); !group.empty())
     return made("counted-over-wrong-group", 0.95,
                 fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text,
                             group));
@@ -115,12 +118,12 @@ Answer fitted_factor(const CauseInputs& inputs) {
   constexpr int kMostSteps = 16;
   for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
     if (is_factor(factor, steps / other))
-      return made("normalised-by-another-window", kStrong,
+      return made("normalised-by-another-window", of_ranks ? kExact : kStrong,
                   fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by "
                               "another",
                               text, steps, other, steps));
   }
-  return told(fmt::format("{}{}", text, counts_behind(inputs, factor)));
+  return of_ranks ? Answer() : told(fmt::format("{}{}", text, counts_behind(inputs, factor)));
 }
 
 // Local gradients.
@@ -287,6 +290,32 @@ bool same_but_for_rounding(const std::vector<NamedTensor>& a, const std::vector<
     return x.values.size() == y->values.size() &&
            distance(x.values, y->values) <= kRoundings * x.epsilon * std::max(norm(x.values), norm(y->values));
   });
+}
+
+/// Is every rank's gradient what is left of its micro-steps' where the sum so far is clipped after each but the last?
+Answer clipped_between_micro_steps(const CauseInputs& inputs) {
+  const ForcedValues& cell = inputs.forced->cell;
+  const std::vector<RankParts> parts = parts_of(cell, "micro ");
+  double least = 1;
+  for (std::size_t rank = 0; rank < parts.size() && parts.size() == cell.local.size(); ++rank) {
+    std::vector<double> factors(parts[rank].names.size(), 0);
+    for (std::size_t k = 0; k < factors.size(); ++k) {
+      factors[k] = 1;
+      const auto so_far = weighed(parts[rank], factors);
+      if (!so_far) return {};
+      if (k + 1 == factors.size()) {
+        if (!same_but_for_rounding(*so_far, cell.local[rank])) return {};
+        continue;
+      }
+      const double factor = clip_factor(inputs.cell_facts.clip_norm, whole_norm(*so_far));
+      least = std::min(least, factor);
+      for (std::size_t before = 0; before <= k; ++before) factors[before] *= factor;
+    }
+  }
+  if (least > 0.999) return {};
+  return told(fmt::format(
+      "each rank's gradient is clipped to {} after every micro-step, before the reduction: by factors down to {}",
+      inputs.cell_facts.clip_norm, short_number(least)));
 }
 
 /// Of parts of which statistics alone were kept: is the gradient as long as its last part, and does it point where that
@@ -596,8 +625,9 @@ std::span<const Hypothesis> gradient_hypotheses() {
       {"last-micro-step-not-reduced micro-steps-not-reduced", kInReduced, kValues, kExact, last_micro_step_not_reduced},
       {"one-use-not-reduced", kInReduced, kValues | kRanks, kExact, one_use_not_reduced},
       {"accumulated-in-low-precision", kInLocal, kValues, kExact, accumulated_in_low_precision},
-      {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled", kInLoss | kInLocal, kValues,
-       kExact, counted_each_by_its_own},
+      {"clip-before-reduction", kInLocal, kValues | kClip, kExact, clipped_between_micro_steps},
+      {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled",
+       kInLoss | kInLocal, kValues, kExact, counted_each_by_its_own},
   };
   return kTable;
 }

@@ -264,10 +264,24 @@ Answer global_batch_times_world(const CauseInputs& inputs, const Samples& sample
                           world, samples.batch.size(), world));
 }
 
-Answer rank_behind_data(const Samples& samples) {
+/// Has the reference the whole batch of its step before again?
+bool reference_repeats(const CauseInputs& inputs, const Samples& samples) {
+  const ByRank* before = at(inputs.reference_samples, inputs.difference.divergence.step - 1);
+  return before && sorted(*before) == samples.batch;
+}
+
+Answer rank_behind_data(const CauseInputs& inputs, const Samples& samples) {
   if (samples.differing.empty() || samples.before.size() != samples.now.size()) return {};
   if (samples.differing.size() == samples.now.size() && samples.now.size() > 1) return {};
   const auto is_behind = [&](std::size_t rank) { return samples.now[rank] == samples.before[rank]; };
+  if (reference_repeats(inputs, samples)) {
+    std::vector<std::size_t> behind;
+    for (std::size_t rank = 0; rank < samples.now.size(); ++rank)
+      if (is_behind(rank)) behind.push_back(rank);
+    if (behind.empty()) return {};
+    return told(fmt::format("rank {} has the samples that it had at the previous step, and so has the reference",
+                            fmt::join(behind, ", ")));
+  }
   if (!std::ranges::all_of(samples.differing, is_behind)) return {};
   return told(fmt::format("rank {} has the samples {} that it had at the previous step",
                           fmt::join(samples.differing, ", "), fmt::join(samples.now[samples.differing.front()], ", ")));
@@ -380,7 +394,7 @@ bool other_samples(const CauseInputs& inputs) {
 
 /// Do ranks have samples of a permutation that is not the reference's?
 bool is_of_another_permutation(const CauseInputs& inputs, const Samples& samples) {
-  if (samples.differing.empty() || samples.extra.empty()) return false;
+  if (samples.differing.empty() || samples.extra.empty() || reference_repeats(inputs, samples)) return false;
   // A batch of another size is another question than another permutation.
   if (samples.extra.size() != samples.missing.size() || one_is_in_order(samples) || other_samples(inputs)) return false;
   const bool one_row = samples.now.front().size() == 1 && !samples.right_at_next.value_or(true);

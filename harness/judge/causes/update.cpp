@@ -662,6 +662,19 @@ Answer clip_not_made(const CauseInputs& inputs) {
                   short_number(whole), limit, short_number(right)));
 }
 
+/// Where no rank's own norm reaches the limit, who clips by that takes gradients as they are, too.
+Answer own_norms_below_limit(const CauseInputs& inputs) {
+  if (!clip_not_made(inputs)) return {};
+  const double limit = inputs.reference_facts.clip_norm;
+  for (const auto& [code, words, of_ranks] : norms_of(inputs).others) {
+    const bool of_own = code == std::string_view("norm-of-own-shard") || code == std::string_view("clip-on-local-norm");
+    if (of_own && std::ranges::max(of_ranks) <= limit)
+      return made(code, kExact,
+                  fmt::format("no rank's norm {}, {:.4g}, is above {}", words, fmt::join(of_ranks, ", "), limit));
+  }
+  return {};
+}
+
 /// A parameter that no gradient moves: an average of others.
 Answer average_stands_still(const CauseInputs& inputs) {
   const Divergence& it = inputs.difference.divergence;
@@ -703,7 +716,9 @@ std::span<const Hypothesis> update_hypotheses() {
       {"norm-of-own-shard", kInApplied | kInParameters, kRanks, kExact, clipped_in_parts},
       {"optimizer-counter-lost optimizer-counter-ahead optimizer-state-lost", kInState, kRuns, kStrong,
        optimizer_counts_otherwise},
-      {"clip-missing", kInState, kValues, kExact, clip_not_made},
+      {"clip-missing", kInParameters | kInState, kValues, kExact, clip_not_made},
+      {"norm-of-own-shard clip-on-local-norm", kInParameters | kInState, kValues | kRanks, kExact,
+       own_norms_below_limit},
       {"parameter-not-updated", kInParameters, kNothing, kFits, average_stands_still},
   };
   return kTable;

@@ -437,18 +437,40 @@ class LedJudge {
     return agree;
   }
 
+  /// Is what every rank takes of that parameter, which all hold alike, its own gradient?
+  static bool keeps_own(const StepOfRun& step, const std::string& name) {
+    std::set<uint64_t> gradients, taken, held;
+    for (const StepRecords& rank : step.ranks) {
+      const Record *local = find_record(rank, Phase::local_gradients, name),
+                   *reduced = find_record(rank, Phase::reduced_gradients, name),
+                   *applied = find_record(rank, Phase::applied_gradients, name),
+                   *begun = find_record(rank, Phase::snapshot, name);
+      if (!local || !reduced || !begun || local->stats.hash != reduced->stats.hash) return false;
+      gradients.insert(local->stats.hash);
+      held.insert(begun->stats.hash);
+      taken.insert((applied ? applied : local)->stats.hash);  // one and the same: reduced after the tracer had looked
+    }
+    return held.size() == 1 && gradients.size() > 1 && taken.size() > 1;
+  }
+
   void reduction(const Pair& at) {
     if (at.values_b.local.size() < 2) return;
     const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
     LedItem& own = item("reduction");
     if (!mean.form.empty() || own.state == Mark::different) return;
     if (!(mean.residual < 1e-9)) {
-      // Of one that was before: the step whose ranks keep their own.
-      const Apart alone = apart(at.values_b.local.front(), at.values_b.gradients);
-      if (own.state != Mark::same || !(alone.all < bounds_.same)) return;
+      const std::vector<NamedTensor> means = mean_of_local(at.values_b);
+      const auto kept =
+          std::ranges::count_if(means, [&](const NamedTensor& each) { return keeps_own(at.b, each.name); });
+      const bool all_told = std::ranges::all_of(means, [&](const NamedTensor& each) {
+        const NamedTensor* taken = find_tensor(at.values_b.gradients, each.name);
+        return !taken || keeps_own(at.b, each.name) || distance(each.values, taken->values) <= 1e-9 * norm(each.values);
+      });
+      if (kept == 0 || !all_told) return;
       own.state = Mark::different;
       own.first = at.a.step;
-      own.text = fmt::format("not reduced at step {}", at.a.step);
+      own.code = kept == std::ssize(means) ? "gradient-not-reduced" : "parameter-not-reduced";
+      own.text = fmt::format("{} of {} tensors are each rank's own at step {}", kept, means.size(), at.a.step);
       return;
     }
     const auto ranks = static_cast<double>(at.values_b.local.size());
@@ -504,10 +526,18 @@ class LedJudge {
 
   bool clip(const Pair& at) {
     if (at.values_a.applied.empty() || at.values_b.applied.empty()) return true;
-    const Apart taken = apart(at.values_a.applied, at.values_b.applied);
-    return add(item("clip"), at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where,
-               taken.form.empty() ? "what the optimizer takes is " + factor_text(taken) : taken.form,
-               of_tensor(at.a.step, taken.where));
+    const Apart taken = apart(at.values_a.applied, at.values_b.applied),
+                there = apart(at.values_a.gradients, at.values_a.applied);
+    const bool clips = there.residual < 1e-6 && there.factor < 0.999;
+    const bool agree = add(item("clip"), at.a.step, taken.form.empty() ? taken.worst : kInfinity, taken.where,
+                           taken.form.empty() ? "what the optimizer takes is " + factor_text(taken) : taken.form,
+                           of_tensor(at.a.step, taken.where));
+    // By another norm it would have clipped otherwise before.
+    if (!agree && item("clip").first == at.a.step && clips && clipped_ &&
+        apart(at.values_b.gradients, at.values_b.applied).all <= bounds_.same)
+      item("clip").code = "clip-missing";
+    clipped_ = clipped_ || (agree && clips);
+    return agree;
   }
 
   /// The tensor of several that lies furthest from the reference's.
@@ -706,6 +736,7 @@ class LedJudge {
   std::vector<LedItem> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   std::map<int64_t, double> rates_a_, rates_b_;
+  bool clipped_ = false;  ///< at a step before, alike
   int row_takers_ = 0;  ///< ranks that share out a step's rows, where others hold one model with them; 0: all
   int64_t micro_steps_ = 1;  ///< see LedFindings
 };
@@ -719,7 +750,13 @@ const LedItem* earliest(const std::vector<LedItem>& items, Mark state) {
 
 }  // namespace
 
-const LedItem* LedFindings::different() const { return earliest(items, Mark::different); }
+const LedItem* LedFindings::different() const {
+  const LedItem* first = earliest(items, Mark::different);
+  // A loss may be that of what an optimizer has updated in the step.
+  for (const LedItem& each : items)
+    if (first && first->name == "loss" && each.name == "reduction" && each.first == first->first) return &each;
+  return first;
+}
 const LedItem* LedFindings::undecided() const { return earliest(items, Mark::undecided); }
 
 LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds) {

@@ -336,6 +336,27 @@ TEST_F(MistakesOfAnyTrainer, RowsOfTwoStepsAreNoLargerBatch) {
   expect(of_world(1), b, "global-batch-times-world", 0);
 }
 
+TEST_F(MistakesOfAnyTrainer, ARankThatRepeatsItsRowsAsTheReferenceDoesIsBehind) {
+  const auto repeats = [](std::size_t rank) {
+    return [=](StepOfAll& step) {
+      for (std::size_t of = 0; of < step.ranks.size(); ++of) {
+        for (int64_t& id : step.ranks[of].ids)
+          id = 5 * (id - (step.step == 2 && of == rank ? kRows : 0));  // of shuffled data
+        step.ranks[of].contents.clear();
+      }
+    };
+  };
+  OtherRun a = of_world(1), b = of_world(3);
+  a.before_reduction = repeats(0);
+  b.before_reduction = repeats(2);
+  expect(a, b, "rank-behind-data", 2,
+         "rank 2 has the samples that it had at the previous step, and so has the reference");
+  b.before_reduction = repeats(3);
+  const Mechanism found = compare(a, b);
+  ASSERT_TRUE(found.cause);
+  EXPECT_NE(found.cause->code, "sampler-seed-differs") << found.cause->evidence;
+}
+
 TEST_F(MistakesOfAnyTrainer, RowsThatOneRankLacksAreThatRanks) {
   OtherRun b = of_world(3);
   b.before_reduction = from(1, [](StepOfAll& step) {
@@ -559,6 +580,42 @@ TEST_F(MistakesOfAnyTrainer, RanksThatClipByTheirOwnNormsAreTold) {
   const Mechanism other = compare(a, b);
   ASSERT_TRUE(other.cause);
   EXPECT_NE(other.cause->code, "clip-on-local-norm") << other.cause->evidence;
+}
+
+TEST_F(MistakesOfAnyTrainer, ClippingAfterEachMicroStepIsBeforeTheReduction) {
+  const std::string limit = R"({"clip_norm": 0.03125})";
+  OtherRun a = of_world(1, limit), b = of_world(2, R"({"clip_norm": 0.03125, "accumulation": 2})");
+  a.clip = b.clip = 0.03125F;
+  const auto micro_steps = [](float factor, bool by_norm) {
+    return on_each([=](RankOfStep& rank) {
+      const Tensors half = scaled(rank.local, 0.5F);
+      const Tensors first = scaled(half, by_norm ? clip_of(0.03125F, half) : factor);
+      for (std::size_t k = 0; k < half.size(); ++k) {
+        rank.parts.push_back({"micro 0/" + half[k].name, half[k].values});
+        rank.parts.push_back({"micro 1/" + half[k].name, half[k].values});
+        for (std::size_t i = 0; i < half[k].values.size(); ++i)
+          rank.local[k].values[i] = first[k].values[i] + half[k].values[i];
+      }
+    });
+  };
+  b.before_reduction = micro_steps(1, false);
+  expect_quiet(a, b);
+  b.before_reduction = micro_steps(1, true);
+  expect(a, b, "clip-before-reduction", 0, "after every micro-step");
+  b.before_reduction = micro_steps(0.25F, false);
+  const Mechanism found = compare(a, b);
+  ASSERT_TRUE(found.cause);
+  EXPECT_NE(found.cause->code, "clip-before-reduction") << found.cause->evidence;
+}
+
+TEST_F(MistakesOfAnyTrainer, GradientsThatAreNotClippedMayBeSoByEachRanksOwnNorm) {
+  OtherRun a = of_world(1, R"({"clip_norm": 0.05})"), b = of_world(3, R"({"gradient_reduction": "sum"})");
+  a.clip = 0.05F;
+  b.by_sum = true;
+  expect(a, b, "unexplained", 0, "clip-missing and clip-on-local-norm fit equally well");
+  a.clip = 0.0078125F;  // that of every rank is above this
+  a.declared = R"({"clip_norm": 0.0078125})";
+  expect(a, b, "clip-missing", 0);
 }
 
 TEST_F(MistakesOfAnyTrainer, RanksThatClipTensorsOfTheirOwnAreTold) {
