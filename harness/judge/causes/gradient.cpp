@@ -10,7 +10,6 @@
 #include <set>
 
 #include "harness/judge/compare/exact_runs.h"
-#include "harness/judge/compare/forced/update.h"
 #include "harness/judge/compare/step_pairs.h"
 
 // Causes of wrong local gradients, in the accumulation of micro-steps, and of one factor on loss and gradients, that any
@@ -290,32 +289,6 @@ bool same_but_for_rounding(const std::vector<NamedTensor>& a, const std::vector<
     return x.values.size() == y->values.size() &&
            distance(x.values, y->values) <= kRoundings * x.epsilon * std::max(norm(x.values), norm(y->values));
   });
-}
-
-/// Is every rank's gradient what is left of its micro-steps' where the sum so far is clipped after each but the last?
-Answer clipped_between_micro_steps(const CauseInputs& inputs) {
-  const ForcedValues& cell = inputs.forced->cell;
-  const std::vector<RankParts> parts = parts_of(cell, "micro ");
-  double least = 1;
-  for (std::size_t rank = 0; rank < parts.size() && parts.size() == cell.local.size(); ++rank) {
-    std::vector<double> factors(parts[rank].names.size(), 0);
-    for (std::size_t k = 0; k < factors.size(); ++k) {
-      factors[k] = 1;
-      const auto so_far = weighed(parts[rank], factors);
-      if (!so_far) return {};
-      if (k + 1 == factors.size()) {
-        if (!same_but_for_rounding(*so_far, cell.local[rank])) return {};
-        continue;
-      }
-      const double factor = clip_factor(inputs.cell_facts.clip_norm, whole_norm(*so_far));
-      least = std::min(least, factor);
-      for (std::size_t before = 0; before <= k; ++before) factors[before] *= factor;
-    }
-  }
-  if (least > 0.999) return {};
-  return told(fmt::format(
-      "each rank's gradient is clipped to {} after every micro-step, before the reduction: by factors down to {}",
-      inputs.cell_facts.clip_norm, short_number(least)));
 }
 
 /// Of parts of which statistics alone were kept: is the gradient as long as its last part, and does it point where that
@@ -625,7 +598,6 @@ std::span<const Hypothesis> gradient_hypotheses() {
       {"last-micro-step-not-reduced micro-steps-not-reduced", kInReduced, kValues, kExact, last_micro_step_not_reduced},
       {"one-use-not-reduced", kInReduced, kValues | kRanks, kExact, one_use_not_reduced},
       {"accumulated-in-low-precision", kInLocal, kValues, kExact, accumulated_in_low_precision},
-      {"clip-before-reduction", kInLocal, kValues | kClip, kExact, clipped_between_micro_steps},
       {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled",
        kInLoss | kInLocal, kValues, kExact, counted_each_by_its_own},
   };

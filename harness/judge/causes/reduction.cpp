@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/forced/gradients.h"
@@ -246,6 +247,36 @@ Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reducti
   return told(fmt::format("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
                           by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm,
                           fmt::join(factors, ", ")));
+}
+
+/// Is every rank's gradient what is left of its micro-steps' where the sum so far is clipped after each but the last?
+Answer clipped_between_micro_steps(const CauseInputs& inputs) {
+  const ForcedValues& cell = inputs.forced->cell;
+  const std::vector<RankParts> parts = parts_of(cell, "micro ");
+  double least = 1;
+  for (std::size_t rank = 0; rank < parts.size() && parts.size() == cell.local.size(); ++rank) {
+    std::vector<double> factors(parts[rank].names.size(), 0);
+    for (std::size_t k = 0; k < factors.size(); ++k) {
+      factors[k] = 1;
+      const auto so_far = weighed(parts[rank], factors);
+      if (!so_far) return {};
+      if (k + 1 == factors.size()) {
+        for (const NamedTensor& each : cell.local[rank]) {
+          const NamedTensor* expected = find_tensor(*so_far, each.name);
+          const double size = norm(each.values);
+          if (expected ? distance(expected->values, each.values) > 64 * each.epsilon * size : size > 0) return {};
+        }
+        continue;
+      }
+      const double factor = clip_factor(inputs.cell_facts.clip_norm, whole_norm(*so_far));
+      least = std::min(least, factor);
+      for (std::size_t before = 0; before <= k; ++before) factors[before] *= factor;
+    }
+  }
+  if (least > 0.999) return {};
+  return told(fmt::format(
+      "each rank's gradient is clipped to {} after every micro-step, before the reduction: by factors down to {}",
+      inputs.cell_facts.clip_norm, short_number(least)));
 }
 
 /// Is what every rank had of the wrong tensors one and the same? Then it was whole before the reduction, and the
@@ -600,6 +631,7 @@ std::span<const Hypothesis> reduction_hypotheses() {
       {"gradient-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<true>>},
       {"parameter-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<false>>},
       {"clip-before-reduction", kInReduced, kValues | kClip, kExact, of_reduction<clip_before_reduction>},
+      {"clip-before-reduction", kInLocal, kValues | kClip, kExact, clipped_between_micro_steps},
       {"wrong-reduction-op", kInReduced, kValues, kExact, of_reduction<wrong_reduction_op>},
       {"reduced-in-low-precision", kInReduced, kValues, 0.95, of_reduction<reduced_in_low_precision>},
       {"buckets-swapped", kInReduced, kValues, kExact, of_reduction<buckets_swapped>},

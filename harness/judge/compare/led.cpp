@@ -373,7 +373,6 @@ class LedJudge {
         continue;
       found.steps.push_back(step());
     }
-    schedule();
     changed_after();
     start();
     rows(static_cast<int64_t>(found.steps.size()));
@@ -426,8 +425,6 @@ class LedJudge {
       for (std::size_t rank = 0; rank < at.b.ranks.size(); ++rank) {
         const Record* actual = find_record(at.b.ranks[rank], phase, expected->name);
         if (!actual || !actual->is_scalar) continue;
-        if (expected->name == "learning_rate" && rank == 0)
-          rates_a_[at.a.step] = expected->value, rates_b_[at.a.step] = actual->value;
         const std::string on = is_rate && (!several || rank == 0) ? "" : fmt::format(" on rank {}", rank);
         const std::string words =
             fmt::format("{} {} → {}{}", expected->name, short_number(expected->value), short_number(actual->value), on);
@@ -460,16 +457,17 @@ class LedJudge {
     if (!mean.form.empty() || own.state == Mark::different) return;
     if (!(mean.residual < 1e-9)) {
       const std::vector<NamedTensor> means = mean_of_local(at.values_b);
-      const auto kept =
-          std::ranges::count_if(means, [&](const NamedTensor& each) { return keeps_own(at.b, each.name); });
-      const bool all_told = std::ranges::all_of(means, [&](const NamedTensor& each) {
+      std::size_t kept = 0;
+      for (const NamedTensor& each : means) {
         const NamedTensor* taken = find_tensor(at.values_b.gradients, each.name);
-        return !taken || keeps_own(at.b, each.name) || distance(each.values, taken->values) <= 1e-9 * norm(each.values);
-      });
-      if (kept == 0 || !all_told) return;
+        const bool keeps = keeps_own(at.b, each.name);
+        if (!keeps && taken && distance(each.values, taken->values) > 1e-9 * norm(each.values)) return;
+        kept += keeps;
+      }
+      if (kept == 0) return;
       own.state = Mark::different;
       own.first = at.a.step;
-      own.code = kept == std::ssize(means) ? "gradient-not-reduced" : "parameter-not-reduced";
+      own.code = kept == means.size() ? "gradient-not-reduced" : "parameter-not-reduced";
       own.text = fmt::format("{} of {} tensors are each rank's own at step {}", kept, means.size(), at.a.step);
       return;
     }
@@ -635,23 +633,6 @@ class LedJudge {
     if (own.state == Mark::different && !was_different && drift) own.rank = drift->rank;
   }
 
-  /// Does the run's schedule go on by as many steps as there are ranks where the reference's goes on by one?
-  void schedule() {
-    LedItem& own = item("rate");
-    const auto ranks = static_cast<int64_t>(pairs_.b().world_size());
-    int64_t seen = 0;
-    bool fits = own.state == Mark::different && ranks > 1;
-    for (const auto& [step, rate] : rates_b_) {
-      const auto there = rates_a_.find(step * ranks);
-      if (step == 0 || there == rates_a_.end()) continue;
-      ++seen;
-      fits = fits && distance(there->second, rate) <= 1e-9 * std::abs(rate) &&
-             distance(rates_a_.at(step), rate) > 1e-9 * std::abs(rate);
-    }
-    // As many micro-steps as ranks: it may follow either.
-    if (fits && seen > 0 && micro_steps_ != ranks) own.code = "scheduler-stepped-per-rank";
-  }
-
   /// What the program made of buffers and averages once a step's update was made: a queue, running statistics.
   void changed_after() {
     std::map<std::pair<int64_t, std::string>, std::set<double>> by_rank;
@@ -735,7 +716,6 @@ class LedJudge {
   StepPairs pairs_;
   std::vector<LedItem> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
-  std::map<int64_t, double> rates_a_, rates_b_;
   bool clipped_ = false;  ///< at a step before, alike
   int row_takers_ = 0;  ///< ranks that share out a step's rows, where others hold one model with them; 0: all
   int64_t micro_steps_ = 1;  ///< see LedFindings
