@@ -128,8 +128,7 @@ double relative_of(const Record& a, const Record& b, const RecordList& phase_a) 
     if (std::isfinite(sum)) return sum == 0 ? 0 : std::sqrt(sum / squares);
   }
   // Statistics say how large it is at least: a turned sign leaves every norm as it was.
-  const TensorStats &p = a.stats, &q = b.stats;
-  const double least = std::max({std::abs(p.norm - q.norm), std::abs(p.min - q.min), std::abs(p.max - q.max)}) / std::sqrt(squares);
+  const double least = apart(a.stats, b.stats) / std::sqrt(squares);
   return least > rounding_bound(0) ? least : kUnknown;
 }
 
@@ -535,13 +534,11 @@ bool alike(const Record& a, const Record& b) {
 
 /// How far it lies from the reference's, by its size; nothing where the traces do not tell.
 std::optional<double> gap_to(const Record& reference, const Record& record) {
-  const auto apart = [](double x, double y) { return x == y ? 0 : std::isfinite(x - y) ? std::abs(x - y) : std::numeric_limits<double>::infinity(); };
   constexpr double kLeast = std::numeric_limits<double>::min();
-  if (record.is_scalar) return apart(reference.value, record.value) / std::max(std::abs(reference.value), kLeast);
+  if (record.is_scalar) return relative_of(reference, record, {});
   if (!record.has_stats || !reference.has_stats || record.shape != reference.shape) return std::nullopt;
-  if (record.stats.nonfinite != reference.stats.nonfinite) return std::numeric_limits<double>::infinity();
-  const TensorStats &x = reference.stats, &y = record.stats;
-  return std::max({apart(x.norm, y.norm), apart(x.min, y.min), apart(x.max, y.max)}) / std::max(x.norm, kLeast);
+  if (record.stats.nonfinite != reference.stats.nonfinite) return kInfinity;
+  return apart(reference.stats, record.stats) / std::max(reference.stats.norm, kLeast);
 }
 
 /// The group that the reference speaks for by size, see holders_of.

@@ -280,12 +280,8 @@ bool nearly_same_weights(const StepOfRun& a, const StepOfRun& b) {
   for (const Record* expected : records_of(a.ranks[0], Phase::parameters)) {
     const Record* actual = find_record(b.ranks[0], Phase::parameters, expected->name);
     if (!actual || !expected->has_stats || !actual->has_stats || is_in_shards(*expected, *actual)) continue;
-    const double room = kNear * expected->stats.norm;
     ++seen;
-    for (const auto& [x, y] : {std::pair(expected->stats.norm, actual->stats.norm),
-                               {expected->stats.min, actual->stats.min},
-                               {expected->stats.max, actual->stats.max}})
-      if (!(std::abs(x - y) <= room)) return false;
+    if (!(apart(expected->stats, actual->stats) <= kNear * expected->stats.norm)) return false;
   }
   return seen > 0;
 }

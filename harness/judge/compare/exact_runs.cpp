@@ -72,10 +72,17 @@ std::vector<uint64_t> tensor_sums(const StepOfRun& step) {
   return sums;
 }
 
+using RowPair = std::pair<Row, Row>;
+
 class StepComparison {
  public:
   StepComparison(const StepOfRun& a, const StepOfRun& b, const ScoreSpec& spec, Compared& compared)
-      : a_(a), b_(b), spec_(spec), compared_(compared), rows_a_(rows_of(a)), rows_b_(rows_of(b)), world_size_(static_cast<int>(b.ranks.size())) {}
+      : a_(a), b_(b), spec_(spec), compared_(compared), world_size_(static_cast<int>(b.ranks.size())) {
+    const std::vector<Row> of_a = rows_of(a), of_b = rows_of(b);
+    count_a_ = of_a.size();
+    count_b_ = of_b.size();
+    for (std::size_t k = 0; k < std::min(count_a_, count_b_); ++k) rows_.emplace_back(of_a[k], of_b[k]);
+  }
 
   /// Phase by phase, in the order in which a step goes.
   std::optional<Difference> first() const {
@@ -90,7 +97,7 @@ class StepComparison {
 
  private:
   /// `what`: which of a row's hashes differs; `phase`: where in the step that lies.
-  Difference at_row(const std::pair<Row, Row>& rows, Phase what, Phase phase, const std::string& where,
+  Difference at_row(const RowPair& rows, Phase what, Phase phase, const std::string& where,
                     const std::string& before, const std::string& now) const {
     const Row &expected = rows.first, &actual = rows.second;
     Difference found = difference_at(b_, phase, actual.rank, where, DivergenceKind::bits, before, now);
@@ -99,45 +106,25 @@ class StepComparison {
     found.divergence.sentence.pop_back();
     found.divergence.sentence += fmt::format(", in row {} (sample {}), which rank {} had", actual.position, actual.id,
                                              actual.rank);
-    if (const std::size_t more = others(expected, what); more > 0) {
-      found.divergence.sentence += fmt::format("; so do {}", counted(static_cast<int64_t>(more), "further row"));
+    const auto is_further = [&](const RowPair& each) { return each.first.position > expected.position && differ(each, what); };
+    if (const auto more = std::ranges::count_if(rows_, is_further); more > 0) {
+      found.divergence.sentence += fmt::format("; so do {}", counted(more, "further row"));
     }
     found.divergence.sentence += ".";
     return found;
   }
 
-  /// Rows behind the first that differ in that phase too.
-  std::size_t others(const Row& first, Phase phase) const {
-    std::size_t count = 0;
-    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
-      if (rows_a_[k].position > first.position && differ(rows_a_[k], rows_b_[k], phase)) ++count;
-    }
-    return count;
-  }
-
-  static bool differ(const Row& x, const Row& y, Phase phase) {
+  static bool differ(const RowPair& rows, Phase phase) {
+    const auto& [x, y] = rows;
     if (phase == Phase::samples) return x.inputs != y.inputs;
     if (phase == Phase::scores) return x.scores != y.scores;
     if (phase == Phase::loss) return !same_bits(x.loss, y.loss);
     return x.gradient != y.gradient;
   }
 
-  void looked_at(Looked kind) const {
-    compared_.add(kind, b_.step);
-  }
-
-  std::optional<std::pair<Row, Row>> first_row(Phase phase) const {
-    if (!rows_a_.empty() && !rows_b_.empty()) looked_at(*kind_of(phase));
-    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
-      if (differ(rows_a_[k], rows_b_[k], phase)) return std::pair{rows_a_[k], rows_b_[k]};
-    }
-    return std::nullopt;
-  }
-
   /// The same samples at the same places of the batch.
   std::optional<Difference> places() const {
-    for (std::size_t k = 0; k < std::min(rows_a_.size(), rows_b_.size()); ++k) {
-      const Row &x = rows_a_[k], &y = rows_b_[k];
+    for (const auto& [x, y] : rows_) {
       if (x.position == y.position && x.id == y.id) continue;
       Difference found = difference_at(b_, Phase::samples, y.rank, "samples", DivergenceKind::order,
                                        fmt::format("sample {} in row {}", x.id, x.position),
@@ -146,15 +133,15 @@ class StepComparison {
       found.divergence.sample = y.id;
       return found;
     }
-    if (rows_a_.size() == rows_b_.size()) return std::nullopt;
+    if (count_a_ == count_b_) return std::nullopt;
     return difference_at(b_, Phase::samples, kRankUnknown, "samples", DivergenceKind::missing,
-                         counted(static_cast<int64_t>(rows_a_.size()), "row"),
-                         counted(static_cast<int64_t>(rows_b_.size()), "row"));
+                         counted(static_cast<int64_t>(count_a_), "row"), counted(static_cast<int64_t>(count_b_), "row"));
   }
 
   std::optional<Difference> rows_at(Phase phase) const {
-    const auto found = first_row(phase);
-    if (!found) return std::nullopt;
+    if (!rows_.empty()) compared_.add(*kind_of(phase), b_.step);
+    const auto found = std::ranges::find_if(rows_, [&](const RowPair& each) { return differ(each, phase); });
+    if (found == rows_.end()) return std::nullopt;
     const auto& [x, y] = *found;
     const auto at = [&](Phase place, const std::string& where, uint64_t before, uint64_t now) {
       return at_row(*found, phase, place, where, "hash " + hex16(before), "hash " + hex16(now));
@@ -193,7 +180,7 @@ class StepComparison {
         if (!record->replicated && phase != Phase::evaluation) continue;
         const Record* other = find_record(b_.ranks[static_cast<std::size_t>(rank)], phase, record->name);
         if (!other) continue;  // rank 0 alone writes what is no tensor
-        if (const auto kind = kind_of(phase)) looked_at(*kind);
+        if (const auto kind = kind_of(phase)) compared_.add(*kind, b_.step);
         const bool same =
             record->is_scalar ? same_bits(record->value, other->value) : record->stats.hash == other->stats.hash;
         if (same) continue;
@@ -210,7 +197,8 @@ class StepComparison {
   const StepOfRun &a_, &b_;
   const ScoreSpec& spec_;
   Compared& compared_;
-  std::vector<Row> rows_a_, rows_b_;
+  std::vector<RowPair> rows_;
+  std::size_t count_a_ = 0, count_b_ = 0;
   int world_size_;
 };
 

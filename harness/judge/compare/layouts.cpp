@@ -266,13 +266,14 @@ class FreeLayouts {
   Comparison compare() {
     std::optional<CauseInputs> around;
     while (!around && pairs_.next()) {
+      const StepOfRun &a = pairs_.step_a(), &b = pairs_.step_b();
       if (pairs_.after_gap()) parameters_.lost();
-      parameters_.before(pairs_.step_a(), pairs_.step_b());
-      if (reordered_ < 0 && rows_reordered(pairs_.step_a(), pairs_.step_b())) reordered_ = pairs_.step_a().step;
+      parameters_.before(a, b);
+      if (reordered_ < 0 && rows_reordered(a, b)) reordered_ = a.step;
       around = first_at_step();
-      parameters_.after(pairs_.step_a(), pairs_.step_b());
-      if (!around) around = averages_at_step();
-      if (!around) around = evaluation_at_step();
+      parameters_.after(a, b);
+      if (!around) around = found_at_step(averages_difference({a, pointer_to(pairs_.before_a())}, {b, pointer_to(pairs_.before_b())}));
+      if (!around) around = found_at_step(evaluations_.differ(a, b, parameters_.hold(), epsilon_));
     }
     Comparison compared;
     Mechanism& result = compared.mechanism;
@@ -342,10 +343,7 @@ class FreeLayouts {
       if (auto explained = by_near_values(a, b)) return explained;
     }
     if (!found) return std::nullopt;
-    CauseInputs inputs;
-    inputs.difference = *found;
-    inputs.reference = a;
-    inputs.cell = b;
+    CauseInputs inputs = inputs_of(*found, a, b);
     if (found->phase == Phase::collective) inputs.ledger = own.ledger;
     return inputs;
   }
@@ -354,8 +352,7 @@ class FreeLayouts {
   /// running statistics.
   bool moves_by_itself(const Record& record) const {
     constexpr int64_t kLarge = 8;
-    const int64_t elements = std::accumulate(record.shape.begin(), record.shape.end(), int64_t{1}, std::multiplies<>());
-    if (record.is_scalar || !is_floating(record.dtype) || elements < kLarge) return false;
+    if (record.is_scalar || !is_floating(record.dtype) || elements_of(record.shape) < kLarge) return false;
     return record.name.starts_with("buffer/") || !find_record(pairs_.step_a().ranks[0], Phase::reduced_gradients, record.name);
   }
 
@@ -407,10 +404,6 @@ class FreeLayouts {
     return std::move(step.first);
   }
 
-  std::optional<CauseInputs> averages_at_step() const {
-    return found_at_step(averages_difference({pairs_.step_a(), pointer_to(pairs_.before_a())}, {pairs_.step_b(), pointer_to(pairs_.before_b())}));
-  }
-
   /// A step that both begin nearly alike: a difference far beyond what that, and the differences so far, can make of it
   /// is one if a cause explains it. Nothing is said once the runs have come further apart.
   std::optional<CauseInputs> by_near_values(const StepOfRun& a, const StepOfRun& b) {
@@ -440,18 +433,8 @@ class FreeLayouts {
     return inputs;
   }
 
-  /// Metrics of the step whose parameters have just been compared.
-  std::optional<CauseInputs> evaluation_at_step() {
-    return found_at_step(evaluations_.differ(pairs_.step_a(), pairs_.step_b(), parameters_.hold(), epsilon_));
-  }
-
   std::optional<CauseInputs> found_at_step(const std::optional<Difference>& found) const {
-    if (!found) return std::nullopt;
-    CauseInputs inputs;
-    inputs.difference = *found;
-    inputs.reference = pairs_.step_a();
-    inputs.cell = pairs_.step_b();
-    return inputs;
+    return found ? std::optional(inputs_of(*found, pairs_.step_a(), pairs_.step_b())) : std::nullopt;
   }
 
   void judged(int64_t step, double used) {

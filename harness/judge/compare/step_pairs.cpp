@@ -61,21 +61,26 @@ constexpr std::string_view kScopes[] = {"process/", "worker ", "device "};
 struct Generators {
   std::vector<uint64_t> states;
   std::vector<int> ranks;
-  double draws = 0, most = 0;
+  double draws = 0;
   bool all_alike() const { return std::ranges::all_of(states, [&](uint64_t state) { return state == states.front(); }); }
 };
 
+/// With the ranks that recorded them.
+std::vector<std::pair<int, const Record*>> records_of_generators(const StepOfRun& step) {
+  std::vector<std::pair<int, const Record*>> all;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank)
+    for (const Record* record : records_of(step.ranks[rank], Phase::random))
+      if (is_of_a_generator(record->name)) all.emplace_back(static_cast<int>(rank), record);
+  return all;
+}
+
 std::map<std::string, Generators> generators_of(const StepOfRun& step) {
   std::map<std::string, Generators> all;
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    for (const Record* record : records_of(step.ranks[rank], Phase::random)) {
-      if (!is_of_a_generator(record->name)) continue;
-      Generators& one = all[record->name];
-      one.states.push_back(record->stats.hash);
-      one.ranks.push_back(static_cast<int>(rank));
-      one.draws += record->value;
-      one.most = std::max(one.most, record->value);
-    }
+  for (const auto& [rank, record] : records_of_generators(step)) {
+    Generators& one = all[record->name];
+    one.states.push_back(record->stats.hash);
+    one.ranks.push_back(rank);
+    one.draws += record->value;
   }
   return all;
 }
@@ -139,12 +144,10 @@ bool is_of_a_generator(std::string_view stream) {
 bool forward_draws_differ(const StepOfRun& a, const StepOfRun& b) {
   constexpr std::string_view kOfTheModel = "model";
   const auto taken = [&](const StepOfRun& step) {
-    std::vector<std::tuple<std::size_t, uint64_t, double>> draws;
-    for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-      for (const Record* record : records_of(step.ranks[rank], Phase::random)) {
-        const bool of_the_model = is_of_a_generator(record->name) && name_of_generator(record->name) == kOfTheModel;
-        if (of_the_model && record->value > 0) draws.emplace_back(rank, record->stats.hash, record->value);
-      }
+    std::vector<std::tuple<int, uint64_t, double>> draws;
+    for (const auto& [rank, record] : records_of_generators(step)) {
+      const bool of_the_model = name_of_generator(record->name) == kOfTheModel;
+      if (of_the_model && record->value > 0) draws.emplace_back(rank, record->stats.hash, record->value);
     }
     return draws;
   };
@@ -153,11 +156,7 @@ bool forward_draws_differ(const StepOfRun& a, const StepOfRun& b) {
 }
 
 void remember_generators(GeneratorHistory& history, const StepOfRun& step) {
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    for (const Record* record : records_of(step.ranks[rank], Phase::random)) {
-      if (is_of_a_generator(record->name)) history[step.step][record->name][static_cast<int>(rank)] = record->stats.hash;
-    }
-  }
+  for (const auto& [rank, record] : records_of_generators(step)) history[step.step][record->name][rank] = record->stats.hash;
 }
 
 std::string_view name_of_generator(std::string_view stream) { return stream.substr(stream.find('/') + 1); }
@@ -189,13 +188,6 @@ std::string statistics_apart(const TensorStats& said, const TensorStats& other) 
   return "";
 }
 
-bool keeps_values(const Record& record) {
-  if (record.payload.empty()) return false;
-  int64_t elements = 1;
-  for (const int64_t extent : record.shape) elements *= extent;
-  return record.payload.size() == static_cast<std::size_t>(elements) * size_of(record.dtype);
-}
-
 bool is_tensor(const Record& record) {
   return !record.is_scalar && record.phase != Phase::samples && record.phase != Phase::random && record.phase != Phase::collective;
 }
@@ -207,7 +199,7 @@ std::string against_itself(const Record& record, const std::unordered_set<int64_
     const auto strange = std::ranges::find_if_not(record.ids, [&](int64_t id) { return samples.contains(id); });
     if (strange != record.ids.end()) return fmt::format("row {} is of sample {}, which is not among the rank's samples of the step", strange - record.ids.begin(), *strange);
   }
-  if (!record.has_stats || !keeps_values(record)) return "";
+  if (!record.has_stats || record.payload.empty() || !keeps_values(record)) return "";
   TensorStats of_values = tensor_stats({record.payload.data(), record.dtype, record.shape, {}});
   if (size_of(record.dtype) < 8 && record.dtype != DType::int32) {  // the file holds statistics of these in float32
     of_values.min = static_cast<float>(of_values.min);
@@ -220,7 +212,7 @@ std::string against_itself(const Record& record, const std::unordered_set<int64_
 /// What two records of one tensor say against each other; empty if nothing.
 std::string against_each_other(const Record& a, const Record& b) {
   if (a.dtype != b.dtype || a.shape != b.shape) return "";
-  const bool values = keeps_values(a) && keeps_values(b), same_values = values && a.payload == b.payload;
+  const bool values = !a.payload.empty() && keeps_values(a) && keeps_values(b), same_values = values && a.payload == b.payload;
   if (a.stats.hash != b.stats.hash) return same_values ? "the values are the same and the hashes are not" : "";
   if (values && !same_values) return "the hashes are the same and the values are not";
   if (!a.ids.empty() && !b.ids.empty() && a.ids != b.ids) return "the hashes are the same and the sample ids of the rows are not";
@@ -241,12 +233,7 @@ bool is_state_alone(const StepOfRun& step) {
 void remember_samples(SampleHistory& history, const StepOfRun& step) {
   std::vector<std::vector<int64_t>>& by_rank = history[step.step];
   by_rank.clear();
-  for (const int rank : ranks_with_rows(step)) {
-    by_rank.emplace_back();
-    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
-      if (record.phase == Phase::samples) by_rank.back() = record.ids;
-    }
-  }
+  for (const int rank : ranks_with_rows(step)) by_rank.push_back(sample_ids(step.ranks[static_cast<std::size_t>(rank)]));
 }
 
 }  // namespace

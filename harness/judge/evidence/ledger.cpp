@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -485,16 +483,12 @@ class Audit {
       ++vote.all;
       if (!old) ++vote.fresh;
     }
-    const bool few = elements_of(ledgers_[0][i]->collective) < kTellingElements;
+    const bool few = elements_of(ledgers_[0][i]->collective.shape) < kTellingElements;
     const auto weight = [few](const auto& each) {
       const Votes& vote = each.second;
       return few ? 2 * vote.all + (vote.fresh > 0 ? 1 : 0) : vote.fresh;
     };
     return {std::ranges::max_element(votes, {}, weight)->first, false};
-  }
-
-  static int64_t elements_of(const CollectiveRecord& it) {
-    return std::accumulate(it.shape.begin(), it.shape.end(), int64_t{1}, std::multiplies<>());
   }
 
   /// All ranks hold the result of the step before. Other inputs may have the same sum, as counts of rows often do; but what all

@@ -57,12 +57,6 @@ bool is_own(Phase phase) {
   return phase == Phase::local_gradients || phase == Phase::gradient_parts || phase == Phase::inputs;
 }
 
-int64_t count_of(const std::vector<int64_t>& shape) {
-  int64_t count = 1;
-  for (const int64_t extent : shape) count *= extent;
-  return count;
-}
-
 bool overlap(const Record& a, const Record& b) {
   for (std::size_t d = 0; d < a.shape.size(); ++d) {
     const int64_t begin_a = a.placement->offset[d], begin_b = b.placement->offset[d];
@@ -81,14 +75,14 @@ bool fill(const Places& places) {
       if (each.dtype != first.dtype || each.placement->whole != first.placement->whole) return false;
       if (each.shape != parts.front().record->shape) return false;
     }
-    elements += count_of(parts.front().record->shape);
+    elements += elements_of(parts.front().record->shape);
   }
   for (auto one = places.begin(); one != places.end(); ++one) {
     for (auto other = std::next(one); other != places.end(); ++other) {
       if (overlap(*one->second.front().record, *other->second.front().record)) return false;
     }
   }
-  return elements == count_of(first.placement->whole);
+  return elements == elements_of(first.placement->whole);
 }
 
 /// Copies a part's values to their places in the whole's.
@@ -114,7 +108,7 @@ void place(const Record& part, std::vector<std::byte>& whole) {
 void add_statistics(const Record& part, TensorStats& whole, bool& any) {
   whole.norm = std::hypot(whole.norm, part.stats.norm);
   whole.nonfinite += part.stats.nonfinite;
-  if (count_of(part.shape) == 0) return;
+  if (elements_of(part.shape) == 0) return;
   whole.min = any ? std::min(whole.min, part.stats.min) : part.stats.min;
   whole.max = any ? std::max(whole.max, part.stats.max) : part.stats.max;
   any = true;
@@ -138,7 +132,7 @@ Record whole_of(const std::vector<const Record*>& parts) {
   for (const Record* part : parts) {
     whole.has_stats = whole.has_stats && part->has_stats;
     add_statistics(*part, whole.stats, any);
-    values = values && part->payload.size() == static_cast<std::size_t>(count_of(part->shape)) * size_of(part->dtype);
+    values = values && keeps_values(*part);
     along_rows = along_rows && std::equal(part->shape.begin() + (part->shape.empty() ? 0 : 1), part->shape.end(),
                                           whole.shape.begin() + (whole.shape.empty() ? 0 : 1), whole.shape.end());
     of_rows += part->stats.hash;
@@ -149,7 +143,7 @@ Record whole_of(const std::vector<const Record*>& parts) {
   whole.stats.hash = along_rows ? of_rows : of_parts;
   whole.hashed = along_rows ? Hashed::rows : Hashed::parts;
   if (!values) return whole;
-  whole.payload.resize(static_cast<std::size_t>(count_of(whole.shape)) * size_of(whole.dtype));
+  whole.payload.resize(static_cast<std::size_t>(elements_of(whole.shape)) * size_of(whole.dtype));
   for (const Record* part : parts) place(*part, whole.payload);
   hash_whole(whole);
   return whole;

@@ -372,17 +372,6 @@ namespace {
 
 constexpr uint8_t kAllFlags = 63;
 
-/// -1 of an impossible shape.
-int64_t elements_of(const std::vector<int64_t>& shape) {
-  constexpr int64_t kMostElements = int64_t{1} << 48;
-  int64_t elements = 1;
-  for (const int64_t extent : shape) {
-    if (extent < 0 || extent > kMostElements || (extent > 0 && elements > kMostElements / extent)) return -1;
-    elements *= extent;
-  }
-  return elements;
-}
-
 }  // namespace
 
 void ByteCursor::fail(const std::string& reason) const { throw TraceError(place_() + ": " + reason); }

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 
+#include "harness/base/numbers.h"
 #include "harness/base/text.h"
 
 namespace lockstep {
@@ -29,12 +30,29 @@ double plain(auto value) { return static_cast<double>(value); }
 
 }  // namespace
 
+int64_t elements_of(const std::vector<int64_t>& shape) {
+  constexpr int64_t kMostElements = int64_t{1} << 48;
+  int64_t elements = 1;
+  for (const int64_t extent : shape) {
+    if (extent < 0 || extent > kMostElements || (extent > 0 && elements > kMostElements / extent)) return -1;
+    elements *= extent;
+  }
+  return elements;
+}
+
+double apart(const TensorStats& a, const TensorStats& b) {
+  const auto gap = [](double x, double y) { return x == y ? 0 : std::isnan(x - y) ? kInfinity : std::abs(x - y); };
+  return std::max({gap(a.norm, b.norm), gap(a.min, b.min), gap(a.max, b.max)});
+}
+
+bool keeps_values(const Record& record) {
+  return record.payload.size() == static_cast<std::size_t>(elements_of(record.shape)) * size_of(record.dtype);
+}
+
 std::optional<std::vector<double>> values_of(const Record& record) {
-  std::size_t bytes = size_of(record.dtype);
-  for (const int64_t extent : record.shape) bytes *= static_cast<std::size_t>(extent);
   const bool tensor = !record.is_scalar && record.phase != Phase::collective && record.phase != Phase::samples &&
                       record.phase != Phase::random;
-  if (!tensor || record.payload.size() != bytes) return std::nullopt;
+  if (!tensor || !keeps_values(record)) return std::nullopt;
   switch (record.dtype) {
     case DType::float32:
       return converted<float>(record, plain<float>);

@@ -148,6 +148,14 @@ struct GradientNorms {
 
 // The values that a record kept, as numbers.
 
+/// Of a tensor of that shape; -1 if it is an impossible one.
+int64_t elements_of(const std::vector<int64_t>& shape);
+
+/// How far norms, smallest and largest elements lie apart at most; infinite where only one of two is a number.
+double apart(const TensorStats& a, const TensorStats& b);
+
+/// Did it keep all its values?
+bool keeps_values(const Record& record);
 /// The values of a tensor's record, whatever their type; nothing if it did not keep them all.
 std::optional<std::vector<double>> values_of(const Record& record);
 

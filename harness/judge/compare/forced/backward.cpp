@@ -66,9 +66,8 @@ std::optional<Difference> worst_outside(ForcedContext& context, const GradientJu
 }
 
 bool has_nonfinite(const std::vector<NamedTensor>& tensors) {
-  return std::any_of(tensors.begin(), tensors.end(), [](const NamedTensor& tensor) {
-    return std::any_of(tensor.values.begin(), tensor.values.end(),
-                       [](double x) { return !std::isfinite(x); });
+  return std::ranges::any_of(tensors, [](const NamedTensor& tensor) {
+    return std::ranges::any_of(tensor.values, [](double value) { return !std::isfinite(value); });
   });
 }
 
@@ -248,11 +247,11 @@ namespace {
 /// Has the rank what it had at the step before, in all its local gradients?
 bool repeats_local(const StepRecords& now, const StepRecords& before) {
   bool any = false;
-  for (const Record& record : now.records) {
-    if (record.phase != Phase::local_gradients || record.is_scalar) continue;
-    const Record* old = find_record(before, record.phase, record.name);
-    if (!old || old->stats.hash != record.stats.hash) return false;
-    any = any || (record.has_stats && record.stats.norm > 0);
+  for (const Record* record : records_of(now, Phase::local_gradients)) {
+    if (record->is_scalar) continue;
+    const Record* old = find_record(before, record->phase, record->name);
+    if (!old || old->stats.hash != record->stats.hash) return false;
+    any = any || (record->has_stats && record->stats.norm > 0);
   }
   return any;
 }
@@ -263,11 +262,9 @@ std::optional<Difference> judge_stale_local(ForcedContext& context) {
   if (!context.step.before_b || !context.step.before_a || context.step.before_b->ranks.size() != context.b.ranks.size())
     return std::nullopt;
   // Gradients that the reference repeats, too, are constant.
-  for (const Record& record : context.a.ranks[0].records) {
-    const Record* old = record.phase == Phase::reduced_gradients
-                            ? find_record(context.step.before_a->ranks[0], record.phase, record.name)
-                            : nullptr;
-    if (old && old->stats.hash == record.stats.hash && record.stats.norm > 0) return std::nullopt;
+  for (const Record* record : records_of(context.a.ranks[0], Phase::reduced_gradients)) {
+    const Record* old = find_record(context.step.before_a->ranks[0], record->phase, record->name);
+    if (old && old->stats.hash == record->stats.hash && record->stats.norm > 0) return std::nullopt;
   }
   for (std::size_t rank = 0; rank < context.b.ranks.size(); ++rank) {
     if (!repeats_local(context.b.ranks[rank], context.step.before_b->ranks[rank]) ||

@@ -16,6 +16,93 @@
 namespace lockstep {
 namespace {
 
+std::string twins_sentence(const Mechanism& result) {
+  double meaning = 0;
+  for (const ForcedStep& step : result.forced) meaning = std::max(meaning, step.meaning_used);
+  const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::arithmetic_used);
+  const auto otherwise = std::ranges::count_if(result.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; });
+  std::string text = fmt::format("From the same weights and batch both compute the same gradients ({}; largest float64 difference {:.2g} % of the tolerance). ",
+                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"), 100 * meaning);
+  text += fmt::format("Rounding uses {:.2g} % of its tolerance (step {}).", 100 * most->arithmetic_used, most->step);
+  if (otherwise > 0) {
+    text += fmt::format(" At {} of these steps rounding alone would select other candidates; at every step the run was given the candidates "
+                        "of its float64 twin.",
+                        otherwise);
+  }
+  return text;
+}
+
+/// `passed`: of the forced steps, see JudgedStep.
+std::string within_sentence(const Mechanism& result, const FreeFindings& free, const ForcedInputs& inputs, const std::optional<Difference>& passed) {
+  const double exact = inputs.band.exact;
+  const auto most =
+      std::max_element(result.forced.begin(), result.forced.end(),
+                       [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
+  std::string text = result.twins
+                         ? twins_sentence(result)
+                         : fmt::format("Gradients agree within the {} at {}: {:.2g} % of it is used, most by {} at step {}.",
+                                       exact > 0              ? "exact tolerance"
+                                       : result.band_measured ? "measured rounding tolerance"
+                                                              : "estimated rounding tolerance (not measured)",
+                                       counted(static_cast<int64_t>(result.forced.size()), "forced step"),
+                                       100 * result.band_used, most->worst_tensor, most->step);
+  text += passed_text(passed ? passed : free.passed);
+  if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
+  const auto bits_text = [&](const Divergence& bits, const char* how) {
+    text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
+  };
+  if (free.bits) {
+    bits_text(free.bits->difference.divergence, free.bits->difference.relative <= rounding_bound(0)
+                                                    ? "by no more than rounding"
+                                                    : "by an unknown amount: only hashes were recorded");
+  } else if (free.zeros) {
+    bits_text(*free.zeros, "in signs of zeros only");
+  }
+  return text;
+}
+
+/// The earliest of all findings with what is known around it.
+std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, const FreeFindings& free,
+                                    const std::vector<ForcedStep>& steps, bool equal_bits) {
+  std::optional<CauseInputs> first = forced;
+  const auto take = [&](const std::optional<CauseInputs>& other) {
+    if (other && (!first || earlier(other->difference, first->difference))) first = other;
+  };
+  /// What the forced run shows of the step at which another finding lies.
+  const auto evidence_at = [&](const CauseInputs& other) {
+    const bool same_step = first && first->difference.divergence.step == other.difference.divergence.step;
+    return same_step ? first->forced : std::optional<ForcedEvidence>();
+  };
+  // At the same place the free run tells more: it holds the very step before.
+  if (free.found && first && !earlier(first->difference, free.found->difference)) {
+    const std::optional<ForcedEvidence> evidence = evidence_at(*free.found);
+    const Difference forced_one = first->difference;
+    first = free.found;
+    first->forced = evidence;
+    // Which of the replicas are wrong the forced run may show, whose values are whole.
+    const auto same_replicas = [&](const Divergence& x, const Divergence& y) {
+      return x.kind == DivergenceKind::replica && y.kind == DivergenceKind::replica && x.step == y.step && x.where == y.where;
+    };
+    Divergence& told = first->difference.divergence;
+    if (told.rank == kRankUnknown && same_replicas(told, forced_one.divergence)) told = forced_one.divergence;
+  }
+  take(free.found);
+  if (!free.bits) return first;
+  const Difference& bits = free.bits->difference;
+  if (equal_bits) {
+    const std::optional<ForcedEvidence> evidence = evidence_at(*free.bits);
+    take(free.bits);
+    if (!first->forced) first->forced = evidence;
+    return first;
+  }
+  // Else a free run may round otherwise from a step on that was not forced: by more than rounding, that is a
+  // divergence too. What bands judge at a forced step they have judged.
+  const auto is_its_step = [&](const ForcedStep& step) { return step.step == bits.divergence.step; };
+  const bool has_a_band = place_of(bits.phase) <= place_of(Phase::gradient_norm) && std::ranges::any_of(steps, is_its_step);
+  if (bits.relative > rounding_bound(0) && !has_a_band) take(free.bits);
+  return first;
+}
+
 /// Goes through the steps with gradients of all runs side by side.
 class ForcedJudge {
  public:
@@ -36,6 +123,61 @@ class ForcedJudge {
     for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
   }
 
+  Comparison compare() {
+    const bool has_free = !inputs_.reference_free.empty() && !inputs_.cell_free.empty();
+    FreeFindings free;
+    if (has_free) {
+      free = read_free_runs(inputs_.reference_free, inputs_.cell_free, inputs_.steps,
+                            working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon()));
+    }
+    run(!has_free, free.states);
+
+    Mechanism result;
+    result.compared_steps = free.compared;
+    result.twins = has_twins();
+    result.band_measured = !result.twins && !inputs_.forced_repeats.empty();
+    result.forced = steps_;
+    for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
+
+    std::optional<CauseInputs> first = earliest(first_, free, result.forced, equal_bits_promised());
+    if (first) result.first_divergence = first->difference.divergence;
+    // Of what both show the forced steps say more.
+    result.facts = compared_.facts(static_cast<int64_t>(steps_.size()), result.first_divergence, "forced step");
+    std::vector<Fact> of_free = free.looked_at.facts(free.compared, result.first_divergence);
+    std::erase_if(of_free, [&](const Fact& fact) { return std::ranges::find(result.facts, fact.name, &Fact::name) != result.facts.end(); });
+    result.facts.insert(result.facts.begin(), of_free.begin(), of_free.end());
+    free.evaluations.tell(result.facts);
+    const std::string ends = free.ends.empty() ? ends_ : free.ends;
+    if (first) {
+      rules_.tell(*first);
+      result.verdict = VerdictKind::divergent;
+      result.sentence = first->difference.divergence.sentence;
+    } else if (result.forced.empty()) {
+      result.verdict = VerdictKind::inconclusive;
+      result.sentence = "No gradients could be compared: the forced runs have no complete step.";
+    } else if (every_bit_equal_ && free.compared_bits && free.compared > 0 && !free.bits && !free.zeros && free.reordered < 0) {
+      result.verdict = VerdictKind::identical;
+      result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",
+                                    counted(free.compared, "step"),
+                                    counted(static_cast<int64_t>(result.forced.size()), "forced step"));
+    } else {
+      result.verdict = VerdictKind::within_envelope;
+      result.sentence = within_sentence(result, free, inputs_, passed_);
+    }
+    if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
+    if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {
+      result.verdict = VerdictKind::inconclusive;
+      tell_of_missing_end(free.missing_end, ends, result);
+    }
+    if (!free_ && !missing_end_.empty() && result.verdict != VerdictKind::divergent) {
+      result.verdict = VerdictKind::inconclusive;
+      result.sentence += fmt::format(" {}.", missing_end_);
+    }
+    result.sentence += gaps_sentence(free.gaps);
+    return {std::move(result), std::move(first)};
+  }
+
+ private:
   /// `states`: what the reference's free run kept before its steps.
   void run(bool exact_phases_too, const std::map<int64_t, KnownState>& states) {
     std::optional<StepOfRun> before, before_a, before_twin;
@@ -83,7 +225,7 @@ class ForcedJudge {
       }
       if (const auto bits = same_layout() ? first_difference(*a, *b) : std::nullopt; bits || !same_layout()) {
         every_bit_equal_ = false;
-        if (bits && !first_ && equal_bits_promised() && !differ_in_zeros_alone(*a, *b)) first_ = bits_found(*bits, *a, *b, before);
+        if (bits && !first_ && equal_bits_promised() && !differ_in_zeros_alone(*a, *b)) first_ = inputs_of(*bits, *a, *b, before);
       }
       before = std::move(b);
       before_a = std::move(a);
@@ -91,28 +233,13 @@ class ForcedJudge {
     ends_ = reference_.end().empty() ? cell_.end() : reference_.end();
   }
 
-  const std::optional<CauseInputs>& first() const { return first_; }
-  /// The first, see JudgedStep.
-  const std::optional<Difference>& passed() const { return passed_; }
-  std::vector<ForcedStep>& steps() { return steps_; }
-  const StepRules& rules() const { return rules_; }
-  const std::string& ends() const { return ends_; }
-  /// A forced step that one of the two lacks at its end, in words; empty if there is none.
-  std::string missing_end() const { return free_ ? "" : missing_end_; }
   bool has_twins() const { return reference_twin_.has_value(); }
-  bool every_bit_equal() const { return every_bit_equal_; }
-  /// What was compared at forced steps; with twins in float64.
-  std::vector<Fact> facts(const std::optional<Divergence>& first) const {
-    return compared_.facts(static_cast<int64_t>(steps_.size()), first, "forced step");
-  }
+  bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
   /// Is every differing bit of the two runs, and of their forced ones, a finding?
   bool equal_bits_promised() const {
     return inputs_.one_build && inputs_.reference_config && inputs_.cell_config && same_layout() &&
            promise_equal_bits(*inputs_.reference_config, *inputs_.cell_config);
   }
-
- private:
-  bool same_layout() const { return reference_.world_size() == cell_.world_size(); }
 
   void note_passed(const JudgedStep& judged) {
     if (!passed_ && !judged.passed.empty()) passed_ = judged.passed.front();
@@ -153,15 +280,6 @@ class ForcedJudge {
     if (!wide.scores || !narrow.scores) return -1;
     return row_taken_otherwise(*wide.scores, *narrow.scores,
                                [&](int64_t columns) { return rules_.scores().taken(*inputs_.cell_config, columns); });
-  }
-
-  static CauseInputs bits_found(const Difference& bits, const StepOfRun& a, const StepOfRun& b, const std::optional<StepOfRun>& before) {
-    CauseInputs inputs;
-    inputs.difference = bits;
-    inputs.reference = a;
-    inputs.cell = b;
-    inputs.cell_before = before;
-    return inputs;
   }
 
   /// The twins against each other, then the cell against its own.
@@ -245,147 +363,8 @@ class ForcedJudge {
   std::string ends_, missing_end_;
 };
 
-std::string twins_sentence(const Mechanism& result) {
-  double meaning = 0;
-  for (const ForcedStep& step : result.forced) meaning = std::max(meaning, step.meaning_used);
-  const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::arithmetic_used);
-  const auto otherwise = std::ranges::count_if(result.forced, [](const ForcedStep& step) { return step.chosen_otherwise >= 0; });
-  std::string text = fmt::format("From the same weights and batch both compute the same gradients ({}; largest float64 difference {:.2g} % of the tolerance). ",
-                                 counted(static_cast<int64_t>(result.forced.size()), "forced step"), 100 * meaning);
-  text += fmt::format("Rounding uses {:.2g} % of its tolerance (step {}).", 100 * most->arithmetic_used, most->step);
-  if (otherwise > 0) {
-    text += fmt::format(" At {} of these steps rounding alone would select other candidates; at every step the run was given the candidates "
-                        "of its float64 twin.",
-                        otherwise);
-  }
-  return text;
-}
-
-std::string within_sentence(const Mechanism& result, const FreeFindings& free, const ForcedInputs& inputs, const ForcedJudge& judge) {
-  const double exact = inputs.band.exact;
-  const auto most =
-      std::max_element(result.forced.begin(), result.forced.end(),
-                       [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
-  std::string text = result.twins
-                         ? twins_sentence(result)
-                         : fmt::format("Gradients agree within the {} at {}: {:.2g} % of it is used, most by {} at step {}.",
-                                       exact > 0              ? "exact tolerance"
-                                       : result.band_measured ? "measured rounding tolerance"
-                                                              : "estimated rounding tolerance (not measured)",
-                                       counted(static_cast<int64_t>(result.forced.size()), "forced step"),
-                                       100 * result.band_used, most->worst_tensor, most->step);
-  text += passed_text(judge.passed() ? judge.passed() : free.passed);
-  if (free.reordered >= 0) text += fmt::format(" From step {} on ranks or micro-steps hold the rows in another order.", free.reordered);
-  const auto bits_text = [&](const Divergence& bits, const char* how) {
-    text += fmt::format(" The free runs' bits first differ at step {}, {}, {}, {}.", bits.step, bits.phase, bits.where, how);
-  };
-  if (free.bits) {
-    bits_text(free.bits->difference.divergence, free.bits->difference.relative <= rounding_bound(0)
-                                                    ? "by no more than rounding"
-                                                    : "by an unknown amount: only hashes were recorded");
-  } else if (free.zeros) {
-    bits_text(*free.zeros, "in signs of zeros only");
-  }
-  return text;
-}
-
-/// The earliest of all findings with what is known around it.
-std::optional<CauseInputs> earliest(const std::optional<CauseInputs>& forced, const FreeFindings& free,
-                                    const std::vector<ForcedStep>& steps, bool equal_bits) {
-  std::optional<CauseInputs> first = forced;
-  const auto take = [&](const std::optional<CauseInputs>& other) {
-    if (other && (!first || earlier(other->difference, first->difference))) first = other;
-  };
-  /// What the forced run shows of the step at which another finding lies.
-  const auto evidence_at = [&](const CauseInputs& other) {
-    const bool same_step = first && first->difference.divergence.step == other.difference.divergence.step;
-    return same_step ? first->forced : std::optional<ForcedEvidence>();
-  };
-  // At the same place the free run tells more: it holds the very step before.
-  if (free.found && first && !earlier(first->difference, free.found->difference)) {
-    const std::optional<ForcedEvidence> evidence = evidence_at(*free.found);
-    const Difference forced_one = first->difference;
-    first = free.found;
-    first->forced = evidence;
-    // Which of the replicas are wrong the forced run may show, whose values are whole.
-    const auto same_replicas = [&](const Divergence& x, const Divergence& y) {
-      return x.kind == DivergenceKind::replica && y.kind == DivergenceKind::replica && x.step == y.step && x.where == y.where;
-    };
-    Divergence& told = first->difference.divergence;
-    if (told.rank == kRankUnknown && same_replicas(told, forced_one.divergence)) told = forced_one.divergence;
-  }
-  take(free.found);
-  if (!free.bits) return first;
-  const Difference& bits = free.bits->difference;
-  if (equal_bits) {
-    const std::optional<ForcedEvidence> evidence = evidence_at(*free.bits);
-    take(free.bits);
-    if (!first->forced) first->forced = evidence;
-    return first;
-  }
-  // Else a free run may round otherwise from a step on that was not forced: by more than rounding, that is a
-  // divergence too. What bands judge at a forced step they have judged.
-  const auto is_its_step = [&](const ForcedStep& step) { return step.step == bits.divergence.step; };
-  const bool has_a_band = place_of(bits.phase) <= place_of(Phase::gradient_norm) && std::ranges::any_of(steps, is_its_step);
-  if (bits.relative > rounding_bound(0) && !has_a_band) take(free.bits);
-  return first;
-}
-
 }  // namespace
 
-Comparison compare_forced(const ForcedInputs& inputs) {
-  const bool has_free = !inputs.reference_free.empty() && !inputs.cell_free.empty();
-  FreeFindings free;
-  ForcedJudge judge(inputs);
-  if (has_free) {
-    free = read_free_runs(inputs.reference_free, inputs.cell_free, inputs.steps,
-                          working_epsilon(judge.rules().reference_facts, std::numeric_limits<float>::epsilon()));
-  }
-  judge.run(!has_free, free.states);
-
-  Mechanism result;
-  result.compared_steps = free.compared;
-  result.twins = judge.has_twins();
-  result.band_measured = !result.twins && !inputs.forced_repeats.empty();
-  result.forced = judge.steps();
-  for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
-
-  std::optional<CauseInputs> first = earliest(judge.first(), free, result.forced, judge.equal_bits_promised());
-  if (first) result.first_divergence = first->difference.divergence;
-  // Of what both show the forced steps say more.
-  result.facts = judge.facts(result.first_divergence);
-  std::vector<Fact> of_free = free.looked_at.facts(free.compared, result.first_divergence);
-  std::erase_if(of_free, [&](const Fact& fact) { return std::ranges::find(result.facts, fact.name, &Fact::name) != result.facts.end(); });
-  result.facts.insert(result.facts.begin(), of_free.begin(), of_free.end());
-  free.evaluations.tell(result.facts);
-  const std::string ends = free.ends.empty() ? judge.ends() : free.ends;
-  if (first) {
-    judge.rules().tell(*first);
-    result.verdict = VerdictKind::divergent;
-    result.sentence = first->difference.divergence.sentence;
-  } else if (result.forced.empty()) {
-    result.verdict = VerdictKind::inconclusive;
-    result.sentence = "No gradients could be compared: the forced runs have no complete step.";
-  } else if (judge.every_bit_equal() && free.compared_bits && free.compared > 0 && !free.bits && !free.zeros && free.reordered < 0) {
-    result.verdict = VerdictKind::identical;
-    result.sentence = fmt::format("Identical: every bit of {} and of the gradients at {} agrees.",
-                                  counted(free.compared, "step"),
-                                  counted(static_cast<int64_t>(result.forced.size()), "forced step"));
-  } else {
-    result.verdict = VerdictKind::within_envelope;
-    result.sentence = within_sentence(result, free, inputs, judge);
-  }
-  if (!ends.empty()) result.sentence += fmt::format(" Compared as far as the traces go: {}.", ends);
-  if (!free.missing_end.empty() && result.verdict != VerdictKind::divergent) {
-    result.verdict = VerdictKind::inconclusive;
-    tell_of_missing_end(free.missing_end, ends, result);
-  }
-  if (!judge.missing_end().empty() && result.verdict != VerdictKind::divergent) {
-    result.verdict = VerdictKind::inconclusive;
-    result.sentence += fmt::format(" {}.", judge.missing_end());
-  }
-  result.sentence += gaps_sentence(free.gaps);
-  return {std::move(result), std::move(first)};
-}
+Comparison compare_forced(const ForcedInputs& inputs) { return ForcedJudge(inputs).compare(); }
 
 }  // namespace lockstep

@@ -36,13 +36,18 @@ void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step, cons
 
 }  // namespace
 
-CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+CauseInputs inputs_of(const Difference& difference, const StepOfRun& reference, const StepOfRun& cell, const std::optional<StepOfRun>& before) {
   CauseInputs inputs;
   inputs.difference = difference;
-  inputs.reference = pairs.step_a();
-  inputs.cell = pairs.step_b();
+  inputs.reference = reference;
+  inputs.cell = cell;
+  inputs.cell_before = before;
+  return inputs;
+}
+
+CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
+  CauseInputs inputs = inputs_of(difference, pairs.step_a(), pairs.step_b(), pairs.before_b());
   inputs.reference_before = pairs.before_a();
-  inputs.cell_before = pairs.before_b();
   inputs.reference_samples = pairs.samples_a();
   inputs.cell_samples = pairs.samples_b();
   inputs.cell_generators = pairs.generators_b();
@@ -183,9 +188,8 @@ std::optional<Difference> buffer_of_another_rank(const StepOfRun& a, const StepO
 /// A buffer that the program has made of rows before its first step, in another order.
 bool is_rounded(const Record& a, const Record& b) {
   constexpr double kRounding = 1e-5;
-  if (!a.name.starts_with("buffer/") || !is_floating(a.dtype) || !a.has_stats || !b.has_stats) return false;
-  const auto near = [&](double x, double y) { return std::abs(x - y) <= kRounding * a.stats.norm; };
-  return near(a.stats.norm, b.stats.norm) && near(a.stats.min, b.stats.min) && near(a.stats.max, b.stats.max);
+  const bool known = a.name.starts_with("buffer/") && is_floating(a.dtype) && a.has_stats && b.has_stats;
+  return known && apart(a.stats, b.stats) <= kRounding * a.stats.norm;
 }
 
 /// Weights before the first step are drawn or loaded: no layout changes them.
@@ -431,11 +435,7 @@ void add_step_before(ForcedContext& context) {
 
 CauseInputs found_at(ForcedContext& context, const Difference& found) {
   add_step_before(context);
-  CauseInputs inputs;
-  inputs.difference = found;
-  inputs.reference = context.a;
-  inputs.cell = context.b;
-  inputs.cell_before = context.step.before_b;
+  CauseInputs inputs = inputs_of(found, context.a, context.b, context.step.before_b);
   inputs.forced = std::move(context.evidence);
   return inputs;
 }

@@ -64,6 +64,8 @@ Comparison parted_at(CauseInputs around, StepPairs& pairs, const StepRules& rule
 
 /// Everything that free runs tell of the step at which they are.
 CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference);
+/// What the step itself tells of a difference. `before`: the cell's step before.
+CauseInputs inputs_of(const Difference& difference, const StepOfRun& reference, const StepOfRun& cell, const std::optional<StepOfRun>& before = {});
 
 // One step that two runs began with the same parameters, judged phase by phase.
 

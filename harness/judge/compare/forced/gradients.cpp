@@ -129,45 +129,42 @@ std::vector<double> values_at(const WrongElement& it, const std::vector<std::vec
   return values;
 }
 
+/// Every (rank, bit) of which `explains` holds.
+template <class Explains>
+std::vector<FlippedBit> flips_that(const WrongElement& it, std::size_t ranks, Explains explains) {
+  std::vector<FlippedBit> found;
+  for (std::size_t rank = 0; rank < ranks; ++rank)
+    for (int bit = 0; bit < (it.wide ? 64 : 32); ++bit)
+      if (explains(rank, bit)) found.push_back({static_cast<int>(rank), it.tensor, it.element, bit});
+  return found;
+}
+
 }  // namespace
 
 std::vector<FlippedBit> flips_in_values(const WrongElement& it,
                                         const std::vector<std::vector<NamedTensor>>& local) {
-  std::vector<FlippedBit> found;
   const std::vector<double> values = values_at(it, local);
   const auto ranks = static_cast<double>(values.size());
-  for (std::size_t rank = 0; rank < values.size(); ++rank) {
+  return flips_that(it, values.size(), [&](std::size_t rank, int bit) {
     // A flip may have made the number huge: what it was is told by the others, not by taking the difference.
     double right = it.right * ranks;
     for (std::size_t other = 0; other < values.size(); ++other) right -= other == rank ? 0 : values[other];
-    for (int bit = 0; bit < (it.wide ? 64 : 32); ++bit) {
-      const double value = with_bit_turned(values[rank], bit, it.wide);
-      if (std::abs(value - right) <= ranks * it.uncertain) {
-        found.push_back({static_cast<int>(rank), it.tensor, it.element, bit});
-      }
-    }
-  }
-  return found;
+    return std::abs(with_bit_turned(values[rank], bit, it.wide) - right) <= ranks * it.uncertain;
+  });
 }
 
 std::vector<FlippedBit> flips_in_messages(const WrongElement& it,
                                           const std::vector<std::vector<NamedTensor>>& local) {
-  std::vector<FlippedBit> found;
   const std::vector<double> values = values_at(it, local);
   const auto ranks = static_cast<double>(values.size());
   const double change = it.wrong - it.right;
   const double tolerance = it.uncertain + (ranks + 4) * it.epsilon * std::abs(change);
-  for (std::size_t rank = 0; rank < values.size(); ++rank) {
-    for (int bit = 0; bit < (it.wide ? 64 : 32); ++bit) {
-      const double plain = (with_bit_turned(values[rank], bit, it.wide) - values[rank]) / ranks;
-      const double divided = with_bit_turned(values[rank] / ranks, bit, it.wide) - values[rank] / ranks;
-      const bool explains = std::isfinite(change) ? std::abs(plain - change) <= tolerance ||
-                                                        std::abs(divided - change) <= tolerance
-                                                  : !std::isfinite(plain) || !std::isfinite(divided);
-      if (explains) found.push_back({static_cast<int>(rank), it.tensor, it.element, bit});
-    }
-  }
-  return found;
+  return flips_that(it, values.size(), [&](std::size_t rank, int bit) {
+    const double plain = (with_bit_turned(values[rank], bit, it.wide) - values[rank]) / ranks;
+    const double divided = with_bit_turned(values[rank] / ranks, bit, it.wide) - values[rank] / ranks;
+    if (!std::isfinite(change)) return !std::isfinite(plain) || !std::isfinite(divided);
+    return std::abs(plain - change) <= tolerance || std::abs(divided - change) <= tolerance;
+  });
 }
 
 namespace {
@@ -418,13 +415,8 @@ std::vector<ReductionUse> judge_reduction(const ForcedValues& cell) {
 }
 
 std::string bucket_of(const StepRecords& rank0, const std::string& tensor) {
-  std::vector<const Record*> ready, buckets;
-  for (const Record& record : rank0.records) {
-    if (record.phase == Phase::collective && record.collective.op == "reduce_gradients") {
-      buckets.push_back(&record);
-    }
-    if (record.phase == Phase::local_gradients) ready.push_back(&record);
-  }
+  std::vector<const Record*> buckets = records_of(rank0, Phase::collective);
+  std::erase_if(buckets, [](const Record* call) { return call->collective.op != "reduce_gradients"; });
   // Buckets hold tensors that stand side by side, in the order of the parameters or in that of their
   // gradients.
   const auto found_in = [&](const std::vector<const Record*>& order) -> std::string {
@@ -441,15 +433,11 @@ std::string bucket_of(const StepRecords& rank0, const std::string& tensor) {
     }
     return "";
   };
-  const std::string by_readiness = found_in(ready);
+  const std::string by_readiness = found_in(records_of(rank0, Phase::local_gradients));
   if (!by_readiness.empty()) return by_readiness;
   std::vector<const Record*> by_parameter;
-  for (const Record& record : rank0.records) {
-    if (record.phase != Phase::reduced_gradients) continue;
-    const auto local =
-        std::find_if(ready.begin(), ready.end(), [&](const Record* x) { return x->name == record.name; });
-    if (local != ready.end()) by_parameter.push_back(*local);
-  }
+  for (const Record* reduced : records_of(rank0, Phase::reduced_gradients))
+    if (const Record* local = find_record(rank0, Phase::local_gradients, reduced->name)) by_parameter.push_back(local);
   return found_in(by_parameter);
 }
 

@@ -301,13 +301,9 @@ RankLoss rank_loss(const StepOfRun& step, std::size_t rank) {
                                      {&RankLoss::temperature, "temperature"}}) {
     if (const auto value = loss_scalar(step, rank, name)) found.*member = *value;
   }
-  std::vector<int64_t> samples;
-  for (const Record& record : step.ranks[rank].records) {
-    if (record.phase == Phase::samples) samples = record.ids;
-    if (record.phase == Phase::loss) take_of_loss(record, found);
-  }
+  for (const Record* record : records_of(step.ranks[rank], Phase::loss)) take_of_loss(*record, found);
   // A tracer that names no rows has them in the order of its samples.
-  if (found.row_ids.empty()) found.row_ids = std::move(samples);
+  if (found.row_ids.empty()) found.row_ids = sample_ids(step.ranks[rank]);
   if (found.row_ids.size() != found.row_losses.size()) found.row_ids.clear();
   return found;
 }
@@ -317,15 +313,13 @@ std::vector<std::vector<NamedTensor>> local_gradients(const StepOfRun& step, con
   std::vector<std::vector<NamedTensor>> by_rank;
   for (const int rank : ranks) {
     by_rank.emplace_back();
-    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
-      if (record.phase != Phase::local_gradients) continue;
-      std::optional<NamedTensor> tensor = whole_tensor(record);
+    for (const Record* record : records_of(step.ranks[static_cast<std::size_t>(rank)], Phase::local_gradients)) {
+      std::optional<NamedTensor> tensor = whole_tensor(*record);
       if (!tensor || find_tensor(by_rank.back(), tensor->name)) return {};
       by_rank.back().push_back(std::move(*tensor));
     }
   }
-  const bool any =
-      std::any_of(by_rank.begin(), by_rank.end(), [](const auto& each) { return !each.empty(); });
+  const bool any = std::ranges::any_of(by_rank, [](const auto& each) { return !each.empty(); });
   return any ? by_rank : std::vector<std::vector<NamedTensor>>{};
 }
 
@@ -334,14 +328,14 @@ std::vector<std::vector<GradientPart>> gradient_parts(const StepOfRun& step, con
   std::vector<std::vector<GradientPart>> by_rank;
   for (const int rank : ranks) {
     by_rank.emplace_back();
-    for (const Record& record : step.ranks[static_cast<std::size_t>(rank)].records) {
-      const std::size_t slash = record.name.find('/');
-      if (record.phase != Phase::gradient_parts || slash == std::string::npos) continue;
+    for (const Record* record : records_of(step.ranks[static_cast<std::size_t>(rank)], Phase::gradient_parts)) {
+      const std::size_t slash = record->name.find('/');
+      if (slash == std::string::npos) continue;
       GradientPart part;
-      part.part = record.name.substr(0, slash);
-      part.parameter = record.name.substr(slash + 1);
-      if (record.has_stats) part.norm = record.stats.norm, part.dot = record.dot;
-      if (auto tensor = whole_tensor(record)) part.values = std::move(*tensor), part.values.name = part.parameter;
+      part.part = record->name.substr(0, slash);
+      part.parameter = record->name.substr(slash + 1);
+      if (record->has_stats) part.norm = record->stats.norm, part.dot = record->dot;
+      if (auto tensor = whole_tensor(*record)) part.values = std::move(*tensor), part.values.name = part.parameter;
       by_rank.back().push_back(std::move(part));
     }
     if (by_rank.back().empty()) return {};
@@ -352,9 +346,8 @@ std::vector<std::vector<GradientPart>> gradient_parts(const StepOfRun& step, con
 /// Gradients of parameters that rank 0 does not hold: those of another pipeline stage.
 void add_of_other_stages(const StepOfRun& step, ForcedValues& values) {
   for (std::size_t rank = 1; rank < step.ranks.size(); ++rank) {
-    for (const Record& record : step.ranks[rank].records) {
-      if (record.phase != Phase::reduced_gradients || find_tensor(values.gradients, record.name)) continue;
-      auto tensor = whole_tensor(record);
+    for (const Record* record : records_of(step.ranks[rank], Phase::reduced_gradients)) {
+      auto tensor = find_tensor(values.gradients, record->name) ? std::nullopt : whole_tensor(*record);
       if (!tensor) continue;
       values.gradients.push_back(std::move(*tensor));
       values.other_stages = true;
