@@ -3,9 +3,12 @@
 // toy_run: exact enough for every rule on causes, with gradients that are means of rows and a real optimizer step; each
 // fault is one small edit of what the ranks hold.
 
+#include <gmock/gmock.h>
+
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -145,5 +148,41 @@ inline std::string fact_of(const Mechanism& mechanism, std::string_view name) {
     if (fact.name == name) return std::string(to_word(fact.mark)) + (fact.text.empty() ? "" : ": " + fact.text);
   return "";
 }
+
+/// Where and why a test expects two runs to part, as far as it asks.
+struct Parting {
+  std::optional<int64_t> step = {};
+  std::optional<std::string> phase = {};
+  std::optional<int> rank = {};
+  std::optional<std::string> where = {};
+  std::optional<DivergenceKind> kind = {};
+  std::optional<std::string> expected = {}, actual = {}, parted = {};
+  std::optional<std::string> cause = {};  ///< its code
+};
+
+MATCHER_P(PartsAt, parting, "parts there") {
+  const Mechanism& it = arg;
+  *result_listener << it.sentence << (it.cause ? "\n" + it.cause->code + ": " + it.cause->evidence : "");
+  if (it.verdict != VerdictKind::divergent || !it.first_divergence) return false;
+  bool all = true;
+  const auto expect = [&](const char* what, const auto& wanted, const auto& found) {
+    if (!wanted || *wanted == found) return;
+    *result_listener << "\n" << what << " is " << testing::PrintToString(found);
+    all = false;
+  };
+  const Divergence& first = *it.first_divergence;
+  expect("step", parting.step, first.step);
+  expect("phase", parting.phase, first.phase);
+  expect("rank", parting.rank, first.rank);
+  expect("where", parting.where, first.where);
+  expect("kind", parting.kind, first.kind);
+  expect("expected", parting.expected, first.expected);
+  expect("actual", parting.actual, first.actual);
+  expect("parted", parting.parted, first.parted);
+  expect("cause", parting.cause, it.cause ? it.cause->code : std::string());
+  return all;
+}
+/// A mechanism that is divergent, from there on.
+inline auto parts_at(const Parting& parting) { return PartsAt(parting); }
 
 }  // namespace lockstep::support

@@ -36,6 +36,7 @@ using support::all_faults;
 using support::alone;
 using support::flipped;
 using support::on_local;
+using support::parts_at;
 using support::Planted;
 using support::scale;
 using support::toy_config;
@@ -61,15 +62,11 @@ TEST_F(Causes, EveryPlantedFaultIsCaughtAtItsPlaceAndNamed) {
     RunConfig config = toy_config();
     if (planted.config) planted.config(config);
     const Mechanism result = judged(config, planted.faults, std::to_string(number++));
-    ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
-    EXPECT_EQ(result.verdict, VerdictKind::divergent);
-    EXPECT_EQ(result.first_divergence->step, planted.step) << result.sentence;
-    EXPECT_EQ(result.first_divergence->phase, planted.phase) << result.sentence;
+    ASSERT_THAT(result, parts_at({.step = planted.step, .phase = planted.phase}));
     if (!planted.where.empty()) {
       EXPECT_THAT(result.first_divergence->where, ::testing::StartsWith(planted.where));
     }
-    ASSERT_TRUE(result.cause.has_value());
-    EXPECT_EQ(result.cause->code, planted.code) << result.cause->evidence << "\n" << result.sentence;
+    ASSERT_THAT(result, parts_at({.cause = planted.code}));
     EXPECT_FALSE(result.cause->evidence.empty());
     EXPECT_FALSE(result.cause->remedy.empty());
     if (!planted.config) continue;
@@ -104,8 +101,7 @@ TEST_F(Causes, AnotherSetOfSamplesIsNoOtherSeed) {
   RunConfig config = toy_config();
   config.data.source = DataSource::synthetic;
   const Mechanism same = judged(config, faults, "same-set");
-  ASSERT_TRUE(same.cause);
-  EXPECT_EQ(same.cause->code, "sampler-seed-differs");
+  ASSERT_THAT(same, parts_at({.cause = "sampler-seed-differs"}));
   const Mechanism other = judged(config, faults, "other-set", [](RunConfig& reference) { reference.data.series += 10; });
   ASSERT_TRUE(other.cause);
   EXPECT_NE(other.cause->code, "sampler-seed-differs") << other.cause->evidence;
@@ -122,9 +118,8 @@ TEST_F(Causes, ABatchAgainInTheSameEpochIsNoForgottenEpoch) {
           rank.samples[k] = support::toy_sample(it.step - 2, rank.rank + 3 * static_cast<int64_t>(k), 6);
     };
     const Mechanism result = judged(toy_config(), faults, "resumed-" + std::to_string(step));
-    ASSERT_TRUE(result.first_divergence.has_value());
-    EXPECT_EQ(result.first_divergence->step, step);
-    ASSERT_TRUE(result.cause.has_value());
+    ASSERT_THAT(result, parts_at({.step = step}));
+    ASSERT_TRUE(result.cause);
     EXPECT_NE(result.cause->code, "set-epoch-forgotten") << result.cause->evidence;
   }
 }
@@ -136,8 +131,8 @@ TEST_F(Causes, TheRankOfAFlippedBitIsNamed) {
                                     if (it.step == 1 && it.ranks.size() > 1) value = flipped(value, 30);
                                   }),
                                   "rank");
-  ASSERT_TRUE(result.cause.has_value());
-  EXPECT_EQ(result.first_divergence->rank, 2);
+  ASSERT_THAT(result, parts_at({.rank = 2}));
+  ASSERT_TRUE(result.cause);
   EXPECT_THAT(result.cause->evidence, ::testing::HasSubstr("bit 30 of rank 2"));
 }
 
@@ -156,10 +151,7 @@ TEST_F(Causes, OfTwoReplicasTheUpdateTellsWhichIsWrong) {
       it.ranks[wrong].parameters["energy_head.key"][2] *= 1 + 1e-4F;
     };
     const Mechanism result = judged(config, faults, "two-" + std::to_string(wrong));
-    ASSERT_TRUE(result.first_divergence && result.cause) << result.sentence;
-    EXPECT_EQ(result.first_divergence->step, 1);
-    EXPECT_EQ(result.first_divergence->rank, static_cast<int>(wrong)) << result.sentence;
-    EXPECT_EQ(result.cause->code, "replica-corrupted") << result.cause->evidence;
+    ASSERT_THAT(result, parts_at({.step = 1, .rank = static_cast<int>(wrong), .cause = "replica-corrupted"}));
     EXPECT_THAT(result.sentence, ::testing::HasSubstr("from its own gradient"));
   }
 }
@@ -176,9 +168,7 @@ TEST_F(Causes, RowsTellTheRankOfAWrongLoss) {
       }
     };
     const Mechanism result = judged(toy_config(), faults, one_rank ? "row" : "rows");
-    ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
-    EXPECT_EQ(result.first_divergence->phase, "loss");
-    EXPECT_EQ(result.first_divergence->rank, one_rank ? 1 : kRankUnknown) << result.sentence;
+    ASSERT_THAT(result, parts_at({.phase = "loss", .rank = one_rank ? 1 : kRankUnknown}));
     EXPECT_EQ(result.first_divergence->sample.has_value(), one_rank);
     EXPECT_THAT(result.sentence, ::testing::HasSubstr(one_rank ? "on rank 1" : "loss, rank unknown"));
   }
@@ -264,9 +254,7 @@ TEST_F(Causes, AnotherPrecisionIsNamedWhereItExplainsWhatIsSeen) {
     if (planted.config) planted.config(config);
     config.precision = Precision::bfloat16;
     const Mechanism result = judged(config, planted.faults, "precision-" + code, [](RunConfig& reference) { reference.precision = Precision::float32; });
-    ASSERT_TRUE(result.cause.has_value());
-    EXPECT_EQ(result.cause->code, code == "candidates-misordered" ? code : "precision-differs")
-        << result.cause->evidence;
+    ASSERT_THAT(result, parts_at({.cause = code == "candidates-misordered" ? code : "precision-differs"}));
     ++judged_faults;
   }
   EXPECT_GE(judged_faults, 2);
@@ -394,8 +382,7 @@ TEST_F(ConfigKeys, AnotherOptimizerIsADivergenceAndItsKeyTheCause) {
     const Mechanism result = judged(reference, cell);
     EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
     EXPECT_THAT(result.sentence, StartsWith(std::string("Configs differ in ") + it.told + ". "));
-    ASSERT_TRUE(result.cause.has_value());
-    EXPECT_EQ(result.cause->code, "config-differs") << result.cause->evidence;
+    ASSERT_THAT(result, parts_at({.cause = "config-differs"}));
     EXPECT_THAT(result.cause->evidence, HasSubstr(it.told));
     EXPECT_FALSE(result.cause->remedy.empty());
     // An axis over the key asks what each of its values does by itself.
@@ -427,8 +414,8 @@ TEST_F(ConfigKeys, AKeyThatActsLaterInTheStepIsNotTheCause) {
   };
   RunConfig reference = toy_config();
   const Mechanism result = judged(reference, cell, {"weight_decay"}, faults);
-  ASSERT_TRUE(result.cause.has_value()) << result.sentence;
-  EXPECT_EQ(result.first_divergence->phase, "samples");
+  ASSERT_THAT(result, parts_at({.phase = "samples"}));
+  ASSERT_TRUE(result.cause);
   EXPECT_NE(result.cause->code, "config-differs") << result.cause->evidence;
 }
 
@@ -543,11 +530,10 @@ void hold(const Json& expected) {
   EXPECT_THAT(said.sentence, testing::Not(testing::HasSubstr("of another shape"))) << "parts are put together";
   ASSERT_EQ(said.first_divergence.has_value(), expected.contains("step")) << said.sentence;
   if (!said.first_divergence) return;
-  EXPECT_EQ(said.first_divergence->step, expected["step"]) << said.sentence;
-  EXPECT_EQ(said.first_divergence->phase, expected["phase"]) << said.sentence;
-  EXPECT_EQ(said.first_divergence->rank, expected.value("rank", said.first_divergence->rank)) << said.sentence;
-  ASSERT_TRUE(said.cause);
-  EXPECT_EQ(said.cause->code, expected["cause"]) << said.sentence << " " << said.cause->evidence;
+  ASSERT_THAT(said, parts_at({.step = expected["step"].get<int64_t>(),
+                              .phase = expected["phase"].get<std::string>(),
+                              .rank = expected.value("rank", said.first_divergence->rank),
+                              .cause = expected["cause"].get<std::string>()}));
 }
 
 TEST(Verdicts, OfPairsWhoseTruthIsKnownAreThatTruth) {
@@ -768,8 +754,7 @@ TEST_F(ForeignTrainer, BuffersAreHeldToTheirOwnSizeWhereTheyAreNoMeansOfScores) 
   };
   for (const char* trainer : {"energy", "theirs"}) {
     const Comparison wrong = compared(toy_config(), grown(1.01), trainer);
-    ASSERT_TRUE(wrong.mechanism.first_divergence.has_value()) << wrong.mechanism.sentence;
-    EXPECT_EQ(wrong.mechanism.first_divergence->where, "buffer/energy_mean");
+    ASSERT_THAT(wrong.mechanism, parts_at({.where = "buffer/energy_mean"}));
     const Comparison rounded = compared(toy_config(), grown(1 + 1e-6), trainer);
     EXPECT_FALSE(rounded.mechanism.first_divergence.has_value()) << rounded.mechanism.sentence;
   }

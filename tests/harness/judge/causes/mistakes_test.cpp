@@ -23,6 +23,7 @@
 namespace lockstep {
 namespace {
 
+using support::parts_at;
 using ::testing::HasSubstr;
 
 struct Tensor {
@@ -235,10 +236,7 @@ class MistakesOfAnyTrainer : public ::testing::Test {
   /// Expects that run B parts from run A there, and why.
   void expect(const OtherRun& a, const OtherRun& b, const std::string& code, int64_t step, const std::string& evidence = "", int rank = kRankUnknown) {
     const Mechanism found = compare(a, b);
-    ASSERT_TRUE(found.first_divergence) << found.sentence;
-    EXPECT_EQ(found.first_divergence->step, step) << found.sentence;
-    ASSERT_TRUE(found.cause);
-    EXPECT_EQ(found.cause->code, code) << found.sentence << "\n" << found.cause->evidence;
+    ASSERT_THAT(found, parts_at({.step = step, .cause = code}));
     EXPECT_THAT(found.cause->evidence, HasSubstr(evidence));
     if (rank < 0) return;
     EXPECT_EQ(found.first_divergence->rank, rank) << found.sentence;
@@ -415,9 +413,7 @@ TEST_F(MistakesOfAnyTrainer, AForwardPassWithoutItsDrawsIsToldWhereTheLossShowsI
     step.ranks[0].draws.pop_back();
   };
   const Mechanism found = compare(a, b);
-  ASSERT_TRUE(found.cause) << found.sentence;
-  EXPECT_EQ(found.first_divergence->step, 2) << found.sentence;
-  EXPECT_EQ(found.cause->code, "draws-missing") << found.sentence << found.cause->evidence;
+  ASSERT_THAT(found, parts_at({.step = 2, .cause = "draws-missing"}));
 }
 
 // --- gradients and their reduction ---
@@ -655,9 +651,7 @@ TEST_F(MistakesOfAnyTrainer, StatisticsThatMoveOnEachRankAreThoseOfItsOwnRows) {
   b.at_end = statistics(true);
   b.before_reduction = from(2, on_each([](RankOfStep& rank) { rank.loss += 0.25, rank.local[1].values[2] += 0.5F; }));
   const Mechanism found = compare(a, b);
-  ASSERT_TRUE(found.cause) << found.sentence;
-  EXPECT_EQ(found.first_divergence->step, 2);
-  EXPECT_EQ(found.cause->code, "batch-norm-local") << found.sentence << found.cause->evidence;
+  ASSERT_THAT(found, parts_at({.step = 2, .cause = "batch-norm-local"}));
 }
 
 TEST_F(MistakesOfAnyTrainer, AnotherPrecisionIsNamedWhereBothDeclareOne) {
@@ -735,12 +729,9 @@ TEST_F(MistakesOfAnyTrainer, ARunThatIsResumedWithOlderWeightsPartsThere) {
     own = again[0];
   };
   const Mechanism found = compare(a, old);
-  ASSERT_TRUE(found.first_divergence) << found.sentence;
-  EXPECT_EQ(found.first_divergence->step, 3);
-  EXPECT_EQ(found.first_divergence->phase, "snapshot");
+  ASSERT_THAT(found, parts_at({.step = 3, .phase = "snapshot"}));
   EXPECT_THAT(found.sentence, HasSubstr("from those of step 2"));
-  ASSERT_TRUE(found.cause);
-  EXPECT_EQ(found.cause->code, "initial-weights-differ");
+  ASSERT_THAT(found, parts_at({.cause = "initial-weights-differ"}));
   EXPECT_THAT(found.cause->evidence, HasSubstr("begins step 3 with the weights of step 2"));
   OtherRun elsewhere = b;
   elsewhere.weights = [](Tensors& own) { own[0].values[0] += 3; };  // near no step

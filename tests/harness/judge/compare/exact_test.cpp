@@ -25,6 +25,7 @@
 namespace lockstep {
 namespace {
 
+using support::parts_at;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -165,41 +166,31 @@ TEST_F(ExactRuns, WhatComesFirstInTheStepIsNamedAndFurtherRowsAreCounted) {
     }
     if (it.step >= 1) it.reduced[0] = 9;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 1);
-  EXPECT_EQ(result.first_divergence->where, "energies");
+  ASSERT_THAT(result, parts_at({.step = 1, .where = "energies"}));
   EXPECT_EQ(result.first_divergence->row, 2);
   EXPECT_THAT(result.first_divergence->sentence, HasSubstr("so do 3 further rows"));
 }
 
 TEST_F(ExactRuns, ASampleAtAnotherPlaceAndALostRowAreNamed) {
   const Mechanism moved = with(in_row_4([](ToyRow& row) { row.sample = 99; }));
-  ASSERT_TRUE(moved.first_divergence.has_value());
-  EXPECT_EQ(moved.first_divergence->phase, "samples");
+  ASSERT_THAT(moved, parts_at({.phase = "samples"}));
   EXPECT_EQ(moved.first_divergence->row, 4) << moved.first_divergence->sentence;
   EXPECT_EQ(moved.first_divergence->sample, 99);
   const Mechanism lost = with([](ToyStep& it) {
     if (it.step == 2 && it.rank == 2) it.rows.pop_back();
   });
-  ASSERT_TRUE(lost.first_divergence.has_value());
-  EXPECT_EQ(lost.first_divergence->step, 2);
-  EXPECT_EQ(lost.first_divergence->phase, "samples");
+  ASSERT_THAT(lost, parts_at({.step = 2, .phase = "samples"}));
 }
 
 TEST_F(ExactRuns, WhatAllRanksHoldAlikeIsComparedOnEachOfThem) {
   const Mechanism result = with([](ToyStep& it) {
     if (it.step == 3 && it.rank == 2) it.parameters[1] = 2.0000002F;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 3);
-  EXPECT_EQ(result.first_divergence->phase, "parameters");
-  EXPECT_EQ(result.first_divergence->where, "weight");
-  EXPECT_EQ(result.first_divergence->rank, 2);
+  ASSERT_THAT(result, parts_at({.step = 3, .phase = "parameters", .rank = 2, .where = "weight"}));
   const Mechanism all = with([](ToyStep& it) {
     if (it.step == 3) it.parameters[1] = 2.0000002F;
   });
-  ASSERT_TRUE(all.first_divergence.has_value());
-  EXPECT_EQ(all.first_divergence->rank, kAllRanks);
+  ASSERT_THAT(all, parts_at({.rank = kAllRanks}));
 }
 
 TEST_F(ExactRuns, TheFactsNameWhatBothRecorded) {

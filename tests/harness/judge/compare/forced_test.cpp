@@ -26,6 +26,7 @@ namespace {
 
 using support::FakeRun;
 using support::FakeStep;
+using support::parts_at;
 using support::tensor_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -151,11 +152,7 @@ TEST_P(JudgeTwins, RunsThatRoundAlikeMeanTheSame) {
 
 TEST_P(JudgeTwins, AFactorFarBelowFloat32sRoundingIsMeaning) {
   const Mechanism result = judged_by_twins(nullptr, nullptr, {"head.weight", 1 + 1e-10});
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 0);
-  EXPECT_EQ(result.first_divergence->where, "head.weight");
-  EXPECT_EQ(result.first_divergence->parted, "meaning");
+  ASSERT_THAT(result, parts_at({.step = 0, .where = "head.weight", .parted = "meaning"}));
   EXPECT_THAT(result.sentence, AllOf(HasSubstr("the float64 tolerance"), HasSubstr("so it is not rounding")));
   EXPECT_NEAR(group(result, 0, "head").ratio, 1 + 1e-10, 1e-13);
 }
@@ -165,12 +162,9 @@ TEST_P(JudgeTwins, AFactorInFloat32AloneIsArithmetic) {
     if (it.step < 5) return;
     for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 5);
-  EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
-  EXPECT_EQ(result.first_divergence->where, "action_encoder.weight1");
-  EXPECT_EQ(result.first_divergence->parted, "arithmetic");
+  ASSERT_THAT(
+      result,
+      parts_at({.step = 5, .phase = "reduced gradients", .where = "action_encoder.weight1", .parted = "arithmetic"}));
   EXPECT_THAT(result.sentence, AllOf(HasSubstr("the rounding tolerance"), HasSubstr("rounding or arithmetic, not a different computation")));
   EXPECT_EQ(result.forced[3].meaning_used, 0);
 }
@@ -180,20 +174,14 @@ TEST_P(JudgeTwins, WhatBothComputationsHaveIsMeaningAndNotTheCellsRounding) {
     if (it.step < 2) return;
     for (float& value : tensor_of(it.reduced_gradients, "head.weight")) value *= 8;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 2);
-  EXPECT_EQ(result.first_divergence->where, "head.weight");
-  EXPECT_EQ(result.first_divergence->parted, "meaning");
+  ASSERT_THAT(result, parts_at({.step = 2, .where = "head.weight", .parted = "meaning"}));
 }
 
 TEST_P(JudgeTwins, AnEnergyThatRoundsOtherwiseIsArithmetic) {
   const Mechanism result = judged_by_twins(nullptr, [](FakeStep& it) {
     if (it.rank == 1) it.energies[3] *= 1.004F;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->rank, 1);
-  EXPECT_EQ(result.first_divergence->parted, "arithmetic");
+  ASSERT_THAT(result, parts_at({.phase = "energies", .rank = 1, .parted = "arithmetic"}));
 }
 
 TEST_P(JudgeTwins, ATwinThatLacksAStepIsAnError) {
@@ -236,13 +224,11 @@ TEST_P(JudgeForced, AGradientScaledInOneGroupIsNamed) {
     if (it.step < 2) return;
     for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 2);
-  EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
-  EXPECT_EQ(result.first_divergence->where, "action_encoder.weight1");
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
-  EXPECT_EQ(result.first_divergence->rank, -1);
+  ASSERT_THAT(result, parts_at({.step = 2,
+                                .phase = "reduced gradients",
+                                .rank = -1,
+                                .where = "action_encoder.weight1",
+                                .kind = DivergenceKind::band}));
   EXPECT_GT(result.band_used, 1);
   EXPECT_NEAR(group(result, 2, "action_encoder").ratio, 1.001, 1e-6);
   EXPECT_LT(group(result, 2, "action_encoder").residual, 1e-6);
@@ -277,14 +263,14 @@ TEST_P(JudgeForced, MissingNegativesComeBeforeTheirGradients) {
       nullptr, true);
   ASSERT_TRUE(result.first_divergence.has_value());
   const int own = 24 / GetParam() - 1;
-  EXPECT_EQ(result.first_divergence->step, 0);
-  EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->where, "energies");
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
-  EXPECT_EQ(result.first_divergence->rank, -1);
-  EXPECT_EQ(result.first_divergence->expected, "23 negatives a row");
-  EXPECT_EQ(result.first_divergence->actual,
-            std::to_string(own) + " negatives a row (" + std::to_string(23 - own) + " missing)");
+  EXPECT_THAT(result, parts_at({.step = 0,
+                                .phase = "energies",
+                                .rank = -1,
+                                .where = "energies",
+                                .kind = DivergenceKind::missing,
+                                .expected = "23 negatives a row",
+                                .actual = std::to_string(own) + " negatives a row (" + std::to_string(23 - own) +
+                                          " missing)"}));
   EXPECT_NEAR(group(result, 0, "head").ratio, 0.46, 1e-5);
 }
 
@@ -292,10 +278,7 @@ TEST_P(JudgeForced, OtherNegativesInEqualNumberAreNamed) {
   const Mechanism result = judged([](FakeStep& it) {
     if (it.rank == 1) it.columns[3] = 1400;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->rank, 1);
-  EXPECT_EQ(result.first_divergence->actual, "1 other negative a row");
+  ASSERT_THAT(result, parts_at({.phase = "energies", .rank = 1, .actual = "1 other negative a row"}));
 }
 
 TEST_P(JudgeForced, OtherColumnsOfAnUnknownTrainerAreNoNegatives) {
@@ -311,22 +294,19 @@ TEST_P(JudgeForced, OtherColumnsOfAnUnknownTrainerAreNoNegatives) {
   const Mechanism alike = judged_with(1), result = judged_with(1.5F);
   EXPECT_EQ(alike.verdict, VerdictKind::within_envelope) << alike.sentence;
   EXPECT_THAT(alike.sentence, HasSubstr("Not compared, since all ranks reduce the same gradients: at step 0, energies"));
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->expected, "the reference's columns");
-  EXPECT_EQ(result.first_divergence->actual, "1 other column a row");
+  ASSERT_THAT(result,
+              parts_at({.phase = "energies", .expected = "the reference's columns", .actual = "1 other column a row"}));
 }
 
 TEST_P(JudgeForced, OneWrongEnergyIsNamedByRowAndColumn) {
   const Mechanism result = judged([](FakeStep& it) {
     if (it.step == 5 && it.rank == 2) it.energies[4] += 1e-3F;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 5);
-  EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->rank, 2);
-  EXPECT_EQ(result.first_divergence->where, "energies, row " + std::to_string(support::fake_sample(5, 2)) +
-                                                ", column " + std::to_string(support::fake_sample(5, 4)));
+  ASSERT_THAT(result, parts_at({.step = 5,
+                                .phase = "energies",
+                                .rank = 2,
+                                .where = "energies, row " + std::to_string(support::fake_sample(5, 2)) + ", column " +
+                                         std::to_string(support::fake_sample(5, 4))}));
 }
 
 TEST(ScoreSpecs, ColumnsWhoseIdsAreACodeHaveNames) {
@@ -344,15 +324,12 @@ TEST_P(JudgeForced, AnotherLossIsNamed) {
   const Mechanism result = judged([](FakeStep& it) {
     if (it.rank == 0) it.loss *= 1.01;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->phase, "loss");
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
+  ASSERT_THAT(result, parts_at({.phase = "loss", .kind = DivergenceKind::band}));
 }
 
 TEST_P(JudgeForced, AnotherGradientNormAloneIsNamed) {
   const Mechanism result = judged([](FakeStep& it) { it.gradient_norm *= 1.01; });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->phase, "gradient norm");
+  ASSERT_THAT(result, parts_at({.phase = "gradient norm"}));
 }
 
 TEST_P(JudgeForced, NotANumberIsOutsideEveryBand) {
@@ -360,18 +337,13 @@ TEST_P(JudgeForced, NotANumberIsOutsideEveryBand) {
     if (it.step == 10)
       tensor_of(it.reduced_gradients, "head.weight")[1] = std::numeric_limits<float>::quiet_NaN();
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  EXPECT_EQ(result.first_divergence->step, 10);
-  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  EXPECT_THAT(result, parts_at({.step = 10, .where = "head.weight"}));
   EXPECT_TRUE(std::isinf(result.band_used));
 }
 
 TEST_P(JudgeForced, AMissingGradientIsNamed) {
   const Mechanism result = judged([](FakeStep& it) { it.reduced_gradients.pop_back(); });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->where, "temperature");
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
-  EXPECT_EQ(result.first_divergence->actual, "nothing");
+  ASSERT_THAT(result, parts_at({.where = "temperature", .kind = DivergenceKind::missing, .actual = "nothing"}));
 }
 
 TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
@@ -383,8 +355,7 @@ TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
   write_cell(later_gradient, [](FakeStep& it) {
     if (it.step >= 3) it.controls[0].second = 2e-3;
   });
-  EXPECT_EQ(judge_forced(inputs_).first_divergence->phase, "control");
-  EXPECT_EQ(judge_forced(inputs_).first_divergence->step, 3);
+  EXPECT_THAT(judge_forced(inputs_), parts_at({.step = 3, .phase = "control"}));
   write_cell(later_gradient, [](FakeStep& it) {
     if (it.step >= 5) it.controls[0].second = 2e-3;
   });
@@ -392,8 +363,7 @@ TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
   write_cell(later_gradient, [](FakeStep& it) {
     if (it.step >= 6) it.controls[0].second = 2e-3;
   });
-  EXPECT_EQ(judge_forced(inputs_).first_divergence->phase, "reduced gradients");
-  EXPECT_EQ(judge_forced(inputs_).first_divergence->step, 5);
+  EXPECT_THAT(judge_forced(inputs_), parts_at({.step = 5, .phase = "reduced gradients"}));
 }
 
 TEST_P(JudgeForced, NotANumberAfterTheLastForcedStepIsFoundInTheFreeRuns) {
@@ -404,23 +374,16 @@ TEST_P(JudgeForced, NotANumberAfterTheLastForcedStepIsFoundInTheFreeRuns) {
     if (it.step >= 25) tensor_of(it.parameters, "head.weight")[1] = nan;
     if (it.step > 25) it.loss = std::nan("");
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  ASSERT_TRUE(result.first_divergence);
-  EXPECT_EQ(result.first_divergence->step, 25);
-  EXPECT_EQ(result.first_divergence->phase, "local gradients");
-  EXPECT_EQ(result.first_divergence->rank, 2);
-  EXPECT_EQ(result.first_divergence->where, "head.weight");
-  ASSERT_TRUE(result.cause);
-  EXPECT_EQ(result.cause->code, "non-finite");
+  ASSERT_THAT(
+      result,
+      parts_at({.step = 25, .phase = "local gradients", .rank = 2, .where = "head.weight", .cause = "non-finite"}));
 }
 
 TEST_P(JudgeForced, AStreamThatDiffersBetweenForcedStepsIsNamed) {
   const Mechanism result = judged(nullptr, [](FakeStep& it) {
     if (it.step == 13 && it.rank == 1) it.streams[0].second += 1;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 13);
-  EXPECT_EQ(result.first_divergence->where, "context noise");
+  ASSERT_THAT(result, parts_at({.step = 13, .where = "context noise"}));
 }
 
 TEST_P(JudgeForced, WithoutRepeatsTheBoundIsNotCalledMeasured) {
@@ -439,9 +402,7 @@ TEST_P(JudgeForced, ComparesForcedRunsAloneForCompareRuns) {
   });
   const Mechanism result =
       compare_runs({inputs_.forced_reference, inputs_.forced_cell, inputs_.forced_repeats, inputs_.band});
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 20);
-  EXPECT_EQ(result.first_divergence->phase, "samples");
+  ASSERT_THAT(result, parts_at({.step = 20, .phase = "samples"}));
 }
 
 TEST_P(JudgeForced, OtherInitialParametersAreNamedBesideForcedStepsToo) {
@@ -458,8 +419,7 @@ TEST_P(JudgeForced, OtherInitialParametersAreNamedBesideForcedStepsToo) {
     const Mechanism result = judge_forced(inputs_);
     EXPECT_EQ(result.verdict, wrong ? VerdictKind::divergent : VerdictKind::within_envelope) << result.sentence;
     if (!wrong) continue;
-    EXPECT_EQ(result.first_divergence->step, -1) << result.sentence;
-    EXPECT_EQ(result.first_divergence->phase, "parameters");
+    EXPECT_THAT(result, parts_at({.step = -1, .phase = "parameters"}));
   }
 }
 
@@ -476,9 +436,7 @@ TEST_P(JudgeForced, TheHistoryOfRatesNamesAScheduleBesideForcedStepsToo) {
   support::write_fake_run(inputs_.reference_free, a);
   support::write_fake_run(inputs_.cell_free, b);
   const Mechanism result = judge_forced(inputs_);
-  ASSERT_TRUE(result.cause.has_value()) << result.sentence;
-  EXPECT_EQ(result.first_divergence->step, 1);
-  EXPECT_EQ(result.cause->code, "scheduler-stepped-per-rank") << result.cause->evidence;
+  ASSERT_THAT(result, parts_at({.step = 1, .cause = "scheduler-stepped-per-rank"}));
 }
 
 TEST_P(JudgeForced, AtOneLayoutEqualBitsAreIdentical) {
@@ -558,11 +516,7 @@ TEST_P(JudgeForced, AtOneLayoutTheRankWhoseLocalGradientDiffersIsNamed) {
   };
   write_cell(fault, fault, false, GetParam(), 1);
   const Mechanism result = judge_forced(inputs_);
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 2);
-  EXPECT_EQ(result.first_divergence->phase, "local gradients");
-  EXPECT_EQ(result.first_divergence->rank, 1);
-  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  ASSERT_THAT(result, parts_at({.step = 2, .phase = "local gradients", .rank = 1, .where = "head.weight"}));
 }
 
 TEST_P(JudgeForced, AtOneLayoutAFaultBetweenForcedStepsIsNamed) {
@@ -574,9 +528,7 @@ TEST_P(JudgeForced, AtOneLayoutAFaultBetweenForcedStepsIsNamed) {
       },
       false, GetParam(), 1);
   const Mechanism result = judge_forced(inputs_);
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  EXPECT_EQ(result.first_divergence->step, 17);
-  EXPECT_EQ(result.first_divergence->rank, 1);
+  EXPECT_THAT(result, parts_at({.step = 17, .rank = 1}));
 }
 
 /// The lowest bit of one number.
@@ -593,12 +545,7 @@ class JudgeOneConfig : public JudgeForced {
     return judge_forced(inputs_);
   }
   void expect_at(const Mechanism& result, int64_t step, int rank) const {
-    EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-    ASSERT_TRUE(result.first_divergence.has_value());
-    EXPECT_EQ(result.first_divergence->step, step);
-    EXPECT_EQ(result.first_divergence->phase, "local gradients");
-    EXPECT_EQ(result.first_divergence->rank, rank);
-    EXPECT_EQ(result.first_divergence->where, "head.weight");
+    ASSERT_THAT(result, parts_at({.step = step, .phase = "local gradients", .rank = rank, .where = "head.weight"}));
   }
   RunConfig reference_, cell_;
 };

@@ -23,6 +23,7 @@ namespace {
 
 using support::FakeRun;
 using support::FakeStep;
+using support::parts_at;
 using support::tensor_of;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
@@ -109,8 +110,7 @@ TEST_P(CompareLayouts, TurnedSignsLeaveTheBoundThoughNoNormChanges) {
       for (float& value : values) value = -value;
     }
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
+  EXPECT_THAT(result, parts_at({.phase = "reduced gradients"}));
 }
 
 TEST_P(CompareLayouts, ValuesThatBothKeptAreComparedAsValues) {
@@ -128,8 +128,7 @@ TEST_P(CompareLayouts, ValuesThatBothKeptAreComparedAsValues) {
     const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
     EXPECT_EQ(result.verdict, whole ? VerdictKind::divergent : VerdictKind::inconclusive) << result.sentence;
     if (!whole) continue;
-    EXPECT_EQ(result.first_divergence->step, 0);
-    EXPECT_EQ(result.first_divergence->where, "context_encoder.weight1");
+    EXPECT_THAT(result, parts_at({.step = 0, .where = "context_encoder.weight1"}));
   }
 }
 
@@ -183,8 +182,7 @@ TEST_P(CompareLayouts, AWrappedModelHasTheSameNames) {
   const Mechanism part = compared([](const std::string& name) {
     return name == "temperature" ? "module." + name : name;
   });
-  EXPECT_EQ(part.verdict, VerdictKind::divergent) << part.sentence;
-  EXPECT_EQ(part.first_divergence->kind, DivergenceKind::missing);
+  EXPECT_THAT(part, parts_at({.kind = DivergenceKind::missing}));
 }
 
 TEST_P(CompareLayouts, OtherInitialParametersAreNamed) {
@@ -202,9 +200,7 @@ TEST_P(CompareLayouts, OtherInitialParametersAreNamed) {
     if (it.step < 0) tensor_of(it.parameters, "head.weight")[0] += 0.25F;
   };
   const Mechanism result = compared();
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  EXPECT_EQ(result.first_divergence->step, -1);
-  EXPECT_EQ(result.first_divergence->where, "head.weight");
+  EXPECT_THAT(result, parts_at({.step = -1, .where = "head.weight"}));
 }
 
 TEST_P(CompareLayouts, RowsOnOtherRanksAreTheSameBatch) {
@@ -221,23 +217,17 @@ TEST_P(CompareLayouts, AnExchangedSampleIsNamedAtAnyStep) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.step == 110 && it.rank == 2) it.samples[1] = 1403;
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 110);
-  EXPECT_EQ(result.first_divergence->phase, "samples");
-  EXPECT_EQ(result.first_divergence->rank, 2);
-  EXPECT_EQ(result.first_divergence->expected,
-            "sample " + std::to_string(support::fake_sample(110, 2 + GetParam())));
-  EXPECT_EQ(result.first_divergence->actual, "sample 1403");
+  ASSERT_THAT(result, parts_at({.step = 110,
+                                .phase = "samples",
+                                .rank = 2,
+                                .expected = "sample " + std::to_string(support::fake_sample(110, 2 + GetParam())),
+                                .actual = "sample 1403"}));
 }
 
 TEST_P(CompareLayouts, OneStreamForAllRanksIsNamed) {
   const Mechanism result =
       with([](FakeStep& it) { it.streams[1].second = static_cast<uint64_t>(it.step) * 77; });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 0);
-  EXPECT_EQ(result.first_divergence->phase, "random");
-  EXPECT_EQ(result.first_divergence->where, "dropout in head");
+  ASSERT_THAT(result, parts_at({.step = 0, .phase = "random", .where = "dropout in head"}));
   EXPECT_THAT(result.sentence, HasSubstr("ranks drew the same numbers"));
 }
 
@@ -250,46 +240,35 @@ TEST_P(CompareLayouts, AReplayMustDrawWhatWasDrawnFirst) {
   };
   EXPECT_EQ(with(replay(0)).verdict, VerdictKind::inconclusive);
   const Mechanism result = with(replay(1));
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 4);
-  EXPECT_EQ(result.first_divergence->phase, "random");
-  EXPECT_EQ(result.first_divergence->where, "dropout in head replay");
+  ASSERT_THAT(result, parts_at({.step = 4, .phase = "random", .where = "dropout in head replay"}));
 }
 
 TEST_P(CompareLayouts, AChangedRateIsNamedBeyondTheBoundedSteps) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.step >= 100) it.controls[0].second *= 8;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 100);
-  EXPECT_EQ(result.first_divergence->phase, "control");
-  EXPECT_EQ(result.first_divergence->rank, -1);
-  EXPECT_EQ(result.first_divergence->actual, "0.008");
+  ASSERT_THAT(result, parts_at({.step = 100, .phase = "control", .rank = -1, .actual = "0.008"}));
 }
 
 TEST_P(CompareLayouts, AControlValueOfOneRankIsNamed) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.rank == 2) it.controls[1].second += 1;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->rank, 2);
-  EXPECT_EQ(result.first_divergence->where, "step");
+  ASSERT_THAT(result, parts_at({.rank = 2, .where = "step"}));
 }
 
 TEST_P(CompareLayouts, MissingNegativesAreCounted) {
   const Mechanism result = with(nullptr, true);
   ASSERT_TRUE(result.first_divergence.has_value());
   const int own = 24 / GetParam() - 1;
-  EXPECT_EQ(result.first_divergence->step, 0);
-  EXPECT_EQ(result.first_divergence->phase, "energies");
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::missing);
-  EXPECT_EQ(result.first_divergence->expected, "23 negatives a row");
-  EXPECT_EQ(result.first_divergence->actual,
-            std::to_string(own) + " negatives a row (" + std::to_string(23 - own) + " missing)");
+  EXPECT_THAT(result, parts_at({.step = 0,
+                                .phase = "energies",
+                                .kind = DivergenceKind::missing,
+                                .expected = "23 negatives a row",
+                                .actual = std::to_string(own) + " negatives a row (" + std::to_string(23 - own) +
+                                          " missing)"}));
   EXPECT_THAT(result.sentence, HasSubstr(std::to_string(own) + " negatives of 23"));
-  ASSERT_TRUE(result.cause.has_value());
-  EXPECT_EQ(result.cause->code, "local-negatives");
+  ASSERT_THAT(result, parts_at({.cause = "local-negatives"}));
   EXPECT_EQ(result.cause->evidence,
             "a row of rank 0 has " + std::to_string(own) + " negatives instead of 23: of the batch those of its own rank alone");
 }
@@ -303,22 +282,18 @@ TEST_P(CompareLayouts, ColumnsOfAnUnknownTrainerAreNobodysNegatives) {
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   ASSERT_TRUE(result.first_divergence.has_value());
   const int own = 24 / GetParam();
-  EXPECT_EQ(result.first_divergence->expected, "24 columns a row");
-  EXPECT_EQ(result.first_divergence->actual,
-            std::to_string(own) + " columns a row (" + std::to_string(24 - own) + " missing)");
+  EXPECT_THAT(result,
+              parts_at({.expected = "24 columns a row",
+                        .actual = std::to_string(own) + " columns a row (" + std::to_string(24 - own) + " missing)"}));
   EXPECT_THAT(result.sentence, HasSubstr(std::to_string(own) + " columns of 24 a row"));
-  ASSERT_TRUE(result.cause.has_value());
-  EXPECT_EQ(result.cause->code, "unexplained");
+  ASSERT_THAT(result, parts_at({.cause = "unexplained"}));
 }
 
 TEST_P(CompareLayouts, AScaledGradientLeavesTheBound) {
   const Mechanism result = with([](FakeStep& it) {
     for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent);
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 0);
-  EXPECT_EQ(result.first_divergence->phase, "reduced gradients");
+  ASSERT_THAT(result, parts_at({.step = 0, .phase = "reduced gradients"}));
   EXPECT_THAT(result.first_divergence->where, HasSubstr("action_encoder.weight1"));
   EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
   EXPECT_GT(result.band_used, 1);
@@ -329,20 +304,14 @@ TEST_P(CompareLayouts, AnExactPhaseBehindAnUndecidedOneIsNamed) {
     if (it.step >= 3) it.loss *= 2;
     if (it.step == 50 && it.rank == 1) it.samples[0] = 1403;
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 50);
-  EXPECT_EQ(result.first_divergence->phase, "samples");
+  ASSERT_THAT(result, parts_at({.step = 50, .phase = "samples"}));
 }
 
 TEST_P(CompareLayouts, ANumberThatIsNoneIsNoRounding) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.step == 5) it.loss = std::nan("");
   });
-  EXPECT_EQ(result.verdict, VerdictKind::divergent) << result.sentence;
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->step, 5);
-  EXPECT_EQ(result.first_divergence->phase, "loss");
+  ASSERT_THAT(result, parts_at({.step = 5, .phase = "loss"}));
 }
 
 TEST_P(CompareLayouts, Bfloat16HasNoBoundThatSaysAnything) {
@@ -371,10 +340,7 @@ TEST_P(CompareLayouts, EvaluationsOfEqualParametersMustAgree) {
     return compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   };
   const Mechanism wrong = compared(0, 0.9, false);
-  EXPECT_EQ(wrong.verdict, VerdictKind::divergent) << wrong.sentence;
-  EXPECT_EQ(wrong.first_divergence->step, 2);
-  EXPECT_EQ(wrong.first_divergence->phase, "evaluation");
-  EXPECT_EQ(wrong.first_divergence->where, "accuracy");
+  EXPECT_THAT(wrong, parts_at({.step = 2, .phase = "evaluation", .where = "accuracy"}));
   const Mechanism right = compared(0, 0.5 * (1 + 1e-7), false);
   EXPECT_EQ(right.verdict, VerdictKind::inconclusive) << right.sentence;
   EXPECT_EQ(support::fact_of(right, "evaluation"), "same: agrees at 1 step with bit-equal parameters");
@@ -404,12 +370,10 @@ TEST_P(CompareLayouts, AReplicaThatPartsIsNamedWhereMostRanksLieByTheReference) 
     const Mechanism result = with([&](FakeStep& it) {
       if (it.step >= 5 && (it.rank == last) != most) tensor_of(it.parameters, "head.weight")[7] += 1;
     });
-    ASSERT_TRUE(result.first_divergence.has_value());
-    EXPECT_EQ(result.first_divergence->step, 5);
-    EXPECT_EQ(result.first_divergence->kind, DivergenceKind::replica);
-    EXPECT_EQ(result.first_divergence->rank, most ? kRankUnknown : last) << result.sentence;
-    ASSERT_TRUE(result.cause.has_value());
-    EXPECT_EQ(result.cause->code, most ? "replicas-drift" : "replica-corrupted") << result.cause->evidence;
+    ASSERT_THAT(result, parts_at({.step = 5,
+                                  .rank = most ? kRankUnknown : last,
+                                  .kind = DivergenceKind::replica,
+                                  .cause = most ? "replicas-drift" : "replica-corrupted"}));
   }
 }
 
@@ -424,11 +388,9 @@ TEST_P(CompareLayouts, AnotherShapeThanTheReferencesIsWrongHoweverManyRanksHaveI
   support::write_fake_run(folder_ / "a", a);
   support::write_fake_run(folder_ / "b", b);
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
-  ASSERT_TRUE(result.first_divergence.has_value()) << result.sentence;
-  EXPECT_EQ(result.first_divergence->phase, "local gradients");
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::shape);
-  EXPECT_EQ(result.first_divergence->rank, 0) << result.sentence;
-  EXPECT_EQ(result.first_divergence->actual, "float32 [19]");
+  ASSERT_THAT(
+      result,
+      parts_at({.phase = "local gradients", .rank = 0, .kind = DivergenceKind::shape, .actual = "float32 [19]"}));
 }
 
 TEST_P(CompareLayouts, AResumedRunSaysWhichStepsHaveNoPartner) {
@@ -445,9 +407,7 @@ TEST_P(CompareLayouts, AnotherLossLeavesTheBound) {
   const Mechanism result = with([](FakeStep& it) {
     if (it.rank == 1) it.loss *= 1.01;
   });
-  ASSERT_TRUE(result.first_divergence.has_value());
-  EXPECT_EQ(result.first_divergence->phase, "loss");
-  EXPECT_EQ(result.first_divergence->rank, kRankUnknown) << "a mean over ranks tells no rank";
+  ASSERT_THAT(result, parts_at({.phase = "loss", .rank = kRankUnknown})) << "a mean over ranks tells no rank";
 }
 
 // Updates of matrices of which ranks hold parts: parts that stand still, and optimizers of whole matrices that work on each part.

@@ -22,6 +22,7 @@
 namespace lockstep {
 namespace {
 
+using support::parts_at;
 using ::testing::HasSubstr;
 
 /// A run of SGD on one tensor w of four elements, every rank with the same gradient.
@@ -110,15 +111,12 @@ TEST_F(ForeignRuns, LossesOfRanksAreComparedByTheirMeanWithinRounding) {
   EXPECT_THAT(found.sentence, HasSubstr("first at step 1, loss, loss: expected 5.70202, found 5.703"));
   wrong.size = [](int64_t step) { return step == 1 ? 1.01F : 1.0F; };
   const Mechanism followed = compare(a, wrong);
-  ASSERT_TRUE(followed.first_divergence);
-  EXPECT_EQ(followed.first_divergence->step, 1);
-  EXPECT_EQ(followed.first_divergence->phase, "loss") << "where gradients differ, the loss is the place";
+  ASSERT_THAT(followed, parts_at({.step = 1, .phase = "loss"})) << "where gradients differ, the loss is the place";
   wrong.loss = unit.loss;
   wrong.size = [](int64_t step) { return step == 2 ? 1.01F : 1.0F; };
   const Mechanism behind = compare(a, wrong);
-  ASSERT_TRUE(behind.first_divergence) << "what comes behind a loss that rounding explains is compared all the same";
-  EXPECT_EQ(behind.first_divergence->step, 2);
-  EXPECT_EQ(behind.first_divergence->phase, "local gradients");
+  ASSERT_THAT(behind, parts_at({.step = 2, .phase = "local gradients"}))
+      << "what comes behind a loss that rounding explains is compared all the same";
 }
 
 TEST_F(ForeignRuns, AnotherOrderOfASumIsNoDifferenceInAnyScalar) {
@@ -189,8 +187,7 @@ TEST_F(ForeignRuns, PartsThatATracerCallsAlikeAreNoReplicas) {
   };
   const Mechanism parts = compare(holding(1, 6), holding(3, 2)), replicas = compare(holding(1, 6), holding(3, 6));
   EXPECT_NE(parts.verdict, VerdictKind::divergent) << parts.sentence;
-  ASSERT_TRUE(replicas.first_divergence) << replicas.sentence;
-  EXPECT_EQ(replicas.first_divergence->where, "v");
+  ASSERT_THAT(replicas, parts_at({.where = "v"}));
 }
 
 TEST_F(ForeignRuns, WhatOneOfTwoProgramsExchangesIsItsOwn) {
@@ -209,8 +206,7 @@ TEST_F(ForeignRuns, WhatOneOfTwoProgramsExchangesIsItsOwn) {
       EXPECT_NE(compare(a, b).verdict, VerdictKind::divergent) << group;
       b.size = [](int64_t step) { return step == 0 ? 1.01F : 1.0F; };
       const Mechanism wrong = compare(a, b);
-      ASSERT_TRUE(wrong.first_divergence);
-      EXPECT_EQ(wrong.first_divergence->phase, "local gradients") << "and hides nothing";
+      ASSERT_THAT(wrong, parts_at({.phase = "local gradients"})) << "and hides nothing";
     }
   }
   SgdRun a, b;
@@ -221,9 +217,7 @@ TEST_F(ForeignRuns, WhatOneOfTwoProgramsExchangesIsItsOwn) {
   EXPECT_NE(at_one_layout.verdict, VerdictKind::divergent) << at_one_layout.sentence;
   b.size = [](int64_t step) { return step == 2 ? 1.01F : 1.0F; };
   const Mechanism wrong = compare(a, b);
-  ASSERT_TRUE(wrong.first_divergence);
-  EXPECT_EQ(wrong.first_divergence->step, 2);
-  EXPECT_EQ(wrong.first_divergence->phase, "local gradients");
+  ASSERT_THAT(wrong, parts_at({.step = 2, .phase = "local gradients"}));
 }
 
 TEST_F(ForeignRuns, ASumOfCountsMayRepeat) {
@@ -266,9 +260,8 @@ TEST_F(ForeignRuns, ClippingThatNobodyDeclaresMayActOnOneRunAlone) {
     a.clip = [](const std::vector<float>& gradient) { return gradient; };
     a.size = [](int64_t step) { return step == 0 ? 0.5F : 1.2F; };
     const Mechanism one = compare(a, b);
-    ASSERT_TRUE(one.first_divergence) << "the reference is above the limit, and took all";
-    EXPECT_EQ(one.first_divergence->phase, "applied gradients");
-    EXPECT_EQ(one.first_divergence->step, 1);
+    ASSERT_THAT(one, parts_at({.step = 1, .phase = "applied gradients"}))
+        << "the reference is above the limit, and took all";
   }
   SgdRun a, b;
   b.world_size = 2;
@@ -349,8 +342,7 @@ TEST_F(ForeignRuns, ARunThatItsReferenceLeadsIsDecided) {
   SgdRun wrong = b;
   wrong.size = [](int64_t step) { return step == 2 ? 1.001F : 1.0F; };
   const Mechanism other = compared(wrong);
-  EXPECT_EQ(other.verdict, VerdictKind::divergent) << other.sentence;
-  EXPECT_EQ(other.first_divergence->step, 2);
+  EXPECT_THAT(other, parts_at({.step = 2}));
   wrong.led = false;  // it says that it was led, and was not
   EXPECT_EQ(compared(wrong).verdict, VerdictKind::inconclusive);
 }
@@ -387,10 +379,7 @@ TEST_F(ForeignRuns, ABufferThatStandsStillInTheReferenceStandsStill) {
   moved.extra = buffers(2, 1);
   EXPECT_NE(compare(a, b).verdict, VerdictKind::divergent);
   const Mechanism found = compare(a, moved);
-  ASSERT_TRUE(found.first_divergence) << found.sentence;
-  EXPECT_EQ(found.first_divergence->step, 2);
-  EXPECT_EQ(found.first_divergence->rank, 1);
-  EXPECT_EQ(found.first_divergence->where, "buffer/mean");
+  ASSERT_THAT(found, parts_at({.step = 2, .rank = 1, .where = "buffer/mean"}));
 }
 
 TEST(Contradictions, StatisticsAreHeldAgainstValuesAndHashes) {
