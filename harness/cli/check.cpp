@@ -620,10 +620,7 @@ class TrainerCheck {
   }
 
   Mechanism compared(const std::string& reference, const std::string& run) const {
-    CompareOptions comparing;
-    comparing.run_a = folder(reference);
-    comparing.run_b = folder(run);
-    return compare_runs(comparing);
+    return compare_runs({.run_a = folder(reference), .run_b = folder(run)});
   }
 
   void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,

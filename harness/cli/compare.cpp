@@ -156,16 +156,8 @@ Mechanism compare_known(const CompareOptions& compare, const RunRecord& a, const
     }
     return mechanism;
   }
-  ForcedInputs inputs;
-  inputs.reference_free = compare.run_a;
-  inputs.cell_free = compare.run_b;
-  inputs.forced_reference = beside->reference;
-  inputs.forced_cell = beside->cell;
-  inputs.reference_config = compare.reference_config;
-  inputs.cell_config = compare.cell_config;
-  inputs.steps = inputs.forced_steps = compare.steps;
-  inputs.reference_twin = beside->reference_twin;
-  inputs.cell_twin = beside->cell_twin;
+  ForcedInputs inputs{compare,           beside->reference, beside->cell, beside->reference_twin,
+                      beside->cell_twin, compare.steps};
   inputs.one_build = std::ranges::all_of(std::to_array<std::string>({"build", "libtorch", "isa", "threads_per_rank"}), [&](const std::string& fact) {
     const auto of_a = a.provenance.find(fact), of_b = b.provenance.find(fact);
     return of_a != a.provenance.end() && of_b != b.provenance.end() && of_a->second == of_b->second;
@@ -265,11 +257,8 @@ int compare_command(const CompareCommandOptions& options, const Console& console
   const std::vector<std::string> expected = expected_verdicts(options);
   require_own_options(options);
   if (options.rule == "tost") return compare_outcomes_command(options, expected, console);
-  CompareOptions compare;
-  compare.run_a = options.run_a;
-  compare.run_b = options.run_b;
-  compare.repeats = options.repeats;
-  compare.steps = options.steps;
+  CompareOptions compare{
+      .run_a = options.run_a, .run_b = options.run_b, .repeats = options.repeats, .steps = options.steps};
   require_folder(compare.run_a);
   require_folder(compare.run_b);
   for (const std::string& repeat : compare.repeats) require_folder(repeat);

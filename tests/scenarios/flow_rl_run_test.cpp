@@ -60,7 +60,7 @@ class FlowRlRuns : public testing::Test {
   Comparison forced(RunConfig reference, RunConfig cell) {
     reference.snapshot_steps = {0, 2};
     ForcedInputs inputs;
-    inputs.reference_free = run("reference", reference);
+    inputs.run_a = run("reference", reference);
     reference.snapshot_steps = {};
     const ForcedConfig at{"reference", {0, 2}, 0, {}};
     reference.forced = at;
@@ -68,7 +68,7 @@ class FlowRlRuns : public testing::Test {
     reference.forced.twin = true;
     inputs.reference_twin = run("reference_twin", reference);
     reference.forced.twin = false;
-    inputs.cell_free = run("cell", cell);
+    inputs.run_b = run("cell", cell);
     cell.forced = at;
     inputs.forced_cell = run("forced_cell", cell);
     cell.forced.twin = true;

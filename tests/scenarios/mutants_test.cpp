@@ -546,7 +546,7 @@ class ClassifyRuns : public testing::Test {
     RunConfig one = config_of(reference);
     one.snapshot_steps = {0, 2};
     ForcedInputs inputs;
-    inputs.reference_free = run("reference", one);
+    inputs.run_a = run("reference", one);
     one.snapshot_steps = {};
     one.forced = {"reference", {0, 2}, 0, {}};
     inputs.forced_reference = run("forced_reference", one);
@@ -554,7 +554,7 @@ class ClassifyRuns : public testing::Test {
     inputs.reference_twin = run("reference_twin", one);
     one.forced.twin = false;
     RunConfig other = config_of(cell);
-    inputs.cell_free = run("cell", other);
+    inputs.run_b = run("cell", other);
     other.forced = {"reference", {0, 2}, 0, {}};
     inputs.forced_cell = run("forced_cell", other);
     other.forced.twin = true;

@@ -27,9 +27,9 @@ RunConfig alone(RunConfig config) {
 ForcedInputs toy_runs(const std::string& folder, const RunConfig& reference, const RunConfig& config,
                       const ToyFaults& faults, const std::string& trainer, const std::string& reference_trainer) {
   ForcedInputs inputs;
-  toy_run(inputs.reference_free = folder + "/reference", reference, false, {}, reference_trainer);
+  toy_run(inputs.run_a = folder + "/reference", reference, false, {}, reference_trainer);
   toy_run(inputs.forced_reference = folder + "/forced-reference", reference, true, {}, reference_trainer);
-  toy_run(inputs.cell_free = folder + "/cell", config, false, faults, trainer);
+  toy_run(inputs.run_b = folder + "/cell", config, false, faults, trainer);
   toy_run(inputs.forced_cell = folder + "/forced-cell", config, true, faults, trainer);
   inputs.reference_config = &reference;
   inputs.cell_config = &config;

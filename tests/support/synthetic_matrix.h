@@ -114,7 +114,7 @@ class SyntheticMatrix {
     s.compare_runs = [this](const CompareOptions& compare) { return mechanism_of(compare.run_b); };
     s.judge_forced = [this](const ForcedInputs& inputs) {
       if (on_forced) on_forced(inputs);
-      return mechanism_of(inputs.cell_free);
+      return mechanism_of(inputs.run_b);
     };
     s.certify = [this](const std::string&, const std::string& real_dir, int64_t asked) {
       const auto found = certifications.find(real_dir.substr(real_dir.rfind('/') + 1));

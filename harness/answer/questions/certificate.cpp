@@ -89,9 +89,9 @@ std::optional<Divergence> find_parting(const ForcedValues& a, const ForcedValues
 
 /// What the forced comparison, which looks at every phase, says of the same runs; nothing if it cannot.
 std::optional<Mechanism> explain(ForcedInputs inputs) {
-  inputs.reference_free.clear();
-  inputs.cell_free.clear();
-  inputs.forced_repeats.clear();
+  inputs.run_a.clear();
+  inputs.run_b.clear();
+  inputs.repeats.clear();
   try {
     return judge_forced(inputs);
   } catch (const std::runtime_error&) {

@@ -139,8 +139,8 @@ ForcedInputs forced_inputs(const PlannedArms& arms, const Cell& cell, const Plan
   const Matrix& matrix = arms.plan().matrix;
   const std::string& kept = matrix.replay;
   ForcedInputs inputs;
-  inputs.reference_free = kept.empty() ? dir_of(*first.reference) : std::filesystem::path(kept).parent_path().string();
-  if (asked_by(matrix).trains && kept.empty()) inputs.cell_free = dir_of(*first.cell);
+  inputs.run_a = kept.empty() ? dir_of(*first.reference) : std::filesystem::path(kept).parent_path().string();
+  if (asked_by(matrix).trains && kept.empty()) inputs.run_b = dir_of(*first.cell);
   inputs.forced_cell = dir_of(forced_cell);
   inputs.band = matrix.band;
   inputs.reference_config = &first.reference->config;

@@ -127,11 +127,9 @@ Answer statistics_in_a_buffer(const CauseInputs& inputs) {
     std::vector<RankBuffer> ranks;
     double rows = 0;
     for (const StepRecords& rank : inputs.cell->ranks) {
-      RankBuffer own;
-      for (const Record& each : rank.records) {
-        if (each.phase == Phase::samples) own.rows = static_cast<double>(each.ids.size());
-        if (each.phase == Phase::parameters && each.name == record.name) own.values = values_of(each).value_or(std::vector<double>{});
-      }
+      RankBuffer own{{}, static_cast<double>(sample_ids(rank).size())};
+      if (const Record* held = find_record(rank, Phase::parameters, record.name))
+        own.values = values_of(*held).value_or(std::vector<double>{});
       rows += own.rows;
       ranks.push_back(std::move(own));
     }
@@ -215,7 +213,6 @@ std::vector<RankRows> rows_that_agree(const CauseInputs& inputs) {
 // Causes in one named part of the loss, an auxiliary one: its factor, its gradient.
 namespace {
 
-/// A named loss as one of the runs has it.
 /// The named losses, weight included, as means over ranks.
 std::map<std::string, double> terms_of(const ForcedValues& values) {
   std::map<std::string, double> terms;

@@ -473,11 +473,7 @@ Mechanism judge_forced(const ForcedInputs& inputs) {
     causes::add_reward_answers(inputs, mechanism);
     return mechanism;
   }
-  CompareOptions free;
-  free.run_a = inputs.reference_free;
-  free.run_b = inputs.cell_free;
-  free.steps = inputs.steps;
-  return compare_runs(free);
+  return compare_runs({.run_a = inputs.run_a, .run_b = inputs.run_b, .steps = inputs.steps});
 }
 
 }  // namespace lockstep

@@ -594,16 +594,7 @@ struct LabelRow {
 /// Values of a record of rows by sample id, in that phase.
 std::map<int64_t, std::vector<double>> rows_by_sample(const StepOfRun& step, Phase phase, const std::string& name) {
   std::map<int64_t, std::vector<double>> rows;
-  for (const StepRecords& rank : step.ranks) {
-    const Record* record = find_record(rank, phase, name);
-    const auto values = record ? values_of(*record) : std::nullopt;
-    if (!values || record->ids.empty()) continue;
-    const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
-    for (std::size_t i = 0; i < record->ids.size(); ++i) {
-      const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
-      rows.try_emplace(record->ids[i], begin, begin + width);
-    }
-  }
+  for (SampleRow& row : sample_rows(step, phase, name)) rows.try_emplace(row.id, std::move(row.values));
   return rows;
 }
 
@@ -611,18 +602,10 @@ std::vector<LabelRow> label_rows(const CauseInputs& inputs) {
   std::vector<LabelRow> rows;
   if (inputs.difference.divergence.where != "labels") return rows;
   const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, "labels");
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    for (const Record* record : records_of(inputs.cell->ranks[rank], Phase::inputs)) {
-      const auto values = values_of(*record);
-      if (record->name != "labels" || !values || record->ids.empty()) continue;
-      const auto width = static_cast<std::ptrdiff_t>(values->size() / record->ids.size());
-      for (std::size_t i = 0; i < record->ids.size(); ++i) {
-        const auto found = expected.find(record->ids[i]);
-        const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i) * width;
-        if (found != expected.end() && std::ssize(found->second) == width)
-          rows.push_back({record->ids[i], static_cast<int>(rank), i, found->second, {begin, begin + width}});
-      }
-    }
+  for (SampleRow& row : sample_rows(*inputs.cell, Phase::inputs, "labels")) {
+    const auto found = expected.find(row.id);
+    if (found != expected.end() && found->second.size() == row.values.size())
+      rows.push_back({row.id, row.rank, row.place, found->second, std::move(row.values)});
   }
   return rows;
 }
@@ -745,24 +728,26 @@ Answer content_of_one_rank(const CauseInputs& inputs) {
   if (others_agree(inputs) == std::optional(false)) return {};
   const std::string& where = inputs.difference.divergence.where;
   const auto expected = rows_by_sample(*inputs.reference, Phase::inputs, where);
-  std::vector<std::size_t> wrong_ranks;
-  std::size_t wrong = 0, of_wrong = 0, right_elsewhere = 0;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    StepOfRun alone;
-    alone.ranks = {inputs.cell->ranks[rank]};
-    std::size_t own_wrong = 0, own = 0;
-    for (const auto& [id, row] : rows_by_sample(alone, Phase::inputs, where)) {
-      const auto found = expected.find(id);
-      if (found == expected.end()) return {};
-      ++own;
-      own_wrong += found->second != row;
-    }
-    if (own_wrong == 0)
-      right_elsewhere += own;
+  struct Rows {
+    std::size_t wrong = 0, all = 0;
+  };
+  std::map<int, Rows> by_rank;
+  for (const SampleRow& row : sample_rows(*inputs.cell, Phase::inputs, where)) {
+    const auto found = expected.find(row.id);
+    if (found == expected.end()) return {};
+    ++by_rank[row.rank].all;
+    by_rank[row.rank].wrong += found->second != row.values;
+  }
+  std::vector<int> wrong_ranks;
+  std::size_t right_elsewhere = 0;
+  for (const auto& [rank, rows] : by_rank) {
+    if (rows.wrong > 0)
+      wrong_ranks.push_back(rank);
     else
-      wrong_ranks.push_back(rank), wrong = own_wrong, of_wrong = own;
+      right_elsewhere += rows.all;
   }
   if (wrong_ranks.size() != 1 || right_elsewhere == 0) return {};
+  const auto& [wrong, of_wrong] = by_rank.at(wrong_ranks.front());
   return of_rank(told(fmt::format("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all "
                                   "{} rows of "
                                   "the other ranks are",

@@ -233,19 +233,8 @@ std::vector<ConfigDifference> differences_of(const CompareOptions& options) {
 
 Comparison compare_traces(const CompareOptions& options) {
   if (!options.repeats.empty()) {
-    ForcedInputs inputs;
     // Their samples, the steps before and the state at the beginning are in the same folders.
-    inputs.reference_free = options.run_a;
-    inputs.cell_free = options.run_b;
-    inputs.forced_reference = options.run_a;
-    inputs.forced_cell = options.run_b;
-    inputs.forced_repeats = options.repeats;
-    inputs.band = options.band;
-    inputs.reference_config = options.reference_config;
-    inputs.cell_config = options.cell_config;
-    inputs.declared = options.declared;
-    inputs.steps = inputs.forced_steps = options.steps;
-    return compare_forced(inputs);
+    return compare_forced({options, options.run_a, options.run_b, "", "", options.steps});
   }
   StepPairs pairs(options.run_a, options.run_b, options.steps);
   if (both_exact(options.reference_config, options.cell_config)) {

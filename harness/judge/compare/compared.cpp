@@ -207,13 +207,8 @@ namespace {
 /// Values of one metric by sample, of all ranks.
 std::map<int64_t, std::vector<double>> evaluated_rows(const StepOfRun& step, const std::string& name) {
   std::map<int64_t, std::vector<double>> rows;
-  for (const StepRecords& rank : step.ranks) {
-    for (const Record* record : records_of(rank, Phase::evaluation)) {
-      const auto values = record->name == name ? values_of(*record) : std::nullopt;
-      if (!values || record->ids.size() != values->size()) continue;
-      for (std::size_t i = 0; i < values->size(); ++i) rows[record->ids[i]].push_back((*values)[i]);
-    }
-  }
+  for (const SampleRow& row : sample_rows(step, Phase::evaluation, name))
+    if (row.values.size() == 1) rows[row.id].push_back(row.values.front());
   return rows;
 }
 

@@ -189,10 +189,9 @@ struct Comparison {
 // Which runs are compared, and what is known of them.
 
 struct CompareOptions {
-  std::string run_a, run_b;  ///< run folders; A is the reference
-  std::vector<std::string>
-      repeats;  ///< run folders of permuted repeats of A (forced runs), to measure the band
-  BandConfig band;
+  std::string run_a = {}, run_b = {};     ///< run folders; A is the reference
+  std::vector<std::string> repeats = {};  ///< run folders of permuted repeats of A (forced runs), to measure the band
+  BandConfig band = {};
   const RunConfig* reference_config = nullptr;  ///< null: unknown, and causes that need it are not named
   const RunConfig* cell_config = nullptr;
   std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference

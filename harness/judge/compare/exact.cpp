@@ -88,30 +88,11 @@ std::optional<Difference> samples_difference(const StepOfRun& a, const StepOfRun
 
 // --- what rows hold ---
 
-/// What one row holds.
-struct HeldRow {
-  int rank = 0;
-  std::vector<double> values;
-};
 /// By sample; of a sample that a step has twice the first.
-using HeldRows = std::map<int64_t, HeldRow>;
-
-void add_held_rows(const Record& record, int rank, HeldRows& rows) {
-  const auto values = values_of(record);
-  if (!values || record.ids.empty() || record.shape.empty() || record.shape[0] != std::ssize(record.ids)) return;
-  const std::size_t width = values->size() / record.ids.size();
-  for (std::size_t i = 0; i < record.ids.size(); ++i) {
-    const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i * width);
-    rows.try_emplace(record.ids[i], HeldRow{rank, {begin, begin + static_cast<std::ptrdiff_t>(width)}});
-  }
-}
-
-std::map<std::string, HeldRows> held_rows_of(const StepOfRun& step) {
-  std::map<std::string, HeldRows> by_name;
-  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
-    for (const Record* record : records_of(step.ranks[rank], Phase::inputs)) add_held_rows(*record, static_cast<int>(rank), by_name[record->name]);
-  }
-  return by_name;
+std::map<int64_t, SampleRow> held_rows(const StepOfRun& step, const std::string& name) {
+  std::map<int64_t, SampleRow> rows;
+  for (SampleRow& row : sample_rows(step, Phase::inputs, name)) rows.try_emplace(row.id, std::move(row));
+  return rows;
 }
 
 /// A hash and the row's length, or, in older traces, the hash alone.
@@ -142,31 +123,32 @@ std::string held_text(const std::vector<double>& values, const std::vector<doubl
 /// The first sample of the step that both runs have and that holds other inputs or labels in run B. Nothing where
 /// values or ids were not kept.
 std::optional<Difference> inputs_difference(const StepOfRun& a, const StepOfRun& b) {
-  const std::map<std::string, HeldRows> in_a = held_rows_of(a), in_b = held_rows_of(b);
-  for (const auto& [name, expected] : in_a) {
-    const auto found = in_b.find(name);
-    if (found == in_b.end()) continue;
+  std::set<std::string> names;
+  for (const StepRecords& rank : a.ranks)
+    for (const Record* record : records_of(rank, Phase::inputs)) names.insert(record->name);
+  for (const std::string& name : names) {
+    const std::map<int64_t, SampleRow> expected = held_rows(a, name), found = held_rows(b, name);
     std::set<int> ranks;
-    const std::pair<const int64_t, HeldRow>* first = nullptr;
+    const SampleRow* first = nullptr;
     int compared = 0, others = 0;
-    for (const auto& actual : found->second) {
-      const auto row = expected.find(actual.first);
+    for (const auto& [id, actual] : found) {
+      const auto row = expected.find(id);
       if (row == expected.end()) continue;
       ++compared;
-      if (holds_the_same(row->second.values, actual.second.values)) continue;
+      if (holds_the_same(row->second.values, actual.values)) continue;
       ++others;
-      ranks.insert(actual.second.rank);
+      ranks.insert(actual.rank);
       if (!first) first = &actual;
     }
     // Hashes that differ in all rows may be of numbers that are rounded otherwise, as after a mean over ranks.
-    if (!first || (others == compared && compared > 1 && is_hash(first->second.values) && a.ranks.size() != b.ranks.size()))
+    if (!first || (others == compared && compared > 1 && is_hash(first->values) && a.ranks.size() != b.ranks.size()))
       continue;
+    const std::vector<double>& wanted = expected.at(first->id).values;
     Difference difference =
         difference_at(b, Phase::inputs, first_or_all({ranks.begin(), ranks.end()}, b), name, DivergenceKind::value,
-                      held_text(expected.at(first->first).values, first->second.values),
-                      held_text(first->second.values, expected.at(first->first).values));
-    difference.divergence.sample = first->first;
-    difference.divergence.sentence += fmt::format(" It is sample {}.", first->first);
+                      held_text(wanted, first->values), held_text(first->values, wanted));
+    difference.divergence.sample = first->id;
+    difference.divergence.sentence += fmt::format(" It is sample {}.", first->id);
     return difference;
   }
   return std::nullopt;

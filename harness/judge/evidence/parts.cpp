@@ -40,6 +40,26 @@ std::vector<int64_t> sample_ids(const StepRecords& rank) {
   return ids;
 }
 
+std::vector<SampleRow> sample_rows(const StepOfRun& step, Phase phase, std::string_view name) {
+  std::vector<SampleRow> rows;
+  for (std::size_t rank = 0; rank < step.ranks.size(); ++rank) {
+    for (const Record* record : records_of(step.ranks[rank], phase)) {
+      const std::size_t count = record->ids.size();
+      if (record->name != name || count == 0 || record->shape.empty() || record->shape[0] != std::ssize(record->ids))
+        continue;
+      const auto values = values_of(*record);
+      if (!values) continue;
+      const std::size_t width = values->size() / count;
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto begin = values->begin() + static_cast<std::ptrdiff_t>(i * width);
+        rows.push_back(
+            {record->ids[i], static_cast<int>(rank), i, {begin, begin + static_cast<std::ptrdiff_t>(width)}});
+      }
+    }
+  }
+  return rows;
+}
+
 namespace {
 
 struct Part {

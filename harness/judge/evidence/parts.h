@@ -36,6 +36,16 @@ std::vector<const Record*> records_of(const StepRecords& rank, Phase phase);
 /// The sample ids of the rank's rows, in its order.
 std::vector<int64_t> sample_ids(const StepRecords& rank);
 
+/// One row of a record that says of which sample each of its rows is.
+struct SampleRow {
+  int64_t id = 0;
+  int rank = 0;
+  std::size_t place = 0;  ///< in the record
+  std::vector<double> values;
+};
+/// Of all ranks' records of that name, as far as they kept their values.
+std::vector<SampleRow> sample_rows(const StepOfRun& step, Phase phase, std::string_view name);
+
 /// Null where there is none.
 inline const StepOfRun* pointer_to(const std::optional<StepOfRun>& step) { return step ? &*step : nullptr; }
 

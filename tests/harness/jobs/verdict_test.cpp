@@ -40,8 +40,8 @@ class Verdicts : public testing::Test {
     reference.layout = {1, cell.layout.global_batch()};
     reference.snapshot_steps = steps;
     ForcedInputs inputs;
-    inputs.reference_free = run("free", reference);
-    inputs.cell_free = run("free", cell);
+    inputs.run_a = run("free", reference);
+    inputs.run_b = run("free", cell);
     RunConfig forced = reference, forced_cell = cell;
     forced.snapshot_steps = {};
     forced.forced = forced_cell.forced = {id_of("free", reference), steps, 0, {}};

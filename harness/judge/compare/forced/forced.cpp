@@ -120,14 +120,14 @@ class ForcedJudge {
     if (!rules_.ours()) cell_.name_like(inputs.forced_reference);
     if (!rules_.ours() && cell_twin_) cell_twin_->name_like(inputs.forced_reference);
     if (has_twins()) return;
-    for (const std::string& dir : inputs.forced_repeats) repeats_.emplace_back(dir);
+    for (const std::string& dir : inputs.repeats) repeats_.emplace_back(dir);
   }
 
   Comparison compare() {
-    const bool has_free = !inputs_.reference_free.empty() && !inputs_.cell_free.empty();
+    const bool has_free = !inputs_.run_a.empty() && !inputs_.run_b.empty();
     FreeFindings free;
     if (has_free) {
-      free = read_free_runs(inputs_.reference_free, inputs_.cell_free, inputs_.steps,
+      free = read_free_runs(inputs_.run_a, inputs_.run_b, inputs_.steps,
                             working_epsilon(rules_.reference_facts, std::numeric_limits<float>::epsilon()));
     }
     run(!has_free, free.states);
@@ -135,7 +135,7 @@ class ForcedJudge {
     Mechanism result;
     result.compared_steps = free.compared;
     result.twins = has_twins();
-    result.band_measured = !result.twins && !inputs_.forced_repeats.empty();
+    result.band_measured = !result.twins && !inputs_.repeats.empty();
     result.forced = steps_;
     for (const ForcedStep& step : result.forced) result.band_used = std::max(result.band_used, step.band_used);
 
@@ -349,7 +349,7 @@ class ForcedJudge {
 
   const ForcedInputs& inputs_;
   /// Do the runs go on from their own steps, so that each begins a step where it ended the one before?
-  const bool free_ = inputs_.forced_reference == inputs_.reference_free && inputs_.forced_cell == inputs_.cell_free;
+  const bool free_ = inputs_.forced_reference == inputs_.run_a && inputs_.forced_cell == inputs_.run_b;
   RunReader reference_, cell_;
   StepRules rules_, of_cell_;
   std::vector<RunReader> repeats_;

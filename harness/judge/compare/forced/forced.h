@@ -12,27 +12,16 @@
 
 namespace lockstep {
 
-/// Run folders. The free runs may be left empty; then the exact phases are compared in the forced runs
-/// themselves.
-struct ForcedInputs {
-  std::string reference_free, cell_free;
-  std::string forced_reference;
-  std::vector<std::string>
-      forced_repeats;  ///< permuted rows and order of reduction; empty: no band is measured
-  std::string forced_cell;
+/// The free runs and their configs, and run folders of the forced ones. The free runs may be left empty; then the exact
+/// phases are compared in the forced runs themselves. Repeats are forced: permuted rows and order of reduction; without
+/// any no band is measured. Without configs updates are not recomputed, and causes that depend on hyperparameters are
+/// not named.
+struct ForcedInputs : CompareOptions {
+  std::string forced_reference = {}, forced_cell = {};
   /// The same in float64; of a run in float64 itself. Both or none; with them no repeat is looked at.
-  std::string reference_twin, cell_twin;
-  BandConfig band;
-  /// Of the free runs; null: unknown. Without them updates are not recomputed, and causes that depend on
-  /// hyperparameters are not named.
-  const RunConfig* reference_config = nullptr;
-  const RunConfig* cell_config = nullptr;
-  std::vector<std::string> declared = {};  ///< keys in which the two may differ: see ConfigDifference
-  int64_t steps = 0;         ///< of the free runs, see CompareOptions
+  std::string reference_twin = {}, cell_twin = {};
   int64_t forced_steps = 0;  ///< forced steps from this number on are not judged; 0: all are
   bool one_build = true;  ///< both were computed by one build of the programs: equal configs then have equal bits
-
-  ConfigPair configs() const { return {reference_config, cell_config, declared}; }
 };
 
 /// A cell against its reference, at each forced step.

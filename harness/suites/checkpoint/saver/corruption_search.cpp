@@ -548,8 +548,8 @@ class CorruptionSearch final : public Suite {
 
   Trial flips(const std::string& path, std::size_t begin, std::size_t end) {
     const std::string file = path.substr(path.rfind('/') + 1);
-    Trial planned;
-    planned = {fmt::format("flip:{}:{}-{}", file, begin, end), "one bit flipped", CorruptFixture::kind_of(path), 0.5};
+    Trial planned{fmt::format("flip:{}:{}-{}", file, begin, end), "one bit flipped", CorruptFixture::kind_of(path),
+                  0.5};
     planned.run = [this, path, file, begin, end](Slot&) {
       CaseCounts counts;
       MemoryStorage disk(corrupt_fixture_.disk());
@@ -570,8 +570,7 @@ class CorruptionSearch final : public Suite {
 
   Trial lengths(const std::string& path, std::size_t begin, std::size_t end) {
     const std::string file = path.substr(path.rfind('/') + 1);
-    Trial planned;
-    planned = {fmt::format("cut:{}:{}-{}", file, begin, end), "cut short", CorruptFixture::kind_of(path), 0.1};
+    Trial planned{fmt::format("cut:{}:{}-{}", file, begin, end), "cut short", CorruptFixture::kind_of(path), 0.1};
     planned.run = [this, path, file, begin, end](Slot&) {
       CaseCounts counts;
       MemoryStorage disk(corrupt_fixture_.disk());
@@ -592,8 +591,7 @@ class CorruptionSearch final : public Suite {
     std::vector<Trial> trials;
     const std::string counter = kind == "field" ? "fields" : kind == "input" ? "inputs" : "parts";
     for (const Damage& damage : all) {
-      Trial planned;
-      planned = {damage.name, damage.failure, damage.place, 0.001};
+      Trial planned{damage.name, damage.failure, damage.place, 0.001};
       planned.run = [this, damage, counter](Slot&) {
         const Judgement judgement = damage.judge(corrupt_fixture_);
         count(judgement);
@@ -607,8 +605,7 @@ class CorruptionSearch final : public Suite {
 
   /// A checkpoint of its own, loaded by other numbers of ranks and by its names.
   Trial clean_loads(int number) {
-    Trial planned;
-    planned = {fmt::format("clean:{}", number), "nothing", "clean loads", 0.02};
+    Trial planned{fmt::format("clean:{}", number), "nothing", "clean loads", 0.02};
     planned.run = [this, number](Slot&) {
       CaseCounts counts;
       Contents contents;
@@ -639,8 +636,7 @@ class CorruptionSearch final : public Suite {
 
   /// Damage that no hash can show: the comparison with what was saved must see it, or the search is blind.
   void add_blind(std::vector<Trial>& all) {
-    Trial planned;
-    planned = {"planted:sealed_damage", "planted: seals that fit damaged values", "manifest.json", 0.01};
+    Trial planned{"planted:sealed_damage", "planted: seals that fit damaged values", "manifest.json", 0.01};
     planned.run = [this](Slot&) {
       // As if the seals had not been looked at: a damaged manifest, and all that is said of it made anew.
       std::vector<Damage> forged = field_damages(corrupt_fixture_);

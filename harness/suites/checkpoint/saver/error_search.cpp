@@ -216,9 +216,9 @@ class ErrorSearch final : public Suite {
 
   void add_failing(const Setting& setting, std::vector<Trial>& all) {
     places_of(setting, [&](const Failing& failing, int rank, int64_t at, OperationKind kind) {
-      Trial planned;
-      planned = {fmt::format("{}:{}:{}-ranks:rank-{}:op-{}", failing.name, setting.scene->name, setting.ranks, rank, at),
-                       std::string(failing.words), std::string(checkpoint::name_of(kind)), 0.002 * setting.ranks};
+      Trial planned{
+          fmt::format("{}:{}:{}-ranks:rank-{}:op-{}", failing.name, setting.scene->name, setting.ranks, rank, at),
+          std::string(failing.words), std::string(checkpoint::name_of(kind)), 0.002 * setting.ranks};
       planned.run = [this, &setting, &failing, rank, at](Slot&) {
         measured().add("errors");
         const SaveCase how = failing_case(setting, failing, rank, at, {});
@@ -272,9 +272,8 @@ class ErrorSearch final : public Suite {
     }
     const std::size_t most = config_.points > 0 ? 2 : kStops;
     for (const KillPoint& point : even_sample(points, most)) {
-      Trial planned;
-      planned = {fmt::format("stopped:{}:rank-{}:{}", setting.scene->name, point.rank, name_of(point)), "process stopped",
-                       std::string(checkpoint::name_of(point.kind)), 0.4};
+      Trial planned{fmt::format("stopped:{}:rank-{}:{}", setting.scene->name, point.rank, name_of(point)),
+                    "process stopped", std::string(checkpoint::name_of(point.kind)), 0.4};
       planned.run = [this, &setting, point, own = folder + "/" + planned.name](Slot&) {
         measured().add("stops");
         const Judgement judgement = judge_process_stop(own, *setting.disk, *setting.scene, 2, point, contents_);

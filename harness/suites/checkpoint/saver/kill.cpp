@@ -98,8 +98,7 @@ const Mutant& mutant_named(std::string_view name) {
 Trial mutant_trial(std::string_view name, std::string_view place, std::string_view harmless,
                      std::function<MutantFound()> search) {
   const Mutant& mutant = mutant_named(name);
-  Trial planned;
-  planned = {fmt::format("planted:{}", name), fmt::format("planted: {}", mutant.words), std::string(place), 1};
+  Trial planned{fmt::format("planted:{}", name), fmt::format("planted: {}", mutant.words), std::string(place), 1};
   planned.run = [&mutant, harmless = std::string(harmless), search = std::move(search)](Slot&) {
     MutantFound found = search();
     const std::string tried = with_commas(found.tried);
@@ -432,10 +431,9 @@ class KillSearch final : public Suite {
   }
 
   Trial in_place(const Sweep& sweep, const KillPoint& point) {
-    Trial planned;
-    planned = {fmt::format("{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
-                     fmt::format("killed, {}", sweep.scene->words), std::string(checkpoint::name_of(point.kind)),
-                     0.001 * sweep.ranks};
+    Trial planned{fmt::format("{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
+                  fmt::format("killed, {}", sweep.scene->words), std::string(checkpoint::name_of(point.kind)),
+                  0.001 * sweep.ranks};
     planned.run = [this, &sweep, point](Slot&) {
       std::vector<CaseResult> cases;
       for (const std::vector<int>& order : orders_of(sweep.ranks, point.rank)) {
@@ -455,10 +453,10 @@ class KillSearch final : public Suite {
   }
 
   Trial as_processes(const Sweep& sweep, const KillPoint& point, const std::string& folder) {
-    Trial planned;
-    planned = {fmt::format("process:{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
-                     fmt::format("process killed, {}", sweep.scene->words), std::string(checkpoint::name_of(point.kind)),
-                     0.004 * sweep.ranks};
+    Trial planned{
+        fmt::format("process:{}:{}-ranks:rank-{}:{}", sweep.scene->name, sweep.ranks, point.rank, name_of(point)),
+        fmt::format("process killed, {}", sweep.scene->words), std::string(checkpoint::name_of(point.kind)),
+        0.004 * sweep.ranks};
     planned.run = [this, &sweep, point, own = folder + "/" + planned.name](Slot&) {
       const Judgement judgement = judge_process_kill(own, *sweep.disk, *sweep.scene, sweep.ranks, point, contents_);
       // What a fault left stays for who looks into it.

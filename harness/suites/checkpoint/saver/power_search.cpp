@@ -266,11 +266,10 @@ class PowerSearch final : public Suite {
   }
 
   Trial states(const Recorded& recorded, DiskModel model) {
-    Trial planned;
-    planned = {fmt::format("{}:{}-ranks{}:{}", recorded.scene->name, recorded.ranks, recorded.together ? "-together" : "",
-                                 name_of(model)),
-                     fmt::format("power lost, {}", words_of(model)), std::string(recorded.scene->words),
-                     model == DiskModel::least ? 1.0 : 0.2};
+    Trial planned{fmt::format("{}:{}-ranks{}:{}", recorded.scene->name, recorded.ranks,
+                              recorded.together ? "-together" : "", name_of(model)),
+                  fmt::format("power lost, {}", words_of(model)), std::string(recorded.scene->words),
+                  model == DiskModel::least ? 1.0 : 0.2};
     planned.run = [this, &recorded, model](Slot&) {
       std::vector<CaseResult> results;
       explore(recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string& hash,

@@ -120,9 +120,8 @@ class ScheduleSearch final : public Suite {
   }
 
   Trial schedules_at(const Family& family, int64_t at, OperationKind kind) {
-    Trial planned;
-    planned = {name_of(family, at), std::string(family.writer_race->words), std::string(checkpoint::name_of(kind)),
-                     family.doubles ? 0.02 : 0.002};
+    Trial planned{name_of(family, at), std::string(family.writer_race->words), std::string(checkpoint::name_of(kind)),
+                  family.doubles ? 0.02 : 0.002};
     planned.run = [this, family, at](Slot&) {
       std::vector<CaseResult> results;
       measured().add("stopped");

@@ -285,8 +285,8 @@ class CertificateMatrix : public ::testing::Test {
     of_eight = eight_;
     QuestionJudge question = judge_of("certificate");
     question.judge_forced = [](const ForcedInputs& inputs) {
-      EXPECT_EQ(inputs.cell_free, "");
-      EXPECT_TRUE(inputs.forced_repeats.empty());
+      EXPECT_EQ(inputs.run_b, "");
+      EXPECT_TRUE(inputs.repeats.empty());
       EXPECT_EQ(inputs.band.exact, 1e-12);
       EXPECT_THAT(inputs.forced_reference, HasSubstr("forced_reference"));
       return case_of("infonce", "global", "3x8",

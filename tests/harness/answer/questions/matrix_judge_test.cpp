@@ -392,8 +392,8 @@ TEST(MatrixJudge, HandsTheForcedRunsOfOneReferenceToTheForcedComparison) {
   int calls = 0;
   matrix.on_forced = [&](const ForcedInputs& inputs) {
     ++calls;
-    EXPECT_EQ(inputs.reference_free, "out/synthetic/runs/1x24 global seed 0");
-    EXPECT_EQ(inputs.cell_free, "out/synthetic/runs/8x3 global seed 0");
+    EXPECT_EQ(inputs.run_a, "out/synthetic/runs/1x24 global seed 0");
+    EXPECT_EQ(inputs.run_b, "out/synthetic/runs/8x3 global seed 0");
     EXPECT_EQ(inputs.forced_reference, "out/synthetic/runs/forced-reference");
     EXPECT_EQ(inputs.forced_cell, "out/synthetic/runs/forced-cell");
     EXPECT_EQ(inputs.reference_twin, "out/synthetic/runs/reference-twin");

@@ -458,8 +458,8 @@ class EvidenceSubsets : public ::testing::TestWithParam<std::size_t> {
       return folder / name;
     };
     if (evidence & kFree) {
-      inputs.reference_free = write("reference", reference, false, {});
-      inputs.cell_free = write("cell", config, false, planted.faults);
+      inputs.run_a = write("reference", reference, false, {});
+      inputs.run_b = write("cell", config, false, planted.faults);
     }
     inputs.forced_reference = write("forced-reference", reference, true, {});
     inputs.forced_cell = write("forced-cell", config, true, planted.faults);

@@ -35,8 +35,8 @@ using Fault = std::function<void(FakeStep&)>;
 class JudgeForced : public ::testing::TestWithParam<int> {
  protected:
   JudgeForced() {
-    inputs_.reference_free = folder_ / "reference";
-    inputs_.cell_free = folder_ / "cell";
+    inputs_.run_a = folder_ / "reference";
+    inputs_.run_b = folder_ / "cell";
     inputs_.forced_reference = folder_ / "forced-reference";
     inputs_.forced_cell = folder_ / "forced-cell";
   }
@@ -57,12 +57,12 @@ class JudgeForced : public ::testing::TestWithParam<int> {
     return run;
   }
   void write_reference(int world_size = 1, int repeats = 4) {
-    support::write_fake_run(inputs_.reference_free, free(world_size, 1));
+    support::write_fake_run(inputs_.run_a, free(world_size, 1));
     FakeRun reference = forced(world_size, 1);
     reference.term_sums = true;
     support::write_fake_run(inputs_.forced_reference, reference);
     for (int k = 0; k < repeats; ++k) {
-      inputs_.forced_repeats.push_back(folder_ / ("repeat-" + std::to_string(k)));
+      inputs_.repeats.push_back(folder_ / ("repeat-" + std::to_string(k)));
       FakeRun repeat = forced(world_size, 100 + static_cast<uint64_t>(k));
       // Repeats permute rows: the judge must align them by sample id.
       repeat.fault = [](FakeStep& it) {
@@ -75,7 +75,7 @@ class JudgeForced : public ::testing::TestWithParam<int> {
         it.energies = turned;
         std::reverse(it.samples.begin(), it.samples.end());
       };
-      support::write_fake_run(inputs_.forced_repeats.back(), repeat);
+      support::write_fake_run(inputs_.repeats.back(), repeat);
     }
   }
   void write_cell(const Fault& in_forced, const Fault& in_free = nullptr, bool local_negatives = false,
@@ -86,7 +86,7 @@ class JudgeForced : public ::testing::TestWithParam<int> {
     trains.fault = in_free;
     gradients.local_negatives = trains.local_negatives = local_negatives;
     support::write_fake_run(inputs_.forced_cell, gradients);
-    support::write_fake_run(inputs_.cell_free, trains);
+    support::write_fake_run(inputs_.run_b, trains);
   }
   Mechanism judged(const Fault& in_forced, const Fault& in_free = nullptr, bool local_negatives = false) {
     write_reference();
@@ -401,7 +401,7 @@ TEST_P(JudgeForced, ComparesForcedRunsAloneForCompareRuns) {
     if (it.step == 20) it.samples[0] = 1403;
   });
   const Mechanism result =
-      compare_runs({inputs_.forced_reference, inputs_.forced_cell, inputs_.forced_repeats, inputs_.band});
+      compare_runs({inputs_.forced_reference, inputs_.forced_cell, inputs_.repeats, inputs_.band});
   ASSERT_THAT(result, parts_at({.step = 20, .phase = "samples"}));
 }
 
@@ -414,8 +414,8 @@ TEST_P(JudgeForced, OtherInitialParametersAreNamedBesideForcedStepsToo) {
     b.fault = [wrong](FakeStep& it) {
       if (wrong && it.step < 0) it.parameters[1].second[0] += 0.25F;
     };
-    support::write_fake_run(inputs_.reference_free, a);
-    support::write_fake_run(inputs_.cell_free, b);
+    support::write_fake_run(inputs_.run_a, a);
+    support::write_fake_run(inputs_.run_b, b);
     const Mechanism result = judge_forced(inputs_);
     EXPECT_EQ(result.verdict, wrong ? VerdictKind::divergent : VerdictKind::within_envelope) << result.sentence;
     if (!wrong) continue;
@@ -433,8 +433,8 @@ TEST_P(JudgeForced, TheHistoryOfRatesNamesAScheduleBesideForcedStepsToo) {
   a.steps = b.steps = support::steps_up_to(3 * GetParam() + 1);
   a.fault = [&](FakeStep& it) { it.controls = {{"learning_rate", rate_at(it.step)}}; };
   b.fault = [&](FakeStep& it) { it.controls = {{"learning_rate", rate_at(it.step * it.world_size)}}; };
-  support::write_fake_run(inputs_.reference_free, a);
-  support::write_fake_run(inputs_.cell_free, b);
+  support::write_fake_run(inputs_.run_a, a);
+  support::write_fake_run(inputs_.run_b, b);
   const Mechanism result = judge_forced(inputs_);
   ASSERT_THAT(result, parts_at({.step = 1, .cause = "scheduler-stepped-per-rank"}));
 }
@@ -452,7 +452,7 @@ TEST_P(JudgeForced, HalfAFreeRunIsInconclusiveUnlessOnlyThatIsAskedFor) {
   write_cell(nullptr);
   FakeRun half = free(GetParam(), 2);
   half.steps = support::steps_up_to(12);
-  support::write_fake_run(inputs_.cell_free, half);
+  support::write_fake_run(inputs_.run_b, half);
   const Mechanism result = judge_forced(inputs_);
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("cell ends after step 11, and "));
@@ -480,7 +480,7 @@ TEST_P(JudgeForced, SaysWhatItComparedAndThatEvaluationWasNotJudged) {
   reference.fault = [](FakeStep& it) {
     if (it.step == 9) it.evaluations = {{"accuracy", 0.5}};
   };
-  support::write_fake_run(inputs_.reference_free, reference);
+  support::write_fake_run(inputs_.run_a, reference);
   write_cell(nullptr, [](FakeStep& it) {
     if (it.step == 9 && it.rank == 0) it.evaluations = {{"accuracy", 0.25}};
   });
@@ -590,10 +590,10 @@ TEST_P(JudgeOneConfig, SignsOfZerosAloneAreNone) {
   FakeRun run = free(GetParam(), 1);
   run.level = TraceLevel::full;
   run.fault = zeroed(0.0F);
-  support::write_fake_run(inputs_.reference_free, run);
+  support::write_fake_run(inputs_.run_a, run);
   write_cell(nullptr, nullptr, false, GetParam(), 1);
   run.fault = zeroed(-0.0F);
-  support::write_fake_run(inputs_.cell_free, run);
+  support::write_fake_run(inputs_.run_b, run);
   inputs_.reference_config = &reference_;
   inputs_.cell_config = &cell_;
   const Mechanism result = judge_forced(inputs_);
@@ -618,7 +618,7 @@ TEST_P(JudgeOneConfig, WhereNoEqualBitsArePromisedHashesTellNoSize) {
 TEST_P(JudgeForced, RefusesWhatIsNoForcedTrace) {
   write_reference();
   write_cell(nullptr);
-  inputs_.forced_cell = inputs_.cell_free;
+  inputs_.forced_cell = inputs_.run_b;
   EXPECT_THROW(judge_forced(inputs_), TraceError);
   inputs_.forced_cell = folder_ / "none";
   EXPECT_THROW(judge_forced(inputs_), TraceError);
@@ -629,7 +629,7 @@ TEST_P(JudgeForced, ARepeatThatEndsEarlyIsRefused) {
   write_cell(nullptr);
   FakeRun shorter = forced(1, 100);
   shorter.steps = {0, 1};
-  support::write_fake_run(inputs_.forced_repeats[2], shorter);
+  support::write_fake_run(inputs_.repeats[2], shorter);
   EXPECT_THROW(judge_forced(inputs_), TraceError);
 }
 
