@@ -22,27 +22,33 @@
 namespace lockstep {
 namespace {
 
-/// As phases are called, where a kind is a phase's.
-constexpr std::array<const char*, kLookedKinds> kWords = {"samples",
-                                                          "random streams",
-                                                          "control values",
-                                                          "collectives",
-                                                          "collectives among the run's ranks",
-                                                          "energies",
-                                                          "loss",
-                                                          "local gradients",
-                                                          "reduction",
-                                                          "reduced gradients",
-                                                          "gradient norm",
-                                                          "norm",
-                                                          "applied gradients",
-                                                          "clip",
-                                                          "update",
-                                                          "parameters",
-                                                          "optimizer state",
-                                                          "buffers",
-                                                          "replicas",
-                                                          "evaluation"};
+/// What is said of each kind, in their order, and whose records it is.
+struct KindOfEvidence {
+  std::string_view words;
+  std::optional<Phase> phase = {};
+};
+constexpr std::array<KindOfEvidence, kLookedKinds> kKinds = {{
+    {"samples", Phase::samples},
+    {"random streams", Phase::random},
+    {"control values", Phase::control},
+    {"collectives", Phase::collective},
+    {"collectives among the run's ranks"},
+    {"energies", Phase::scores},
+    {"loss", Phase::loss},
+    {"local gradients", Phase::local_gradients},
+    {"reduction"},
+    {"reduced gradients", Phase::reduced_gradients},
+    {"gradient norm", Phase::gradient_norm},
+    {"norm"},
+    {"applied gradients", Phase::applied_gradients},
+    {"clip"},
+    {"update"},
+    {"parameters", Phase::parameters},
+    {"optimizer state", Phase::optimizer_state},
+    {"buffers"},
+    {"replicas"},
+    {"evaluation", Phase::evaluation},
+}};
 
 std::set<Phase> phases_of(const StepOfRun& step) {
   std::set<Phase> phases;
@@ -65,22 +71,8 @@ std::set<std::string> tags_of(const StepRecords& rank) {
 }  // namespace
 
 std::optional<Looked> kind_of(Phase phase) {
-  switch (phase) {
-    case Phase::samples: return Looked::samples;
-    case Phase::random: return Looked::streams;
-    case Phase::control: return Looked::controls;
-    case Phase::collective: return Looked::collectives;
-    case Phase::scores: return Looked::scores;
-    case Phase::loss: return Looked::loss;
-    case Phase::local_gradients: return Looked::local_gradients;
-    case Phase::reduced_gradients: return Looked::reduced_gradients;
-    case Phase::gradient_norm: return Looked::gradient_norm;
-    case Phase::applied_gradients: return Looked::applied_gradients;
-    case Phase::parameters: return Looked::parameters;
-    case Phase::optimizer_state: return Looked::optimizer_state;
-    case Phase::evaluation: return Looked::evaluation;
-    default: return std::nullopt;
-  }
+  const auto found = std::ranges::find(kKinds, phase, &KindOfEvidence::phase);
+  return found == kKinds.end() ? std::nullopt : std::optional(static_cast<Looked>(found - kKinds.begin()));
 }
 
 void Compared::add(Looked kind, int64_t step) {
@@ -100,11 +92,11 @@ void Compared::add(const Compared& other) {
 
 std::vector<Fact> Compared::facts(int64_t all, const std::optional<Divergence>& first, std::string_view step) const {
   std::vector<Fact> facts;
-  bool before = first && std::ranges::find(kWords, first->phase) != kWords.end();
+  bool before = first && std::ranges::find(kKinds, first->phase, &KindOfEvidence::words) != kKinds.end();
   if (first) all = std::ranges::max(counts_, {}, &Count::steps).steps;
   for (std::size_t k = 0; k < kLookedKinds; ++k) {
     const auto kind = static_cast<Looked>(k);
-    const std::string name = kWords[k];
+    const std::string name(kKinds[k].words);
     before = before && name != first->phase;
     const int64_t last = counts_[k].last;
     const bool beyond = first && last > first->step;
@@ -127,7 +119,7 @@ std::vector<Fact> Compared::facts(int64_t all, const std::optional<Divergence>& 
 std::string Compared::lacking(std::initializer_list<Looked> kinds) const {
   std::vector<std::string> texts;
   for (const Looked kind : kinds) {
-    if (steps(kind) == 0) texts.emplace_back(kWords[static_cast<std::size_t>(kind)]);
+    if (steps(kind) == 0) texts.emplace_back(kKinds[static_cast<std::size_t>(kind)].words);
   }
   return join_words(texts);
 }
@@ -373,7 +365,7 @@ void Evaluations::tell(std::vector<Fact>& facts) const {
   for (const auto& [steps, whose] : {std::pair{only_a_, "the reference"}, {only_b_, "the run"}}) {
     if (steps > 0) texts.push_back(fmt::format("only {} recorded it at {}", whose, counted(steps, "step")));
   }
-  const std::string name = kWords[static_cast<std::size_t>(Looked::evaluation)];
+  const std::string name(kKinds[static_cast<std::size_t>(Looked::evaluation)].words);
   std::erase_if(facts, [&](const Fact& fact) { return fact.name == name; });
   facts.push_back({judged_ + same_ > 0 ? Mark::same : Mark::none, name, fmt::format("{}", fmt::join(texts, "; "))});
 }
