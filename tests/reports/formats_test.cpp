@@ -236,12 +236,9 @@ TEST(Render, KnowsWhatARunLeaves) {
 }
 
 TEST(Render, RefusesAnUnknownFormatAndListsTheKnownOnes) {
-  try {
-    render(outcome_results(), "pdf\x1b[31m");
-    FAIL() << "no exception";
-  } catch (const std::invalid_argument& error) {
-    EXPECT_THAT(error.what(), testing::StartsWith("unknown report format 'pdf'; known are html, md, json, junit, "));
-  }
+  EXPECT_THAT([&] { render(outcome_results(), "pdf\x1b[31m"); },
+              testing::ThrowsMessage<std::invalid_argument>(
+                  testing::StartsWith("unknown report format 'pdf'; known are html, md, json, junit, ")));
 }
 
 using boost::property_tree::ptree;

@@ -82,13 +82,23 @@ inline State state_at(int64_t step, int rank, int size) {
 inline constexpr const char* kRoot = "/run/checkpoints";
 
 /// A disk with an empty folder for runs.
-inline void prepare(MemoryStorage& disk) { disk.put_folder("/run"); }
+inline MemoryStorage empty_disk() {
+  MemoryStorage disk;
+  disk.put_folder("/run");
+  return MemoryStorage(disk);
+}
 
 inline SaveOptions save_options() {
   SaveOptions options;
   options.root = kRoot;
   options.config_hash = "config";
   options.deadline_s = 20;
+  return options;
+}
+
+inline SaveOptions keeping_last(int checkpoints) {
+  SaveOptions options = save_options();
+  options.keep_last = checkpoints;
   return options;
 }
 

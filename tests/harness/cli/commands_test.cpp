@@ -382,12 +382,9 @@ TEST_F(ReportMllog, WritesNoLogsBesideOldOnesThatStay) {
   write("a", kReference);
   support::FakeFiles files;
   files.fail(0, EACCES);
-  try {
-    write_mllog(folder_ / "a", {}, files);
-    FAIL() << "nothing was thrown";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("cannot remove what an earlier call left: Permission denied"));
-  }
+  EXPECT_THAT(
+      [&] { write_mllog(folder_ / "a", {}, files); },
+      testing::ThrowsMessage<MachineError>(HasSubstr("cannot remove what an earlier call left: Permission denied")));
   EXPECT_EQ(files.operations.size(), 1U);
 }
 
@@ -423,12 +420,7 @@ TEST_F(ReportMllog, NeedsATarget) {
   OutCell cell{"2x12 global", out_config(2, 12), reaching_at(kReference, 4), false};
   write_out(folder_ / "a", {cell}, OutCell{"1x24 global", out_config(1, 24), cell.seeds, true},
             {"accuracy_24", 0.03, 0.05, 0});
-  try {
-    write_mllog(folder_ / "a", {});
-    FAIL() << "nothing was thrown";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--target"));
-  }
+  EXPECT_THAT([&] { write_mllog(folder_ / "a", {}); }, testing::ThrowsMessage<ConfigError>(HasSubstr("--target")));
 }
 
 }  // namespace

@@ -447,12 +447,8 @@ TEST_F(Supervised, IsNotLateWhereAStopIsRequested) {
 
 TEST_F(Supervised, SaysWhyNothingWasStarted) {
   script({{{.kind = Kind::refused, .run = "run", .pids = {}, .message = "no memory"}}});
-  try {
-    run(within(60));
-    FAIL() << "nothing was thrown";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("ranks cannot be started: no memory"));
-  }
+  EXPECT_THAT([&] { run(within(60)); },
+              testing::ThrowsMessage<MachineError>(testing::HasSubstr("ranks cannot be started: no memory")));
 }
 
 using testing::IsEmpty;

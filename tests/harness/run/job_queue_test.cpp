@@ -313,12 +313,8 @@ TEST(RunFolder, IsMadeAnewWhereTheRunIsAnotherOneOrHasNoCheckpoints) {
 TEST(RunFolder, SaysWhichFolderCannotBeMade) {
   const TempFolder folder;
   write_text(folder / "runs", "a file");
-  try {
-    prepare_run_folder(folder / "runs/a", a_run(), {});
-    FAIL() << "nothing was thrown";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr(folder / "runs/a"));
-  }
+  EXPECT_THAT([&] { prepare_run_folder(folder / "runs/a", a_run(), {}); },
+              testing::ThrowsMessage<MachineError>(testing::HasSubstr(folder / "runs/a")));
 }
 
 TEST(RunFolder, IsEmptiedBeforeItsRunIsDescribed) {
@@ -395,14 +391,10 @@ TEST(RunFolder, SealsTheDescriptionOfTheRun) {
 TEST(PlannedData, IsWhatRanksMustHaveRead) {
   EXPECT_NO_THROW(require_planned_data("a", "a", 2));
   EXPECT_NO_THROW(require_planned_data("", "b", 2)) << "a run that was not planned on any";
-  try {
-    require_planned_data("a", "b", 2);
-    FAIL() << "nothing was thrown";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(),
-                testing::HasSubstr("the data changed while the matrix ran: its hash was a when the runs "
-                                   "were planned, and rank 2 read b"));
-  }
+  EXPECT_THAT(
+      [&] { require_planned_data("a", "b", 2); },
+      testing::ThrowsMessage<MachineError>(testing::HasSubstr(
+          "the data changed while the matrix ran: its hash was a when the runs were planned, and rank 2 read b")));
 }
 
 TEST(LastLines, GivesTheEndAndNoControlCharacters) {

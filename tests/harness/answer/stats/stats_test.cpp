@@ -45,12 +45,9 @@ TEST(SummarizeDifferences, SpreadOfEqualValuesIsExactlyZero) {
 
 TEST(SummarizeDifferences, RefusesWhatIsNotFiniteByPlace) {
   for (double bad : {kNaN, kInfinity, -kInfinity}) {
-    try {
-      summarize_differences(std::vector{0.1, bad, 0.2});
-      FAIL() << bad;
-    } catch (const std::invalid_argument& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("difference 2 of 3"));
-    }
+    EXPECT_THAT([&] { summarize_differences(std::vector{0.1, bad, 0.2}); },
+                testing::ThrowsMessage<std::invalid_argument>(testing::HasSubstr("difference 2 of 3")))
+        << bad;
   }
   EXPECT_THROW(summarize_differences({}), std::invalid_argument);
 }

@@ -556,12 +556,9 @@ TEST(Verdicts, OfATraceThatIsNewerThanThisBuildAreRefused) {
   for (const Json& expected : all_pairs()) {
     if (!expected.contains("refused")) continue;
     ++refused;
-    try {
-      compare_runs(options_of(expected["name"]));
-      ADD_FAILURE() << expected["name"] << " was compared";
-    } catch (const TraceError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr(expected["refused"].get<std::string>()));
-    }
+    EXPECT_THAT([&] { compare_runs(options_of(expected["name"])); },
+                testing::ThrowsMessage<TraceError>(testing::HasSubstr(expected["refused"].get<std::string>())))
+        << expected["name"] << " was compared";
   }
   EXPECT_EQ(refused, 1);
 }

@@ -208,22 +208,15 @@ TEST(TraceWriter, AnExceptionLeavesTheStepAsFarAsItGot) {
 
 TEST(TraceWriter, NamesTheFileThatCannotBeWritten) {
   TempFolder folder;
-  try {
-    TraceWriter writer(folder / "missing/t", header_of(0, 1));
-    FAIL() << "no error";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("missing/t"));
-  }
+  EXPECT_THAT([&] { TraceWriter writer(folder / "missing/t", header_of(0, 1)); },
+              testing::ThrowsMessage<MachineError>(HasSubstr("missing/t")));
 }
 
 TEST(TraceWriter, NamesTheFileWhenTheDiskIsFull) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  try {
-    TraceWriter writer("/dev/full", header_of(0, 1));
-    FAIL() << "no error";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("/dev/full: cannot write the trace: No space left on device"));
-  }
+  EXPECT_THAT(
+      [&] { TraceWriter writer("/dev/full", header_of(0, 1)); },
+      testing::ThrowsMessage<MachineError>(HasSubstr("/dev/full: cannot write the trace: No space left on device")));
 }
 
 /// Writes that step, of one record.

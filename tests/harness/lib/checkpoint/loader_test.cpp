@@ -35,7 +35,6 @@ const std::string kRootText = kRoot;
 class Loader : public testing::Test {
  protected:
   Loader() {
-    prepare(disk_);
     save_on(disk_, 10, 2);
     save_on(disk_, 11, 2);
   }
@@ -52,7 +51,7 @@ class Loader : public testing::Test {
     EXPECT_EQ(outcomes[0].remarks, outcomes[1].remarks);
     return outcomes[0];
   }
-  MemoryStorage disk_;
+  MemoryStorage disk_ = empty_disk();
 };
 
 TEST_F(Loader, TakesTheNewestByManifestWhateverThePointerSays) {
@@ -304,8 +303,7 @@ TEST_F(Loader, RefusesAnotherRunsOrModelsCheckpoint) {
 
 TEST_F(Loader, NamesEveryKindThatWasNotSaved) {
   for (const auto& [kind_name, section] : state_at(0, 0, 1).sections) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     AloneGroup group;
     State lacking = state_at(3, 0, 1);
     lacking.sections.erase(kind_name);
@@ -387,8 +385,7 @@ State shared_part(int64_t step, int rank, int size) {
 
 TEST(Reshard, GivesEveryNumberOfRanksTheSameState) {
   for (const int saved : {1, 2, 3, 4, 5, 8}) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     ASSERT_TRUE(save_on(disk, 13, saved)[0]);
     for (const int size : {1, 2, 3, 4, 5, 8}) {
       const std::vector<LoadOutcome> loaded = load_on(disk, size);
@@ -420,8 +417,7 @@ TEST(Reshard, GivesATensorThatHasFewerElementsThanRanks) {
     return state;
   };
   for (const int saved : {1, 5, 8}) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     run_ranks(saved, [&](int rank, Group& group) {
       Saver saver(save_options(), disk, group);
       EXPECT_TRUE(saver.save({0, 1}, state_of(rank, saved)));
@@ -438,8 +434,7 @@ TEST(Reshard, GivesATensorThatHasFewerElementsThanRanks) {
 }
 
 TEST(Reshard, GivesTheSliceThatARankAsksFor) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   ASSERT_TRUE(save_on(disk, 13, 3)[0]);
   State expected = state_at(0, 0, 1);
   Tensor& moment = expected[kind::moments].tensors[0];
@@ -458,8 +453,7 @@ TEST(Reshard, GivesTheSliceThatARankAsksFor) {
 /// Planted: ranks save their moments from one element further on.
 TEST(Reshard, NamesMomentsThatAreOneElementOff) {
   for (const int saved : {1, 2, 3, 5, 8}) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     run_ranks(saved, [&](int rank, Group& group) {
       State state = state_at(13, rank, saved);
       for (Tensor& moment : state[kind::moments].tensors)

@@ -17,8 +17,7 @@ using testing::HasSubstr;
 
 TEST(Saver, SavesWhatALoadGivesBack) {
   for (const int size : {1, 2, 3}) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     for (const SaveOutcome& outcome : save_on(disk, 12, size)) {
       EXPECT_EQ(outcome.saved, Saved::committed) << outcome.problem;
       EXPECT_EQ(outcome.name, "epoch_1_step_12");
@@ -53,15 +52,13 @@ std::vector<std::string> order_of(const std::vector<std::string>& seen) {
 }
 
 TEST(Saver, KeepsTheOrderOfItsOperations) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   FaultHook hook;
   Seam seam(hook);
   HookedStorage hooked(disk, seam);
   AloneGroup alone;
   HookedGroup group(alone, seam);
-  SaveOptions options = save_options();
-  options.keep_last = 1;
+  SaveOptions options = keeping_last(1);
   options.nonce = [] { return std::string("0123456789abcdef"); };
   Saver saver(options, hooked, group);
   ASSERT_TRUE(saver.save({1, 10}, state_at(10, 0, 1)));
@@ -107,8 +104,7 @@ std::vector<SaveOutcome> save_with(MemoryStorage& disk, int64_t step, int size, 
   run_ranks(size, [&](int rank, Group& group) {
     HookedGroup hooked_group(group, seam);
     const bool faulty = rank == rank_of_fault;
-    SaveOptions options = save_options();
-    options.keep_last = 2;
+    SaveOptions options = keeping_last(2);
     Saver saver(options, faulty ? static_cast<Storage&>(hooked) : disk,
                 faulty ? static_cast<Group&>(hooked_group) : group);
     outcomes[static_cast<std::size_t>(rank)] = saver.save({step / 10, step}, state_at(step, rank, size));
@@ -126,10 +122,8 @@ TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
   for (const int size : {1, 2}) {
     for (int dead = 0; dead < size; ++dead) {
       for (int64_t at = 0;; at += lockstep::support::whole_or(3, 1)) {
-        MemoryStorage disk;
-        prepare(disk);
-        SaveOptions options = save_options();
-        options.keep_last = 2;
+        MemoryStorage disk = empty_disk();
+        SaveOptions options = keeping_last(2);
         save_on(disk, 9, size, options);
         save_on(disk, 10, size, options);
         FaultHook hook;
@@ -164,8 +158,7 @@ TEST(Saver, LeavesTheOldOrTheNewWhereverItDies) {
 /// Ends at every operation of a save, and where that left one too many at every operation of the next from its commit on:
 /// nothing of the first may keep the second from taking away what it should.
 TEST(Saver, KeepsNoMoreThanOneTooManyHoweverOftenItDies) {
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  SaveOptions options = keeping_last(2);
   const auto small = [](int64_t step) {
     State state;
     state[kind::parameters].tensors = {floats("w", {2}, static_cast<float>(step))};
@@ -186,7 +179,7 @@ TEST(Saver, KeepsNoMoreThanOneTooManyHoweverOftenItDies) {
     return static_cast<int64_t>(hook.seen.size()) > at;
   };
   const auto begun = [&](MemoryStorage& disk) {
-    prepare(disk);
+    disk.put_folder("/run");
     AloneGroup alone;
     EXPECT_TRUE(Saver(options, disk, alone).save({0, 9, true}, small(9)));
     EXPECT_TRUE(Saver(options, disk, alone).save({1, 10}, small(10)));
@@ -224,19 +217,15 @@ std::vector<std::string> names_in(Storage& disk) {
 }
 
 TEST(Retention, KeepsTheNewest) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   for (const int64_t step : {1, 2, 3, 4}) save_on(disk, step, 2, options);
   EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_3", "epoch_0_step_4", "latest"));
 }
 
 TEST(Retention, KeepsOneMoreAtMostThoughEverySaveEndsBeforeItsDeletions) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   int64_t newest = 0;
   for (const int64_t step : {1, 2, 3, 4, 5, 6, 7, 8, 9}) {
     // The first operation after the commit is on the pointer: from there on nothing is done, as if the process had ended.
@@ -255,10 +244,8 @@ TEST(Retention, KeepsOneMoreAtMostThoughEverySaveEndsBeforeItsDeletions) {
 }
 
 TEST(Retention, CountsTheBestAmongThem) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   for (const int64_t step : {1, 2, 3, 4}) save_on(disk, step, 1, options, step == 2);
   EXPECT_THAT(names_in(disk), ElementsAre("best_model", "epoch_0_step_2", "epoch_0_step_4", "latest"));
   LoadOptions best = load_options();
@@ -280,10 +267,8 @@ class FailingWords final : public Hook {
 };
 
 TEST(Retention, LeavesWhatLatestNamesWhereItCouldNotBeAdvanced) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 1;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(1);
   save_on(disk, 3, 1, options);
   FailingWords hook("create /run/checkpoints/.latest-");
   Seam seam(hook);
@@ -300,10 +285,8 @@ TEST(Retention, LeavesWhatLatestNamesWhereItCouldNotBeAdvanced) {
 }
 
 TEST(Retention, KeepsTheBestWhereItsPointerCouldNotBeAdvanced) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   save_on(disk, 1, 1, options, true);
   FailingWords hook("create /run/checkpoints/.best_model-");
   Seam seam(hook);
@@ -321,10 +304,8 @@ TEST(Retention, KeepsTheBestWhereItsPointerCouldNotBeAdvanced) {
 }
 
 TEST(Retention, FinishesASaveThatEndedBetweenItsCommitAndItsPointers) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   for (const int64_t step : {1, 2}) save_on(disk, step, 1, options, step == 1);
   FaultHook ends;
   ends.dead_at = ".best_model-";
@@ -351,10 +332,8 @@ class Counter final : public Hook {
 };
 
 TEST(Retention, LooksAtWhatChangedAlone) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 100;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(100);
   Counter counter;
   Seam seam(counter);
   HookedStorage counted(disk, seam);
@@ -391,10 +370,8 @@ class Watcher final : public Hook {
 
 TEST(Retention, NeverHasFewerThanOneOrMoreThanOneBesideThose) {
   for (const int keep : {1, 2, 3}) {
-    MemoryStorage disk;
-    prepare(disk);
-    SaveOptions options = save_options();
-    options.keep_last = keep;
+    MemoryStorage disk = empty_disk();
+    SaveOptions options = keeping_last(keep);
     save_on(disk, 1, 1, options);
     Watcher watcher(disk);
     Seam seam(watcher);
@@ -406,10 +383,8 @@ TEST(Retention, NeverHasFewerThanOneOrMoreThanOneBesideThose) {
 }
 
 TEST(Retention, DoesNotCountWhatIsTornOrUnfinished) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   save_on(disk, 1, 1, options);
   save_on(disk, 2, 1, options);
   const std::string root = kRoot;
@@ -421,10 +396,8 @@ TEST(Retention, DoesNotCountWhatIsTornOrUnfinished) {
 }
 
 TEST(Retention, LeavesADamagedOneUntilEnoughNewerOnesStand) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 2;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(2);
   for (const int64_t step : {1, 2}) save_on(disk, step, 1, options);
   disk.put_file(std::string(kRoot) + "/epoch_0_step_2/rank-0-of-1.safetensors", "torn");
   EXPECT_THAT(save_on(disk, 3, 1, options)[0].remarks,
@@ -435,8 +408,7 @@ TEST(Retention, LeavesADamagedOneUntilEnoughNewerOnesStand) {
 }
 
 TEST(Retention, TakesNothingAwayWhereNothingIsWhole) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   save_on(disk, 1, 1);
   disk.put_file(std::string(kRoot) + "/epoch_0_step_1/rank-0-of-1.safetensors", "torn");
   EXPECT_THAT(settle(disk, kRoot, {.keep_last = 1}), ElementsAre(HasSubstr("nothing is taken away")));
@@ -444,8 +416,7 @@ TEST(Retention, TakesNothingAwayWhereNothingIsWhole) {
 }
 
 TEST(Retention, PutsANewSaveOfAStepInPlaceOfTheOld) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   for (const int size : {2, 1, 2}) {
     for (const SaveOutcome& outcome : save_on(disk, 5, size)) EXPECT_TRUE(outcome) << outcome.problem;
     EXPECT_THAT(names_in(disk), ElementsAre("epoch_0_step_5", "latest"));
@@ -454,8 +425,7 @@ TEST(Retention, PutsANewSaveOfAStepInPlaceOfTheOld) {
 }
 
 TEST(Retention, GivesAReplacedOneItsNameBackWhereItsSuccessorNeverCame) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   save_on(disk, 5, 1);
   FaultHook hook;
   hook.dead_at = "gather 'renamed'";
@@ -476,8 +446,7 @@ TEST(Retention, GivesAReplacedOneItsNameBackWhereItsSuccessorNeverCame) {
 }
 
 TEST(Retention, IsNotMisledByAStaleCommitMark) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   save_on(disk, 4, 1);
   save_on(disk, 5, 1);
   const std::string folder = std::string(kRoot) + "/epoch_0_step_5";
@@ -530,8 +499,7 @@ class Gate final : public Hook {
 };
 
 TEST(AsynchronousSave, SavesTheStateOfItsMoment) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   Gate gate(OperationKind::create);
   Seam seam(gate);
   HookedStorage hooked(disk, seam);
@@ -553,8 +521,7 @@ TEST(AsynchronousSave, SavesTheStateOfItsMoment) {
 }
 
 TEST(AsynchronousSave, IsLeftAloneByWhoWantsToSaveOrCleanMeanwhile) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   save_on(disk, 5, 1);
   Gate gate(OperationKind::create);
   Seam seam(gate);
@@ -571,8 +538,7 @@ TEST(AsynchronousSave, IsLeftAloneByWhoWantsToSaveOrCleanMeanwhile) {
 }
 
 TEST(AsynchronousSave, TellsOfItsFailureAtTheNextCall) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   FaultHook hook;
   hook.error = ENOSPC;
   AloneGroup group;
@@ -591,8 +557,7 @@ TEST(AsynchronousSave, TellsOfItsFailureAtTheNextCall) {
 }
 
 TEST(AsynchronousSave, RunsOnAllRanks) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   run_ranks(3, [&](int rank, Group& group) {
     Saver saver(save_options(), disk, group);
     for (const int64_t step : {5, 6, 7}) {

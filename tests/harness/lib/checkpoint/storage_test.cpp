@@ -298,8 +298,7 @@ TEST_P(FailingOperation, IsToldToAllRanksAndLosesNothing) {
       // What was interrupted has done nothing.
       if (performed && GetParam() == EINTR) continue;
       for (int64_t at = 0;; ++at) {
-        MemoryStorage disk;
-        prepare(disk);
+        MemoryStorage disk = empty_disk();
         save_on(disk, 10, 2);
         FaultHook hook;
         hook.fail_at = at;
@@ -328,8 +327,7 @@ TEST_P(FailingOperation, IsToldToAllRanksAndLosesNothing) {
 
 TEST_P(FailingOperation, LeavesASaverThatSavesTheNextStep) {
   for (int64_t at = 0;; at += 3) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     save_on(disk, 10, 2);
     FaultHook hook;
     hook.fail_at = at;
@@ -345,8 +343,7 @@ INSTANTIATE_TEST_SUITE_P(Errnos, FailingOperation, testing::Values(ENOSPC, EIO, 
 });
 
 TEST(SaveErrors, NameTheRankTheFileAndTheReason) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   FaultHook hook;
   hook.error = ENOSPC;
   hook.fail_at = 1;  // rank 1's first write
@@ -361,8 +358,7 @@ TEST(SaveErrors, NameTheRankTheFileAndTheReason) {
 }
 
 TEST(SaveErrors, AreFinalForAFileWhoseSyncFailed) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   FaultHook hook;
   hook.error = EIO;
   hook.fail_at = 2;
@@ -373,8 +369,7 @@ TEST(SaveErrors, AreFinalForAFileWhoseSyncFailed) {
 }
 
 TEST(SaveErrors, AreNoneWhereWritesAreShort) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   FaultHook hook;
   hook.most_bytes = 100;
   const Faulty faulty = save_with(disk, 0, hook, false);
@@ -396,8 +391,7 @@ class Unreadable final : public Hook {
 };
 
 TEST(SaveErrors, DoNotMakeASaveOlderThanWhatItCouldNotRead) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   for (const int64_t step : {10, 11, 12}) save_on(disk, step, 1);
   Unreadable hook;
   Seam seam(hook);
@@ -423,8 +417,7 @@ class CountingGroup final : public Group {
 };
 
 TEST(SaveErrors, AreNotMadeOfASlowDiskWhoseEveryOperationIsASign) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   Recorder recorder;
   Seam seam(recorder);
   HookedStorage storage(disk, seam);
@@ -437,8 +430,7 @@ TEST(SaveErrors, AreNotMadeOfASlowDiskWhoseEveryOperationIsASign) {
 }
 
 TEST(SaveErrors, TellOfARankThatIsGoneAtOnce) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   save_on(disk, 10, 3);
   std::vector<SaveOutcome> outcomes(3);
   const double start_s = monotonic_s();
@@ -457,8 +449,7 @@ TEST(SaveErrors, TellOfARankThatIsGoneAtOnce) {
 
 TEST(SaveErrors, TellOfRanksThatSaveOtherThings) {
   const auto problem_of = [](const std::function<void(int, SaveRequest&, SaveOptions&, State&)>& change) {
-    MemoryStorage disk;
-    prepare(disk);
+    MemoryStorage disk = empty_disk();
     std::string problems[2];
     run_ranks(2, [&](int rank, Group& group) {
       SaveRequest request{1, 11};
@@ -501,8 +492,7 @@ TEST(SaveErrors, TellOfRanksThatSaveOtherThings) {
 }
 
 TEST(SaveErrors, LeaveAForeignFolderAlone) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   disk.put_file(std::string(kRoot) + "/epoch_1_step_11/notes.txt", "mine");
   const std::vector<SaveOutcome> outcomes = save_on(disk, 11, 2);
   EXPECT_THAT(outcomes[1].problem,
@@ -513,8 +503,7 @@ TEST(SaveErrors, LeaveAForeignFolderAlone) {
 }
 
 TEST(SaveErrors, KeepASecondProcessOut) {
-  MemoryStorage disk;
-  prepare(disk);
+  MemoryStorage disk = empty_disk();
   save_on(disk, 10, 1);
   int lock = -1;
   ASSERT_FALSE(disk.lock(std::string(kRoot) + "/.lock", lock));
@@ -530,10 +519,8 @@ TEST(SaveErrors, KeepASecondProcessOut) {
 /// part of an operation's words. Returns what is wrong then: an acknowledged step that does not load, or a
 /// pointer to what does not.
 std::string harm_of(const Planted& planted, const std::string& dead_at, bool pointer = false) {
-  MemoryStorage disk;
-  prepare(disk);
-  SaveOptions options = save_options();
-  options.keep_last = 1;
+  MemoryStorage disk = empty_disk();
+  SaveOptions options = keeping_last(1);
   save_on(disk, 10, 2, options);
   options.planted = planted;
   FaultHook hook;

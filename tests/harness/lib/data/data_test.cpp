@@ -231,13 +231,9 @@ TEST(DistributedSampler, EpochsHaveOtherOrdersUnlessShuffleIsOff) {
 
 TEST(DistributedSampler, SaysWhatIsTooSmall) {
   SamplerOptions options{.samples = 20, .world_size = 8, .rank = 0, .rows_per_rank = 3};
-  try {
-    DistributedSampler{options};
-    FAIL() << "accepted";
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(),
-                testing::AllOf(testing::HasSubstr("20 samples"), testing::HasSubstr("8 ranks of 3 rows")));
-  }
+  EXPECT_THAT([&] { DistributedSampler{options}; },
+              testing::ThrowsMessage<ConfigError>(
+                  testing::AllOf(testing::HasSubstr("20 samples"), testing::HasSubstr("8 ranks of 3 rows"))));
 }
 
 }  // namespace
@@ -309,12 +305,9 @@ TEST(AssignTasks, CutsTasksThatAreTooDearToBeBalanced) {
 TEST(AssignTasks, RefusesWhatCannotBePartitioned) {
   EXPECT_THROW(assign_tasks({}, {.ranks = 2}), ConfigError);
   EXPECT_THROW(assign_tasks(tasks({0}), {.ranks = 1}), ConfigError);
-  try {
-    assign_tasks(tasks({1, 1}, 2), {.ranks = 5});
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("2 tasks of 4 episodes in all give 5 ranks no 1 share each"));
-  }
+  EXPECT_THAT(
+      [&] { assign_tasks(tasks({1, 1}, 2), {.ranks = 5}); },
+      testing::ThrowsMessage<ConfigError>(HasSubstr("2 tasks of 4 episodes in all give 5 ranks no 1 share each")));
 }
 
 /// The rule as it is written: a look at every rank for each share.
@@ -671,18 +664,10 @@ TEST(TsReader, ShowsForeignClassLabelsHarmlessly) {
 }
 
 TEST(TsReader, NamesAMissingFileAndAFolder) {
-  try {
-    read_data_file("/nowhere/a.ts");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("/nowhere/a.ts: cannot be read: No such file or directory"));
-  }
-  try {
-    read_data_file("/");
-    FAIL();
-  } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("/: is a folder"));
-  }
+  EXPECT_THAT(
+      [&] { read_data_file("/nowhere/a.ts"); },
+      testing::ThrowsMessage<ConfigError>(HasSubstr("/nowhere/a.ts: cannot be read: No such file or directory")));
+  EXPECT_THAT([&] { read_data_file("/"); }, testing::ThrowsMessage<ConfigError>(HasSubstr("/: is a folder")));
 }
 
 }  // namespace
