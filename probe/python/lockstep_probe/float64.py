@@ -14,6 +14,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from lockstep_probe import operations
+
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _DRAWS = ("rand", "normal", "uniform", "exponential", "log_normal", "cauchy", "geometric", "bernoulli", "multinomial")
 _SOFTMAX = (torch.ops.aten._log_softmax.default, torch.ops.aten.logsumexp.default)
@@ -63,9 +65,19 @@ class Mode(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._is_ours():
             return func(*args, **kwargs)
+        given = None if operations.log is None else operations.log.before(func, args, kwargs)
+        result = self._compute(func, args, kwargs)
+        if given is not None:
+            operations.log.after(func, args, kwargs, given, result)
+        return result
+
+    def _compute(self, func, args, kwargs):
         fixed, places, draws = kind(func)
         if draws:
-            return self._draw(func, places, args, kwargs)
+            drawn = self._draw(func, places, args, kwargs)
+            if operations.log is not None:
+                operations.log.draw(drawn)
+            return drawn
         wide = widened((args, kwargs))
         written = [each for k in places if k < len(args) for each in tree_leaves(args[k]) if is_narrow(each)]
         written += [each for key, each in kwargs.items() if key == "out" and is_narrow(each)]
@@ -177,6 +189,7 @@ def few_digits(gradients):
 def switch_on(is_ours):
     """Once a process, as soon as torch is there. `is_ours()`: does the probe itself compute?"""
     global on
+    operations.switch_on()
     on = Mode(is_ours)
     on.__enter__()
     set_default = torch.set_default_dtype

@@ -10,7 +10,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from lockstep_probe import collectives, description, hashing, heartbeat, held, loader, model, ownership, patches, random_state, trace_file
+from lockstep_probe import collectives, description, hashing, heartbeat, held, loader, model, operations, ownership, patches, random_state, trace_file
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import guarded
@@ -48,7 +48,7 @@ class Probe:
         if settings.stop:
             settings.steps = settings.snapshots = tuple(range(first_step, first_step + settings.stop + 1))
         self.seconds, self.seconds_whole, self.notes = 0.0, 0.0, []
-        self.current, self.steps_done, self._number = None, 0, first_step - 1
+        self.current, self.steps_done, self.number = None, 0, first_step - 1
         self.process, self.inside = os.getpid(), False
         self.thread = self.ended = None  # the thread that trains; the exception, or status, with which the run has ended
         self.claimed = False  # is the trace its own?
@@ -78,6 +78,8 @@ class Probe:
         self._handles = [handle for each in self.models for handle in self._before_forward(each)]
         self._search = torch.nn.modules.module.register_module_forward_pre_hook(unless_compiled(self._first_forward))
         self.updates = Updates(self)
+        if operations.log is not None:
+            operations.log.follow(self)
 
     @property
     def probe(self):
@@ -96,7 +98,7 @@ class Probe:
         self.find_rank()
         if self.settings.heartbeat and self._pulse is None and (self.rank is not None or self.prepared or multiprocessing.parent_process() is None):
             self._pulse = heartbeat.open(self.settings.heartbeat, self.rank or 0, self.world_size or 1)
-            self._pulse.step(max(self._number + 1, 0), "load")
+            self._pulse.step(max(self.number + 1, 0), "load")
 
     # What the trainer calls.
 
@@ -196,10 +198,10 @@ class Probe:
 
     def _begin(self, before, begins):
         """The step after the step `before`, which has been written just now, or None. `begins`: is its first forward pass still to be made?"""
-        self.end_after(self._number)
-        self._number += 1
-        keeps, records = self.values.keeps(self._number), self.values.records(self._number)
-        step = self.current = Step(self._number, keeps, records, self.calls.next_ledger())
+        self.end_after(self.number)
+        self.number += 1
+        keeps, records = self.values.keeps(self.number), self.values.records(self.number)
+        step = self.current = Step(self.number, keeps, records, self.calls.next_ledger())
         self.is_copy = False
         self.thread, self.ended, self._failed = threading.get_ident(), None, False  # what was raised before has been caught
         for each in self.parameters:
@@ -214,7 +216,7 @@ class Probe:
             self.find_wrappers()
         self.parameters.check()
         self.state.held = held.Held(self) if self.loaders else None
-        self.led.lay_in(self._number, begins)
+        self.led.lay_in(self.number, begins)
         if keeps:
             step.first += self.state.before_step()
         if self.settings.stop:
@@ -303,6 +305,8 @@ class Probe:
 
     def write(self, kind=trace_file.STEP):
         step, self.current = self.current, None
+        if operations.log is not None and step.number == operations.log.step:
+            operations.log.write(self.settings.out, self.rank)
         self.steps_done += 1
         self.seconds_whole = time.perf_counter() - self._began
         self.begin_trace(step)
@@ -408,6 +412,8 @@ class Probe:
         step = self.current
         self._root_of = None
         if not self.is_off and step is not None and not self.inside and not self.is_over(step):
+            if operations.log is not None:
+                operations.log.root(loss)
             step.roots.append(loss.detach())
             self._root_of = step, step.backwards
 
@@ -438,7 +444,7 @@ class Probe:
 
     def beat(self, doing):
         if self._pulse is not None:
-            self._pulse.step(max(self._number, 0), doing)
+            self._pulse.step(max(self.number, 0), doing)
 
     # Ends.
 
@@ -473,7 +479,7 @@ class Probe:
         if self.is_off:
             return
         self.is_off = True
-        where = self.current.number if self.current is not None else self._number
+        where = self.current.number if self.current is not None else self.number
         what = f"cannot write {self.settings.out}: {error.strerror or error}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
         say(f"{what}; nothing is recorded from step {where} on, and training goes on")
         self._ends(f"the probe switched itself off in step {where} ({what}), and training went on")
@@ -491,7 +497,7 @@ class Probe:
     def _ends(self, why):
         """Of a recording that ends before the training does."""
         self.notes.append((why, why))
-        self.ended = {"error": why, "of_others": False, "where": "", "at": time.time(), "after": self._number + (self.current is None) - self.first_step}
+        self.ended = {"error": why, "of_others": False, "where": "", "at": time.time(), "after": self.number + (self.current is None) - self.first_step}
 
     def on_exception(self, error, status=None):
         """The program is about to end with it. Said at once: whoever started the ranks may end this one before its own end."""
@@ -502,7 +508,7 @@ class Probe:
             return
         self._failed = True
         step = self.current
-        whole = self._number + 1 - self.first_step - (step is not None and not self.is_over(step))
+        whole = self.number + 1 - self.first_step - (step is not None and not self.is_over(step))
         self.ended = {**end, "after": whole}
         with contextlib.suppress(Exception):
             if self.prepared:
@@ -560,7 +566,7 @@ class Probe:
             if self.ended is None:
                 say("no optimizer made an update on this rank: nothing is recorded of its steps; attach() and step() tell where they end")
                 self._ends("no optimizer made an update on this rank: its recording has no step")
-            self.begin_trace(self.current or Step(self._number, False, False, None))
+            self.begin_trace(self.current or Step(self.number, False, False, None))
         self.current = None
         self._write_what_is_there(whole=True)
         self.writer.finish(whole)
