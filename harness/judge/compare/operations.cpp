@@ -48,28 +48,32 @@ constexpr int kNone = -1;
 struct Flow {
   const Operations* of = nullptr;
   std::vector<std::vector<int>> makers;  ///< by operation and input
+  std::vector<std::vector<bool>> kept;   ///< was it there before the step?
   std::vector<int> roots;                ///< where backward passes begin
 };
 
 /// What has an input's value made it; of what was changed in place, by a view of it, the last that made something there.
 Flow flow_of(const Operations& operations) {
-  Flow flow{&operations, {}, {}};
+  Flow flow{&operations, {}, {}, {}};
   std::map<std::pair<std::vector<int64_t>, double>, int> by_value;
   std::map<uint64_t, int> by_storage;
+  std::set<uint64_t> fresh;
   for (int i = 0; i < static_cast<int>(operations.all.size()); ++i) {
     const Operation& operation = operations.all[static_cast<std::size_t>(i)];
     std::vector<int>& makers = flow.makers.emplace_back();
+    std::vector<bool>& kept = flow.kept.emplace_back();
     for (const Projection& in : operation.in) {
       const auto value = by_value.find({in.shape, in.whole});
       const auto storage = by_storage.find(in.storage);
       makers.push_back(value != by_value.end() ? value->second : storage != by_storage.end() ? storage->second : kNone);
+      kept.push_back(value == by_value.end() && !fresh.contains(in.storage));
     }
     if (operation.name == "backward") flow.roots.push_back(i);
-    if (operation.in_backward) continue;
     const std::string base = base_of(operation.name);
     for (const Projection& out : operation.out) {
       by_value[{out.shape, out.whole}] = i;
       if (base.ends_with('_')) by_storage[out.storage] = i;  // changed in place
+      if (std::ranges::none_of(operation.in, [&](const Projection& in) { return in.storage == out.storage; })) fresh.insert(out.storage);
     }
   }
   return flow;
@@ -220,6 +224,11 @@ Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
   return relation;
 }
 
+std::string words_of(const Relation& of) {
+  return of.same ? "the reference's" : of.rows ? "its rows" : of.sum ? "shares of its sum" : of.mean || of.of_ranks ? "shares of its mean" : of.place ? "its first rows on each rank" :
+         of.other_order ? "its rows in another order" : of.times != 0 ? fmt::format("{:.4g} times its own", of.times) : of.fewer ? "some of its rows" : "other numbers";
+}
+
 // The walk.
 
 /// An operation that both do, in all parts.
@@ -241,12 +250,6 @@ class Walk {
   Walk(std::vector<Pass> a, std::vector<Pass> b, int ranks_a, int ranks_b, const std::vector<Operations>& run)
       : a_(std::move(a)), b_(std::move(b)), ranks_a_(ranks_a), ranks_b_(ranks_b), run_(run) {
     for (const auto& [key, places] : a_[0].by_place) meet(key, places);
-    if (getenv("OPDEBUG"))
-      for (const auto& [i, met] : met_) {
-        fprintf(stderr, "%d %s %s", i, at(i).name.c_str(), at(i).place.c_str());
-        for (const Relation& r : met.out) fprintf(stderr, " [%s%s%s%s%s%s%s%s %g]", r.same ? "same " : "", r.sum ? "sum " : "", r.mean ? "mean " : "", r.of_ranks ? "ofranks " : "", r.rows ? "rows " : "", r.fewer ? "fewer " : "", r.other_order ? "order " : "", r.place ? "place" : "", r.times);
-        fprintf(stderr, "\n");
-      }
   }
 
   Relation of_loss() const {
@@ -284,10 +287,24 @@ class Walk {
       Met met;
       for (const auto* each : others[0]) met.of_reference.push_back((*each)[k]);
       for (const auto* each : others[1]) met.of_run.push_back((*each)[k]);
-      const Operation& operation = at(places[k]);
-      for (std::size_t n = 0; n < operation.out.size(); ++n) met.out.push_back(relation(met, n));
+      relate(met);
       met_[places[k]] = std::move(met);
     }
+  }
+
+  void relate(Met& met) const {
+    const std::size_t count = a_[0].at(met.of_reference[0]).out.size();
+    bool as_many = true;
+    for (std::size_t p = 0; p < b_.size(); ++p) as_many = as_many && b_[p].at(met.of_run[p]).out.size() == count;
+    for (std::size_t n = 0; n < count && as_many; ++n) met.out.push_back(relation(met, n));
+    if (as_many) return;
+    // Of each row a tensor.
+    std::vector<double> wholes[2];
+    for (int side = 0; side < 2; ++side)
+      for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p)
+        for (const Projection& out : (side == 0 ? a_[p].at(met.of_reference[p]) : b_[p].at(met.of_run[p])).out) wholes[side].push_back(out.whole);
+    for (std::vector<double>& each : wholes) std::ranges::sort(each);
+    met.out.push_back({.rows = close(wholes[0], wholes[1])});
   }
 
   /// What is done once for each row: draws of its own.
@@ -325,24 +342,47 @@ class Walk {
     return relation_of(views[0], views[1], ranks_a_, ranks_b_);
   }
 
-  /// Of an operation's inputs: as what made them gave them, with its rows.
-  Relation relation_in(const Met& met, std::size_t input, bool& is_made) const {
+  /// An operation's input as what made it gave it, with its rows; nothing: it has no such input.
+  static const Projection* given(const Pass& pass, int i, std::size_t input) {
+    if (i == kNone || pass.at(i).in.size() <= input) return nullptr;
+    const Projection* given = &pass.at(i).in[input];
+    if (const int maker = pass.makers(i)[input]; maker != kNone)
+      for (const Projection& out : pass.at(maker).out)
+        if (out.shape == given->shape && out.whole == given->whole) return &out;
+    return given;
+  }
+
+  /// Of one side's input to the other's.
+  Relation relation_in(const std::vector<int>& of_reference, std::size_t input_a, const std::vector<int>& of_run, std::size_t input_b) const {
     Views views[2];
-    is_made = true;
     for (int side = 0; side < 2; ++side)
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p) {
-        const Pass& pass = side == 0 ? a_[p] : b_[p];
-        const int i = side == 0 ? met.of_reference[p] : met.of_run[p];
-        if (pass.at(i).in.size() <= input) return {};
-        const Projection* given = &pass.at(i).in[input];
-        const int maker = pass.makers(i)[input];
-        is_made = is_made && maker != kNone;
-        if (maker != kNone)
-          for (const Projection& out : pass.at(maker).out)
-            if (out.shape == given->shape && out.whole == given->whole) given = &out;
-        views[side].push_back(given);
+        const Projection* found = side == 0 ? given(a_[p], of_reference[p], input_a) : given(b_[p], of_run[p], input_b);
+        if (found == nullptr) return {};
+        views[side].push_back(found);
       }
     return relation_of(views[0], views[1], ranks_a_, ranks_b_);
+  }
+
+  /// Does an input come from before the step, on all ranks?
+  bool is_kept(const Met& met, std::size_t input) const {
+    const auto kept = [&](const Pass& pass, int i) { return pass.at(i).in.size() > input && pass.flow->kept[static_cast<std::size_t>(i)][input]; };
+    for (std::size_t p = 0; p < a_.size(); ++p)
+      if (!kept(a_[p], met.of_reference[p])) return false;
+    for (std::size_t p = 0; p < b_.size(); ++p)
+      if (!kept(b_[p], met.of_run[p])) return false;
+    return true;
+  }
+
+  /// What made an input, on each rank; empty where it is unknown, or of several kinds.
+  std::vector<int> makers_of(const std::vector<Pass>& passes, const std::vector<int>& of, std::size_t input) const {
+    std::vector<int> makers;
+    for (std::size_t p = 0; p < passes.size(); ++p) {
+      const int maker = passes[p].at(of[p]).in.size() > input ? passes[p].makers(of[p])[input] : kNone;
+      if (maker == kNone || (p > 0 && passes[p].at(maker).name != passes[0].at(makers[0]).name)) return {};
+      makers.push_back(maker);
+    }
+    return makers;
   }
 
   /// From the loss back along what does not fit: the operations at which that begins.
@@ -367,9 +407,11 @@ class Walk {
     }
   }
 
-  /// What gives two operations that meet an input is met too if it is of one kind, wherever in the program it is.
+  /// What gives two operations that meet an input is met too if it is of one kind, at another place of the program.
   void meet_makers(const Met& by, std::size_t input, int maker) {
     if (maker == kNone || met_.contains(maker)) return;
+    for (const Pass& pass : b_)
+      if (pass.by_place.contains({at(maker).name, at(maker).place})) return;  // there otherwise often: once for each row
     Met met;
     for (int side = 0; side < 2; ++side)
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p) {
@@ -378,7 +420,7 @@ class Walk {
         if (input >= makers.size() || makers[input] == kNone || base_of(pass.at(makers[input]).name) != base_of(at(maker).name)) return;
         (side == 0 ? met.of_reference : met.of_run).push_back(makers[input]);
       }
-    for (std::size_t n = 0; n < at(maker).out.size(); ++n) met.out.push_back(relation(met, n));
+    relate(met);
     met_[maker] = std::move(met);
   }
 
@@ -394,29 +436,66 @@ class Walk {
     return leads_[i] = found;
   }
 
-  /// Is what an operation makes used on rows, on its way to the loss?
-  bool reaches_rows(int from) const {
+  /// Does what an operation makes come to one of which `is` is true, on its way to the loss? Itself is one too.
+  template <class Is>
+  bool reaches(int from, Is is) const {
     std::set<int> reached = {from};
+    if (is(from)) return true;
     for (auto i = a_[0].all.upper_bound(from); i != a_[0].all.end(); ++i) {
       if (std::ranges::none_of(a_[0].makers(*i), [&](int maker) { return reached.contains(maker); })) continue;
       reached.insert(*i);
-      const auto met = met_.find(*i);
-      if (met == met_.end()) continue;
-      for (const Projection& out : at(*i).out)
-        for (const Projection& own : b_[0].at(met->second.of_run[0]).out)
-          if (!out.shape.empty() && out.shape.size() == own.shape.size() && out.shape[0] != own.shape[0]) return true;
+      if (is(*i)) return true;
     }
     return false;
+  }
+
+  /// Do two sides make tensors of other lengths of it?
+  bool is_of_rows(int i) const {
+    const auto met = met_.find(i);
+    if (met == met_.end()) return false;
+    for (const Projection& out : at(i).out)
+      for (const Projection& own : b_[0].at(met->second.of_run[0]).out)
+        if (!out.shape.empty() && out.shape.size() == own.shape.size() && out.shape[0] != own.shape[0]) return true;
+    return false;
+  }
+
+  /// Does it make a number for each row and each row that it is compared with?
+  bool is_of_scores(const std::vector<int>& of_reference) const {
+    int64_t rows = 0;
+    for (std::size_t p = 0; p < a_.size(); ++p) {
+      const Projection& out = a_[p].at(of_reference[p]).out[0];
+      if (out.shape.size() != 2 || out.rows.empty()) return false;
+      rows += out.shape[0];
+    }
+    return at(of_reference[0]).out[0].shape[1] == rows;
+  }
+
+  /// An operation before this one that one side alone does.
+  std::optional<Parting> of_one_side(const Met& met, const std::string& where) const {
+    for (std::size_t k = 0; k < met.in.size(); ++k) {
+      if (met.in[k].fits()) continue;
+      const std::vector<int> left_out = makers_of(a_, met.of_reference, k), added = makers_of(b_, met.of_run, k);
+      if (!left_out.empty() && relation_in(left_out, 0, met.of_run, k).fits()) {
+        const Operation& operation = at(left_out[0]);
+        const bool masks = is_one_of(operation.name, {"masked_fill", "masked_fill_", "index_put_", "index_put", "where"});
+        return Parting{masks && is_of_scores(left_out) ? "duplicates-not-masked" : "", fmt::format("They part in {}: before it the reference has {} at {}, and the run nothing.", where, base_of(operation.name), operation.place), operation.place};
+      }
+      if (!added.empty() && relation_in(met.of_reference, k, added, 0).fits()) {
+        const Operation& operation = b_[0].at(added[0]);
+        return Parting{"", fmt::format("They part in {}: before it the run has {} at {}, and the reference nothing.", where, base_of(operation.name), operation.place), operation.place};
+      }
+    }
+    return std::nullopt;
   }
 
   Parting judge(int i) {
     Met& met = met_.at(i);
     const Operation& operation = at(i);
-    std::vector<bool> made(operation.in.size());
+    bool of_gradients = false;
     for (std::size_t k = 0; k < operation.in.size(); ++k) {
-      bool is_made = false;
-      met.in.push_back(relation_in(met, k, is_made));
-      made[k] = is_made;
+      met.in.push_back(relation_in(met.of_reference, k, met.of_run, k));
+      const int maker = a_[0].makers(i)[k];
+      of_gradients = of_gradients || (maker != kNone && at(maker).in_backward);
     }
     Parting parting{"", "", operation.place};
     const std::string where = fmt::format("{} at {}", base_of(operation.name), operation.place);
@@ -425,13 +504,15 @@ class Walk {
       parting.because = fmt::format("They part in {}: {}.", where, text);
       return parting;
     };
+    if (of_gradients) return say("", "it takes gradients that are each rank's own");
     if (kDraws.contains(base_of(operation.name))) return drawn(met, say);
+    const auto is_softmax = [this](int each) { return is_one_of(at(each).name, {"_log_softmax", "_softmax", "logsumexp"}); };
     const Projection& whole = operation.out[0];
     const Projection& part = b_[0].at(met.of_run[0]).out[0];
     const auto any = [&](auto is) { return std::ranges::any_of(met.in, is); };
     const bool of_rows = any([](const Relation& in) { return in.rows && !in.same; });
     for (std::size_t k = 0; k < met.in.size(); ++k)
-      if (!made[k] && !met.in[k].same && !operation.in[k].shape.empty() && held_otherwise(met, k))
+      if (is_kept(met, k) && !met.in[k].same && !operation.in[k].shape.empty() && held_otherwise(met, k))
         return say(run_[0].drawn.empty() ? "labelled-replicated-but-differs" : "buffers-not-synchronised", "it takes a tensor that the program keeps, and that is another on each rank");
     const std::size_t target = is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather"}) ? 1 : is_one_of(operation.name, {"index", "index_put_", "index_put"}) ? 2 : 0;
     if (target > 0 && met.in.size() > target && met.in[target].place && !met.in[target].rows)
@@ -441,9 +522,11 @@ class Walk {
     if (whole.shape.size() == 2 && part.shape.size() == 2 && whole.shape[0] == whole.shape[1] && part.shape[0] == part.shape[1] && part.shape[0] < whole.shape[0])
       return say("local-negatives", fmt::format("each row meets {} others, and in the reference {}: those of its own rank alone", part.shape[1], whole.shape[1]));
     if (std::ranges::any_of(met.out, &Relation::fewer)) return say("rows-left-out", "the ranks together take fewer rows than the reference");
-    if (is_one_of(operation.name, {"_log_softmax", "_softmax", "logsumexp"}) && met.in[0].times > 1 && has_number(met.in[0].times))
-      return say("temperature-applied-twice", fmt::format("what it takes is {:.4g} times the reference's, the temperature once more", met.in[0].times));
+    for (const Relation& in : met.in)
+      if (in.times > 1 && whole.shape.size() == 2 && has_number(in.times) && reaches(i, is_softmax))
+        return say("temperature-applied-twice", fmt::format("what it takes is {:.4g} times the reference's, the temperature once more", in.times));
     if (masks_less(operation, met)) return say("duplicates-not-masked", "fewer candidates of a row are masked than in the reference");
+    if (auto left_out = of_one_side(met, where)) return *left_out;
     if (is_one_of(operation.name, {"native_batch_norm", "batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"}))
       return say("batch-norm-local", "its statistics are each rank's own");
     const bool is_scalar = whole.shape.empty();
@@ -452,7 +535,7 @@ class Walk {
     const bool is_ratio = (is_one_of(operation.name, {"div", "mean", "nll_loss_forward", "nll_loss2d_forward", "reciprocal"}) &&
                            (shares || is_one_of(operation.name, {"mean", "nll_loss_forward", "nll_loss2d_forward", "reciprocal"}))) ||
                           (is_one_of(operation.name, {"mul"}) && is_scalar && shares);
-    if (is_ratio && is_scalar && !reaches_rows(i)) {
+    if (is_ratio && is_scalar && !reaches(i, [this](int each) { return is_of_rows(each); })) {
       const bool of_micro_steps = micro_steps() > 1 && within_rank_differs(met);
       return say(of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means",
                  of_micro_steps ? "each micro-step divides by a number of its own" : "each rank divides by a number of its own, and not by that of all ranks");
@@ -462,7 +545,13 @@ class Walk {
         (of_rows && is_one_of(operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin", "max", "min", "mean", "logsumexp", "cumsum", "sort", "topk", "quantile"})) ||
         (of_statistics && !is_one_of(operation.name, {"add", "sub", "mul"})))
       return say("local-statistics", "what it makes of rows is each rank's own, and not that of all rows");
-    parting.because = fmt::format("They part in {}: what it takes agrees, and what it makes does not.", where);
+    std::vector<std::string> takes;
+    for (const Relation& in : met.in) takes.push_back(words_of(in));
+    for (std::size_t k = 0; k < met.in.size(); ++k)
+      if (const Projection& own = b_[0].at(met.of_run[0]).in[k]; met.in[k].rows && own.shape.size() > 1 && own.shape.size() == operation.in[k].shape.size() &&
+          !std::equal(own.shape.begin() + 1, own.shape.end(), operation.in[k].shape.begin() + 1))
+        return say("mask-ignored", fmt::format("it takes rows that are padded to {}, and in the reference to {}, and makes of the padding what counts", fmt::join(own.shape, " x "), fmt::join(operation.in[k].shape, " x ")));
+    parting.because = fmt::format("They part in {}: of {} it makes what is not the reference's.", where, takes.empty() ? "nothing" : fmt::format("{}", fmt::join(takes, " and ")));
     return parting;
   }
 
@@ -508,16 +597,13 @@ class Walk {
 
   /// Of scores by row and candidate.
   bool masks_less(const Operation& operation, const Met& met) const {
-    const Projection& whole = operation.out[0];
-    if (!is_one_of(operation.name, {"masked_fill", "masked_fill_", "index_put_", "index_put", "where", "fill_", "bitwise_and", "logical_and"}) || whole.shape.size() != 2 ||
-        whole.shape[0] != whole.shape[1] || whole.rows.empty())
-      return false;
+    if (!is_one_of(operation.name, {"masked_fill", "masked_fill_", "index_put_", "index_put", "where", "fill_", "bitwise_and", "logical_and"}) || !is_of_scores(met.of_reference)) return false;
     const std::size_t mask = is_one_of(operation.name, {"where"}) ? 0 : 1;
     double sums[2] = {0, 0};
     for (int side = 0; side < 2; ++side)
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p) {
         const Operation& own = side == 0 ? a_[p].at(met.of_reference[p]) : b_[p].at(met.of_run[p]);
-        const Projection& of = own.name.starts_with("bitwise") || own.name.starts_with("logical") ? own.out[0] : own.in.size() > mask ? own.in[mask] : own.out[0];
+        const Projection& of = own.name.starts_with("bitwise") || own.name.starts_with("logical") || !own.in[0].rows.empty() ? own.out[0] : own.in.size() > mask ? own.in[mask] : own.out[0];
         if (of.shape != own.out[0].shape || of.rows.empty()) return false;
         for (const double row : of.rows) sums[side] += row;
       }

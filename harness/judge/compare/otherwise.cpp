@@ -32,9 +32,10 @@ class Explains {
     const bool of_values = item_ == "gradients" || item_ == "loss" || item_ == "buffers" || item_ == "clip";
     if (!of_values) return std::nullopt;
     if (inputs_.tried == Tried::norm) return norm_ && ranks_ > pairs_.a().world_size() ? norm() : std::nullopt;
+    if (inputs_.tried == Tried::first && item_ == "loss") return operations();
     if (inputs_.tried == Tried::first)
-      return gathers_ && !weighted_ && item_ != "buffers" && item_ != "loss" && pairs_.a().world_size() == 1 ? gradients() : std::nullopt;
-    return item_ == "buffers" ? own_rows() : operations();
+      return gathers_ && !weighted_ && item_ != "buffers" && pairs_.a().world_size() == 1 ? gradients() : std::nullopt;
+    return item_ == "buffers" ? own_rows() : item_ == "loss" ? std::nullopt : operations();
   }
 
  private:

@@ -300,11 +300,6 @@ ProbeReport read_probe_report(const std::string& dir, int rank) {
   }
   report.casts = texts_in(json, "casts");
   report.gathers = texts_in(json, "gathers");
-  report.gathers_of_step = count_in(json, "gathers_of_step");
-  using Scores = std::map<std::string, std::map<std::string, std::vector<double>>>;
-  for (const auto& [step, widths] : value_or<Scores>(json, "scores", {}))
-    for (const auto& [width, numbers] : widths)
-      report.scores[std::strtoll(step.c_str(), nullptr, 10)][std::strtoll(width.c_str(), nullptr, 10)] = numbers;
   if (const auto narrow = json.find("narrow"); narrow != json.end() && narrow->is_object()) {
     report.narrow = texts_in(*narrow, "operations");
     for (const auto& [step, names] : value_or<std::map<std::string, std::vector<std::string>>>(*narrow, "gradients", {}))

@@ -109,10 +109,7 @@ struct ProbeReport {
   std::vector<std::string> narrow;      ///< of a run in float64: operations that computed in a narrower type
   std::map<int64_t, std::vector<std::string>> narrow_gradients;  ///< and gradients with the digits of one, by step
   std::vector<std::string> casts;       ///< and where its forward passes asked for a 16-bit type: "train.py:59"
-  /// What softmaxes over rows took, by step and width: rows, finite numbers, the sum of their sizes, of their squares, the largest.
-  std::map<int64_t, std::map<int64_t, std::vector<double>>> scores;
   std::vector<std::string> gathers;     ///< of a run whose gathers carry gradients: what they do by themselves, see otherwise.py
-  int64_t gathers_of_step = 0;
   std::vector<int64_t> generated;       ///< steps whose rows the run has generated itself
 };
 ProbeReport read_probe_report(const std::string& dir, int rank);

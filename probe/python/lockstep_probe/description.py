@@ -88,8 +88,8 @@ def write(probe, done):
         "notes": [text for _, text in probe.notes], "owner": ownership.process(), "program": ownership.program(),
         "attempt": ownership.attempt(), "ended": probe.ended, "led": probe.led.facts(),
         "generated": sorted(probe.generated), "steps_kept": list(probe.values.kept) if probe.settings.steps else None,
-        "gathers": sorted(getattr(sys.modules.get("lockstep_probe.otherwise"), "kinds", ())), "gathers_of_step": getattr(sys.modules.get("lockstep_probe.otherwise"), "most", 0),
-        "casts": sorted(getattr(float64.on, "casts", ())), "scores": probe.scores,
+        "gathers": sorted(getattr(sys.modules.get("lockstep_probe.otherwise"), "kinds", ())),
+        "casts": sorted(getattr(float64.on, "casts", ())),
         "narrow": None if float64.on is None else {"operations": sorted(float64.on.narrow), "gradients": {step: names for step, names in probe.few_digits.items() if names}},
     }  # fmt: skip
     ownership.write_facts(probe.settings.out, probe.rank, facts)

@@ -18,7 +18,6 @@ from lockstep_probe import operations
 
 NARROW = (torch.float32, torch.bfloat16, torch.float16)
 _DRAWS = ("rand", "normal", "uniform", "exponential", "log_normal", "cauchy", "geometric", "bernoulli", "multinomial")
-_SOFTMAX = (torch.ops.aten._log_softmax.default, torch.ops.aten.logsumexp.default)
 on = None  # the mode, while it is on
 
 
@@ -55,11 +54,11 @@ def kind(func):
 
 class Mode(TorchDispatchMode):
     """See the module. `narrow`: operations that computed in a narrower type all the same, and not exactly. `casts`: where a forward pass asked for a
-    16-bit type. `scores`: of the step's softmaxes, by their width: rows, numbers that are finite, the sum of their sizes, of their squares, the largest."""
+    16-bit type."""
 
     def __init__(self, is_ours):
         super().__init__()
-        self._is_ours, self.narrow, self.casts, self.scores = is_ours, set(), set(), {}
+        self._is_ours, self.narrow, self.casts = is_ours, set(), set()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -83,8 +82,6 @@ class Mode(TorchDispatchMode):
         written += [each for key, each in kwargs.items() if key == "out" and is_narrow(each)]
         if kwargs.get("dtype") in NARROW[1:] and args and getattr(args[0], "requires_grad", False) and torch._C._current_graph_task_id() == -1:
             self.casts.add(_place())
-        if func in _SOFTMAX and args[0].dim() == 2:
-            self._score(widened(args[0]))
         if "_fused_" in func.name():
             return self._fused(func, args, kwargs)
         if written:
@@ -100,12 +97,6 @@ class Mode(TorchDispatchMode):
                 raise
             self.narrow.add(func.name())  # a kernel that has no float64
             return widened(func(*narrowed(args), **narrowed(kwargs)))
-
-    def _score(self, scores_BN):
-        finite = scores_BN[scores_BN.isfinite()]
-        found = (len(scores_BN), finite.numel(), float(finite.abs().sum()), float(finite.square().sum()))
-        before = self.scores.get(scores_BN.shape[1], (0, 0, 0, 0, 0))
-        self.scores[scores_BN.shape[1]] = [*(a + b for a, b in zip(found, before)), max(before[-1], float(finite.abs().max()) if len(finite) else 0)]
 
     @staticmethod
     def _draw(func, places, args, kwargs):

@@ -16,7 +16,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 _MOST_ROWS, _MOST_VALUES, _MOST, _MASK = 1024, 1 << 22, 20_000, 1e6
-_SILENT = ("empty", "detach", "alias", "new_empty", "empty_like", "empty_strided", "_local_scalar_dense")
+_SILENT = ("detach", "alias", "_local_scalar_dense")
+_EMPTY = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided")
 _weights = {}
 
 
@@ -91,10 +92,13 @@ class Log:
         leaves = tree_leaves((args, kwargs))
         numbers = [float(each) for each in leaves if isinstance(each, (int, float)) and not isinstance(each, bool) and math.isfinite(each)][:8]
         made = [each for each in tree_leaves(result) if _is_plain(each)] or [each for each in leaves if _is_plain(each)][:1]
-        outputs = [] if func.namespace == "c10d" else list(map(projected, made))
+        name = func.name().partition("::")[2]
+        if name.partition(".")[0] in _EMPTY:
+            outputs = [[list(each.shape), -1e300, _storage(each), [], []] for each in made]
+        else:
+            outputs = [] if func.namespace == "c10d" else list(map(projected, made))
         if not outputs:
             self._later.append((outputs, made))
-        name = func.name().partition("::")[2]
         self.operations.append([name, self._place(), int(torch._C._current_graph_task_id() != -1), numbers, given, outputs])
 
     def draw(self, result):

@@ -1,9 +1,7 @@
-"""A run as it would be if one thing of it were otherwise: LOCKSTEP_GATHER=gradients, own-first or ORDER:K, LOCKSTEP_SCHEDULE=once. Where that run trains as the
+"""A run as it would be if one thing of it were otherwise: LOCKSTEP_GATHER=gradients, LOCKSTEP_SCHEDULE=once. Where that run trains as the
 reference does, this thing is why the run itself does not.
 
 gradients    what is gathered from the ranks carries gradients, whose backward pass sums over ranks
-own-first    so it does, and a rank's own rows come first
-ORDER:K      so it does, and the K-th gather of a step has its rows in another order: dealt, gathered, next or last
 once         a schedule goes on once an update, however often the program steps it
 """
 
@@ -18,7 +16,6 @@ kinds = set()  # what gathers were in the run, in words: see `_Looked.backward`
 _forwards = []  # of functions whose forward pass runs: what each has gathered
 _detached = {}  # by place in memory: what has been detached
 _lists = []  # what gathers were given to fill, the part that is this rank's, and its number
-_asked, _count, most = "", 0, 0  # gathers of this step, and of a step at most
 
 
 class _Sum(torch.autograd.Function):
@@ -64,23 +61,6 @@ class _Looked(torch.autograd.Function):
         return gradient, None, None, None
 
 
-def _in_order(stacked, group):
-    """As LOCKSTEP_GATHER has the rows."""
-    global _count, most
-    kind, _, which = _asked.partition(":")
-    _count += 1
-    most = max(most, _count)
-    size, rank = stacked.shape[0], dist.get_rank(group)
-    if kind == "own-first":
-        return stacked.roll(-rank, 0)
-    if which and int(which) == _count:
-        rows = stacked.flatten(0, 1)
-        if kind == "dealt":
-            return rows.unflatten(0, (-1, size)).transpose(0, 1)
-        return stacked.roll(1 if kind == "next" else -1, 0) if kind in ("next", "last") else stacked.transpose(0, 1).flatten(0, 1).view_as(stacked)
-    return stacked
-
-
 def _source(x):
     """What a tensor was before it was detached."""
     if x.requires_grad or not x.is_floating_point():
@@ -96,7 +76,7 @@ def _gathered(x, group, kind):
         return None
     kinds.add(kind)
     torch.set_grad_enabled(True)  # until no_grad ends, within which nothing could carry any
-    return _in_order(_Sum.apply(source, group), group)
+    return _Sum.apply(source, group)
 
 
 def _all_gather(plain):
@@ -144,7 +124,7 @@ def _apply(plain):
         many = isinstance(made, (tuple, list))
         if not (many and len(made) == size and all(m.shape == x.shape for m in made) or not many and made.numel() == size * x.numel() and made.shape[0] in (size, size * x.shape[0])):
             return made
-        stacked = _in_order(_Looked.apply(_Sum.apply(x, group), x, made, group), group)
+        stacked = _Looked.apply(_Sum.apply(x, group), x, made, group)
         return type(made)(stacked.unbind()) if many else stacked.reshape(made.shape)
 
     return classmethod(apply)
@@ -168,11 +148,9 @@ def _detach(plain):
 
 def _backward(plain):
     def backward(*args, **kwargs):
-        global _count
         if any(parts[rank] is not part for parts, part, rank in _lists):
             kinds.add("put back")
         result = plain(*args, **kwargs)
-        _count = 0
         _lists.clear()
         _detached.clear()
         return result
@@ -207,10 +185,8 @@ def schedule_once():
 _plain = {}
 
 
-def switch_on(asked):
+def gather_with_gradients():
     """Once a process, as soon as torch is there."""
-    global _asked
-    _asked = asked
     for owner, name, make in ((dist, "all_gather", _all_gather), (dist, "all_gather_into_tensor", _all_gather_into), (torch.Tensor, "detach", _detach),
                               (torch.autograd, "backward", _backward), (torch.autograd.Function, "apply", _apply)):  # fmt: skip
         _plain[name] = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)

@@ -63,7 +63,6 @@ class Probe:
         self._root_of = None  # the step, and its backward passes, when a backward() was called
         self._told_rows = False  # are sample ids given by rows()? else a DataLoader's are taken
         self.generated = set()  # steps for which the program has drawn samples from its model
-        self.scores = {}  # of a run in float64, by step: what its softmaxes take
         self.few_digits = {}  # of a run in float64: names of gradients that have the digits of float32 alone, by step
         self.saw = {"samples": False, "loss": False, "row_losses": False}
         self._lock = threading.RLock()

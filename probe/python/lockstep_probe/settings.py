@@ -12,7 +12,7 @@ AUTO_STEPS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 class Settings:
     """`snapshots`: steps that keep all values, or "auto": what `Values` makes of it.
 
-    `part`: "1/3": of the rows that a batch would have those alone that the second of three ranks has. "reversed": all, the last first.
+    `part`: "1/3": of the rows that a batch would have those alone that the second of three ranks has.
     `every`: other steps are recorded if their number is a multiple of it. `steps`: what a short run is for; it ends after the last of them.
     `most_bytes`: what their values may take on a rank; 0: whatever it is.
     `led_by`: the folder of the run that leads this one. `stop`: the program ends when this step, counted from the run's first, would begin; what each

@@ -92,8 +92,6 @@ class Updates:
         self._record_rates(optimizer)
         taken = [(watched, p.grad) for p in model.parameters_of(optimizer) if (watched := probe.parameters.of(p)) and p.grad is not None]
         if step.keeps and float64.on is not None:
-            if float64.on.scores:
-                probe.scores[step.number], float64.on.scores = float64.on.scores, {}
             probe.few_digits.setdefault(step.number, []).extend(float64.few_digits((watched.name, model.held(gradient)) for watched, gradient in taken))
         with probe.recorder.together():
             step.last += [probe.gradients.record("applied gradients", *each) for each in taken]

@@ -61,8 +61,8 @@ def _install(_torch):
         once_there("transformers.generation.utils", generation.count)
     if any(os.environ.get(f"LOCKSTEP_{name}") for name in ("DROPOUT", "PRECISION", "NORM_PARTS")):
         _change_arithmetic()
-    if os.environ.get("LOCKSTEP_GATHER"):
-        once_there("torch.nn.parallel", lambda _: importlib.import_module("lockstep_probe.otherwise").switch_on(os.environ["LOCKSTEP_GATHER"]))
+    if os.environ.get("LOCKSTEP_GATHER") == "gradients":
+        once_there("torch.nn.parallel", lambda _: importlib.import_module("lockstep_probe.otherwise").gather_with_gradients())
     if os.environ.get("LOCKSTEP_SCHEDULE") == "once":
         once_there("torch.optim.lr_scheduler", lambda _: importlib.import_module("lockstep_probe.otherwise").schedule_once())
     for name in ("lightning.pytorch", "pytorch_lightning"):
