@@ -1,0 +1,187 @@
+#include "harness/judge/compare/operations.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "tests/support/temp_folder.h"
+
+namespace lockstep {
+namespace {
+
+using Values = std::vector<double>;
+using Rows = std::vector<Values>;
+
+uint64_t next_storage = 1;
+
+double weighed(const Values& values) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) sum += values[i] * (1 + 0.37 * static_cast<double>(i));
+  return sum;
+}
+
+Projection number(double value) { return {{}, value, next_storage++, {}, {}}; }
+
+Projection rows(const Values& values) { return {{static_cast<int64_t>(values.size())}, weighed(values), next_storage++, values, {}}; }
+
+Projection matrix(const Rows& values) {
+  Projection made{{static_cast<int64_t>(values.size()), static_cast<int64_t>(values[0].size())}, 0, next_storage++, {}, {}};
+  for (const Values& row : values) made.rows.push_back(weighed(row));
+  for (std::size_t k = 0; k < values[0].size(); ++k) {
+    Values column;
+    for (const Values& row : values) column.push_back(row[k]);
+    made.columns.push_back(weighed(column));
+  }
+  made.whole = weighed(made.rows);
+  return made;
+}
+
+/// A rank's operations, in its order; each gives back what it makes.
+struct Log {
+  Operations made = {};
+  Projection add(const std::string& name, int line, const std::vector<Projection>& in, const Projection& out, const Values& numbers = {}) {
+    made.all.push_back({name, "train.py:" + std::to_string(line), false, numbers, in, {out}});
+    return out;
+  }
+  Operations loss(const Projection& value) {
+    made.all.push_back({"backward", "train.py:99", true, {}, {value}, {}});
+    return made;
+  }
+};
+
+double sum_of(const Values& values) { return std::accumulate(values.begin(), values.end(), 0.0); }
+
+const Values kAll = {1, 2.5, 4, 7}, kFirst = {1, 2.5}, kLast = {4, 7};
+
+std::string code_of(const std::vector<Operations>& reference, const std::vector<Operations>& run) {
+  const auto found = find_parting(reference, run);
+  return found ? found->code + " " + found->place : "";
+}
+
+/// The sum of rows over a number.
+Operations mean_over(const Values& values, double count, double factor = 1) {
+  Log log;
+  const Projection x = log.add("embedding", 1, {}, rows(values)), sum = log.add("sum", 2, {x}, number(sum_of(values)));
+  const Projection n = log.add("clamp", 3, {}, number(count));
+  return log.loss(log.add("div.Tensor", 4, {sum, n}, number(factor * sum_of(values) / count)));
+}
+
+TEST(Parting, IsTheDivisionByARanksOwnCount) {
+  const Operations all = mean_over(kAll, 4);
+  EXPECT_EQ(code_of({all}, {mean_over({1}, 1), mean_over({2.5, 4, 7}, 3)}), "mean-of-means train.py:4");
+  EXPECT_EQ(code_of({all}, {mean_over(kFirst, 4, 2), mean_over(kLast, 4, 2)}), "") << "times the ranks over the whole count";
+  EXPECT_EQ(code_of({all}, {mean_over(kFirst, 2), mean_over(kLast, 2)}), "") << "equal counts";
+}
+
+/// Rows less their mean, squared, averaged.
+Operations centred(const Values& values, double mean) {
+  Log log;
+  const Projection x = log.add("embedding", 1, {}, rows(values)), m = log.add("mean", 2, {x}, number(mean));
+  Values less;
+  for (const double value : values) less.push_back(value - mean);
+  const Projection y = log.add("sub.Tensor", 3, {x, m}, rows(less));
+  Values squares;
+  for (const double value : less) squares.push_back(value * value);
+  const Projection z = log.add("pow", 4, {y}, rows(squares));
+  return log.loss(log.add("mean", 5, {z}, number(sum_of(squares) / static_cast<double>(squares.size()))));
+}
+
+TEST(Parting, IsWhereARanksOwnStatisticIsUsed) {
+  const double mean = sum_of(kAll) / 4;
+  EXPECT_EQ(code_of({centred(kAll, mean)}, {centred(kFirst, sum_of(kFirst) / 2), centred(kLast, sum_of(kLast) / 2)}), "local-statistics train.py:3");
+  EXPECT_EQ(code_of({centred(kAll, mean)}, {centred(kFirst, mean), centred(kLast, mean)}), "") << "the mean of all";
+}
+
+Operations drawing(const Values& noise, const Values& before = {}) {
+  Log log;
+  log.made.drawn = before;
+  const Projection x = log.add("randn", 1, {}, rows(noise));
+  return log.loss(log.add("mean", 2, {x}, number(sum_of(noise) / static_cast<double>(noise.size()))));
+}
+
+TEST(Parting, IsTheDrawOfOtherNumbers) {
+  EXPECT_EQ(code_of({drawing(kAll)}, {drawing(kFirst), drawing(kFirst)}), "same-stream-on-all-ranks train.py:1");
+  EXPECT_EQ(code_of({drawing(kAll)}, {drawing(kFirst), drawing({3, 5})}), "stream-keyed-by-rank train.py:1");
+  const Values before = {weighed({8, 9}), weighed({3, 5})};
+  EXPECT_EQ(code_of({drawing(kAll)}, {drawing({8, 9}, before), drawing({3, 5}, before)}), "stream-not-advanced train.py:1");
+  EXPECT_EQ(code_of({drawing(kAll)}, {drawing(kLast), drawing(kFirst)}), "") << "keyed by rows";
+}
+
+/// Scores of rows against all, in the order of `candidates`; a row's own has the label.
+Operations contrasted(const Values& own, const Values& candidates, const Values& labels) {
+  Log log;
+  const Projection x = log.add("addmm", 1, {}, rows(own)), all = log.add("cat", 2, {}, rows(candidates));
+  Rows scores;
+  for (const double a : own) {
+    scores.emplace_back();
+    for (const double b : candidates) scores.back().push_back(a * b + a * a);
+  }
+  const Projection s = log.add("mm", 3, {x, all}, matrix(scores)), target = log.add("arange", 4, {}, rows(labels));
+  double loss = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) loss += scores[i][static_cast<std::size_t>(labels[i])] / static_cast<double>(own.size());
+  return log.loss(log.add("nll_loss_forward", 5, {s, target}, number(loss)));
+}
+
+TEST(Parting, IsWhereCandidatesOrLabelsAreOthers) {
+  const Operations all = contrasted(kAll, kAll, {0, 1, 2, 3});
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {0, 1})}), "label-offset train.py:5");
+  const Values dealt = {1, 4, 2.5, 7};
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, dealt, {0, 1}), contrasted(kLast, dealt, {2, 3})}), "candidates-misordered train.py:3");
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, kFirst, {0, 1}), contrasted(kLast, kLast, {0, 1})}), "local-negatives train.py:3");
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {2, 3})}), "");
+}
+
+Operations of_two_terms(double main, double second) {
+  Log log;
+  const Projection x = log.add("mul", 1, {}, number(main)), y = log.add("div", 2, {}, number(second));
+  return log.loss(log.add("add.Tensor", 3, {x, y}, number(main + second)));
+}
+
+TEST(Parting, IsWhereTermsAreOfDifferentKinds) {
+  EXPECT_EQ(code_of({of_two_terms(3, 5)}, {of_two_terms(2, 2), of_two_terms(4, 3)}), "auxiliary-loss-over-world train.py:3");
+  EXPECT_EQ(code_of({of_two_terms(3, 5)}, {of_two_terms(2, 4), of_two_terms(4, 6)}), "");
+}
+
+TEST(Parting, SaysWhatSomeRanksAloneDo) {
+  const Operations all = mean_over(kAll, 4), first = mean_over(kFirst, 2);
+  Log skips;
+  const Projection x = skips.add("embedding", 1, {}, rows(kLast)), sum = skips.add("sum", 2, {x}, number(sum_of(kLast)));
+  const Projection n = skips.add("clamp", 3, {}, number(2)), mean = skips.add("div.Tensor", 4, {sum, n}, number(sum_of(kLast) / 2));
+  EXPECT_EQ(code_of({all}, {first, skips.loss(skips.add("mul.Tensor", 5, {mean}, number(0)))}), "skip-decided-alone train.py:5");
+}
+
+TEST(Parting, OfWhatItDoesNotKnowIsAPlaceAlone) {
+  const auto with = [](const Values& values, double own) {
+    Log log;
+    const Projection x = log.add("embedding", 1, {}, rows(values));
+    Values made;
+    for (const double value : values) made.push_back(value * own);
+    const Projection y = log.add("unfold", 2, {x}, rows(made));
+    return log.loss(log.add("mean", 3, {y}, number(sum_of(made) / static_cast<double>(made.size()))));
+  };
+  EXPECT_EQ(code_of({with(kAll, 1)}, {with(kFirst, 3), with(kLast, 5)}), " train.py:2");
+  EXPECT_EQ(code_of({{}}, {{}}), "");
+}
+
+TEST(Operations, ThatOthersWroteAreReadWithinBounds) {
+  const TemporaryFolder folder;
+  const auto read = [&](const std::string& text) {
+    std::ofstream(folder.path() + "/rank-0.operations.json") << text;
+    return read_operations(folder.path(), 0);
+  };
+  const Operations made = read(R"({"step": 0, "places": ["a.py:1"], "drawn": [2.5], "operations": [["mean", 0, 0, [3], [[[2], 1.5, 7]], [[[], 0.5, 8, [], []]]]]})");
+  ASSERT_EQ(made.all.size(), 1U);
+  EXPECT_EQ(made.all[0].place, "a.py:1");
+  EXPECT_EQ(made.all[0].in[0].shape, std::vector<int64_t>{2});
+  EXPECT_EQ(made.drawn, Values{2.5});
+  EXPECT_TRUE(read(R"({"places": ["a.py:1"], "operations": [["mean", 1, 0, [], [], []]]})").all.empty()) << "no such place";
+  EXPECT_TRUE(read(R"({"places": [], "operations": [[1]]})").all.empty());
+  EXPECT_TRUE(read(R"({"places": ["a"], "operations": [["backward", 0, 1, [], [], []]]})").all.empty()) << "of nothing";
+  EXPECT_TRUE(read("[").all.empty());
+  EXPECT_TRUE(read_operations(folder.path(), 1).all.empty());
+}
+
+}  // namespace
+}  // namespace lockstep
