@@ -166,7 +166,7 @@ TEST(Parting, OfWhatItDoesNotKnowIsAPlaceAlone) {
 }
 
 TEST(Operations, ThatOthersWroteAreReadWithinBounds) {
-  const TemporaryFolder folder;
+  const TempFolder folder;
   const auto read = [&](const std::string& text) {
     std::ofstream(folder.path() + "/rank-0.operations.json") << text;
     return read_operations(folder.path(), 0);
