@@ -211,8 +211,7 @@ Answer rate_differs(const CauseInputs& inputs) {
   const std::string expected = exact_number(rate->expected);
   if (!rate_named(inputs, where))
     return told(fmt::format("each rank has a rate of its own, {:.6g}, where the reference has {}: what it follows is "
-                            "the rank's "
-                            "own",
+                            "the rank's own",
                             fmt::join(rate->actual, ", "), expected),
                 kFits);
   const double factor = rate->expected == 0 ? 0 : rate->value() / rate->expected;
@@ -248,8 +247,7 @@ Answer skip_decided_alone(const CauseInputs& inputs) {
     }
     if (without.empty() || without.size() == others.size()) return {};
     return told(fmt::format("the reference leaves out the update of step {}; here the loss of rank {} is not finite, "
-                            "and the "
-                            "decision followed other ranks' losses",
+                            "and the decision followed other ranks' losses",
                             inputs.difference.divergence.step, fmt::join(without, ", ")),
                 kStrong);
   }
@@ -493,9 +491,7 @@ Answer masks_drawn_again(const CauseInputs& inputs) {
     return {};
   return told(
       fmt::format("{}: {} draws where the reference takes {}; the loss is the same ({}), and the gradients are not "
-                  "(norm {} and "
-                  "{}): numbers were drawn again behind the "
-                  "forward pass",
+                  "(norm {} and {}): numbers were drawn again behind the forward pass",
                   stream, exact_number(now), exact_number(before), short_number(*loss_b), short_number(size_b),
                   short_number(size_a)));
 }
@@ -519,8 +515,7 @@ Answer seeded_anew_within_step(const CauseInputs& inputs) {
       } else if (left_since) {
         return told(
             fmt::format("{}: every rank begins the forward pass of step {} in the state of step {}, which it had left "
-                        "since; from "
-                        "{} it takes another number of draws",
+                        "since; from {} it takes another number of draws",
                         stream, step, earlier->first, inputs.difference.divergence.where));
       } else {
         break;
@@ -649,8 +644,7 @@ Answer forward_draws_missing(const CauseInputs& inputs) {
     if (!(expected > 0) || actual > 0 || !drew_before) continue;
     return told(
         fmt::format("{}: the forward pass of step {} takes no number on any rank, where the reference's takes {} and "
-                    "the run's own "
-                    "took some before",
+                    "the run's own took some before",
                     record->name, step, exact_number(expected)));
   }
   return {};

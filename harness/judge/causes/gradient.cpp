@@ -170,8 +170,7 @@ Answer one_element_alone(const CauseInputs& inputs, const StepGradients& local) 
   if (!changed || changed->values.size() < 2) return {};
   return told(
       fmt::format("only element {} of {} differs, by {}; in exact arithmetic every other element of every gradient is "
-                  "equal bit "
-                  "for bit",
+                  "equal bit for bit",
                   element, changed->name, short_number(gap)));
 }
 
@@ -397,8 +396,7 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     const std::size_t wrong = inputs.cell_facts.accumulation < 2 ? 0 : partly_own(inputs).size();
     if (wrong == 0 || wrong != cell.local[0].size()) return {};
     return told(fmt::format("each rank's reduced gradient is the mean but for a part of its own, in all {} tensors, "
-                            "and "
-                            "their mean over ranks is right; a step has {} micro-steps",
+                            "and their mean over ranks is right; a step has {} micro-steps",
                             wrong, inputs.cell_facts.accumulation),
                 kFits);
   }
@@ -413,8 +411,7 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
     if (!wrong_ones_have_earlier_parts(parts.front(), cell.gradients, mean)) return {};
     return made(count > 1 ? "micro-steps-not-reduced" : "last-micro-step-not-reduced", kExact,
                 fmt::format("rank 0's reduced gradient is the mean over ranks of the first {} of {} micro-steps, and "
-                            "of "
-                            "the others its own gradient",
+                            "of the others its own gradient",
                             steps - count, steps));
   }
   return {};
@@ -449,11 +446,9 @@ Answer one_use_not_reduced(const CauseInputs& inputs) {
   return told(fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction",
                           names.size(), all, fmt::join(names, ", "),
                           by_values ? "are the mean of the local gradients but for a part that is each rank's own, and "
-                                      "the "
-                                      "mean of them over ranks is right"
+                                      "the mean of them over ranks is right"
                                     : "are other ones on every rank, and neither the mean of the local gradients nor "
-                                      "the "
-                                      "rank's own"),
+                                      "the rank's own"),
               by_values ? kExact : kFits);
 }
 
@@ -494,8 +489,7 @@ Answer accumulated_in_low_precision(const CauseInputs& inputs) {
     for (const TensorUse& use : gradients->judgement->tensors)
       if (use.use.difference > units * use.norm_reference + use.use.band) return {};
     return told(fmt::format("every element of the ranks' summed gradients has the {} bits of a {} mantissa{}, and they "
-                            "lie "
-                            "within its rounding of the reference's; {}",
+                            "lie within its rounding of the reference's; {}",
                             bits, type, known ? ", and those of the micro-steps have more" : "", gradients->text()),
                 known ? kExact : kFits);
   }
@@ -567,8 +561,7 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
                                : "mean-of-means",
               by_count || by_world || unscaled ? kExact : kFits,
               fmt::format("the reference's gradient is the {}' own, added up with other weights: they should count {} "
-                          "% of "
-                          "what they do",
+                          "% of what they do",
                           of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
 }
 

@@ -105,8 +105,7 @@ Answer mask_ignored_in_rows(const CauseInputs& inputs) {
   if (wrong < 2 || beside == 0 || (beside == 1 && right_with_padding > 0)) return {};
   return told(
       fmt::format("{} rows with padding, on rank {}, have other losses than the reference's, and the {} rows without "
-                  "padding there "
-                  "have the same",
+                  "padding there have the same",
                   wrong, fmt::join(ranks, ", "), beside));
 }
 
@@ -146,8 +145,7 @@ Answer statistics_in_a_buffer(const CauseInputs& inputs) {
     const bool of_batch_norm = record.name.ends_with("running_mean") || record.name.ends_with("running_var");
     return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits,
                 fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank "
-                            "took the mean "
-                            "of its own rows; {}",
+                            "took the mean of its own rows; {}",
                             record.name, losses_text(inputs)));
   }
   return {};
@@ -329,9 +327,7 @@ Answer some_tensors_by_factor(const CauseInputs& inputs) {
     if (factor == 0 && right == 0) continue;
     return named_by(factor, kFits,
                     fmt::format("the gradient of {} is {} times the reference's, {} tensors agree and {} differ "
-                                "otherwise, and the "
-                                "loss "
-                                "has several named parts",
+                                "otherwise, and the loss has several named parts",
                                 fmt::join(scaled, ", "), words, right, others));
   }
   return {};
@@ -364,8 +360,7 @@ Answer statistics_of_own_rows(const CauseInputs& inputs) {
   if (names.empty()) return {};
   return told(
       fmt::format("{} {} in the reference and move on each of {} ranks to values of its own, from equal ones: each "
-                  "normalises by "
-                  "the statistics of its own rows",
+                  "normalises by the statistics of its own rows",
                   fmt::join(names, ", "), names.size() == 1 ? "stands still" : "stand still", b.ranks.size()));
 }
 
@@ -408,8 +403,7 @@ Answer average_of_weights_differs(const CauseInputs& inputs) {
                         short_number(1 - own->decay));
   }
   return told(fmt::format("the average of {} does not follow the parameters as the reference's does: {}{}; the "
-                          "parameters "
-                          "themselves do not differ before it",
+                          "parameters themselves do not differ before it",
                           it.where, expected_found(it.expected, it.actual), how),
               kExact);
 }

@@ -16,8 +16,7 @@ constexpr CausePage kDataPages[] = {
     {"shards-identical", "samples", "Every rank reads the same samples: the data is not split over ranks.",
      "at one step all ranks have the same sample ids",
      "loader = DataLoader(data, batch_size=b, shuffle=True)",
-     "sampler = DistributedSampler(data, world_size, rank)\nloader = DataLoader(data, batch_size=b, "
-     "sampler=sampler)",
+     "sampler = DistributedSampler(data, world_size, rank)\nloader = DataLoader(data, batch_size=b, sampler=sampler)",
      "Give each rank its own shard: a sampler that knows rank and world size.",
      "huggingface/datasets#5360, huggingface/datasets#3423"},
     {"shards-overlap", "samples", "Shards of neighbouring ranks share samples.",
@@ -46,8 +45,7 @@ constexpr CausePage kDataPages[] = {
     {"rank-behind-data", "samples", "A rank trains on the batch of the previous step.",
      "at least one rank, but not all, has the sample ids that it had at the previous step",
      "if rank == slow: batch = cached_batch", "batch = next(loader)  # on every rank, every step",
-     "Take a batch from the loader on every rank at every step; on resume, move every rank's loader to the "
-     "same step.",
+     "Take a batch from the loader on every rank at every step; on resume, move every rank's loader to the same step.",
      "huggingface/accelerate#2016"},
     {"sampler-seed-differs", "samples", "A rank's sampler shuffles with a different seed.",
      "a rank's samples are not its shard of the permutation that other ranks have, or ranks take one sample twice in an epoch",
@@ -98,8 +96,7 @@ constexpr CausePage kDataPages[] = {
     {"extra-draws", "random", "A step draws more random numbers from a stream than it needs.",
      "all ranks together draw more numbers than the reference",
      "noise = normal(rows + 1)  # one row is thrown away", "noise = normal(rows)",
-     "Draw exactly what is used on every path; give side computations (evaluation, logging) their own "
-     "stream.",
+     "Draw exactly what is used on every path; give side computations (evaluation, logging) their own stream.",
      "NVIDIA/Megatron-LM#2658"},
     {"masks-drawn-again", "random", "Activations that are computed again in the backward pass draw new masks.",
      "a stream takes up to twice the reference's draws, the loss is the reference's, and the gradients are not",
@@ -135,8 +132,7 @@ constexpr CausePage kDataPages[] = {
      "the learning rate at each step is the schedule's value at W * step",
      "scheduler = accelerator.prepare(scheduler)  # steps W times a step",
      "scheduler.step()  # once an update",
-     "Step the scheduler once per update; where the library steps it once per rank, make its horizon W times "
-     "as long.",
+     "Step the scheduler once per update; where the library steps it once per rank, make its horizon W times as long.",
      "huggingface/accelerate#2142, huggingface/accelerate#2926, huggingface/diffusers#3954"},
     {"rate-scaled-linear", "control", "The learning rate is multiplied by the number of ranks.",
      "the learning rate is W times the expected one, at the same global batch", "lr = base_lr * world_size", "lr = base_lr",
@@ -184,8 +180,7 @@ constexpr CausePage kGradientPages[] = {
      "The loss is multiplied by the number of ranks without need.",
      "loss and every gradient are W times the reference's", "loss = criterion(...) * world_size",
      "loss = criterion(...)  # the gather's backward sums over ranks",
-     "Remove the factor: it belongs only to losses that keep their own slice of the gather, and is not exact "
-     "there.",
+     "Remove the factor: it belongs only to losses that keep their own slice of the gather, and is not exact there.",
      "lightonai/pylate#156, mlfoundations/open_clip#616"},
     {"loss-over-world", "loss", "The loss is divided by the number of ranks before gradients are averaged.",
      "loss and every gradient are 1/W of the reference's", "loss = criterion(...) / world_size",
@@ -511,13 +506,11 @@ constexpr CausePage kRunPages[] = {
 
     {"rank-died", "failed", "A rank's process ended by a signal or without a result.",
      "the launcher reported that the process ended", "", "",
-     "Read the rank's last lines and the kernel's log: out of memory (SIGKILL), a crash (SIGSEGV), a "
-     "cluster's limit.",
+     "Read the rank's last lines and the kernel's log: out of memory (SIGKILL), a crash (SIGSEGV), a cluster's limit.",
      ""},
     {"rank-hung", "failed", "A rank stopped making progress.",
      "no step and no operation finished within timeout_s", "if rank == 0: all_reduce(x)", "all_reduce(x)",
-     "Look at the named operation: a collective that not all ranks call, a lock, or an input that does not "
-     "arrive.",
+     "Look at the named operation: a collective that not all ranks call, a lock, or an input that does not arrive.",
      "Lightning-AI/pytorch-lightning#19485"},
     {"rank-slow", "failed", "A rank computed longer than allowed without a heartbeat.",
      "there was no heartbeat within watch.slow_s, although the process had a core", "while (!converged) step()",

@@ -90,9 +90,8 @@ Answer labelled_replicated_but_differs(const CauseInputs& inputs, const Drift& d
   return told(fmt::format("{} of {} tensors, {} first, are placed as replicated and differ between ranks{}: {}",
                           drift.held.size(), drift.names, drift.held.begin()->first,
                           initial && drift.held.size() < drift.names ? " before the first step, and the others do not: "
-                                                                       "they were "
-                                                                       "made after the wrapper that would have made "
-                                                                       "them alike"
+                                                                       "they were made after the wrapper that would "
+                                                                       "have made them alike"
                                                                      : "",
                           drift.who()),
               initial ? kExact : 0.96);
@@ -208,8 +207,7 @@ Answer shard_not_updated(const CauseInputs& inputs) {
   if (!names.contains(inputs.difference.divergence.where)) return {};
   return told(
       fmt::format("the part of {} that rank {} holds did not change in the update, although its gradient is not 0; the "
-                  "other "
-                  "ranks' parts moved",
+                  "other ranks' parts moved",
                   fmt::join(names, ", "), fmt::join(ranks, ", ")));
 }
 
@@ -264,8 +262,7 @@ Answer initial_scale_by_shard(const CauseInputs& inputs) {
     }
     if (!exact && kDeviations / std::sqrt(most) > 0.5 * (factor - 1)) continue;
     return told(fmt::format("before the first step {} {} {} times as wide as the reference's, the root of {}: the "
-                            "width was taken "
-                            "from a rank's part",
+                            "width was taken from a rank's part",
                             fmt::join(names, ", "), names.size() == 1 ? "is" : "are", short_number(factor), size),
                 exact ? kExact : kFits + 0.1);
   }

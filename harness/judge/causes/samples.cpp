@@ -181,8 +181,7 @@ Answer set_epoch_forgotten_on_some(const CauseInputs& inputs, const Samples& sam
     if (then.empty() || !std::ranges::all_of(wrong, repeats)) continue;
     return told(
         fmt::format("at step {} rank {} has its samples of step {} in the same order, where the reference begins a new "
-                    "permutation "
-                    "and the other ranks do, too",
+                    "permutation and the other ranks do, too",
                     step, fmt::join(wrong, ", "), old));
   }
   return {};
@@ -248,8 +247,7 @@ Answer some_parameters_not_updated(const CauseInputs& inputs, const Samples& sam
   if (without.empty() || updated == 0) return {};
   return told(
       fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
-                  "parameters in "
-                  "it and not those of {}: {} first",
+                  "parameters in it and not those of {}: {} first",
                   inputs.difference.divergence.step, updated, without.size(), without.front()));
 }
 
@@ -296,8 +294,7 @@ Answer sample_dropped(const Samples& samples) {
   if (!samples.extra.empty() || samples.missing.empty()) return {};
   // Where every other rank has its own samples, whose they are is known.
   return of_rank(told(fmt::format("{} of the reference's batch are missing on all ranks, sample {} first, with nothing "
-                                  "in their "
-                                  "place",
+                                  "in their place",
                                   counted(static_cast<int64_t>(samples.missing.size()), "sample"),
                                   samples.missing.front())),
                  samples.differing);

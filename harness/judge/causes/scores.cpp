@@ -449,8 +449,7 @@ Answer candidates_misordered(const CauseInputs& inputs) {
   if (moved < 2) return {};
   return told(
       fmt::format("all {} are the reference's, in a different column: those of candidate {} are in the column of {}; "
-                  "{} columns "
-                  "moved",
+                  "{} columns moved",
                   score_name(inputs), example.second, example.first, moved));
 }
 
@@ -749,8 +748,7 @@ Answer content_of_one_rank(const CauseInputs& inputs) {
   if (wrong_ranks.size() != 1 || right_elsewhere == 0) return {};
   const auto& [wrong, of_wrong] = by_rank.at(wrong_ranks.front());
   return of_rank(told(fmt::format("{} of {} of the rows of rank {} are not the reference's {} of the same samples; all "
-                                  "{} rows of "
-                                  "the other ranks are",
+                                  "{} rows of the other ranks are",
                                   wrong, of_wrong, wrong_ranks.front(), where, right_elsewhere)),
                  wrong_ranks);
 }

@@ -331,8 +331,7 @@ Answer no_gradient_reduced(const CauseInputs& inputs) {
   if (still == 0) return {};
   return told(
       fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no "
-                  "parameter has "
-                  "a reduced gradient, and none of {} moves",
+                  "parameter has a reduced gradient, and none of {} moves",
                   inputs.cell->step, others, reducing_before, still));
 }
 
@@ -609,8 +608,7 @@ Answer clipped_by_own_norms(const CauseInputs& inputs) {
     if (fits)
       return made(code, kExact,
                   fmt::format("the ranks' optimizers took {:.4g} times the reduced gradient: each clipped to {} by the "
-                              "norm {}, "
-                              "{:.4g}",
+                              "norm {}, {:.4g}",
                               fmt::join(factors, ", "), short_number(limit), words, fmt::join(of_ranks, ", ")));
   }
   return {};
@@ -657,8 +655,7 @@ Answer clip_not_made(const CauseInputs& inputs) {
     return {};
   return told(
       fmt::format("the optimizer took the reduced gradients, of norm {}, as they are; the reference's, clipped to {}, "
-                  "took {} "
-                  "times them",
+                  "took {} times them",
                   short_number(whole), limit, short_number(right)));
 }
 

@@ -243,8 +243,7 @@ std::vector<Arm> read_arms(const std::string& word, const std::string& metric) {
     if (is_run_folder(word)) return {single_run(word, metric)};
     throw ConfigError(
         word +
-        ": has neither results.json, which `lockstep run` writes when a matrix has finished, nor "
-        "run.json");
+        ": has neither results.json, which `lockstep run` writes when a matrix has finished, nor run.json");
   }
   // A path may hold colons itself: the name follows the first one behind which there is a folder.
   for (std::size_t at = word.find(':'); at != std::string::npos; at = word.find(':', at + 1)) {

@@ -126,8 +126,7 @@ std::string noise_caveat(const RunConfig& config) {
   };
   if (trainer && trainer->noise_scale_caveat) say(trainer->noise_scale_caveat(config));
   if (config.data.block > 1)
-    say(fmt::format("Rows come in blocks of {} similar rows: the noise scale holds for batches of whole "
-                    "blocks.",
+    say(fmt::format("Rows come in blocks of {} similar rows: the noise scale holds for batches of whole blocks.",
                     config.data.block));
   if (config.rank_seed == RankSeed::same)
     say("All ranks draw the same dropout and noise, so the noise scale does not include these.");

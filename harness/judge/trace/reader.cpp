@@ -116,8 +116,7 @@ struct TraceReader::Impl {
   [[noreturn]] void fail(const std::string& reason) const { throw TraceError(place() + ": " + reason); }
   [[noreturn]] void fail_damaged(const char* what, uint64_t said, uint64_t found, int digits) const {
     fail(fmt::format(
-        "{} is damaged: its checksum is {:0{}x} and its bytes give {:0{}x}; run the matrix again to retrain "
-        "this run",
+        "{} is damaged: its checksum is {:0{}x} and its bytes give {:0{}x}; run the matrix again to retrain this run",
         what, said, digits, found, digits));
   }
 
