@@ -1,4 +1,4 @@
-"""JSON with a row a case: what a study keeps of each library, tool or fault stands on one line."""
+"""JSON with a row a case: what a study keeps of each library or case stands on one line."""
 
 import json
 
