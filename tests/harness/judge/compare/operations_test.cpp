@@ -127,8 +127,8 @@ Operations contrasted(const Values& own, const Values& candidates, const Values&
 TEST(Parting, IsWhereCandidatesOrLabelsAreOthers) {
   const Operations all = contrasted(kAll, kAll, {0, 1, 2, 3});
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {0, 1})}), "label-offset train.py:5");
-  const Values dealt = {1, 4, 2.5, 7};
-  EXPECT_EQ(code_of({all}, {contrasted(kFirst, dealt, {0, 1}), contrasted(kLast, dealt, {2, 3})}), "candidates-misordered train.py:3");
+  const Values interleaved = {1, 4, 2.5, 7};
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 1}), contrasted(kLast, interleaved, {2, 3})}), "candidates-misordered train.py:3");
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kFirst, {0, 1}), contrasted(kLast, kLast, {0, 1})}), "local-negatives train.py:3");
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {2, 3})}), "");
 }
