@@ -30,6 +30,7 @@ Projection read_projection(const nlohmann::json& json) {
   made.storage = json_as<uint64_t>(at(2)).value_or(0);
   made.rows = json_as<std::vector<double>>(at(3)).value_or(std::vector<double>());
   made.columns = json_as<std::vector<double>>(at(4)).value_or(std::vector<double>());
+  made.sums = json_as<std::vector<double>>(at(5)).value_or(std::vector<double>());
   return made;
 }
 
@@ -111,11 +112,12 @@ struct Relation {
   bool of_ranks = false;  ///< their sum over the number of ranks is the reference's: means over ranks of sums over micro-steps
   bool rows = false;     ///< they hold its rows, or columns, in any order
   bool fewer = false;    ///< they hold some of its rows, each once
+  bool other_columns = false;  ///< they hold its rows, with columns in another order
   bool other_order = false;  ///< each holds all of its rows, not in its order
   bool place = false;    ///< each is how it begins
   double times = 0;      ///< each is so many times the reference's; 0: not so
 
-  bool fits() const { return same || sum || mean || of_ranks || rows || other_order || place || times != 0; }
+  bool fits() const { return same || sum || mean || of_ranks || rows || other_columns || other_order || place || times != 0; }
   bool is_part() const { return (sum || mean || of_ranks) && !same; }
 };
 
@@ -215,6 +217,9 @@ Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
   }
   relate_along(a, b, &Projection::rows, 0, relation);
   relate_along(a, b, &Projection::columns, 1, relation);
+  int64_t rows[2] = {0, 0};
+  if (!relation.fits() && have(a, &Projection::sums, 0, rows[0]) && have(b, &Projection::sums, 0, rows[1]) && rows[0] == rows[1] && a[0]->shape.back() == b[0]->shape.back())
+    relation.other_columns = close(sorted_along(a, &Projection::sums), sorted_along(b, &Projection::sums));
   if (!relation.fits() && !a[0]->rows.empty() && !b[0]->rows.empty()) {
     // Rows times one number.
     std::vector<double> all = sorted_along(a, &Projection::rows), parts = sorted_along(b, &Projection::rows);
@@ -225,7 +230,7 @@ Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
 }
 
 std::string words_of(const Relation& of) {
-  return of.same ? "the reference's" : of.rows ? "its rows" : of.sum ? "shares of its sum" : of.mean || of.of_ranks ? "shares of its mean" : of.place ? "its first rows on each rank" :
+  return of.same ? "the reference's" : of.rows ? "its rows" : of.other_columns ? "its rows with columns in another order" : of.sum ? "shares of its sum" : of.mean || of.of_ranks ? "shares of its mean" : of.place ? "its first rows on each rank" :
          of.other_order ? "its rows in another order" : of.times != 0 ? fmt::format("{:.4g} times its own", of.times) : of.fewer ? "some of its rows" : "other numbers";
 }
 
@@ -297,6 +302,8 @@ class Walk {
     bool as_many = true;
     for (std::size_t p = 0; p < b_.size(); ++p) as_many = as_many && b_[p].at(met.of_run[p]).out.size() == count;
     for (std::size_t n = 0; n < count && as_many; ++n) met.out.push_back(relation(met, n));
+    if (kDraws.contains(base_of(a_[0].at(met.of_reference[0]).name)))
+      for (Relation& out : met.out) out = {.same = out.same, .rows = out.rows};  // draws are each row's own, not each place's
     if (as_many) return;
     // Of each row a tensor.
     std::vector<double> wholes[2];
@@ -517,6 +524,8 @@ class Walk {
     const std::size_t target = is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather"}) ? 1 : is_one_of(operation.name, {"index", "index_put_", "index_put"}) ? 2 : 0;
     if (target > 0 && met.in.size() > target && met.in[target].place && !met.in[target].rows)
       return say("label-offset", "on every rank its labels point at the first rows, as if there were no other rank's before them");
+    if (any([](const Relation& in) { return in.other_columns; }) && is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"}))
+      return say("candidates-misordered", "it takes scores of candidates in another order than the reference's, at places that are not in that order");
     if (of_rows && any([](const Relation& in) { return in.other_order && !in.same; }))
       return say("candidates-misordered", "its rows are compared with candidates in another order than the reference's");
     if (whole.shape.size() == 2 && part.shape.size() == 2 && whole.shape[0] == whole.shape[1] && part.shape[0] == part.shape[1] && part.shape[0] < whole.shape[0])
@@ -543,10 +552,11 @@ class Walk {
     const bool of_statistics = any([](const Relation& in) { return in.is_part(); });
     if ((of_rows && of_statistics) || (is_ratio && of_statistics) ||
         (of_rows && is_one_of(operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin", "max", "min", "mean", "logsumexp", "cumsum", "sort", "topk", "quantile"})) ||
-        (of_statistics && !is_one_of(operation.name, {"add", "sub", "mul"})))
+        (of_statistics && (met.in.size() == 1 || !is_one_of(operation.name, {"add", "sub", "mul"}))))
       return say("local-statistics", "what it makes of rows is each rank's own, and not that of all rows");
     std::vector<std::string> takes;
-    for (const Relation& in : met.in) takes.push_back(words_of(in));
+    for (const Relation& in : met.in)
+      if (std::ranges::find(takes, words_of(in)) == takes.end()) takes.push_back(words_of(in));
     for (std::size_t k = 0; k < met.in.size(); ++k)
       if (const Projection& own = b_[0].at(met.of_run[0]).in[k]; met.in[k].rows && own.shape.size() > 1 && own.shape.size() == operation.in[k].shape.size() &&
           !std::equal(own.shape.begin() + 1, own.shape.end(), operation.in[k].shape.begin() + 1))

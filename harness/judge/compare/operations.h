@@ -15,6 +15,7 @@ struct Projection {
   double whole = 0;
   uint64_t storage = 0;
   std::vector<double> rows, columns;  ///< by index of the first and of the second dimension; empty: not kept
+  std::vector<double> sums;           ///< of rows; the same whatever the order of columns
 };
 
 struct Operation {

@@ -3,8 +3,8 @@ result is not the other layout's rows, sum or mean is where they part.
 
 rank-R.operations.json: `places`, in the program, `drawn`, what was drawn before that step, and `operations` in their order:
     [name, place, in a backward pass?, numbers among its arguments, [tensors in], [tensors out]]
-A tensor is [shape, projection, storage], and one that comes out, or is a mask, has [projections of rows] and [of columns] too: numbers that are linear in its
-values, and that zeros behind them leave as they are.
+A tensor is [shape, projection, storage], and one that comes out, or is a mask, has [projections of rows], [of columns] and [sums of rows] too: numbers that
+are linear in its values, and that zeros behind them leave as they are; sums are of rows in any order of columns.
 """
 
 import json
@@ -48,8 +48,8 @@ def projected(tensor, along=True):
     whole = float(rows @ _of_length(len(rows))) if values.dim() else float(values)
     made = [shape, whole, _storage(tensor)]
     if along:
-        columns = _of_length(values.shape[0]) @ values if values.dim() == 2 else ()
-        made += [list(map(float, each)) if len(each) <= _MOST_ROWS else [] for each in (rows if values.dim() else (), columns)]
+        columns, sums = (_of_length(values.shape[0]) @ values, values.sum(1)) if values.dim() == 2 else ((), ())
+        made += [list(map(float, each)) if len(each) <= _MOST_ROWS else [] for each in (rows if values.dim() else (), columns, sums)]
     return made
 
 
@@ -94,7 +94,7 @@ class Log:
         made = [each for each in tree_leaves(result) if _is_plain(each)] or [each for each in leaves if _is_plain(each)][:1]
         name = func.name().partition("::")[2]
         if name.partition(".")[0] in _EMPTY:
-            outputs = [[list(each.shape), -1e300, _storage(each), [], []] for each in made]
+            outputs = [[list(each.shape), -1e300, _storage(each), [], [], []] for each in made]
         else:
             outputs = [] if func.namespace == "c10d" else list(map(projected, made))
         if not outputs:

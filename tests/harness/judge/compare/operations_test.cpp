@@ -22,13 +22,13 @@ double weighed(const Values& values) {
   return sum;
 }
 
-Projection number(double value) { return {{}, value, next_storage++, {}, {}}; }
+Projection number(double value) { return {{}, value, next_storage++, {}, {}, {}}; }
 
-Projection rows(const Values& values) { return {{static_cast<int64_t>(values.size())}, weighed(values), next_storage++, values, {}}; }
+Projection rows(const Values& values) { return {{static_cast<int64_t>(values.size())}, weighed(values), next_storage++, values, {}, {}}; }
 
 Projection matrix(const Rows& values) {
-  Projection made{{static_cast<int64_t>(values.size()), static_cast<int64_t>(values[0].size())}, 0, next_storage++, {}, {}};
-  for (const Values& row : values) made.rows.push_back(weighed(row));
+  Projection made{{static_cast<int64_t>(values.size()), static_cast<int64_t>(values[0].size())}, 0, next_storage++, {}, {}, {}};
+  for (const Values& row : values) made.rows.push_back(weighed(row)), made.sums.push_back(std::accumulate(row.begin(), row.end(), 0.0));
   for (std::size_t k = 0; k < values[0].size(); ++k) {
     Values column;
     for (const Values& row : values) column.push_back(row[k]);
@@ -120,7 +120,9 @@ Operations contrasted(const Values& own, const Values& candidates, const Values&
   }
   const Projection s = log.add("mm", 3, {x, all}, matrix(scores)), target = log.add("arange", 4, {}, rows(labels));
   double loss = 0;
-  for (std::size_t i = 0; i < own.size(); ++i) loss += scores[i][static_cast<std::size_t>(labels[i])] / static_cast<double>(own.size());
+  for (std::size_t i = 0; i < own.size(); ++i)
+    for (std::size_t k = 0; k < candidates.size(); ++k)
+      loss += (static_cast<double>(k) == labels[i] ? 3 : 1) * scores[i][k] / static_cast<double>(own.size());
   return log.loss(log.add("nll_loss_forward", 5, {s, target}, number(loss)));
 }
 
@@ -128,7 +130,8 @@ TEST(Parting, IsWhereCandidatesOrLabelsAreOthers) {
   const Operations all = contrasted(kAll, kAll, {0, 1, 2, 3});
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {0, 1})}), "label-offset train.py:5");
   const Values interleaved = {1, 4, 2.5, 7};
-  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 1}), contrasted(kLast, interleaved, {2, 3})}), "candidates-misordered train.py:3");
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 1}), contrasted(kLast, interleaved, {2, 3})}), "candidates-misordered train.py:5");
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 2}), contrasted(kLast, interleaved, {1, 3})}), "") << "and labels in that order";
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kFirst, {0, 1}), contrasted(kLast, kLast, {0, 1})}), "local-negatives train.py:3");
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {2, 3})}), "");
 }
