@@ -94,19 +94,25 @@ TEST(Parting, IsWhereARanksOwnStatisticIsUsed) {
   EXPECT_EQ(code_of({centred(kAll, mean)}, {centred(kFirst, mean), centred(kLast, mean)}), "") << "the mean of all";
 }
 
-Operations drawing(const Values& noise, const Values& before = {}) {
+/// Rows times noise.
+Operations drawing(const Values& values, const Values& noise, const Values& before = {}) {
   Log log;
   log.made.drawn = before;
-  const Projection x = log.add("randn", 1, {}, rows(noise));
-  return log.loss(log.add("mean", 2, {x}, number(sum_of(noise) / static_cast<double>(noise.size()))));
+  const Projection x = log.add("embedding", 1, {}, rows(values)), drawn = log.add("randn", 2, {}, rows(noise));
+  Values made;
+  for (std::size_t i = 0; i < values.size(); ++i) made.push_back(values[i] * noise[i]);
+  const Projection y = log.add("mul", 3, {x, drawn}, rows(made));
+  return log.loss(log.add("mean", 4, {y}, number(sum_of(made) / static_cast<double>(made.size()))));
 }
 
 TEST(Parting, IsTheDrawOfOtherNumbers) {
-  EXPECT_EQ(code_of({drawing(kAll)}, {drawing(kFirst), drawing(kFirst)}), "same-stream-on-all-ranks train.py:1");
-  EXPECT_EQ(code_of({drawing(kAll)}, {drawing(kFirst), drawing({3, 5})}), "stream-keyed-by-rank train.py:1");
+  const Values noise = {0.3, -0.2, 1.1, 0.7};
+  const Operations all = drawing(kAll, noise);
+  EXPECT_EQ(code_of({all}, {drawing(kFirst, {0.3, -0.2}), drawing(kLast, {0.3, -0.2})}), "same-stream-on-all-ranks train.py:2");
+  EXPECT_EQ(code_of({all}, {drawing(kFirst, {0.3, -0.2}), drawing(kLast, {3, 5})}), "stream-keyed-by-rank train.py:2");
   const Values before = {weighed({8, 9}), weighed({3, 5})};
-  EXPECT_EQ(code_of({drawing(kAll)}, {drawing({8, 9}, before), drawing({3, 5}, before)}), "stream-not-advanced train.py:1");
-  EXPECT_EQ(code_of({drawing(kAll)}, {drawing(kLast), drawing(kFirst)}), "") << "keyed by rows";
+  EXPECT_EQ(code_of({all}, {drawing(kFirst, {8, 9}, before), drawing(kLast, {3, 5}, before)}), "stream-not-advanced train.py:2");
+  EXPECT_EQ(code_of({all}, {drawing(kLast, {1.1, 0.7}), drawing(kFirst, {0.3, -0.2})}), "") << "keyed by rows";
 }
 
 /// Scores of rows against all, in the order of `candidates`; a row's own has the label.
