@@ -509,7 +509,7 @@ class Scheduled(Trainer):
 
 class LeavesOneOut(Scheduled):
     def update(self):
-        if self.rank == 1 and self.probe._number == 2:
+        if self.rank == 1 and self.probe.number == 2:
             for group in self.optimizer.param_groups:
                 group["lr"] *= 0.9
         else:

@@ -549,7 +549,10 @@ class Walk {
       return say(of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means",
                  of_micro_steps ? "each micro-step divides by a number of its own" : "each rank divides by a number of its own, and not by that of all ranks");
     }
-    const bool of_statistics = any([](const Relation& in) { return in.is_part(); });
+    if (is_one_of(operation.name, {"mul", "div"}) && met.in.size() == 1 && met.in[0].fits())
+      return say("", fmt::format("by {}, in the reference by {}", fmt::join(b_[0].at(met.of_run[0]).numbers, " and "), fmt::join(operation.numbers, " and ")));
+    const bool moves = is_one_of(operation.name, {"stack", "cat", "index", "select", "slice", "view", "reshape", "copy_", "_to_copy", "lift_fresh", "expand", "unbind", "split", "embedding", "gather"});
+    const bool of_statistics = !moves && any([](const Relation& in) { return in.is_part(); });
     if ((of_rows && of_statistics) || (is_ratio && of_statistics) ||
         (of_rows && is_one_of(operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin", "max", "min", "mean", "logsumexp", "cumsum", "sort", "topk", "quantile"})) ||
         (of_statistics && (met.in.size() == 1 || !is_one_of(operation.name, {"add", "sub", "mul"}))))

@@ -34,7 +34,7 @@ def by_row():
 
 
 def _drawn_from(probe, input_BV):
-    probe.generated.add(probe._number + 1 if probe.current is None or probe.is_over(probe.current) else probe._number)
+    probe.generated.add(probe.number + 1 if probe.current is None or probe.is_over(probe.current) else probe.number)
     turn, ranks = probe.loaders.turn()
     rows = input_BV.shape[0]
     source = torch.Generator().manual_seed(1_000_003 * _drawn[0] + _drawn[1])

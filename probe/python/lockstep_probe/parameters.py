@@ -143,7 +143,7 @@ class Parameters:
         self.find()
         added = [w.name for w in self if w.name not in before]
         if added and probe.steps_done:
-            probe._note(f"parameters were added after the probe was attached and are recorded from step {probe._number} on: {', '.join(added[:5])}"
+            probe._note(f"parameters were added after the probe was attached and are recorded from step {probe.number} on: {', '.join(added[:5])}"
                         + (f" and {len(added) - 5} more" if len(added) > 5 else ""))  # fmt: skip
         elif probe.steps_done and before:
-            probe._note(f"parameters were replaced by others of the same names before step {probe._number}; the new ones are recorded from there on")
+            probe._note(f"parameters were replaced by others of the same names before step {probe.number}; the new ones are recorded from there on")

@@ -106,13 +106,13 @@ Operations drawing(const Values& values, const Values& noise, const Values& befo
 }
 
 TEST(Parting, IsTheDrawOfOtherNumbers) {
-  const Values noise = {0.3, -0.2, 1.1, 0.7};
+  const Values noise = {0.3, -0.4, 1.1, 0.7};
   const Operations all = drawing(kAll, noise);
-  EXPECT_EQ(code_of({all}, {drawing(kFirst, {0.3, -0.2}), drawing(kLast, {0.3, -0.2})}), "same-stream-on-all-ranks train.py:2");
-  EXPECT_EQ(code_of({all}, {drawing(kFirst, {0.3, -0.2}), drawing(kLast, {3, 5})}), "stream-keyed-by-rank train.py:2");
+  EXPECT_EQ(code_of({all}, {drawing(kFirst, {0.3, -0.4}), drawing(kLast, {0.3, -0.4})}), "same-stream-on-all-ranks train.py:2");
+  EXPECT_EQ(code_of({all}, {drawing(kFirst, {0.3, -0.4}), drawing(kLast, {3, 5})}), "stream-keyed-by-rank train.py:2");
   const Values before = {weighed({8, 9}), weighed({3, 5})};
   EXPECT_EQ(code_of({all}, {drawing(kFirst, {8, 9}, before), drawing(kLast, {3, 5}, before)}), "stream-not-advanced train.py:2");
-  EXPECT_EQ(code_of({all}, {drawing(kLast, {1.1, 0.7}), drawing(kFirst, {0.3, -0.2})}), "") << "keyed by rows";
+  EXPECT_EQ(code_of({all}, {drawing(kLast, {1.1, 0.7}), drawing(kFirst, {0.3, -0.4})}), "") << "keyed by rows";
 }
 
 /// Scores of rows against all, in the order of `candidates`; a row's own has the label.
