@@ -74,7 +74,8 @@ Flow flow_of(const Operations& operations) {
     for (const Projection& out : operation.out) {
       by_value[{out.shape, out.whole}] = i;
       if (base.ends_with('_')) by_storage[out.storage] = i;  // changed in place
-      if (std::ranges::none_of(operation.in, [&](const Projection& in) { return in.storage == out.storage; })) fresh.insert(out.storage);
+      if (std::ranges::none_of(operation.in, [&](const Projection& in) { return in.storage == out.storage; }))
+        fresh.insert(out.storage);
     }
   }
   return flow;
@@ -107,15 +108,15 @@ Pass pass_of(const Flow& flow, int root) {
 // How the ranks' (and micro-steps') tensors are the reference's.
 
 struct Relation {
-  bool same = false;     ///< each is the reference's
+  bool same = false;  ///< each is the reference's
   bool sum = false, mean = false;
-  bool of_ranks = false;  ///< their sum over the number of ranks is the reference's: means over ranks of sums over micro-steps
-  bool rows = false;     ///< they hold its rows, or columns, in any order
-  bool fewer = false;    ///< they hold some of its rows, each once
+  bool of_ranks = false;       ///< their sum over the number of ranks is the reference's: means over ranks of sums over micro-steps
+  bool rows = false;           ///< they hold its rows, or columns, in any order
+  bool fewer = false;          ///< they hold some of its rows, each once
   bool other_columns = false;  ///< they hold its rows, with columns in another order
-  bool other_order = false;  ///< each holds all of its rows, not in its order
-  bool place = false;    ///< each is how it begins
-  double times = 0;      ///< each is so many times the reference's; 0: not so
+  bool other_order = false;    ///< each holds all of its rows, not in its order
+  bool place = false;          ///< each is how it begins
+  double times = 0;            ///< each is so many times the reference's; 0: not so
 
   bool fits() const { return same || sum || mean || of_ranks || rows || other_columns || other_order || place || times != 0; }
   bool is_part() const { return (sum || mean || of_ranks) && !same; }
@@ -129,7 +130,8 @@ bool close(const std::vector<double>& a, const std::vector<double>& b, double fa
   double scale = 0;
   for (const double each : a) scale = std::max(scale, std::abs(each * factor));
   for (const double each : b) scale = std::max(scale, std::abs(each));
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [&](double x, double y) { return close(x * factor, y, scale); });
+  return a.size() == b.size() &&
+         std::equal(a.begin(), a.end(), b.begin(), [&](double x, double y) { return close(x * factor, y, scale); });
 }
 
 /// All numbers of it, one after the other.
@@ -159,6 +161,13 @@ std::vector<double> sorted_along(const Views& views, Along along) {
   return all;
 }
 
+std::vector<double> wholes_of(const Views& views) {
+  std::vector<double> all;
+  for (const Projection* each : views) all.push_back(each->whole);
+  std::ranges::sort(all);
+  return all;
+}
+
 /// Each of `some` is one of `all` of its own; both sorted.
 bool among(const std::vector<double>& some, const std::vector<double>& all) {
   const double scale = all.empty() ? 0 : std::max(std::abs(all.front()), std::abs(all.back()));
@@ -180,32 +189,41 @@ void relate_along(const Views& a, const Views& b, Along along, std::size_t dimen
   int64_t rows[2] = {0, 0};
   if (!have(a, along, dimension, rows[0]) || !have(b, along, dimension, rows[1])) return;
   const std::vector<double> all = sorted_along(a, along), parts = sorted_along(b, along);
-  const bool row_wise = std::ranges::any_of(b, [&](const Projection* each) { return each->shape[dimension] != a[0]->shape[dimension]; }) || b.size() == a.size();
+  const bool row_wise =
+      std::ranges::any_of(b, [&](const Projection* each) { return each->shape[dimension] != a[0]->shape[dimension]; }) ||
+      b.size() == a.size();
   if (row_wise && rows[0] == rows[1]) relation.rows = relation.rows || close(all, parts);
   if (row_wise && rows[1] < rows[0] && rows[1] > 0) relation.fewer = relation.fewer || among(parts, all);
   const auto& first = a[0]->*along;
-  relation.other_order = relation.other_order || (first.size() > 1 && std::ranges::all_of(b, [&](const Projection* each) {
-    return close(sorted_along({each}, along), sorted_along({a[0]}, along)) && !close(each->*along, first);
-  }));
+  relation.other_order = relation.other_order ||
+                         (first.size() > 1 && std::ranges::all_of(b, [&](const Projection* each) {
+                            return close(sorted_along({each}, along), sorted_along({a[0]}, along)) && !close(each->*along, first);
+                          }));
   relation.place = relation.place || std::ranges::all_of(b, [&](const Projection* each) {
-    const auto& own = each->*along;
-    return own.size() < first.size() && own.size() > 1 && close(own, {first.begin(), first.begin() + static_cast<std::ptrdiff_t>(own.size())});
-  });
+                     const auto& own = each->*along;
+                     return own.size() < first.size() && own.size() > 1 &&
+                            close(own, {first.begin(), first.begin() + static_cast<std::ptrdiff_t>(own.size())});
+                   });
 }
 
 /// `a`: the reference's tensors, `b` the run's; `ranks` of each.
 Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
   Relation relation;
-  const bool one_shape = std::ranges::all_of(b, [&](const Projection* each) { return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size(); }) &&
-                         std::ranges::all_of(a, [&](const Projection* each) { return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size(); });
+  const bool one_shape =
+      std::ranges::all_of(
+          b, [&](const Projection* each) { return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size(); }) &&
+      std::ranges::all_of(
+          a, [&](const Projection* each) { return each->shape == a[0]->shape && each->rows.size() == a[0]->rows.size(); });
   if (one_shape) {
     const std::vector<double> first = numbers_of(*a[0]), sums[2] = {added(a), added(b)};
     const auto are = [&](const Views& views, double factor) {
       return std::ranges::all_of(views, [&](const Projection* each) { return close(first, numbers_of(*each), factor); });
     };
     const bool alike = are(a, 1);
-    relation.same = (alike && are(b, 1)) ||
-                    (a.size() == b.size() && std::ranges::equal(a, b, [](const Projection* x, const Projection* y) { return close(numbers_of(*x), numbers_of(*y)); }));
+    relation.same =
+        (alike && are(b, 1)) || (a.size() == b.size() && std::ranges::equal(a, b, [](const Projection* x, const Projection* y) {
+                                   return close(numbers_of(*x), numbers_of(*y));
+                                 }));
     relation.sum = close(sums[0], sums[1]);
     relation.mean = close(sums[0], sums[1], static_cast<double>(b.size()) / static_cast<double>(a.size()));
     relation.of_ranks = close(sums[0], sums[1], static_cast<double>(ranks_b) / ranks_a);
@@ -218,7 +236,8 @@ Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
   relate_along(a, b, &Projection::rows, 0, relation);
   relate_along(a, b, &Projection::columns, 1, relation);
   int64_t rows[2] = {0, 0};
-  if (!relation.fits() && have(a, &Projection::sums, 0, rows[0]) && have(b, &Projection::sums, 0, rows[1]) && rows[0] == rows[1] && a[0]->shape.back() == b[0]->shape.back())
+  if (!relation.fits() && have(a, &Projection::sums, 0, rows[0]) && have(b, &Projection::sums, 0, rows[1]) && rows[0] == rows[1] &&
+      a[0]->shape.back() == b[0]->shape.back())
     relation.other_columns = close(sorted_along(a, &Projection::sums), sorted_along(b, &Projection::sums));
   if (!relation.fits() && !a[0]->rows.empty() && !b[0]->rows.empty()) {
     // Rows times one number.
@@ -230,25 +249,36 @@ Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
 }
 
 std::string words_of(const Relation& of) {
-  return of.same ? "the reference's" : of.rows ? "its rows" : of.other_columns ? "its rows with columns in another order" : of.sum ? "shares of its sum" : of.mean || of.of_ranks ? "shares of its mean" : of.place ? "its first rows on each rank" :
-         of.other_order ? "its rows in another order" : of.times != 0 ? fmt::format("{:.4g} times its own", of.times) : of.fewer ? "some of its rows" : "other numbers";
+  return of.same                  ? "the reference's"
+         : of.rows                ? "its rows"
+         : of.other_columns       ? "its rows with columns in another order"
+         : of.sum                 ? "shares of its sum"
+         : of.mean || of.of_ranks ? "shares of its mean"
+         : of.place               ? "its first rows on each rank"
+         : of.other_order         ? "its rows in another order"
+         : of.times != 0          ? fmt::format("{:.4g} times its own", of.times)
+         : of.fewer               ? "some of its rows"
+                                  : "other numbers";
 }
 
 // The walk.
 
 /// An operation that both do, in all parts.
 struct Met {
-  std::vector<int> of_run;       ///< by pass of the run
+  std::vector<int> of_run;  ///< by pass of the run
   std::vector<int> of_reference;
   std::vector<Relation> in, out;
   bool fits() const { return std::ranges::all_of(out, &Relation::fits); }
 };
 
-const std::set<std::string, std::less<>> kDraws = {"rand",        "randn",     "randint", "randperm", "rand_like",   "randn_like", "randint_like", "normal",   "normal_",
-                                                   "uniform_",    "uniform",   "random_", "bernoulli", "bernoulli_", "multinomial", "exponential_", "geometric_", "cauchy_",
-                                                   "log_normal_", "native_dropout", "poisson"};
+const std::set<std::string, std::less<>> kDraws = {
+    "rand",        "randn",        "randint",    "randperm", "rand_like",   "randn_like",     "randint_like",
+    "normal",      "normal_",      "uniform_",   "uniform",  "random_",     "bernoulli",      "bernoulli_",
+    "multinomial", "exponential_", "geometric_", "cauchy_",  "log_normal_", "native_dropout", "poisson"};
 
-bool is_one_of(const std::string& name, std::initializer_list<std::string_view> names) { return std::ranges::find(names, base_of(name)) != names.end(); }
+bool is_one_of(const std::string& name, std::initializer_list<std::string_view> names) {
+  return std::ranges::find(names, base_of(name)) != names.end();
+}
 
 class Walk {
  public:
@@ -269,8 +299,10 @@ class Walk {
     std::optional<Parting> first;
     for (const int i : culprits_) {
       const Parting found = judge(i);
-      if (!first || (first->code.empty() && !found.code.empty())) first = found;
-      else if (!found.code.empty() && found.code != first->code) first->code.clear();
+      if (!first || (first->code.empty() && !found.code.empty()))
+        first = found;
+      else if (!found.code.empty() && found.code != first->code)
+        first->code.clear();
     }
     if (!first) first = of_some_ranks();
     return first;
@@ -306,12 +338,12 @@ class Walk {
       for (Relation& out : met.out) out = {.same = out.same, .rows = out.rows};  // draws are each row's own, not each place's
     if (as_many) return;
     // Of each row a tensor.
-    std::vector<double> wholes[2];
+    Views views[2];
     for (int side = 0; side < 2; ++side)
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p)
-        for (const Projection& out : (side == 0 ? a_[p].at(met.of_reference[p]) : b_[p].at(met.of_run[p])).out) wholes[side].push_back(out.whole);
-    for (std::vector<double>& each : wholes) std::ranges::sort(each);
-    met.out.push_back({.rows = close(wholes[0], wholes[1])});
+        for (const Projection& out : (side == 0 ? a_[p].at(met.of_reference[p]) : b_[p].at(met.of_run[p])).out)
+          views[side].push_back(&out);
+    met.out.push_back({.rows = close(wholes_of(views[0]), wholes_of(views[1]))});
   }
 
   /// What is done once for each row: draws of its own.
@@ -328,14 +360,7 @@ class Walk {
           for (const Projection& out : pass.at(i).out) views[side].push_back(&out);
       }
     if (views[0].size() != views[1].size()) return;
-    std::vector<double> wholes[2];
-    for (int side = 0; side < 2; ++side) {
-      for (const Projection* each : views[side]) wholes[side].push_back(each->whole);
-      std::ranges::sort(wholes[side]);
-    }
-    if (close(wholes[0], wholes[1])) return;
-    Met met{first[1], first[0], {}, {Relation{}}};
-    met_[first[0][0]] = std::move(met);
+    if (!close(wholes_of(views[0]), wholes_of(views[1]))) met_[first[0][0]] = Met{first[1], first[0], {}, {Relation{}}};
   }
 
   Relation relation(const Met& met, std::size_t output) const {
@@ -360,7 +385,8 @@ class Walk {
   }
 
   /// Of one side's input to the other's.
-  Relation relation_in(const std::vector<int>& of_reference, std::size_t input_a, const std::vector<int>& of_run, std::size_t input_b) const {
+  Relation relation_in(const std::vector<int>& of_reference, std::size_t input_a, const std::vector<int>& of_run,
+                       std::size_t input_b) const {
     Views views[2];
     for (int side = 0; side < 2; ++side)
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p) {
@@ -373,7 +399,9 @@ class Walk {
 
   /// Does an input come from before the step, on all ranks?
   bool is_kept(const Met& met, std::size_t input) const {
-    const auto kept = [&](const Pass& pass, int i) { return pass.at(i).in.size() > input && pass.flow->kept[static_cast<std::size_t>(i)][input]; };
+    const auto kept = [&](const Pass& pass, int i) {
+      return pass.at(i).in.size() > input && pass.flow->kept[static_cast<std::size_t>(i)][input];
+    };
     for (std::size_t p = 0; p < a_.size(); ++p)
       if (!kept(a_[p], met.of_reference[p])) return false;
     for (std::size_t p = 0; p < b_.size(); ++p)
@@ -424,7 +452,8 @@ class Walk {
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p) {
         const Pass& pass = side == 0 ? a_[p] : b_[p];
         const std::vector<int>& makers = pass.makers(side == 0 ? by.of_reference[p] : by.of_run[p]);
-        if (input >= makers.size() || makers[input] == kNone || base_of(pass.at(makers[input]).name) != base_of(at(maker).name)) return;
+        if (input >= makers.size() || makers[input] == kNone || base_of(pass.at(makers[input]).name) != base_of(at(maker).name))
+          return;
         (side == 0 ? met.of_reference : met.of_run).push_back(makers[input]);
       }
     relate(met);
@@ -485,11 +514,17 @@ class Walk {
       if (!left_out.empty() && relation_in(left_out, 0, met.of_run, k).fits()) {
         const Operation& operation = at(left_out[0]);
         const bool masks = is_one_of(operation.name, {"masked_fill", "masked_fill_", "index_put_", "index_put", "where"});
-        return Parting{masks && is_of_scores(left_out) ? "duplicates-not-masked" : "", fmt::format("They part in {}: before it the reference has {} at {}, and the run nothing.", where, base_of(operation.name), operation.place), operation.place};
+        return Parting{masks && is_of_scores(left_out) ? "duplicates-not-masked" : "",
+                       fmt::format("They part in {}: before it the reference has {} at {}, and the run nothing.", where,
+                                   base_of(operation.name), operation.place),
+                       operation.place};
       }
       if (!added.empty() && relation_in(met.of_reference, k, added, 0).fits()) {
         const Operation& operation = b_[0].at(added[0]);
-        return Parting{"", fmt::format("They part in {}: before it the run has {} at {}, and the reference nothing.", where, base_of(operation.name), operation.place), operation.place};
+        return Parting{"",
+                       fmt::format("They part in {}: before it the run has {} at {}, and the reference nothing.", where,
+                                   base_of(operation.name), operation.place),
+                       operation.place};
       }
     }
     return std::nullopt;
@@ -504,13 +539,7 @@ class Walk {
       const int maker = a_[0].makers(i)[k];
       of_gradients = of_gradients || (maker != kNone && at(maker).in_backward);
     }
-    Parting parting{"", "", operation.place};
-    const std::string where = fmt::format("{} at {}", base_of(operation.name), operation.place);
-    const auto say = [&](const char* code, const std::string& text) {
-      parting.code = code;
-      parting.because = fmt::format("They part in {}: {}.", where, text);
-      return parting;
-    };
+    const auto say = [&](const char* code, const std::string& text) { return said(operation, code, text); };
     if (of_gradients) return say("", "it takes gradients that are each rank's own");
     if (kDraws.contains(base_of(operation.name))) return drawn(met, say);
     const auto is_softmax = [this](int each) { return is_one_of(at(each).name, {"_log_softmax", "_softmax", "logsumexp"}); };
@@ -520,52 +549,79 @@ class Walk {
     const bool of_rows = any([](const Relation& in) { return in.rows && !in.same; });
     for (std::size_t k = 0; k < met.in.size(); ++k)
       if (is_kept(met, k) && !met.in[k].same && !operation.in[k].shape.empty() && held_otherwise(met, k))
-        return say(run_[0].drawn.empty() ? "labelled-replicated-but-differs" : "buffers-not-synchronised", "it takes a tensor that the program keeps, and that is another on each rank");
-    const std::size_t target = is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather"}) ? 1 : is_one_of(operation.name, {"index", "index_put_", "index_put"}) ? 2 : 0;
+        return say(run_[0].drawn.empty() ? "labelled-replicated-but-differs" : "buffers-not-synchronised",
+                   "it takes a tensor that the program keeps, and that is another on each rank");
+    const std::size_t target = is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather"}) ? 1
+                               : is_one_of(operation.name, {"index", "index_put_", "index_put"})               ? 2
+                                                                                                               : 0;
     if (target > 0 && met.in.size() > target && met.in[target].place && !met.in[target].rows)
       return say("label-offset", "on every rank its labels point at the first rows, as if there were no other rank's before them");
-    if (any([](const Relation& in) { return in.other_columns; }) && is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"}))
-      return say("candidates-misordered", "it takes scores of candidates in another order than the reference's, at places that are not in that order");
+    if (any([](const Relation& in) { return in.other_columns; }) &&
+        is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"}))
+      return say("candidates-misordered", "it takes scores of candidates in another order, at places of the reference's order");
     if (of_rows && any([](const Relation& in) { return in.other_order && !in.same; }))
       return say("candidates-misordered", "its rows are compared with candidates in another order than the reference's");
-    if (whole.shape.size() == 2 && part.shape.size() == 2 && whole.shape[0] == whole.shape[1] && part.shape[0] == part.shape[1] && part.shape[0] < whole.shape[0])
-      return say("local-negatives", fmt::format("each row meets {} others, and in the reference {}: those of its own rank alone", part.shape[1], whole.shape[1]));
-    if (std::ranges::any_of(met.out, &Relation::fewer)) return say("rows-left-out", "the ranks together take fewer rows than the reference");
+    if (whole.shape.size() == 2 && part.shape.size() == 2 && whole.shape[0] == whole.shape[1] && part.shape[0] == part.shape[1] &&
+        part.shape[0] < whole.shape[0])
+      return say("local-negatives", fmt::format("a row meets the {} of its own rank alone, of {}", part.shape[1], whole.shape[1]));
+    if (std::ranges::any_of(met.out, &Relation::fewer))
+      return say("rows-left-out", "the ranks together take fewer rows than the reference");
     for (const Relation& in : met.in)
       if (in.times > 1 && whole.shape.size() == 2 && has_number(in.times) && reaches(i, is_softmax))
-        return say("temperature-applied-twice", fmt::format("what it takes is {:.4g} times the reference's, the temperature once more", in.times));
-    if (masks_less(operation, met)) return say("duplicates-not-masked", "fewer candidates of a row are masked than in the reference");
-    if (auto left_out = of_one_side(met, where)) return *left_out;
+        return say("temperature-applied-twice", fmt::format("it takes {:.4g} times the reference's scores", in.times));
+    if (masks_less(operation, met))
+      return say("duplicates-not-masked", "fewer candidates of a row are masked than in the reference");
+    return of_rows_and_shares(i, met);
+  }
+
+  static std::string where_of(const Operation& operation) { return fmt::format("{} at {}", base_of(operation.name), operation.place); }
+
+  static Parting said(const Operation& operation, const char* code, const std::string& text) {
+    return {code, fmt::format("They part in {}: {}.", where_of(operation), text), operation.place};
+  }
+
+  /// What it makes of rows, and of shares of sums.
+  Parting of_rows_and_shares(int i, const Met& met) const {
+    const Operation& operation = at(i);
+    const auto say = [&](const char* code, const std::string& text) { return said(operation, code, text); };
+    const auto any = [&](auto is) { return std::ranges::any_of(met.in, is); };
+    const bool of_rows = any([](const Relation& in) { return in.rows && !in.same; });
+    if (auto left_out = of_one_side(met, where_of(operation))) return *left_out;
     if (is_one_of(operation.name, {"native_batch_norm", "batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"}))
       return say("batch-norm-local", "its statistics are each rank's own");
-    const bool is_scalar = whole.shape.empty();
+    const bool is_scalar = operation.out[0].shape.empty();
     const bool shares = met.in.size() > 1 && met.in[0].is_part() && met.in[1].is_part();
-    if (is_one_of(operation.name, {"add", "sub", "rsub"}) && is_scalar && shares) return terms(met, where);
-    const bool is_ratio = (is_one_of(operation.name, {"div", "mean", "nll_loss_forward", "nll_loss2d_forward", "reciprocal"}) &&
-                           (shares || is_one_of(operation.name, {"mean", "nll_loss_forward", "nll_loss2d_forward", "reciprocal"}))) ||
-                          (is_one_of(operation.name, {"mul"}) && is_scalar && shares);
+    if (is_one_of(operation.name, {"add", "sub", "rsub"}) && is_scalar && shares) return terms(met, where_of(operation));
+    const bool is_ratio =
+        (is_one_of(operation.name, {"div", "mean", "nll_loss_forward", "nll_loss2d_forward", "reciprocal"}) &&
+         (shares || is_one_of(operation.name, {"mean", "nll_loss_forward", "nll_loss2d_forward", "reciprocal"}))) ||
+        (is_one_of(operation.name, {"mul"}) && is_scalar && shares);
     if (is_ratio && is_scalar && !reaches(i, [this](int each) { return is_of_rows(each); })) {
       const bool of_micro_steps = micro_steps() > 1 && within_rank_differs(met);
       return say(of_micro_steps ? "micro-steps-weighted-alike" : "mean-of-means",
-                 of_micro_steps ? "each micro-step divides by a number of its own" : "each rank divides by a number of its own, and not by that of all ranks");
+                 of_micro_steps ? "each micro-step divides by a number of its own"
+                                : "each rank divides by a number of its own, and not by that of all ranks");
     }
     if (is_one_of(operation.name, {"mul", "div"}) && met.in.size() == 1 && met.in[0].fits())
-      return say("", fmt::format("by {}, in the reference by {}", fmt::join(b_[0].at(met.of_run[0]).numbers, " and "), fmt::join(operation.numbers, " and ")));
-    const bool moves = is_one_of(operation.name, {"stack", "cat", "index", "select", "slice", "view", "reshape", "copy_", "_to_copy", "lift_fresh", "expand", "unbind", "split", "embedding", "gather"});
+      return say("", fmt::format("by {}, in the reference by {}", fmt::join(b_[0].at(met.of_run[0]).numbers, ", "), fmt::join(operation.numbers, ", ")));
+    const bool moves = is_one_of(operation.name, {"stack", "cat", "index", "select", "slice", "view", "reshape", "copy_",
+                                                  "_to_copy", "lift_fresh", "expand", "unbind", "split", "embedding", "gather"});
     const bool of_statistics = !moves && any([](const Relation& in) { return in.is_part(); });
     if ((of_rows && of_statistics) || (is_ratio && of_statistics) ||
-        (of_rows && is_one_of(operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin", "max", "min", "mean", "logsumexp", "cumsum", "sort", "topk", "quantile"})) ||
+        (of_rows && is_one_of(operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin", "max", "min", "mean",
+                                               "logsumexp", "cumsum", "sort", "topk", "quantile"})) ||
         (of_statistics && (met.in.size() == 1 || !is_one_of(operation.name, {"add", "sub", "mul"}))))
       return say("local-statistics", "what it makes of rows is each rank's own, and not that of all rows");
     std::vector<std::string> takes;
     for (const Relation& in : met.in)
       if (std::ranges::find(takes, words_of(in)) == takes.end()) takes.push_back(words_of(in));
     for (std::size_t k = 0; k < met.in.size(); ++k)
-      if (const Projection& own = b_[0].at(met.of_run[0]).in[k]; met.in[k].rows && own.shape.size() > 1 && own.shape.size() == operation.in[k].shape.size() &&
+      if (const Projection& own = b_[0].at(met.of_run[0]).in[k];
+          met.in[k].rows && own.shape.size() > 1 && own.shape.size() == operation.in[k].shape.size() &&
           !std::equal(own.shape.begin() + 1, own.shape.end(), operation.in[k].shape.begin() + 1))
-        return say("mask-ignored", fmt::format("it takes rows that are padded to {}, and in the reference to {}, and makes of the padding what counts", fmt::join(own.shape, " x "), fmt::join(operation.in[k].shape, " x ")));
-    parting.because = fmt::format("They part in {}: of {} it makes what is not the reference's.", where, takes.empty() ? "nothing" : fmt::format("{}", fmt::join(takes, " and ")));
-    return parting;
+        return say("mask-ignored", fmt::format("it counts what pads rows, to {}, and to {} in the reference", fmt::join(own.shape, " x "),
+                                               fmt::join(operation.in[k].shape, " x ")));
+    return say("", fmt::format("of {} it makes other numbers", takes.empty() ? "nothing" : fmt::format("{}", fmt::join(takes, " and "))));
   }
 
   /// A tensor of the program's own: the same shape on all, other values.
@@ -591,9 +647,13 @@ class Walk {
       before = before && earlier.contains(whole);
     }
     const std::set<double> apart(of_ranks.begin(), of_ranks.end());
-    if (before && !earlier.contains(a_[0].at(met.of_reference[0]).out[0].whole)) return say("stream-not-advanced", "each rank draws what it has drawn before");
-    if (ranks_b_ > 1 && apart.size() == 1) return say("same-stream-on-all-ranks", "all ranks draw the same numbers for their rows, and the reference others for each row");
-    if (ranks_b_ > 1 && apart.size() == of_ranks.size()) return say("stream-keyed-by-rank", "each rank draws from a stream of its own, and none the reference's numbers for its rows");
+    if (before && !earlier.contains(a_[0].at(met.of_reference[0]).out[0].whole))
+      return say("stream-not-advanced", "each rank draws what it has drawn before");
+    if (ranks_b_ > 1 && apart.size() == 1)
+      return say("same-stream-on-all-ranks",
+                 "all ranks draw the same numbers for their rows, and the reference others for each row");
+    if (ranks_b_ > 1 && apart.size() == of_ranks.size())
+      return say("stream-keyed-by-rank", "each rank draws from a stream of its own, and none the reference's numbers for its rows");
     return say("", "what is drawn is not what the reference draws for these rows");
   }
 
@@ -610,13 +670,19 @@ class Walk {
 
   /// Of scores by row and candidate.
   bool masks_less(const Operation& operation, const Met& met) const {
-    if (!is_one_of(operation.name, {"masked_fill", "masked_fill_", "index_put_", "index_put", "where", "fill_", "bitwise_and", "logical_and"}) || !is_of_scores(met.of_reference)) return false;
+    if (!is_one_of(operation.name,
+                   {"masked_fill", "masked_fill_", "index_put_", "index_put", "where", "fill_", "bitwise_and", "logical_and"}) ||
+        !is_of_scores(met.of_reference))
+      return false;
     const std::size_t mask = is_one_of(operation.name, {"where"}) ? 0 : 1;
     double sums[2] = {0, 0};
     for (int side = 0; side < 2; ++side)
       for (std::size_t p = 0; p < (side == 0 ? a_ : b_).size(); ++p) {
         const Operation& own = side == 0 ? a_[p].at(met.of_reference[p]) : b_[p].at(met.of_run[p]);
-        const Projection& of = own.name.starts_with("bitwise") || own.name.starts_with("logical") || !own.in[0].rows.empty() ? own.out[0] : own.in.size() > mask ? own.in[mask] : own.out[0];
+        const Projection& of = own.name.starts_with("bitwise") || own.name.starts_with("logical") || !own.in[0].rows.empty()
+                                   ? own.out[0]
+                               : own.in.size() > mask ? own.in[mask]
+                                                      : own.out[0];
         if (of.shape != own.out[0].shape || of.rows.empty()) return false;
         for (const double row : of.rows) sums[side] += row;
       }
@@ -627,7 +693,12 @@ class Walk {
     for (std::size_t p = 1; p < b_.size(); ++p) {
       if (p % static_cast<std::size_t>(micro_steps()) == 0) continue;
       const Operation &one = b_[p - 1].at(met.of_run[p - 1]), &other = b_[p].at(met.of_run[p]);
-      const auto by = [](const Operation& each) { return each.in.size() > 1 ? each.in.back().whole : each.out.size() > 1 ? each.out[1].whole : each.in.empty() || each.in[0].shape.empty() ? 0.0 : static_cast<double>(each.in[0].shape[0]); };
+      const auto by = [](const Operation& each) {
+        return each.in.size() > 1                            ? each.in.back().whole
+               : each.out.size() > 1                         ? each.out[1].whole
+               : each.in.empty() || each.in[0].shape.empty() ? 0.0
+                                                             : static_cast<double>(each.in[0].shape[0]);
+      };
       if (by(one) != by(other)) return true;
     }
     return false;
@@ -637,9 +708,14 @@ class Walk {
   Parting terms(const Met& met, const std::string& where) const {
     const Relation &x = met.in[0], &y = met.in[1];
     Parting parting{"", "", at(met.of_reference[0]).place};
-    const auto words = [&](const Relation& of) { return of.mean ? "mean" : of.of_ranks ? "sum over micro-steps, averaged over ranks," : "sum"; };
-    parting.because = fmt::format("They part in {}: of one part of the loss the reference's is the {} of the ranks' values, of the other the {}.", where, words(x), words(y));
-    if (micro_steps() == 1 && ((x.mean && y.sum && !y.mean) || (y.mean && x.sum && !x.mean))) parting.code = "auxiliary-loss-over-world";
+    const auto words = [&](const Relation& of) {
+      return of.mean ? "mean" : of.of_ranks ? "sum over micro-steps, averaged over ranks," : "sum";
+    };
+    parting.because =
+        fmt::format("They part in {}: of one part of the loss the reference's is the {} of the ranks' values, of the other the {}.",
+                    where, words(x), words(y));
+    if (micro_steps() == 1 && ((x.mean && y.sum && !y.mean) || (y.mean && x.sum && !x.mean)))
+      parting.code = "auxiliary-loss-over-world";
     return parting;
   }
 
@@ -650,9 +726,12 @@ class Walk {
       for (const auto& [key, places] : pass.by_place) ++counts[key];
     for (const Pass& pass : b_)
       for (const auto& [key, places] : pass.by_place)
-        if (counts[key] < b_.size() && !a_[0].by_place.contains(key) && !pass.at(places[0]).out.empty() && pass.at(places[0]).out[0].shape.empty())
+        if (counts[key] < b_.size() && !a_[0].by_place.contains(key) && !pass.at(places[0]).out.empty() &&
+            pass.at(places[0]).out[0].shape.empty())
           return Parting{pass.at(places[0]).out[0].whole == 0 ? "skip-decided-alone" : "",
-                         fmt::format("They part in {} at {}, which {} of {} ranks do.", base_of(key.first), key.second, counts[key], b_.size()), key.second};
+                         fmt::format("They part in {} at {}, which {} of {} ranks do.", base_of(key.first), key.second, counts[key],
+                                     b_.size()),
+                         key.second};
     return std::nullopt;
   }
 
@@ -693,7 +772,8 @@ Operations read_operations(const std::string& folder, int rank) {
     const auto place = json_as<std::size_t>(each[1]), in_backward = json_as<std::size_t>(each[2]);
     const auto numbers = json_as<std::vector<double>>(each[3]);
     if (!name || !place || *place >= places->size() || !in_backward || !numbers) return {};
-    Operation operation{*name, (*places)[*place], *in_backward != 0, *numbers, read_projections(each[4]), read_projections(each[5])};
+    Operation operation{*name,    (*places)[*place],         *in_backward != 0,
+                        *numbers, read_projections(each[4]), read_projections(each[5])};
     if (operation.name == "backward" && operation.in.empty()) return {};
     made.all.push_back(std::move(operation));
   }

@@ -40,8 +40,8 @@ struct Parting {
   std::string place;    ///< "train.py:59"
 };
 
-/// The operation from which on the losses of these ranks, of a run that begins the step as the reference does and has its rows, are not the reference's.
-/// Nothing: the losses' mean or sum is the reference's, or what parts them is not among what both do.
+/// The operation from which on the losses of these ranks, of a run that begins the step as the reference does and has its rows, are
+/// not the reference's. Nothing: the losses' mean or sum is the reference's, or what parts them is not among what both do.
 std::optional<Parting> find_parting(const std::vector<Operations>& reference, const std::vector<Operations>& run);
 
 }  // namespace lockstep

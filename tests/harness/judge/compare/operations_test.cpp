@@ -24,11 +24,14 @@ double weighed(const Values& values) {
 
 Projection number(double value) { return {{}, value, next_storage++, {}, {}, {}}; }
 
-Projection rows(const Values& values) { return {{static_cast<int64_t>(values.size())}, weighed(values), next_storage++, values, {}, {}}; }
+Projection rows(const Values& values) {
+  return {{static_cast<int64_t>(values.size())}, weighed(values), next_storage++, values, {}, {}};
+}
 
 Projection matrix(const Rows& values) {
   Projection made{{static_cast<int64_t>(values.size()), static_cast<int64_t>(values[0].size())}, 0, next_storage++, {}, {}, {}};
-  for (const Values& row : values) made.rows.push_back(weighed(row)), made.sums.push_back(std::accumulate(row.begin(), row.end(), 0.0));
+  for (const Values& row : values)
+    made.rows.push_back(weighed(row)), made.sums.push_back(std::accumulate(row.begin(), row.end(), 0.0));
   for (std::size_t k = 0; k < values[0].size(); ++k) {
     Values column;
     for (const Values& row : values) column.push_back(row[k]);
@@ -41,7 +44,8 @@ Projection matrix(const Rows& values) {
 /// A rank's operations, in its order; each gives back what it makes.
 struct Log {
   Operations made = {};
-  Projection add(const std::string& name, int line, const std::vector<Projection>& in, const Projection& out, const Values& numbers = {}) {
+  Projection add(const std::string& name, int line, const std::vector<Projection>& in, const Projection& out,
+                 const Values& numbers = {}) {
     made.all.push_back({name, "train.py:" + std::to_string(line), false, numbers, in, {out}});
     return out;
   }
@@ -90,7 +94,8 @@ Operations centred(const Values& values, double mean) {
 
 TEST(Parting, IsWhereARanksOwnStatisticIsUsed) {
   const double mean = sum_of(kAll) / 4;
-  EXPECT_EQ(code_of({centred(kAll, mean)}, {centred(kFirst, sum_of(kFirst) / 2), centred(kLast, sum_of(kLast) / 2)}), "local-statistics train.py:3");
+  EXPECT_EQ(code_of({centred(kAll, mean)}, {centred(kFirst, sum_of(kFirst) / 2), centred(kLast, sum_of(kLast) / 2)}),
+            "local-statistics train.py:3");
   EXPECT_EQ(code_of({centred(kAll, mean)}, {centred(kFirst, mean), centred(kLast, mean)}), "") << "the mean of all";
 }
 
@@ -136,8 +141,10 @@ TEST(Parting, IsWhereCandidatesOrLabelsAreOthers) {
   const Operations all = contrasted(kAll, kAll, {0, 1, 2, 3});
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {0, 1})}), "label-offset train.py:5");
   const Values interleaved = {1, 4, 2.5, 7};
-  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 1}), contrasted(kLast, interleaved, {2, 3})}), "candidates-misordered train.py:5");
-  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 2}), contrasted(kLast, interleaved, {1, 3})}), "") << "and labels in that order";
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 1}), contrasted(kLast, interleaved, {2, 3})}),
+            "candidates-misordered train.py:5");
+  EXPECT_EQ(code_of({all}, {contrasted(kFirst, interleaved, {0, 2}), contrasted(kLast, interleaved, {1, 3})}), "")
+      << "and labels in that order";
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kFirst, {0, 1}), contrasted(kLast, kLast, {0, 1})}), "local-negatives train.py:3");
   EXPECT_EQ(code_of({all}, {contrasted(kFirst, kAll, {0, 1}), contrasted(kLast, kAll, {2, 3})}), "");
 }
@@ -180,7 +187,8 @@ TEST(Operations, ThatOthersWroteAreReadWithinBounds) {
     std::ofstream(folder.path() + "/rank-0.operations.json") << text;
     return read_operations(folder.path(), 0);
   };
-  const Operations made = read(R"({"step": 0, "places": ["a.py:1"], "drawn": [2.5], "operations": [["mean", 0, 0, [3], [[[2], 1.5, 7]], [[[], 0.5, 8, [], []]]]]})");
+  const Operations made = read(
+      R"({"step": 0, "places": ["a.py:1"], "drawn": [2.5], "operations": [["mean", 0, 0, [3], [[[2], 1.5, 7]], [[[], 0.5, 8, [], []]]]]})");
   ASSERT_EQ(made.all.size(), 1U);
   EXPECT_EQ(made.all[0].place, "a.py:1");
   EXPECT_EQ(made.all[0].in[0].shape, std::vector<int64_t>{2});
