@@ -557,8 +557,8 @@ class Walk {
     if (target > 0 && met.in.size() > target && met.in[target].place && !met.in[target].rows)
       return say("label-offset", "on every rank its labels point at the first rows, as if there were no other rank's before them");
     if (any([](const Relation& in) { return in.other_columns; }) &&
-        is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"}))
-      return say("candidates-misordered", "it takes scores of candidates in another order, at places of the reference's order");
+        (of_rows || is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"})))
+      return say("candidates-misordered", "it takes candidates in another order, at places of the reference's");
     if (of_rows && any([](const Relation& in) { return in.other_order && !in.same; }))
       return say("candidates-misordered", "its rows are compared with candidates in another order than the reference's");
     if (whole.shape.size() == 2 && part.shape.size() == 2 && whole.shape[0] == whole.shape[1] && part.shape[0] == part.shape[1] &&
