@@ -1,10 +1,9 @@
-"""The operations of one step of a program that computes in float64: LOCKSTEP_OPERATIONS=K. Two layouts do the same ones, on other rows: the first whose
-result is not the other layout's rows, sum or mean is where they part.
+"""The operations of step K of a program that computes in float64, by LOCKSTEP_OPERATIONS=K.
 
-rank-R.operations.json: `places`, in the program, `drawn`, what was drawn before that step, and `operations` in their order:
+rank-R.operations.json: `places`, `drawn` (before that step), and `operations` in their order:
     [name, place, in a backward pass?, numbers among its arguments, [tensors in], [tensors out]]
-A tensor is [shape, projection, storage], and one that comes out, or is a mask, has [projections of rows], [of columns] and [sums of rows] too: numbers that
-are linear in its values, and that zeros behind them leave as they are; sums are of rows in any order of columns.
+A tensor is [shape, projection, storage], and one that comes out, or is a mask, has [projections of rows], [of columns] and [sums of rows] too, all linear in
+its values, whatever zeros come behind them.
 """
 
 import json
@@ -38,7 +37,6 @@ def _storage(tensor):
 
 
 def projected(tensor, along=True):
-    """See the module."""
     values, shape = tensor.detach().to("cpu", torch.float64).nan_to_num(1.1, 2.3, -3.7), list(tensor.shape)
     if tensor.is_floating_point():
         values = torch.where(values.abs() < _MASK, values, values.sign() * 3.7)  # others would not be seen beside what masks write
@@ -56,8 +54,7 @@ def projected(tensor, along=True):
 class Log:
     def __init__(self, step):
         self.step, self.on, self.operations, self.drawn, self._places = step, False, [], [], {}
-        self._later = []  # of collectives: outputs that nobody has waited for yet, and the tensors
-        self._probe = None
+        self._probe, self._later = None, []  # of collectives: outputs that nobody has waited for yet, and the tensors
 
     def follow(self, probe):
         """From the optimizer on, which is there before the first step."""

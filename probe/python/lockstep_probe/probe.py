@@ -156,7 +156,10 @@ class Probe:
     @guarded
     def term(self, name, value, weight=1.0):
         """A named part of the loss: loss = sum of weight * value."""
-        self.open(begins=True).terms[str(name).replace("/", ".")] = (self.recorder.number(value), float(weight))
+        step = self.current
+        if step is None or not self.asks or step.asked or not self.is_over(step):  # else of the update that step() is to be called after
+            step = self.open(begins=True)
+        step.terms[str(name).replace("/", ".")] = (self.recorder.number(value), float(weight))
 
     @guarded
     def metric(self, name, value, ids=None):
