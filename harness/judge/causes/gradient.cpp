@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/exact_runs.h"
 #include "harness/judge/compare/step_pairs.h"
 
@@ -92,15 +93,15 @@ std::string counts_behind(const CauseInputs& inputs, double factor) {
 Answer fitted_factor(const CauseInputs& inputs) {
   const auto gradients = gradients_of(inputs);
   const bool of_loss = inputs.difference.phase == Phase::loss;
-  double dot = 0, own = 0;
+  double along = 0, own = 0;
   for (const NamedTensor& expected : inputs.forced->reference.gradients) {
     const NamedTensor* actual = find_tensor(gradients->mean, expected.name);
     if (!actual && norm(expected.values) == 0) continue;
     if (!actual || actual->values.size() != expected.values.size()) return {};
-    dot += std::inner_product(expected.values.begin(), expected.values.end(), actual->values.begin(), 0.0);
-    own += std::inner_product(expected.values.begin(), expected.values.end(), expected.values.begin(), 0.0);
+    along += dot(expected.values, actual->values);
+    own += dot(expected.values, expected.values);
   }
-  const double factor = own > 0 ? dot / own : 1, world = the_world(inputs), steps = micro_steps(inputs);
+  const double factor = own > 0 ? along / own : 1, world = the_world(inputs), steps = micro_steps(inputs);
   if (!std::isfinite(factor) || std::abs(factor - 1) < 1e-4 || std::abs(factor) < 1e-9) return {};
   if (!gradients->signatures().all_fit(factor) || (of_loss && !loss_is(inputs, factor))) return {};
   // As many micro-steps as ranks: it may be either's number.
@@ -197,59 +198,6 @@ Answer bit_flip(const StepGradients& local) {
                           flips[0].element, flips[0].tensor, flips[0].bit, fmt::join(ranks, " or "),
                           ranks.size() > 1 ? " (their values share the exponent)" : ""),
               0.96);
-}
-
-/// Ranks whose local gradients are, in every tensor, those of the step before.
-Answer stale_local(const StepGradients& local) {
-  if (!local.evidence->cell_before) return {};
-  const auto &now = local.evidence->cell.local, &before = local.evidence->cell_before->local;
-  if (before.size() != now.size()) return {};
-  std::vector<std::size_t> stale;
-  for (std::size_t rank = 0; rank < now.size(); ++rank) {
-    const bool same = std::ranges::all_of(now[rank], [&](const NamedTensor& tensor) {
-      const NamedTensor* old = find_tensor(before[rank], tensor.name);
-      return old && old->values == tensor.values;
-    });
-    if (same && whole_norm(now[rank]) > 0) stale.push_back(rank);
-  }
-  if (stale.empty()) return {};
-  return told(fmt::format("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
-                          local.evidence->cell_before->step));
-}
-
-Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
-  if (!inputs.cell || local.world < 2 || rows_may_not_count(inputs)) return {};
-  std::vector<std::size_t> zero;
-  for (std::size_t rank = 0; rank < local.evidence->cell.local.size(); ++rank) {
-    const auto samples = records_of(inputs.cell->ranks[rank], Phase::samples);
-    const bool has_rows = std::ranges::any_of(samples, [](const Record* record) { return !record->ids.empty(); });
-    if (has_rows && whole_norm(local.evidence->cell.local[rank]) == 0) zero.push_back(rank);
-  }
-  if (zero.size() != 1) return {};
-  return told(fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
-}
-
-/// Is every gradient the reference's plus `old`?
-bool adds(const StepGradients& local, const std::vector<NamedTensor>& old) {
-  bool any = false;
-  for (const TensorUse& use : local.evidence->local.tensors) {
-    const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, use.name);
-    const NamedTensor *mean = find_tensor(local.mean, use.name), *before = find_tensor(old, use.name);
-    if (!reference || !mean || !before || before->values.size() != mean->values.size()) return false;
-    std::vector<double> sum = reference->values;
-    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before->values[i];
-    if (!(distance(mean->values, sum) <= 3 * use.use.band)) return false;
-    any = any || norm(before->values) > 16 * use.use.band;
-  }
-  return any;
-}
-
-Answer accumulated_before(const StepGradients& local) {
-  if (!local.evidence->cell_before) return {};
-  // What stays in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
-  const ForcedValues& before = *local.evidence->cell_before;
-  if (!adds(local, mean_of_local(before)) && !adds(local, before.gradients) && !adds(local, before.applied)) return {};
-  return told(fmt::format("every gradient is the reference's plus that of step {}", before.step));
 }
 
 /// One rank's local gradient has another form than those that it is to be reduced with.
@@ -422,15 +370,14 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
 std::vector<std::string> each_has_its_own(const StepOfRun& cell) {
   std::vector<std::string> names;
   for (const Record* record : records_of(cell.ranks[0], Phase::reduced_gradients)) {
-    std::set<uint64_t> hashes;
     for (const StepRecords& rank : cell.ranks) {
       const Record* reduced = find_record(rank, Phase::reduced_gradients, record->name);
       const Record* local = find_record(rank, Phase::local_gradients, record->name);
       if (!reduced || !local || local->stats.hash == reduced->stats.hash) return {};
-      hashes.insert(reduced->stats.hash);
     }
-    if (hashes.size() == cell.ranks.size()) names.push_back(record->name);
-    else if (hashes.size() > 1) return {};
+    const std::size_t results = hashes_of(cell, Phase::reduced_gradients, record->name).size();
+    if (results == cell.ranks.size()) names.push_back(record->name);
+    else if (results > 1) return {};
   }
   return names;
 }
@@ -565,9 +512,6 @@ Answer counted_each_by_its_own(const CauseInputs& inputs) {
                           of_micro_steps ? "micro-steps" : "ranks", join_words(words)));
 }
 
-template <auto rule>
-constexpr Rule of_local = given<local_of, rule>;
-
 }  // namespace
 
 std::span<const Hypothesis> gradient_hypotheses() {
@@ -577,15 +521,11 @@ std::span<const Hypothesis> gradient_hypotheses() {
       {"accumulation-not-scaled", kInLoss | kInGradients, kValues, kExact, by_factor<micro_steps>},
       {"sign-flipped", kInLoss | kInGradients, kValues, kExact, by_factor<minus_one>},
       {"gradient-times-world", kInGradients, kLocal, kExact, by_factor<the_world>},
-      {"gradient-over-world", kInGradients, kLocal, kExact, by_factor<over_the_world>},
       {"constant-factor counted-over-wrong-group normalised-by-another-window", kInLoss | kInLocal, kValues,
        kGeneral + 0.1, fitted_factor},
       {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
       {"bit-flip", kInGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
       {"bit-flip", kInGradients, kLocal, kStrong, of_local<bit_flip>},
-      {"stale-gradient", kInGradients, kLocal, kExact, of_local<stale_local>},
-      {"rank-missing", kInGradients, kLocal, kFits, of_local<rank_without_gradient>},
-      {"gradients-not-zeroed", kInGradients, kLocal, kExact, of_local<accumulated_before>},
       {"shapes-differ dtype-differs", kInLocal, kNothing, kStrong, forms_differ},
       {"only-last-micro-step", kInGradients, kValues, kExact, only_last_micro_step},
       {"last-micro-step-not-reduced micro-steps-not-reduced", kInReduced, kValues, kExact, last_micro_step_not_reduced},
@@ -593,9 +533,14 @@ std::span<const Hypothesis> gradient_hypotheses() {
       {"accumulated-in-low-precision", kInLocal, kValues, kExact, accumulated_in_low_precision},
       {"mean-of-means micro-steps-weighted-alike local-statistics gradient-times-world accumulation-not-scaled",
        kInLoss | kInLocal, kValues, kExact, counted_each_by_its_own},
+      {"local-statistics", kInScores | kInLoss | kInLocal, kRanks, kFits, mean_of_own_rows_in_a_buffer},
+      {"mean-of-means local-statistics", kInEvaluation, kRuns, kExact, metric_of_own_part},
+      {"normalised-by-another-window", kInNorm | kInApplied | kInParameters, kRuns, kExact, norm_of_another_window},
   };
   return kTable;
 }
+
+Answer gradients_over_world(const CauseInputs& inputs) { return by_factor<over_the_world>(inputs); }
 
 std::vector<RankParts> parts_of(const ForcedValues& values, std::string_view kind) {
   std::vector<RankParts> by_rank;
@@ -715,8 +660,7 @@ bool Signatures::Pair::tells() const { return norm(*reference) > kTelling * band
 
 bool Signatures::Pair::no_factor_fits() const {
   const double own = norm(*reference);
-  const double dot = std::inner_product(cell.begin(), cell.end(), reference->begin(), 0.0);
-  const double rest = apart(cell, own > 0 ? dot / (own * own) : 0, *reference);
+  const double rest = apart(cell, own > 0 ? dot(cell, *reference) / (own * own) : 0, *reference);
   // Well beyond rounding, and a good part of the gradient itself.
   return rest > kTelling * band && rest >= 0.1 * norm(cell);
 }

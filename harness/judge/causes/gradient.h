@@ -121,6 +121,9 @@ bool lacks_a_gradient(const CauseInputs& inputs);
 /// The local ones; nothing unless the divergence lies in them, and they are known.
 std::optional<StepGradients> local_of(const CauseInputs& inputs);
 
+template <auto rule>
+constexpr Rule of_local = given<local_of, rule>;
+
 /// The gradients that a wrong loss made: the local ones, or the reduced ones where local ones were not kept.
 /// Nothing without forced runs.
 std::optional<StepGradients> gradients_of(const CauseInputs& inputs);

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/bits.h"
 #include "harness/judge/compare/exact_runs.h"
 #include "harness/judge/compare/compared.h"
 #include "harness/judge/compare/step_pairs.h"
@@ -47,8 +47,7 @@ Answer rows_left_out(const CauseInputs& inputs) {
   std::size_t without = 0, rows = 0, wrong_rank = 0;
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     const double loss = ranks[r].rank.loss;
-    double sum = 0;
-    for (const double row : ranks[r].expected) sum += row;
+    const double sum = std::accumulate(ranks[r].expected.begin(), ranks[r].expected.end(), 0.0);
     rows += ranks[r].expected.size();
     const double band = world * inputs.forced->loss_band + 1e-12, gap = weight * sum - loss;
     if (std::abs(gap) <= band) continue;
@@ -117,6 +116,7 @@ struct RankBuffer {
 
 /// A buffer that differs between ranks, and whose mean over ranks by their rows is the reference's: a mean that each rank took of its own rows. What the
 /// loss has of it is not known; of BatchNorm's statistics it is.
+template <bool batch_norm>
 Answer statistics_in_a_buffer(const CauseInputs& inputs) {
   constexpr double kSame = 1e-4, kApart = 1e-3;
   for (const Record& record : inputs.reference->ranks[0].records) {
@@ -143,9 +143,9 @@ Answer statistics_in_a_buffer(const CauseInputs& inputs) {
     for (const RankBuffer& own : ranks) apart = apart || distance(own.values, *expected) > kApart * size;
     if (!apart || !(distance(mean, *expected) <= kSame * size)) continue;
     const bool of_batch_norm = record.name.ends_with("running_mean") || record.name.ends_with("running_var");
-    return made(of_batch_norm ? "batch-norm-local" : "local-statistics", of_batch_norm ? 0.9 : kFits,
-                fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank "
-                            "took the mean of its own rows; {}",
+    if (of_batch_norm != batch_norm) continue;
+    return told(fmt::format("{} differs between ranks, and its mean over them by rows is the reference's: each rank took "
+                            "the mean of its own rows; {}",
                             record.name, losses_text(inputs)));
   }
   return {};
@@ -346,15 +346,14 @@ Answer statistics_of_own_rows(const CauseInputs& inputs) {
       continue;
     const Record* old = find_record(before_a.ranks[0], Phase::parameters, record->name);
     if (!old || old->stats.hash != record->stats.hash) return {};
-    std::set<uint64_t> own, began;
     for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
       const Record *was = find_record(before_b.ranks[rank], Phase::parameters, record->name),
                    *is = find_record(b.ranks[rank], Phase::parameters, record->name);
       if (!was || !is || was->stats.hash == is->stats.hash) return {};
-      own.insert(is->stats.hash);
-      began.insert(was->stats.hash);
     }
-    if (own.size() != b.ranks.size() || began != std::set<uint64_t>{old->stats.hash}) return {};
+    if (hashes_of(b, Phase::parameters, record->name).size() != b.ranks.size() ||
+        hashes_of(before_b, Phase::parameters, record->name) != std::set<uint64_t>{old->stats.hash})
+      return {};
     names.push_back(record->name);
   }
   if (names.empty()) return {};
@@ -415,41 +414,28 @@ Answer evaluated_samples_differ(const CauseInputs& inputs) {
                           rows->divergence.expected, rows->divergence.actual));
 }
 
-/// The number is made of each rank's own part: the mean of the ranks' means, the norm of its parts of the gradient, or
-/// something else.
+bool is_metric(double found, double value) { return std::abs(found - value) <= 1e-5 * std::abs(value); }
+
+}  // namespace
+
+Answer mean_of_own_rows_in_a_buffer(const CauseInputs& inputs) { return statistics_in_a_buffer<false>(inputs); }
+
 Answer metric_of_own_part(const CauseInputs& inputs) {
-  constexpr double kSame = 1e-5;
   const std::string& name = inputs.difference.divergence.where;
   const auto found = other_metric(*inputs.reference, *inputs.cell, name);
-  if (!found) return {};
-  const auto is = [&](std::size_t rank, double value) {
-    return std::abs(found->of_ranks[rank] - value) <= kSame * std::abs(value);
-  };
+  if (!found || metric_is_norm_of_own_shard(inputs)) return {};
   double means = 0;
   std::size_t ranks = 0;
-  std::vector<double> norms;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) {
-    const Record* rows =
-        found->rows.empty() ? nullptr : find_record(inputs.cell->ranks[rank], Phase::evaluation, found->rows);
+  for (const StepRecords& rank : inputs.cell->ranks) {
+    const Record* rows = found->rows.empty() ? nullptr : find_record(rank, Phase::evaluation, found->rows);
     const auto values = rows ? values_of(*rows) : std::nullopt;
     if (values && !values->empty())
       means += std::accumulate(values->begin(), values->end(), 0.0) / static_cast<double>(values->size()), ++ranks;
-    double squares = 0;
-    for (const Record& part : rank < inputs.cell->parts.size() ? inputs.cell->parts[rank] : std::vector<Record>{})
-      if (part.phase == Phase::reduced_gradients && part.has_stats) squares += part.stats.norm * part.stats.norm;
-    norms.push_back(std::sqrt(squares));
   }
-  if (ranks > 1 && is(0, means / static_cast<double>(ranks)))
+  if (ranks > 1 && is_metric(found->of_ranks[0], means / static_cast<double>(ranks)))
     return made("mean-of-means", kExact,
                 fmt::format("{} is the mean of the ranks' means of {}, {}; the mean over all samples is {}", name,
                             found->rows, short_number(found->of_ranks[0]), short_number(found->mean)));
-  bool of_norms = norms.size() == found->of_ranks.size();
-  for (std::size_t rank = 0; of_norms && rank < norms.size(); ++rank)
-    of_norms = norms[rank] > 0 && is(rank, norms[rank]);
-  if (of_norms)
-    return made("norm-of-own-shard", kExact,
-                fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name,
-                            fmt::join(norms, ", ")));
   if (!found->rows.empty()) return {};
   return made("local-statistics", kFits,
               fmt::format("{} is another one on each rank, {:.6g}, and neither a mean of these nor their sum is the "
@@ -457,12 +443,25 @@ Answer metric_of_own_part(const CauseInputs& inputs) {
                           name, fmt::join(found->of_ranks, ", ")));
 }
 
-}  // namespace
+Answer metric_is_norm_of_own_shard(const CauseInputs& inputs) {
+  const std::string& name = inputs.difference.divergence.where;
+  const auto found = other_metric(*inputs.reference, *inputs.cell, name);
+  std::vector<double> norms;
+  for (const auto& parts : inputs.cell->parts) {
+    double squares = 0;
+    for (const Record& part : parts)
+      if (part.phase == Phase::reduced_gradients && part.has_stats) squares += part.stats.norm * part.stats.norm;
+    if (squares > 0) norms.push_back(std::sqrt(squares));
+  }
+  if (!found || norms.empty() || !std::ranges::equal(found->of_ranks, norms, is_metric)) return {};
+  return told(fmt::format("{} is on each rank the norm of its own parts of the gradient: {:.4g}", name,
+                          fmt::join(norms, ", ")));
+}
 
 std::span<const Hypothesis> loss_hypotheses() {
   static constexpr Hypothesis kTable[] = {
       {"mask-ignored", kInLoss, kValues, kStrong, mask_ignored_in_rows},
-      {"batch-norm-local local-statistics", kInScores | kInLoss | kInLocal, kRanks, kFits, statistics_in_a_buffer},
+      {"batch-norm-local", kInScores | kInLoss | kInLocal, kRanks, kStrong, statistics_in_a_buffer<true>},
       {"rows-left-out", kInLoss, kValues, 0.95, rows_left_out},
       {"auxiliary-loss-detached auxiliary-loss-over-world", kInLoss, kValues, kExact, term_in_loss},
       {"auxiliary-loss-detached auxiliary-loss-over-world", kInGradients, kValues, kExact, term_in_gradient},
@@ -471,7 +470,6 @@ std::span<const Hypothesis> loss_hypotheses() {
       {"batch-norm-local", kInLoss, kRuns | kValues, kFits, batch_norm_local},
       {"average-of-weights-differs", in(Phase::averaged_weights), kNothing, kExact, average_of_weights_differs},
       {"evaluated-samples-differ", kInEvaluation, kRuns, kExact, evaluated_samples_differ},
-      {"mean-of-means norm-of-own-shard local-statistics", kInEvaluation, kRuns, kExact, metric_of_own_part},
   };
   return kTable;
 }

@@ -8,7 +8,6 @@
 #include <bit>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -173,21 +172,6 @@ Answer divided_by_elements(const Reduction& reduction) {
                           own ? "each tensor" : fmt::format("all tensors, {}", all)));
 }
 
-/// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took one and the same: it was reduced
-/// after the tracer had looked.
-bool each_kept_its_own(const CauseInputs& inputs, const std::string& name) {
-  if (!inputs.cell) return true;
-  std::set<uint64_t> own, taken;
-  for (const StepRecords& rank : inputs.cell->ranks) {
-    const Record *local = find_record(rank, Phase::local_gradients, name), *reduced = find_record(rank, Phase::reduced_gradients, name),
-                 *applied = find_record(rank, Phase::applied_gradients, name);
-    if (local && reduced && local->stats.hash != reduced->stats.hash) return false;
-    if (local) own.insert(local->stats.hash);
-    if (applied) taken.insert(applied->stats.hash);
-  }
-  return own.size() < 2 || taken.size() != 1;
-}
-
 /// Of a tensor in parts: has each rank's part what its own local gradient has there?
 bool parts_are_own(const CauseInputs& inputs, const Reduction& reduction, const Reduced& tensor) {
   if (!inputs.cell || inputs.cell->parts.empty()) return false;
@@ -207,16 +191,17 @@ bool parts_are_own(const CauseInputs& inputs, const Reduction& reduction, const 
 }
 
 /// Is every wrong tensor each rank's own local gradient?
-bool each_keeps_its_own(const CauseInputs& inputs, const Reduction& reduction) {
+bool keep_their_own(const CauseInputs& inputs, const Reduction& reduction) {
   return wrong_count(reduction) > 0 && std::ranges::all_of(reduction.tensors, [&](const Reduced& tensor) {
            if (!tensor.wrong || parts_are_own(inputs, reduction, tensor)) return true;
-           return tensor.reduced->values == tensor.local[0]->values && each_kept_its_own(inputs, tensor.reduced->name);
+           return tensor.reduced->values == tensor.local[0]->values &&
+                  (!inputs.cell || each_keeps_its_own(*inputs.cell, tensor.reduced->name));
          });
 }
 
 template <bool all>
 Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
-  if (!each_keeps_its_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
+  if (!keep_their_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
   return told(fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(reduction)));
 }
 
@@ -242,7 +227,7 @@ Answer clip_before_reduction(const CauseInputs& inputs, const Reduction& reducti
     tensor.reduced = find_tensor(taken.cell().applied, tensor.mean.name);
   }
   const bool clips = std::ranges::any_of(factors, [](double factor) { return factor < 1; });
-  const bool by_hand = clips && std::ranges::all_of(taken.tensors, [](const Reduced& tensor) { return tensor.reduced; }) && explains(taken, clipped, true);
+  const bool by_hand = clips && std::ranges::all_of(taken.tensors, &Reduced::reduced) && explains(taken, clipped, true);
   if (!by_hand && !explains(reduction, clipped, true)) return {};
   return told(fmt::format("the {} gradient is the {} of local gradients that were each clipped to {}: factors {:.4g}",
                           by_hand ? "applied" : "reduced", reduction.name(), inputs.cell_facts.clip_norm,
@@ -302,7 +287,7 @@ Answer copies_divided(const Reduction& reduction) {
 
 Answer wrong_reduction_op(const CauseInputs& inputs, const Reduction& reduction) {
   // Of one number that each rank keeps rank 0's may be the least.
-  if (each_keeps_its_own(inputs, reduction) || are_copies(reduction)) return {};
+  if (keep_their_own(inputs, reduction) || are_copies(reduction)) return {};
   struct Op {
     const char* name;
     double (*fold)(double, double);
@@ -374,23 +359,15 @@ Answer reduced_in_low_precision(const Reduction& reduction) {
 /// Do all ranks hold one result in the wrong tensors, though each began with a gradient of its own?
 bool hold_one_result(const CauseInputs& inputs, const Reduction& reduction) {
   return inputs.cell && std::ranges::all_of(reduction.tensors, [&](const Reduced& tensor) {
-           const auto hashes = [&](Phase phase) {
-             std::vector<uint64_t> found;
-             for (const StepRecords& rank : inputs.cell->ranks)
-               if (const Record* record = find_record(rank, phase, tensor.reduced->name))
-                 found.push_back(record->stats.hash);
-             return found;
-           };
-           const std::vector<uint64_t> held = hashes(Phase::reduced_gradients), own = hashes(Phase::local_gradients);
-           const std::set<uint64_t> results(held.begin(), held.end());
            return !tensor.wrong ||
-                  (results.size() == 1 && held.size() == own.size() && std::set(own.begin(), own.end()).size() > 1);
+                  (hashes_of(*inputs.cell, Phase::reduced_gradients, tensor.reduced->name).size() == 1 &&
+                   hashes_of(*inputs.cell, Phase::local_gradients, tensor.reduced->name).size() > 1);
          });
 }
 
 /// A way of counting ranks' gradients: each so many times what it is in the reduction.
 struct Counting {
-  const char* code;
+  std::string code;
   double confidence = kExact;
   std::vector<double> times;  ///< by rank
   std::vector<double>
@@ -485,7 +462,7 @@ std::vector<Counting> countings_of(const CauseInputs& inputs, const Reduction& r
 /// The one way of counting that gives every wrong tensor. To few wrong numbers several ranks may fit by chance.
 Answer counted_otherwise(const CauseInputs& inputs, const Reduction& reduction) {
   // Of two ranks that keep their own, either lacks the other's.
-  if (each_keeps_its_own(inputs, reduction)) return {};
+  if (keep_their_own(inputs, reduction)) return {};
   std::vector<Counting> fitting;
   for (Counting& counting : countings_of(inputs, reduction)) {
     const Prediction counted = [&](const Reduced& t, std::size_t i) { return counting(t, i, reduction.share()); };
@@ -498,7 +475,7 @@ Answer counted_otherwise(const CauseInputs& inputs, const Reduction& reduction) 
   std::vector<int> ranks;
   for (const Counting& each : fitting) {
     // Of so few wrong numbers two ways give them.
-    if (std::string_view(each.code) != fitting.front().code) return {};
+    if (each.code != fitting.front().code) return {};
     if (each.rank >= 0 && each.text == fitting.front().text) ranks.push_back(each.rank);
   }
   if (fitting.empty() || ranks.size() == reduction.world) return {};
@@ -615,6 +592,61 @@ Answer one_rank_got_another_result(const CauseInputs& inputs) {
       fmt::format("only rank {} has a different result of the reduction of {}", *ranks.begin(), *names.begin()));
 }
 
+// What ranks give it is that of the step before, or nothing.
+
+/// Ranks whose local gradients are, in every tensor, those of the step before.
+Answer stale_local(const StepGradients& local) {
+  if (!local.evidence->cell_before) return {};
+  const auto &now = local.evidence->cell.local, &before = local.evidence->cell_before->local;
+  if (before.size() != now.size()) return {};
+  std::vector<std::size_t> stale;
+  for (std::size_t rank = 0; rank < now.size(); ++rank) {
+    const bool same = std::ranges::all_of(now[rank], [&](const NamedTensor& tensor) {
+      const NamedTensor* old = find_tensor(before[rank], tensor.name);
+      return old && old->values == tensor.values;
+    });
+    if (same && whole_norm(now[rank]) > 0) stale.push_back(rank);
+  }
+  if (stale.empty()) return {};
+  return told(fmt::format("rank {}: every local gradient equals that of step {} bit for bit", fmt::join(stale, ", "),
+                          local.evidence->cell_before->step));
+}
+
+Answer rank_without_gradient(const CauseInputs& inputs, const StepGradients& local) {
+  if (!inputs.cell || local.world < 2 || rows_may_not_count(inputs)) return {};
+  std::vector<std::size_t> zero;
+  for (std::size_t rank = 0; rank < local.evidence->cell.local.size(); ++rank) {
+    const auto samples = records_of(inputs.cell->ranks[rank], Phase::samples);
+    const bool has_rows = std::ranges::any_of(samples, [](const Record* record) { return !record->ids.empty(); });
+    if (has_rows && whole_norm(local.evidence->cell.local[rank]) == 0) zero.push_back(rank);
+  }
+  if (zero.size() != 1) return {};
+  return told(fmt::format("rank {} has rows, but all its local gradients are 0", zero.front()));
+}
+
+/// Is every gradient the reference's plus `old`?
+bool adds(const StepGradients& local, const std::vector<NamedTensor>& old) {
+  bool any = false;
+  for (const TensorUse& use : local.evidence->local.tensors) {
+    const NamedTensor* reference = find_tensor(local.evidence->reference.gradients, use.name);
+    const NamedTensor *mean = find_tensor(local.mean, use.name), *before = find_tensor(old, use.name);
+    if (!reference || !mean || !before || before->values.size() != mean->values.size()) return false;
+    std::vector<double> sum = reference->values;
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += before->values[i];
+    if (!(distance(mean->values, sum) <= 3 * use.use.band)) return false;
+    any = any || norm(before->values) > 16 * use.use.band;
+  }
+  return any;
+}
+
+Answer accumulated_before(const StepGradients& local) {
+  if (!local.evidence->cell_before) return {};
+  // What stays in a gradient after a step: the rank's own, the reduced one, or what clipping made of it.
+  const ForcedValues& before = *local.evidence->cell_before;
+  if (!adds(local, mean_of_local(before)) && !adds(local, before.gradients) && !adds(local, before.applied)) return {};
+  return told(fmt::format("every gradient is the reference's plus that of step {}", before.step));
+}
+
 template <auto rule>
 constexpr Rule of_reduction = given<reduction_of, rule>;
 
@@ -625,10 +657,16 @@ std::span<const Hypothesis> reduction_hypotheses() {
       {"gradient-sum-not-mean mean-taken-twice divided-by-wrong-world rank-missing rank-counted-twice stale-gradient "
        "gradients-not-zeroed",
        kInReduced, kValues, kExact, of_reduction<counted_otherwise>},
+      {"gradient-sum-not-mean mean-taken-twice", kInApplied, kValues, kExact, taken_by_another_count},
       {"divided-by-wrong-world", kInReduced, kValues, kExact, of_reduction<divided_by_elements>},
       {"gradient-over-world", kInReduced, kValues, kExact, of_reduction<copies_divided>},
+      {"gradient-over-world", kInGradients, kLocal, kExact, gradients_over_world},
+      {"stale-gradient", kInGradients, kLocal, kExact, of_local<stale_local>},
       {"stale-gradient", kInReduced, kValues | kBefore, kExact, of_reduction<stale_in_other_places>},
+      {"rank-missing", kInGradients, kLocal, kFits, of_local<rank_without_gradient>},
+      {"gradients-not-zeroed", kInGradients, kLocal, kExact, of_local<accumulated_before>},
       {"gradient-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<true>>},
+      {"gradient-not-reduced", kInState | kInReduced, kRanks | kBefore, 0.95, no_gradient_reduced},
       {"parameter-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<false>>},
       {"clip-before-reduction", kInReduced, kValues | kClip, kExact, of_reduction<clip_before_reduction>},
       {"clip-before-reduction", kInLocal, kValues | kClip, kExact, clipped_between_micro_steps},

@@ -158,19 +158,18 @@ Answer rank_behind(const CauseInputs& inputs, const Drift& drift) {
                   ranks_text(still), drift.held.size(), drift.names));
 }
 
-Answer replica_corrupted(const CauseInputs& inputs, const Drift& drift) {
+template <bool still_alone>
+Answer one_tensor_differs(const CauseInputs& inputs, const Drift& drift) {
   if (inputs.difference.divergence.step < 0 || drift.held.size() != 1) return {};
   // A buffer has a cause of its own.
   const std::string& name = drift.held.begin()->first;
   if (is_buffer(name)) return {};
   // A tensor that stood still was not written at all.
-  if (const std::vector<int> still = still_ranks(inputs, drift); still.size() == 1) {
-    return made("parameter-not-updated", 0.9, fmt::format("{} of rank {} did not change in the step", name, still.front()));
-  }
-  if (!drift.known || drift.ranks.size() != 1) return {};
-  return made("replica-corrupted", 0.9,
-              fmt::format("{} of rank {} differs, while the {} other tensors of that rank agree", name,
-                          *drift.ranks.begin(), drift.names - 1));
+  const std::vector<int> still = still_ranks(inputs, drift);
+  if (still_alone != (still.size() == 1) || (!still_alone && (!drift.known || drift.ranks.size() != 1))) return {};
+  return told(still_alone ? fmt::format("{} of rank {} did not change in the step", name, still.front())
+                          : fmt::format("{} of rank {} differs, while the {} other tensors of that rank agree", name,
+                                        *drift.ranks.begin(), drift.names - 1));
 }
 
 Answer replicas_drift(const CauseInputs& inputs, const Drift& drift) {
@@ -325,6 +324,8 @@ constexpr Rule of_drift = given<drift_of, rule>;
 
 }  // namespace
 
+Answer replica_stood_still(const CauseInputs& inputs) { return of_drift<one_tensor_differs<true>>(inputs); }
+
 std::span<const Hypothesis> replica_hypotheses() {
   static constexpr Hypothesis kTable[] = {
       {"labelled-replicated-but-differs", kInParameters, kReplicas, kExact, of_drift<labelled_replicated_but_differs>},
@@ -334,7 +335,7 @@ std::span<const Hypothesis> replica_hypotheses() {
       {"buffers-not-synchronised", kInParameters, kReplicas, kExact, buffer_of_one_rank},
       {"buffers-not-synchronised", kInParameters, kReplicas, kExact, of_drift<buffers_not_synchronised>},
       {"rank-behind", kInParameters, kReplicas, kExact, of_drift<rank_behind>},
-      {"replica-corrupted parameter-not-updated", kInParameters, kReplicas, kStrong, of_drift<replica_corrupted>},
+      {"replica-corrupted", kInParameters, kReplicas, kStrong, of_drift<one_tensor_differs<false>>},
       {"replicas-drift", kInParameters, kReplicas, kGeneral, of_drift<replicas_drift>},
       {"", in(Phase::collective), kNothing, kExact, by_audit},
       {"shard-not-updated", kInParameters, kRuns, kExact, shard_not_updated},

@@ -41,6 +41,9 @@ struct CausePage {
 /// that no hypothesis names, those of failures and of the ledger, their family.
 std::string shown_by(std::string_view code);
 
+/// Which mutants and tests have it: "mutant grad_scale, tests/probe/mistakes.py"; "no program" where none trains.
+std::string proved_by(std::string_view code);
+
 /// All codes, those of every trainer's own causes among them, family by family; `unexplained` last.
 std::span<const CausePage> cause_pages();
 
@@ -129,6 +132,21 @@ std::span<const Hypothesis> replica_hypotheses();   ///< ranks that differ, the 
 std::span<const Hypothesis> gradient_hypotheses();  ///< before the reduction, by micro-step, and of one factor on all
 
 
+// Hypotheses of a code that another table than their file's has.
+
+Answer gradients_over_world(const CauseInputs& inputs);
+/// A step that reduces nothing, although its passes gather what the step before gathered.
+Answer no_gradient_reduced(const CauseInputs& inputs);
+/// The optimizer took the reduced gradients times or over the number of ranks.
+Answer taken_by_another_count(const CauseInputs& inputs);
+Answer norm_of_another_window(const CauseInputs& inputs);
+Answer mean_of_own_rows_in_a_buffer(const CauseInputs& inputs);
+Answer metric_of_own_part(const CauseInputs& inputs);
+Answer metric_is_norm_of_own_shard(const CauseInputs& inputs);
+/// In a step that holds rows of several steps an optimizer took some parameters' gradients alone.
+Answer some_parameters_not_updated(const CauseInputs& inputs);
+Answer replica_stood_still(const CauseInputs& inputs);
+
 /// A cause without its remedy, which stands in the cause's page.
 Cause made(std::string code, double confidence, std::string evidence);
 /// The cause of the hypothesis' row, with its strength (0) or another.
@@ -211,6 +229,12 @@ const TrainerRules& trainer_rules(std::string_view trainer);
 /// The rules of the runs' trainer; of a trainer that is not ours those whose roles the cell's header declares, all of
 /// them; else empty ones.
 const TrainerRules& trainer_rules(const CauseInputs& inputs);
+
+/// A test, and what it expects: codes in quotes, among other words.
+struct Proof {
+  std::string_view test, codes;
+};
+std::vector<Proof> proofs();
 
 /// What the header of the cell's traces declares; null: nothing.
 const Declared* declared_of(const CauseInputs& inputs);

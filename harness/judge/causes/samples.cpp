@@ -232,25 +232,6 @@ bool holds_rows_of_several_steps(const CauseInputs& inputs, const Samples& sampl
   return !later.empty() && std::ranges::includes(now, samples.batch) && std::ranges::includes(now, later);
 }
 
-/// Such a step in which the optimizer took gradients of some parameters alone, although the reference's takes those of others, too.
-Answer some_parameters_not_updated(const CauseInputs& inputs, const Samples& samples) {
-  if (!holds_rows_of_several_steps(inputs, samples)) return {};
-  std::vector<std::string> without;
-  std::size_t updated = 0;
-  for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::applied_gradients)) {
-    const auto taken = std::ranges::count_if(inputs.cell->ranks, [&](const StepRecords& rank) { return find_record(rank, Phase::applied_gradients, expected->name) != nullptr; });
-    if (taken == 0) without.push_back(expected->name);
-    else if (taken == std::ssize(inputs.cell->ranks)) ++updated;
-    else
-      return {};
-  }
-  if (without.empty() || updated == 0) return {};
-  return told(
-      fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
-                  "parameters in it and not those of {}: {} first",
-                  inputs.difference.divergence.step, updated, without.size(), without.front()));
-}
-
 /// As many rows on each rank as the reference has on all of them.
 Answer global_batch_times_world(const CauseInputs& inputs, const Samples& samples) {
   const int64_t step = inputs.difference.divergence.step;
@@ -441,9 +422,27 @@ constexpr Rule of_samples = given<samples_of, rule>;
 
 }  // namespace
 
+Answer some_parameters_not_updated(const CauseInputs& inputs) {
+  const auto samples = samples_of(inputs);
+  if (!samples || !holds_rows_of_several_steps(inputs, *samples)) return {};
+  std::vector<std::string> without;
+  std::size_t updated = 0;
+  for (const Record* expected : records_of(inputs.reference->ranks[0], Phase::applied_gradients)) {
+    const auto taken = std::ranges::count_if(inputs.cell->ranks, [&](const StepRecords& rank) { return find_record(rank, Phase::applied_gradients, expected->name) != nullptr; });
+    if (taken == 0) without.push_back(expected->name);
+    else if (taken == std::ssize(inputs.cell->ranks)) ++updated;
+    else
+      return {};
+  }
+  if (without.empty() || updated == 0) return {};
+  return told(
+      fmt::format("step {} has the rows of several steps of the reference, and an optimizer took the gradients of {} "
+                  "parameters in it and not those of {}: {} first",
+                  inputs.difference.divergence.step, updated, without.size(), without.front()));
+}
+
 std::span<const Hypothesis> sample_hypotheses() {
   static constexpr Hypothesis kTable[] = {
-      {"parameter-not-updated", kInSamples, kRuns, kFits, of_samples<some_parameters_not_updated>},
       {"global-batch-times-world", kInSamples, kRanks, kExact, of_samples<global_batch_times_world>},
       {"padding-at-epoch-end", kInSamples, kNothing, kExact, of_samples<padding_at_epoch_end>},
       {"position-lost", kInSamples, kNothing, kExact, of_samples<position_lost>},

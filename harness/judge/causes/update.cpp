@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -314,27 +313,6 @@ std::pair<std::size_t, std::size_t> calls_of(const StepOfRun& step) {
   return {reducing, others};
 }
 
-/// A step that reduces nothing, although its forward and backward passes gather what the step before gathered: nothing moves.
-Answer no_gradient_reduced(const CauseInputs& inputs) {
-  const bool of_gradients = inputs.difference.phase == Phase::reduced_gradients && inputs.difference.divergence.kind == DivergenceKind::missing;
-  if ((inputs.difference.phase != Phase::optimizer_state && !of_gradients) || !lacks_every_gradient(inputs)) return {};
-  if (inputs.cell_before->step != inputs.cell->step - 1) return {};
-  const auto [reducing, others] = calls_of(*inputs.cell);
-  const auto [reducing_before, others_before] = calls_of(*inputs.cell_before);
-  if (reducing != 0 || reducing_before == 0 || others == 0 || others != others_before) return {};
-  std::size_t still = 0;
-  for (const Record* record : records_of(inputs.cell->ranks[0], Phase::parameters)) {
-    if (record->is_scalar || is_buffer(record->name)) continue;
-    if (kept_its_bits(inputs, record->name) != std::optional(true)) return {};
-    ++still;
-  }
-  if (still == 0) return {};
-  return told(
-      fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no "
-                  "parameter has a reduced gradient, and none of {} moves",
-                  inputs.cell->step, others, reducing_before, still));
-}
-
 /// Are the first moments after the step what one update makes of its own gradient, where the reference's hold more? By their lengths.
 bool moments_begin_anew(const CauseInputs& inputs) {
   constexpr double kNear = 1e-3, kOther = 0.02;
@@ -395,7 +373,7 @@ bool close_to(double a, double b, double room = 1e-5) { return std::abs(a - b) <
 
 /// What may be mistaken for the norm of the reduced gradient.
 struct OtherNorm {
-  const char* code;
+  std::string code;
   std::string words;
   std::vector<double> of_ranks;
 };
@@ -474,7 +452,7 @@ bool recorded(const CauseInputs& inputs, const Norms& norms, const OtherNorm& ot
         return false;
     }
   }
-  const bool is_local = other.code == std::string_view("clip-on-local-norm");
+  const bool is_local = other.code == "clip-on-local-norm";
   return own > 0 && (right > 0 ? is_local : !is_local || inputs.cell_facts.clip_norm > 0);
 }
 
@@ -498,13 +476,14 @@ bool clipped_by(const CauseInputs& inputs, double norm) {
   return update && update->inputs.clip_norm > 0 && explains(*update, {.clip = factor});
 }
 
-/// Another norm than the reduced gradient's was recorded, or was clipped by.
+/// Another norm than the reduced gradient's was recorded, or was clipped by: that of another window, or any else.
+template <bool of_window>
 Answer another_norm(const CauseInputs& inputs) {
   const Norms norms = norms_of(inputs);
   const bool is_norm = inputs.difference.phase == Phase::gradient_norm;
   const OtherNorm* found = nullptr;
   for (const OtherNorm& other : norms.others) {
-    const std::string_view code = other.code;
+    const std::string& code = other.code;
     // What counts ranks again looks as another limit would: only a config rules that out.
     const bool is_limit = code == "norm-of-sum" || code == "normalised-by-another-window" ||
                           (code == "clip-twice" && !inputs.cell_config);
@@ -515,8 +494,8 @@ Answer another_norm(const CauseInputs& inputs) {
     if (found && code != found->code) return {};
     if (!found) found = &other;
   }
-  if (!found) return {};
-  const double strength = is_norm && found->code == std::string_view("clip-twice") ? kStrong : kExact;
+  if (!found || of_window != (found->code == "normalised-by-another-window")) return {};
+  const double strength = is_norm && found->code == "clip-twice" ? kStrong : kExact;
   return made(found->code, strength,
               fmt::format("{} the norm {}, {:.4g}, where that of the reduced gradient is {}",
                           is_norm ? "ranks record"
@@ -537,21 +516,21 @@ Answer several_norms(const CauseInputs& inputs) {
                           norms.size()));
 }
 
-/// What else multiplied the gradients, told from their factor.
+/// What else multiplied the gradients, told from their factor: by clipping, or by ranks.
+template <bool clips>
 Answer another_factor(const CauseInputs& inputs) {
   const ForcedValues& cell = inputs.forced->cell;
   const std::optional<double> factor = applied_factor(cell);
   if (!factor) return {};
   const double clip = inputs.cell_facts.clip_norm, whole = reduced_norm(cell), right = clip_factor(clip, whole);
   const double world = world_size_of(inputs);
-  const std::tuple<const char*, double, const char*> all[] = {{"mean-taken-twice", right / world,
-                                                               "divided by the ranks once more after the reduction"},
-                                                              {"gradient-sum-not-mean", right * world,
-                                                               "multiplied by the ranks after the reduction"},
-                                                              {"clip-missing", 1, "not clipped"},
-                                                              {"clip-twice", right * right, "clipped twice"}};
-  for (const auto& [code, wanted, how] : all) {
-    if (wanted != right && close_to(*factor, wanted))
+  const std::tuple<const char*, double, const char*, bool> all[] = {
+      {"mean-taken-twice", right / world, "divided by the ranks once more after the reduction", false},
+      {"gradient-sum-not-mean", right * world, "multiplied by the ranks after the reduction", false},
+      {"clip-missing", 1, "not clipped", true},
+      {"clip-twice", right * right, "clipped twice", true}};
+  for (const auto& [code, wanted, how, by_clip] : all) {
+    if (by_clip == clips && wanted != right && close_to(*factor, wanted))
       return made(code, kExact,
                   fmt::format("gradients of norm {} were multiplied by {} where the clip's factor is {}: they were {}",
                               short_number(whole), short_number(*factor), short_number(right), how));
@@ -664,7 +643,7 @@ Answer own_norms_below_limit(const CauseInputs& inputs) {
   if (!clip_not_made(inputs)) return {};
   const double limit = inputs.reference_facts.clip_norm;
   for (const auto& [code, words, of_ranks] : norms_of(inputs).others) {
-    const bool of_own = code == std::string_view("norm-of-own-shard") || code == std::string_view("clip-on-local-norm");
+    const bool of_own = code == "norm-of-own-shard" || code == "clip-on-local-norm";
     if (of_own && std::ranges::max(of_ranks) <= limit)
       return made(code, kExact,
                   fmt::format("no rank's norm {}, {:.4g}, is above {}", words, fmt::join(of_ranks, ", "), limit));
@@ -703,12 +682,13 @@ std::span<const Hypothesis> update_hypotheses() {
       {"optimizer-state-lost", kInSnapshot, kNothing, kExact, resumed_without_moments},
       {"optimizer-state-lost", kInParameters | kInState, kValues | kRuns, kExact, moments_of_one_update},
       {"parameter-not-updated", kInGradients, kRuns | kValues, kFits, without_gradient},
-      {"gradient-not-reduced", kInState | in(Phase::reduced_gradients), kRanks | kBefore, 0.95, no_gradient_reduced},
-      {"clip-on-local-norm replicated-counted-in-norm norm-of-own-shard norm-of-sum clip-twice "
-       "normalised-by-another-window",
-       kInNorm | kInApplied | kInParameters, kRuns, kExact, another_norm},
+      {"parameter-not-updated", kInSamples, kRuns, kFits, some_parameters_not_updated},
+      {"parameter-not-updated", kInParameters, kReplicas, kStrong, replica_stood_still},
+      {"clip-on-local-norm replicated-counted-in-norm norm-of-own-shard norm-of-sum clip-twice",
+       kInNorm | kInApplied | kInParameters, kRuns, kExact, another_norm<false>},
+      {"norm-of-own-shard", kInEvaluation, kRuns, kExact, metric_is_norm_of_own_shard},
       {"clip-on-local-norm", kInParameters, kReplicas | kRanks | kClip, kStrong, several_norms},
-      {"clip-missing clip-twice mean-taken-twice gradient-sum-not-mean", kInApplied, kValues, kExact, another_factor},
+      {"clip-missing clip-twice", kInApplied, kValues, kExact, another_factor<true>},
       {"clip-on-local-norm norm-of-own-shard", kInApplied, kRanks, kExact, clipped_by_own_norms},
       {"norm-of-own-shard", kInApplied | kInParameters, kRanks, kExact, clipped_in_parts},
       {"optimizer-counter-lost optimizer-counter-ahead optimizer-state-lost", kInState, kRuns, kStrong,
@@ -720,5 +700,29 @@ std::span<const Hypothesis> update_hypotheses() {
   };
   return kTable;
 }
+
+Answer no_gradient_reduced(const CauseInputs& inputs) {
+  const bool of_gradients = inputs.difference.phase == Phase::reduced_gradients && inputs.difference.divergence.kind == DivergenceKind::missing;
+  if ((inputs.difference.phase != Phase::optimizer_state && !of_gradients) || !lacks_every_gradient(inputs)) return {};
+  if (inputs.cell_before->step != inputs.cell->step - 1) return {};
+  const auto [reducing, others] = calls_of(*inputs.cell);
+  const auto [reducing_before, others_before] = calls_of(*inputs.cell_before);
+  if (reducing != 0 || reducing_before == 0 || others == 0 || others != others_before) return {};
+  std::size_t still = 0;
+  for (const Record* record : records_of(inputs.cell->ranks[0], Phase::parameters)) {
+    if (record->is_scalar || is_buffer(record->name)) continue;
+    if (kept_its_bits(inputs, record->name) != std::optional(true)) return {};
+    ++still;
+  }
+  if (still == 0) return {};
+  return told(
+      fmt::format("step {} makes the {} other calls of the step before and none of the {} that reduce gradients; no "
+                  "parameter has a reduced gradient, and none of {} moves",
+                  inputs.cell->step, others, reducing_before, still));
+}
+
+Answer norm_of_another_window(const CauseInputs& inputs) { return another_norm<true>(inputs); }
+
+Answer taken_by_another_count(const CauseInputs& inputs) { return another_factor<false>(inputs); }
 
 }  // namespace lockstep::causes

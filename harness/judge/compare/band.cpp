@@ -22,39 +22,6 @@ namespace {
 
 const std::vector<ForcedValues> kNoBandRepeats;
 
-bool moves_alone(const CollectiveRecord& call) { return call.op == "all_gather" || call.op == "broadcast"; }
-
-std::vector<const Record*> moves_of(const StepRecords& rank) {
-  std::vector<const Record*> moves = records_of(rank, Phase::collective);
-  std::erase_if(moves, [](const Record* record) { return !moves_alone(record->collective); });
-  return moves;
-}
-
-/// A call that adds nothing, that all ranks entered with equal bits in both runs, and that gave other bits. Other calls, or in
-/// another order, are the ledger's audit's to find.
-std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b) {
-  std::vector<std::vector<const Record*>> of_a, of_b;
-  for (const StepRecords& rank : a.ranks) of_a.push_back(moves_of(rank));
-  for (const StepRecords& rank : b.ranks) of_b.push_back(moves_of(rank));
-  const std::size_t calls = of_a.front().size();
-  const auto has_as_many = [calls](const auto& list) { return list.size() == calls; };
-  if (!std::ranges::all_of(of_a, has_as_many) || !std::ranges::all_of(of_b, has_as_many)) return std::nullopt;
-  for (std::size_t call = 0; call < calls; ++call) {
-    bool same_inputs = true;
-    int wrong = -1;
-    for (std::size_t rank = 0; rank < of_a.size(); ++rank) {
-      const CollectiveRecord &x = of_a[rank][call]->collective, &y = of_b[rank][call]->collective;
-      same_inputs = same_inputs && x.op == y.op && x.tag == y.tag && x.hash_in == y.hash_in;
-      if (wrong < 0 && x.hash_out != y.hash_out) wrong = static_cast<int>(rank);
-    }
-    if (!same_inputs || wrong < 0) continue;
-    const Record &x = *of_a[static_cast<std::size_t>(wrong)][call], &y = *of_b[static_cast<std::size_t>(wrong)][call];
-    return difference_at(b, Phase::collective, wrong, y.name, DivergenceKind::bits,
-                         "out " + hex16(x.collective.hash_out), "out " + hex16(y.collective.hash_out));
-  }
-  return std::nullopt;
-}
-
 /// The one rank without whose part, and no other's, the reduced gradient is what the others' give; -1: there is none.
 int rank_left_out(const ForcedValues& values, const std::string& tensor) {
   const NamedTensor* reduced = find_tensor(values.gradients, tensor);

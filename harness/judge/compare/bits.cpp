@@ -229,39 +229,6 @@ std::optional<RankDifference> first_of_rank(const StepOfRun& of_a, const StepOfR
   return first_in_lists(parts_a, parts_b, static_cast<int>(rank));
 }
 
-/// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication
-/// itself, and so the origin of whatever was computed from it later in the step. `first`: what differs first, or null.
-std::optional<RankDifference> faulty_collective(const StepOfRun& a, const StepOfRun& b,
-                                                const RankDifference* first) {
-  const auto world_size = a.ranks.size();
-  std::vector<RecordList> lists_a, lists_b;
-  for (std::size_t rank = 0; rank < world_size; ++rank) {
-    lists_a.push_back(of_phase(a.ranks[rank], Phase::collective));
-    lists_b.push_back(of_phase(b.ranks[rank], Phase::collective));
-    if (lists_a[rank].size() != lists_a[0].size() || lists_b[rank].size() != lists_a[0].size())
-      return std::nullopt;
-  }
-  for (std::size_t i = 0; i < lists_a[0].size(); ++i) {
-    bool inputs_agree = true;
-    std::optional<std::size_t> changed;
-    for (std::size_t rank = 0; rank < world_size; ++rank) {
-      const CollectiveRecord &in_a = lists_a[rank][i]->collective, &in_b = lists_b[rank][i]->collective;
-      if (!same_subject(*lists_a[rank][i], *lists_b[rank][i])) return std::nullopt;
-      inputs_agree = inputs_agree && in_a.hash_in == in_b.hash_in;
-      if (!changed && in_a.hash_out != in_b.hash_out) changed = rank;
-    }
-    if (!inputs_agree || !changed) continue;
-    const Record* record = lists_b[*changed][i];
-    // Records of a rank lie in the order in which they were written: only what came later can stem from this.
-    const Record* of_first =
-        first != nullptr && first->rank == static_cast<int>(*changed) ? first->b : nullptr;
-    if (of_first != nullptr && of_first < record) return std::nullopt;
-    return RankDifference{Phase::collective, static_cast<int>(*changed), lists_a[*changed][i], record, DivergenceKind::bits,
-                          kUnknown};
-  }
-  return std::nullopt;
-}
-
 /// Of two kept payloads the first element that differs: its index and the value of one of them.
 std::optional<std::string> first_element(const Record& a, const Record& b, bool of_a) {
   if (a.payload.empty() || a.payload.size() != b.payload.size() || !same_form(a, b)) return std::nullopt;
@@ -335,7 +302,55 @@ Difference worded(const RankDifference& found, int64_t step, bool on_all, int wo
   return result;
 }
 
+/// Do the means over ranks agree but for rounding?
+bool same_mean_loss(const StepOfRun& a, const StepOfRun& b) {
+  const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
+  return expected && actual && std::abs(*expected - *actual) <= rounding_bound(0) * std::max(1.0, std::abs(*expected));
+}
+
+/// A collective that all ranks entered with equal bits in both runs and that gave other bits: communication
+/// itself, and so the origin of whatever was computed from it later in the step. `first`: what differs first, or null.
+/// `moves`: of calls that add nothing alone.
+std::optional<Difference> faulty_collective(const StepOfRun& a, const StepOfRun& b, const RankDifference* first,
+                                            bool moves = false) {
+  const auto world_size = a.ranks.size();
+  std::vector<RecordList> lists_a, lists_b;
+  const auto adds = [](const Record* call) {
+    return call->collective.op != "all_gather" && call->collective.op != "broadcast";
+  };
+  for (std::size_t rank = 0; rank < world_size; ++rank) {
+    lists_a.push_back(of_phase(a.ranks[rank], Phase::collective));
+    lists_b.push_back(of_phase(b.ranks[rank], Phase::collective));
+    for (RecordList* list : {&lists_a[rank], &lists_b[rank]})
+      if (moves) std::erase_if(*list, adds);
+    if (lists_a[rank].size() != lists_a[0].size() || lists_b[rank].size() != lists_a[0].size()) return std::nullopt;
+  }
+  for (std::size_t i = 0; i < lists_a[0].size(); ++i) {
+    bool inputs_agree = true;
+    std::optional<std::size_t> changed;
+    for (std::size_t rank = 0; rank < world_size; ++rank) {
+      const CollectiveRecord &in_a = lists_a[rank][i]->collective, &in_b = lists_b[rank][i]->collective;
+      if (!same_subject(*lists_a[rank][i], *lists_b[rank][i])) return std::nullopt;
+      inputs_agree = inputs_agree && in_a.hash_in == in_b.hash_in;
+      if (!changed && in_a.hash_out != in_b.hash_out) changed = rank;
+    }
+    if (!inputs_agree || !changed) continue;
+    const int rank = static_cast<int>(*changed);
+    const Record* record = lists_b[*changed][i];
+    // Records of a rank lie in the order in which they were written: only what came later can stem from this.
+    const Record* of_first = first != nullptr && first->rank == rank ? first->b : nullptr;
+    if (of_first != nullptr && of_first < record) return std::nullopt;
+    return worded({Phase::collective, rank, lists_a[*changed][i], record, DivergenceKind::bits, kUnknown}, a.step,
+                  false, static_cast<int>(world_size));
+  }
+  return std::nullopt;
+}
+
 }  // namespace
+
+std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b) {
+  return faulty_collective(a, b, nullptr, true);
+}
 
 std::string value_text(const Record& record) {
   if (record.is_scalar) return exact_number(record.value);
@@ -351,39 +366,20 @@ bool is_in_shards(const Record& a, const Record& b) {
   return a.hashed != b.hashed || (a.shape != b.shape && !(a.replicated && b.replicated));
 }
 
-namespace {
-
-/// Do the means over ranks agree but for rounding?
-bool same_mean_loss(const StepOfRun& a, const StepOfRun& b) {
-  const std::optional<double> expected = mean_loss(a), actual = mean_loss(b);
-  return expected && actual && std::abs(*expected - *actual) <= rounding_bound(0) * std::max(1.0, std::abs(*expected));
-}
-
-}  // namespace
-
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, ComparedBits compared) {
   const std::size_t world_size = a.ranks.size();
   const bool same_loss = compared.of_any_trainer && same_mean_loss(a, b);
   std::vector<RankDifference> found;
   for (std::size_t rank = 0; rank < world_size; ++rank) {
-    std::optional<RankDifference> one =
-        first_of_rank(a, b, rank, compared, same_loss);
-    if (one) found.push_back(std::move(*one));
+    if (auto one = first_of_rank(a, b, rank, compared, same_loss)) found.push_back(std::move(*one));
   }
-  if (found.empty()) {
-    const auto collective = compared.joint_only ? faulty_collective(a, b, nullptr) : std::nullopt;
-    return collective ? std::optional(worded(*collective, a.step, false, static_cast<int>(world_size))) : std::nullopt;
-  }
+  if (found.empty()) return compared.joint_only ? faulty_collective(a, b, nullptr) : std::nullopt;
   const auto first =
       // Of equal places the first stays: the lowest rank.
       std::ranges::min_element(found, {}, [](const RankDifference& each) {
         return place_of(each.phase, (each.a ? each.a : each.b)->name);
       });
-  if (!is_exact(first->phase)) {
-    if (const auto collective = faulty_collective(a, b, &*first)) {
-      return worded(*collective, a.step, false, static_cast<int>(world_size));
-    }
-  }
+  if (auto collective = is_exact(first->phase) ? std::nullopt : faulty_collective(a, b, &*first)) return collective;
   auto name = [](const RankDifference& each) { return (each.a ? each.a : each.b)->name; };
   const bool on_all =
       world_size > 1 && found.size() == world_size &&
@@ -481,27 +477,23 @@ bool differ_in_zeros_alone(const StepOfRun& a, const StepOfRun& b) {
   return !signs.empty();
 }
 
-namespace {
-
 /// The record of that subject on a rank; ranks record in the same order but for what rank 0 alone observes,
 /// so the search is short.
-const Record* subject_on(const StepRecords& rank, const Record& subject, std::size_t guess) {
+static const Record* subject_on(const StepRecords& rank, const Record& subject, std::size_t guess) {
   const std::vector<Record>& records = rank.records;
   if (guess < records.size() && same_subject(subject, records[guess])) return &records[guess];
-  for (const Record& each : records) {
-    if (same_subject(subject, each)) return &each;
-  }
-  return nullptr;
+  const auto found = std::ranges::find_if(records, [&](const Record& each) { return same_subject(subject, each); });
+  return found == records.end() ? nullptr : &*found;
 }
 
-}  // namespace
-
-std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference) {
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference,
+                                          std::optional<Phase> alone) {
   const std::vector<Record>& records = step.ranks[0].records;
   std::optional<ReplicaDrift> first;
   for (std::size_t i = 0; i < records.size(); ++i) {
     const Record& mine = records[i];
-    if (!mine.replicated || (first && place_of(mine.phase, mine.name) >= place_of(first->phase, first->name))) continue;
+    if (!mine.replicated || mine.phase != alone.value_or(mine.phase)) continue;
+    if (first && place_of(mine.phase, mine.name) >= place_of(first->phase, first->name)) continue;
     bool differs = false;
     for (std::size_t rank = 1; rank < step.ranks.size() && !differs; ++rank) {
       const Record* other = subject_on(step.ranks[rank], mine, i);
@@ -529,7 +521,7 @@ namespace {
 
 bool alike(const Record& a, const Record& b) {
   if (a.is_scalar) return b.is_scalar && same_bits(a.value, b.value);
-  return a.dtype == b.dtype && a.shape == b.shape && a.stats.hash == b.stats.hash;
+  return same_form(a, b) && a.stats.hash == b.stats.hash;
 }
 
 /// How far it lies from the reference's, by its size; nothing where the traces do not tell.
@@ -600,6 +592,23 @@ Holders holders_of(const StepOfRun& step, const Record& subject, const StepOfRun
   }
   if (holders.right < 0) holders.right = nearest_group(holders.groups, records, *expected, step.step);
   return holders;
+}
+
+std::set<uint64_t> hashes_of(const StepOfRun& step, Phase phase, const std::string& name) {
+  std::set<uint64_t> hashes;
+  for (const StepRecords& rank : step.ranks)
+    if (const Record* record = find_record(rank, phase, name)) hashes.insert(record->stats.hash);
+  return hashes;
+}
+
+bool each_keeps_its_own(const StepOfRun& step, const std::string& name) {
+  for (const StepRecords& rank : step.ranks) {
+    const Record *local = find_record(rank, Phase::local_gradients, name),
+                 *reduced = find_record(rank, Phase::reduced_gradients, name);
+    if (local && reduced && local->stats.hash != reduced->stats.hash) return false;
+  }
+  return hashes_of(step, Phase::local_gradients, name).size() < 2 ||
+         hashes_of(step, Phase::applied_gradients, name).size() != 1;
 }
 
 std::string ranks_text(const std::vector<int>& ranks) {

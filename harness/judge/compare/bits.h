@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,13 @@ struct Holders {
 /// most ranks, where rank 0 is one of them and lies within rounding, or is none of them and does not. `reference` may be null.
 Holders holders_of(const StepOfRun& step, const Record& subject, const StepOfRun* reference);
 
+/// What the ranks that record it have, each once.
+std::set<uint64_t> hashes_of(const StepOfRun& step, Phase phase, const std::string& name);
+
+/// Do the ranks' records say that each kept its own local gradient of that tensor? Not where their optimizers then took
+/// one and the same: it was reduced after the tracer had looked.
+bool each_keeps_its_own(const StepOfRun& step, const std::string& name);
+
 /// "rank 2", "ranks 0 and 2", "ranks 1 to 7".
 std::string ranks_text(const std::vector<int>& ranks);
 
@@ -50,6 +58,10 @@ struct ComparedBits {
   bool joint_only = false;
 };
 std::optional<Difference> first_difference(const StepOfRun& a, const StepOfRun& b, ComparedBits compared = {});
+
+/// A call that adds nothing (a gather, a broadcast), that all ranks entered with equal bits in both runs, and that gave
+/// other bits. Other calls, or in another order, are the ledger's audit's to find.
+std::optional<Difference> moved_otherwise(const StepOfRun& a, const StepOfRun& b);
 
 /// Scores, losses, a rank's own gradients: they show where a difference begins. Training goes on with what all ranks make of them.
 bool is_of_one_rank(Phase phase);
@@ -88,8 +100,9 @@ struct ReplicaDrift {
   std::string sentence;
   std::string expected, actual;
 };
-/// `reference`: the other run's step, or null.
-std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference = nullptr);
+/// `reference`: the other run's step, or null. `alone`: of this phase's records.
+std::optional<ReplicaDrift> replica_drift(const StepOfRun& step, const StepOfRun* reference = nullptr,
+                                          std::optional<Phase> alone = {});
 
 // What rounding may explain where no repeat has measured it.
 

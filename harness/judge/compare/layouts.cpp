@@ -240,10 +240,8 @@ bool seems_summed(const ForcedValues& values) {
   for (const NamedTensor& reduced : values.gradients) {
     const NamedTensor* own = find_tensor(mean, reduced.name);
     if (!own || own->values.size() != reduced.values.size()) continue;
-    for (std::size_t i = 0; i < own->values.size(); ++i) {
-      along += own->values[i] * reduced.values[i];
-      size += own->values[i] * own->values[i];
-    }
+    along += dot(own->values, reduced.values);
+    size += dot(own->values, own->values);
   }
   return size > 0 && std::abs(along / size - ranks) < std::abs(along / size - 1);
 }

@@ -61,8 +61,8 @@ Apart apart(const std::vector<NamedTensor>& expected, const std::vector<NamedTen
     }
     const double gap = distance(tensor.values, other->values), size = std::max(norm(tensor.values), 1e-6 * all);
     off += gap * gap;
-    for (std::size_t i = 0; i < tensor.values.size(); ++i) along += tensor.values[i] * other->values[i];
-    own += std::pow(norm(other->values), 2);
+    along += dot(tensor.values, other->values);
+    own += dot(other->values, other->values);
     // Within rounding of all gradients together nothing is said of a single one.
     const double share = gap <= kRounding * all ? 0 : size > 0 ? gap / size : kInfinity;
     if (share > found.worst || !std::isfinite(share)) found.worst = share, found.where = tensor.name;
@@ -133,10 +133,10 @@ std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
 }
 
 /// All that ranks asked for, one fetch of each rank after the other.
-std::vector<std::vector<int64_t>> in_turn(const LoaderRows& loader) {
+Fetches in_turn(const LoaderRows& loader) {
   std::size_t whole = loader.asked.empty() ? 0 : loader.asked.front().size();
   for (const Fetches& rank : loader.asked) whole = std::min(whole, rank.size());
-  std::vector<std::vector<int64_t>> all;
+  Fetches all;
   for (std::size_t n = 0; n < whole; ++n) {
     all.emplace_back();
     for (const Fetches& rank : loader.asked) all.back().insert(all.back().end(), rank[n].begin(), rank[n].end());
@@ -153,7 +153,7 @@ LoaderRows by_replica(LoaderRows loader) {
   return loader;
 }
 
-std::vector<int64_t> joined(const std::vector<std::vector<int64_t>>& fetches) {
+std::vector<int64_t> joined(const Fetches& fetches) {
   std::vector<int64_t> all;
   for (const auto& each : fetches) all.insert(all.end(), each.begin(), each.end());
   return all;
@@ -191,24 +191,15 @@ std::optional<std::pair<std::pair<std::size_t, std::size_t>, std::size_t>> share
   return std::nullopt;
 }
 
-/// The rows of all ranks' fetch number n; empty where a rank made none.
-std::multiset<int64_t> rows_of_fetch(const LoaderRows& loader, std::size_t n) {
-  std::multiset<int64_t> rows;
-  for (const Fetches& rank : loader.asked) {
-    if (n >= rank.size()) return {};
-    rows.insert(rank[n].begin(), rank[n].end());
-  }
-  return rows;
-}
-
 /// The first fetch that holds the reference's rows and others, or some of them alone, behind equal ones: how an epoch
 /// ends where its rows cannot be shared out evenly. 0: none.
-std::size_t uneven_end(const LoaderRows& reference, const LoaderRows& run) {
-  for (std::size_t n = 0;; ++n) {
-    const std::multiset<int64_t> a = rows_of_fetch(reference, n), b = rows_of_fetch(run, n);
-    if (a.empty() || b.empty()) return 0;
-    if (a != b) return n > 0 && (std::ranges::includes(b, a) || std::ranges::includes(a, b)) ? n : 0;
+std::size_t uneven_end(const Fetches& reference, const Fetches& run) {
+  for (std::size_t n = 0; n < std::min(reference.size(), run.size()); ++n) {
+    const std::multiset<int64_t> a(reference[n].begin(), reference[n].end()), b(run[n].begin(), run[n].end());
+    if (a == b && !a.empty()) continue;
+    return n > 0 && !a.empty() && !b.empty() && (std::ranges::includes(b, a) || std::ranges::includes(a, b)) ? n : 0;
   }
+  return 0;
 }
 
 /// Ranks that take their share of the reference's rows in its order: every so many-th row, or a block of each fetch.
@@ -231,12 +222,13 @@ std::set<int> ranks_in_order(const std::vector<int64_t>& flow, const LoaderRows&
 /// Do the ranks share out what the reference takes? `steps`: that were recorded.
 void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps,
                   LedItem& item) {
-  const std::vector<std::vector<int64_t>> fetches = in_turn(reference);
+  const Fetches fetches = in_turn(reference);
   if (fetches.empty() || run.asked.empty()) return;
   const std::vector<int64_t> a = joined(fetches);
   LoaderRows ranks = run;
   if (replicas < run.asked.size()) ranks = by_replica(run);
-  const std::vector<int64_t> b = joined(in_turn(ranks));
+  const Fetches of_ranks = in_turn(ranks);
+  const std::vector<int64_t> b = joined(of_ranks);
   if (b.empty()) return;
   const std::size_t per_fetch = fetches.front().size(),
                     per_step = std::max<std::size_t>(
@@ -258,8 +250,9 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
     item.state = Mark::none;
     return;
   }
-  if (const std::size_t end = uneven_end(reference, ranks); end > 0 && end < static_cast<std::size_t>(steps) * per_step) {
-    const std::size_t there = rows_of_fetch(reference, end).size(), here = rows_of_fetch(ranks, end).size();
+  const std::size_t end = uneven_end(fetches, of_ranks);
+  if (end > 0 && end < static_cast<std::size_t>(steps) * per_step) {
+    const std::size_t there = fetches[end].size(), here = of_ranks[end].size();
     item.state = Mark::different;
     item.first = static_cast<int64_t>(end / per_step);
     item.code = here > there ? "padding-at-epoch-end" : "sample-dropped";
@@ -436,18 +429,8 @@ class LedJudge {
 
   /// Is what every rank takes of that parameter, which all hold alike, its own gradient?
   static bool keeps_own(const StepOfRun& step, const std::string& name) {
-    std::set<uint64_t> gradients, taken, held;
-    for (const StepRecords& rank : step.ranks) {
-      const Record *local = find_record(rank, Phase::local_gradients, name),
-                   *reduced = find_record(rank, Phase::reduced_gradients, name),
-                   *applied = find_record(rank, Phase::applied_gradients, name),
-                   *begun = find_record(rank, Phase::snapshot, name);
-      if (!local || !reduced || !begun || local->stats.hash != reduced->stats.hash) return false;
-      gradients.insert(local->stats.hash);
-      held.insert(begun->stats.hash);
-      taken.insert((applied ? applied : local)->stats.hash);  // one and the same: reduced after the tracer had looked
-    }
-    return held.size() == 1 && gradients.size() > 1 && taken.size() > 1;
+    return each_keeps_its_own(step, name) && hashes_of(step, Phase::snapshot, name).size() == 1 &&
+           hashes_of(step, Phase::local_gradients, name).size() > 1;
   }
 
   void reduction(const Pair& at) {
@@ -610,23 +593,19 @@ class LedJudge {
   /// Do all ranks end the step with the same parameters?
   void replicas(const Pair& at) {
     if (at.b.ranks.size() < 2) return;
-    StepOfRun weights = at.b;  // who takes another gradient may yet have the same weights, sent by their owner
-    for (StepRecords& rank : weights.ranks)
-      std::erase_if(rank.records, [](const Record& each) { return each.phase != Phase::parameters; });
-    const auto drift = replica_drift(weights, &at.a);
+    // Who takes another gradient may yet have the same weights, sent by their owner.
+    const auto drift = replica_drift(at.b, &at.a, Phase::parameters);
     LedItem& own = item("replicas");
     double apart = 0;
-    if (drift) {
-      const auto values = [&](const StepRecords& rank) {
-        const Record* record = find_record(rank, drift->phase, drift->name);
-        return record ? values_of(*record) : std::nullopt;
-      };
-      const auto first = values(at.b.ranks[0]);
-      for (const StepRecords& rank : at.b.ranks) {
-        const auto other = values(rank);
-        if (first && other && first->size() == other->size() && norm(*first) > 0)
-          apart = std::max(apart, distance(*first, *other) / norm(*first));
-      }
+    const auto values = [&](const StepRecords& rank) {
+      const Record* record = drift ? find_record(rank, drift->phase, drift->name) : nullptr;
+      return record ? values_of(*record) : std::nullopt;
+    };
+    const auto first = values(at.b.ranks[0]);
+    for (const StepRecords& rank : at.b.ranks) {
+      const auto other = values(rank);
+      if (first && other && first->size() == other->size() && norm(*first) > 0)
+        apart = std::max(apart, distance(*first, *other) / norm(*first));
     }
     const bool was_different = own.state == Mark::different;
     add(own, at.a.step, apart, drift ? drift->name : "", drift ? drift->sentence : "", {1e-9, 1e-9});

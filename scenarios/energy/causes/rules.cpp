@@ -161,8 +161,6 @@ Answer own_slice_times_world_in_loss(const CauseInputs& inputs) {
                           gradients->text()));
 }
 
-template <auto rule>
-constexpr Rule of_local = given<local_of, rule>;
 constexpr double kW = kWorldSize, kOverW = kOverWorldSize;
 // What needs the trainer itself has no closed form, or rests on its config; the others hold for any model of these
 // roles.

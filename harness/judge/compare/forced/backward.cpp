@@ -192,10 +192,8 @@ bool is_clipped_mean(const ForcedValues& cell) {
   for (const NamedTensor& mean : means) {
     const NamedTensor* taken = find_tensor(cell.gradients, mean.name);
     if (!taken || taken->values.size() != mean.values.size()) return false;
-    for (std::size_t i = 0; i < mean.values.size(); ++i) {
-      product += mean.values[i] * taken->values[i];
-      squares += mean.values[i] * mean.values[i];
-    }
+    product += dot(mean.values, taken->values);
+    squares += dot(mean.values, mean.values);
   }
   const double factor = product / squares;
   if (!(factor > 0 && factor <= 1 + kAlike)) return false;

@@ -200,11 +200,9 @@ GroupSums sums_of(const NamedTensor& reference, const NamedTensor& cell, const F
   const NamedTensor* terms = find_tensor(values.term_sums, reference.name);
   GroupSums sums;
   sums.elements = reference.values.size();
-  for (std::size_t i = 0; i < reference.values.size(); ++i) {
-    sums.dot += reference.values[i] * cell.values[i];
-    sums.reference += square(reference.values[i]);
-    sums.cell += square(cell.values[i]);
-  }
+  sums.dot = dot(reference.values, cell.values);
+  sums.reference = dot(reference.values, reference.values);
+  sums.cell = dot(cell.values, cell.values);
   sums.difference = square(distance(reference.values, cell.values));
   sums.terms = square(terms ? norm(terms->values) : term_size(reference, values));
   sums.terms_recorded = terms != nullptr;
@@ -468,7 +466,7 @@ std::vector<std::size_t> triangulate(std::vector<Column>& columns, std::size_t p
     if (size == 0) continue;
     Column mirror(columns[k].begin() + static_cast<std::ptrdiff_t>(k), columns[k].end());
     mirror[0] += mirror[0] > 0 ? size : -size;
-    const double squares = std::inner_product(mirror.begin(), mirror.end(), mirror.begin(), 0.0);
+    const double squares = dot(mirror, mirror);
     for (std::size_t j = k; j < columns.size(); ++j) {
       double along = 0;
       for (std::size_t i = 0; i < mirror.size(); ++i) along += mirror[i] * columns[j][k + i];

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 
 #include <fmt/format.h>
 
@@ -80,7 +79,7 @@ DenseMatrix orthogonalised(DenseMatrix x, const Iteration& iteration) {
 
 double cosine(const std::vector<double>& a, const std::vector<double>& b) {
   const double sizes = norm(a) * norm(b);
-  return sizes > 0 ? std::inner_product(a.begin(), a.end(), b.begin(), 0.0) / sizes : 0;
+  return sizes > 0 ? dot(a, b) / sizes : 0;
 }
 
 /// What lies at a part's place in a matrix.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <limits>
+#include <numeric>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -151,6 +152,10 @@ double norm(const std::vector<double>& values) {
   double squares = 0;
   for (double value : values) squares += value * value;
   return std::sqrt(squares);
+}
+
+double dot(const std::vector<double>& a, const std::vector<double>& b) {
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
 double largest_of(const std::vector<double>& values) {

@@ -122,6 +122,8 @@ double distance(double a, double b);
 /// sqrt of the sum of squared distances. Sizes must be equal.
 double distance(const std::vector<double>& a, const std::vector<double>& b);
 double norm(const std::vector<double>& values);
+/// Sum of products. Sizes must be equal.
+double dot(const std::vector<double>& a, const std::vector<double>& b);
 /// The largest |value|; 0 of none.
 double largest_of(const std::vector<double>& values);
 /// Of the sums of |terms| that make a gradient, and no less than the gradient's own. Where none were recorded, a part of
