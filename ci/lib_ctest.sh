@@ -70,8 +70,7 @@ keep_skipped() {
 keep_failures() {
   local name
   while read -r name; do
-    summary+=("failed: $name")
-    summary+=("$(awk -v name="$name" '
+    summary+=("failed: $name" "$(awk -v name="$name" '
       /^ *Start +[0-9]+: / || /^[0-9]+% tests passed/ || /^ *[0-9]+\/[0-9]+ Test +#/ { inside = 0 }
       /^ *[0-9]+\/[0-9]+ Test +#/ && index($0, ": " name " ") { inside = 1 }
       inside' "$1" | tail -n 40)")

@@ -160,9 +160,7 @@ std::string_view reports_of(const OutcomePage& page) {
   return "";
 }
 
-}  // namespace
-
-static std::string outcome_text(const OutcomePage& page) {
+std::string outcome_text(const OutcomePage& page) {
   const bool of_suite = !page.suites.empty();
   std::string text = fmt::format("{} ({})\n\n{}\n", page.names, of_suite ? fmt::format("outcome; suites: {}", page.suites) : "verdict of a cell", page.what);
   if (!page.next.empty()) text += fmt::format("\nwhat to do\n{}\n", page.next);
@@ -170,8 +168,6 @@ static std::string outcome_text(const OutcomePage& page) {
   if (of_suite && !page.next.empty()) text += "\nEach finding has its sentence, its timeline, and a script that repeats it (OUT/replay).\n";
   return text;
 }
-
-namespace {
 
 /// How lockstep judges, at length: what `explain` tells besides causes.
 struct ExplainTopic {
@@ -241,10 +237,8 @@ bool names_world_size(std::string_view text) {
   return false;
 }
 
-}  // namespace
-
 /// One page: what it is, how it is recognised, a minimal example, how to fix it, public reports.
-static std::string explain_text(const CausePage& page) {
+std::string explain_text(const CausePage& page) {
   std::string text = fmt::format("{} ({})\n\n{}\n\nhow it shows\n{}", page.code, page.family, page.what,
                                  indented(page.recognised));
   if (names_world_size(page.recognised)) text += "    (W is the world size, the number of ranks.)\n";
@@ -257,7 +251,7 @@ static std::string explain_text(const CausePage& page) {
 }
 
 /// All codes with their first sentence, family by family.
-static std::string explain_list() {
+std::string explain_list() {
   std::size_t width = 0;
   for (const CausePage& page : cause_pages()) width = std::max(width, page.code.size());
   std::string text;
@@ -275,8 +269,6 @@ static std::string explain_list() {
   for (const ExplainTopic& topic : kTopics) text += fmt::format("  {:<{}}  {}\n", topic.name, width, topic.what);
   return text;
 }
-
-namespace {
 
 /// Of the folder of a run or of records: who is behind in what, by the flight records, lockstep's own or PyTorch's; and where ranks that
 /// hung were.

@@ -40,11 +40,13 @@ std::vector<ListedEntry> listed_mutants() {
   return listed;
 }
 
-/// By phase and evidence, with what each is recognised by and public reports of it.
+/// By phase and evidence, with what proves each.
 std::vector<ListedEntry> listed_causes() {
   std::vector<ListedEntry> listed;
   for (const CausePage& page : cause_pages()) {
-    listed.push_back({std::string(page.code), fmt::format("{}: {}", shown_by(page.code), page.recognised)});
+    const std::string proof = proved_by(page.code);
+    std::string help = fmt::format("{}; proved by {}: {}", shown_by(page.code), proof, page.recognised);
+    listed.push_back({std::string(page.code), std::move(help)});
     if (!page.reports.empty()) listed.back().help += fmt::format(" ({})", page.reports);
   }
   return listed;

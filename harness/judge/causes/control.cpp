@@ -285,10 +285,6 @@ std::span<const Hypothesis> rate_hypotheses() {
 namespace lockstep {
 namespace {
 
-bool says(const Failure& failure, const char* words) {
-  return failure.message.find(words) != std::string::npos;
-}
-
 std::string told(const Failure& failure) {
   std::string text = failure.rank < 0 ? "the run" : fmt::format("rank {}", failure.rank);
   if (failure.step >= 0) text += fmt::format(" at step {}", failure.step);
@@ -296,46 +292,31 @@ std::string told(const Failure& failure) {
   return text + (failure.message.empty() ? "" : ": " + failure.message);
 }
 
-/// The code in the words of gather_rows' header check, or empty.
-const char* header_code(const Failure& failure) {
-  if (!says(failure, "seen from rank")) return "";
-  if (says(failure, " is at step ")) return "step-differs";
-  if (says(failure, " calls another collective")) return "collective-order";
-  if (says(failure, " with rows of shape ") ||
-      (says(failure, " sends ") && says(failure, " tensors, not "))) {
-    return "shapes-differ";
-  }
-  if (says(failure, " sends tensor ") && says(failure, " as ")) return "dtype-differs";
-  return "";
+/// Of a rank that threw: the words of gather_rows' header check, or of a row in exact arithmetic, before anything was summed.
+const char* thrown_code(const std::string& message) {
+  constexpr std::pair<const char*, const char*> kHeaders[] = {{" is at step ", "step-differs"},
+                                                              {" calls another collective", "collective-order"},
+                                                              {" with rows of shape ", "shapes-differ"},
+                                                              {" tensors, not ", "shapes-differ"},
+                                                              {" as ", "dtype-differs"}};
+  const auto says = [&](std::string_view words) { return message.find(words) != std::string::npos; };
+  for (const auto& [words, code] : kHeaders)
+    if (says("seen from rank") && says(words)) return code;
+  return says(kRowNotFinite) ? "non-finite" : "rank-threw";
 }
 
 }  // namespace
 
 std::optional<Cause> name_failure_cause(const Failure& failure, int ranks) {
-  std::string code;
-  switch (failure.kind) {
-    case FailureKind::threw:
-      code = header_code(failure);
-      // A row in exact arithmetic, named before anything was summed.
-      if (code.empty()) code = failure.message.find(kRowNotFinite) != std::string::npos ? "non-finite" : "rank-threw";
-      break;
-    case FailureKind::died:
-      code = "rank-died";
-      break;
-    case FailureKind::hung:
-      code = "rank-hung";
-      break;
-    case FailureKind::slow:
-      code = "rank-slow";
-      break;
-    case FailureKind::unreadable:
-      code = "file-damaged";
-      break;
-    default:
-      return std::nullopt;
-  }
+  const std::map<FailureKind, std::string> codes = {{FailureKind::threw, thrown_code(failure.message)},
+                                                    {FailureKind::died, "rank-died"},
+                                                    {FailureKind::hung, "rank-hung"},
+                                                    {FailureKind::slow, "rank-slow"},
+                                                    {FailureKind::unreadable, "file-damaged"}};
+  if (!codes.contains(failure.kind)) return std::nullopt;
+  const std::string& code = codes.at(failure.kind);
   const double confidence = code.starts_with("rank-") || code == "file-damaged" ? 0.9 : causes::kExact;
-  Cause cause = causes::made(code.c_str(), confidence, told(failure));
+  Cause cause = causes::made(code, confidence, told(failure));
   if (const CausePage* page = find_cause_page(code)) cause.remedy = page->remedy;
   if (code == "rank-hung" && ranks == 1)
     cause.remedy = "Look at the named operation: a lock, or an input that does not arrive. The run has one process, so no other rank blocks it.";

@@ -7,10 +7,8 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <initializer_list>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -337,6 +335,20 @@ std::string shown_by(std::string_view code) {
   if (ways.empty()) return std::string(find_cause_page(code)->family);
   return fmt::format("{}; from {}", any ? "any phase" : fmt::format("{}", fmt::join(names, ", ")),
                      fmt::join(ways, ", or "));
+}
+
+std::string proved_by(std::string_view code) {
+  std::vector<std::string> programs, made;
+  for (const MutantEntry& each : mutant_entries())
+    if (causes::is_among(each.causes, code)) programs.push_back(fmt::format("mutant {}", each.name));
+  for (const causes::Proof& each : causes::proofs()) {
+    const bool trains = each.test.starts_with("tests/probe/") || each.test.starts_with("tests/real_reports/");
+    const bool expects = each.codes.find(fmt::format("\"{}\"", code)) != std::string_view::npos;
+    if (expects) (trains ? programs : made).emplace_back(each.test);
+  }
+  if (programs.empty()) programs.push_back("no program");
+  programs.insert(programs.end(), made.begin(), made.end());
+  return fmt::format("{}", fmt::join(programs, ", "));
 }
 
 std::optional<Cause> name_cause(const CauseInputs& inputs) {

@@ -102,16 +102,13 @@ std::vector<Fact> Compared::facts(int64_t all, const std::optional<Divergence>& 
     const bool beyond = first && last > first->step;
     // Of later steps, which some comparisons go on to, nothing is said.
     const int64_t compared = beyond && !before ? 0 : std::min(steps(kind), all) - (first && !before && last == first->step ? 1 : 0);
-    if (compared > 0 && beyond) {
-      facts.push_back({Mark::same, name, ""});
-      continue;
-    }
     if (compared > 0) {
-      facts.push_back({Mark::same, name, compared < all ? fmt::format("{} of {}", compared, counted(all, step)) : step == "step" ? "" : counted(all, step)});
-      continue;
+      const bool whole = beyond || (compared == all && step == "step");
+      const std::string of_all = counted(all, step);
+      facts.push_back({Mark::same, name, whole ? "" : compared < all ? fmt::format("{} of {}", compared, of_all) : of_all});
     }
     for (const bool is_a : {true, false})
-      if (!first && alone_.contains({is_a, kind})) facts.push_back({Mark::none, name, fmt::format("only the {} recorded it", is_a ? "reference" : "run")});
+      if (compared <= 0 && !first && alone_.contains({is_a, kind})) facts.push_back({Mark::none, name, fmt::format("only the {} recorded it", is_a ? "reference" : "run")});
   }
   return facts;
 }

@@ -1,7 +1,6 @@
 #include "harness/judge/compare/resumed.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <vector>
 

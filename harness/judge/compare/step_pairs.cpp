@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <tuple>
 #include <unordered_set>
@@ -256,25 +255,26 @@ void Contradictions::look(const StepOfRun& a, const StepOfRun& b, const std::str
     }
   }
   if (a.ranks.size() != b.ranks.size()) return;
+  const std::vector<Record> none;
   for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
-    const std::vector<Record>&own = a.ranks[rank].records, &others = b.ranks[rank].records;
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      const Record& record = own[i];
-      if (!is_tensor(record)) continue;
-      // Both runs record in one order as a rule.
-      const bool at_same_place = i < others.size() && others[i].phase == record.phase && others[i].name == record.name;
-      const Record* const other = at_same_place ? &others[i] : find_record(b.ranks[rank], record.phase, record.name);
-      const std::string what = other != nullptr ? against_each_other(record, *other) : "";
-      if (!what.empty()) note(a.step, rank, record, what);
-    }
     // What is put together has a hash of its own: those of the parts say what the tracer saw.
-    for (std::size_t i = 0; rank < a.parts.size() && i < a.parts[rank].size(); ++i) {
-      const Record& part = a.parts[rank][i];
-      const bool at_same_place = rank < b.parts.size() && i < b.parts[rank].size() && b.parts[rank][i].phase == part.phase && b.parts[rank][i].name == part.name;
-      const Record* const other = at_same_place ? &b.parts[rank][i] : find_part(b, rank, part.phase, part.name);
-      const bool same_place = other != nullptr && *other->placement == *part.placement;
-      const std::string what = same_place ? against_each_other(part, *other) : "";
-      if (!what.empty()) note(a.step, rank, part, what);
+    for (const bool parts : {false, true}) {
+      const auto list = [&](const StepOfRun& run) -> const std::vector<Record>& {
+        return !parts ? run.ranks[rank].records : rank < run.parts.size() ? run.parts[rank] : none;
+      };
+      const std::vector<Record>&own = list(a), &others = list(b);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        const Record& record = own[i];
+        if (!is_tensor(record)) continue;
+        // Both runs record in one order as a rule.
+        const bool in_place = i < others.size() && others[i].phase == record.phase && others[i].name == record.name;
+        const Record* const other = in_place ? &others[i]
+                                    : parts  ? find_part(b, rank, record.phase, record.name)
+                                             : find_record(b.ranks[rank], record.phase, record.name);
+        const bool same_place = other && (!parts || *other->placement == *record.placement);
+        const std::string what = same_place ? against_each_other(record, *other) : "";
+        if (!what.empty()) note(a.step, rank, record, what);
+      }
     }
   }
 }

@@ -233,9 +233,9 @@ std::string call_text(const CollectiveRecord& it) {
   return text + " as " + name_of(it.dtype);
 }
 
-bool same_call(const CollectiveRecord& a, const CollectiveRecord& b) {
-  return a.op == b.op && a.reduction == b.reduction && a.tag == b.tag && a.root == b.root &&
-         a.dtype == b.dtype;
+bool same_call(const Record* of_a, const Record* of_b) {
+  const CollectiveRecord &a = of_a->collective, &b = of_b->collective;
+  return a.op == b.op && a.reduction == b.reduction && a.tag == b.tag && a.root == b.root && a.dtype == b.dtype;
 }
 
 std::vector<std::string> calls_of(const Ledger& ledger) {
@@ -352,13 +352,8 @@ class Audit {
   }
 
   bool all_alike() const {
-    for (const Ledger& ledger : ledgers_) {
-      if (ledger.size() != ledgers_[0].size()) return false;
-      for (std::size_t i = 0; i < ledger.size(); ++i) {
-        if (!same_call(ledger[i]->collective, ledgers_[0][i]->collective)) return false;
-      }
-    }
-    return true;
+    return std::ranges::all_of(
+        ledgers_, [&](const Ledger& each) { return std::ranges::equal(each, ledgers_[0], same_call); });
   }
 
   /// Ranks that do not all make the same calls in the same order.
@@ -369,14 +364,9 @@ class Audit {
     for (std::size_t k = 0; k < ledgers_.size(); ++k) {
       const std::size_t rank = members_.ranks[k];
       const Ledger& actual = ledgers_[k];
-      std::size_t i = 0;
-      while (i < expected.size() && i < actual.size() &&
-             same_call(expected[i]->collective, actual[i]->collective)) {
-        ++i;
-      }
-      if (i == expected.size() && i == actual.size()) continue;
-      const Record* wanted = i < expected.size() ? expected[i] : nullptr;
-      const Record* got = i < actual.size() ? actual[i] : nullptr;
+      const auto [want, have] = std::ranges::mismatch(expected, actual, same_call);
+      if (want == expected.end() && have == actual.end()) continue;
+      const Record *wanted = want == expected.end() ? nullptr : *want, *got = have == actual.end() ? nullptr : *have;
       std::string code = "collective-order";
       if (wanted && got && wanted->collective.tag == got->collective.tag) {
         code = call_fault(wanted->collective, got->collective);
@@ -389,8 +379,8 @@ class Audit {
       LedgerFinding found = made(
           code, static_cast<int>(rank), name_wanted ? *wanted : *got, name_wanted ? model : rank,
           wanted ? call_text(wanted->collective) : "nothing", got ? call_text(got->collective) : "nothing");
-      found.evidence = fmt::format("call {} of the step is \"{}\" on rank {} and \"{}\" on rank {}", i + 1,
-                                   found.actual, rank, found.expected, model);
+      found.evidence = fmt::format("call {} of the step is \"{}\" on rank {} and \"{}\" on rank {}",
+                                   want - expected.begin() + 1, found.actual, rank, found.expected, model);
       return found;
     }
     return std::nullopt;
@@ -541,32 +531,25 @@ class Audit {
   std::optional<LedgerFinding> other_sequence(const StepOfRun& other) const {
     const std::set<std::string> tags = tags_to_hold(other);
     const Ledger wanted = calls_of_tags(other.ranks[0], tags), got = calls_of_tags(step_.ranks[members_.ranks[0]], tags);
-    const auto alike = [](const Ledger& x, const Ledger& y) {
-      return std::ranges::equal(x, y, {}, [](const Record* each) { return each->collective.tag; },
-                                [](const Record* each) { return each->collective.tag; });
-    };
+    const auto tag = [](const Record* each) -> const std::string& { return each->collective.tag; };
     const auto made_in = [&](const StepOfRun* step, std::size_t rank) {
-      return step && step->step >= 0 && alike(wanted, calls_of_tags(step->ranks[rank], tags));
+      return step && step->step >= 0 &&
+             std::ranges::equal(wanted, calls_of_tags(step->ranks[rank], tags), {}, tag, tag);
     };
     const bool made_before = made_in(before_, members_.ranks[0]) && (!reference_before_ || made_in(reference_before_, 0));
     if (!one_program_ && !made_before) return std::nullopt;
-    std::size_t i = 0;
-    while (i < wanted.size() && i < got.size() && wanted[i]->collective.tag == got[i]->collective.tag) ++i;
-    if (i == wanted.size() && i == got.size()) return std::nullopt;
-    const bool missing = got.size()<wanted.size(), extra = got.size()> wanted.size();
-    const Record& told = missing || i >= got.size() ? *wanted[i] : *got[i];
-    LedgerFinding found{missing ? "collective-missing"
-                        : extra ? "collective-extra"
-                                : "collective-order",
-                        -1,
-                        told.name,
-                        i < wanted.size() ? call_text(wanted[i]->collective) : "nothing",
-                        i < got.size() ? call_text(got[i]->collective) : "nothing",
-                        "",
-                        place_of(Phase::control) + 5};
-    found.evidence = fmt::format("all ranks: call {} of those that the reference makes is \"{}\", in the "
-                                 "reference \"{}\"",
-                                 i + 1, found.actual, found.expected);
+    const auto [want, have] = std::ranges::mismatch(wanted, got, {}, tag, tag);
+    if (want == wanted.end() && have == got.end()) return std::nullopt;
+    const auto text = [](const Ledger& calls, auto at) {
+      return at == calls.end() ? "nothing" : call_text((*at)->collective);
+    };
+    const std::string code = got.size() < wanted.size()   ? "collective-missing"
+                             : got.size() > wanted.size() ? "collective-extra"
+                                                          : "collective-order";
+    const Record& told = got.size() < wanted.size() || have == got.end() ? **want : **have;
+    LedgerFinding found{code, -1, told.name, text(wanted, want), text(got, have), "", place_of(Phase::control) + 5};
+    found.evidence = fmt::format("all ranks: call {} of those that the reference makes is \"{}\", in the reference \"{}\"",
+                                 want - wanted.begin() + 1, found.actual, found.expected);
     return found;
   }
 
@@ -609,7 +592,7 @@ class Audit {
   }
 
   static bool is_uniform(const Ledger& calls) {
-    return std::ranges::all_of(calls, [&](const Record* each) { return same_call(each->collective, calls[0]->collective); });
+    return std::ranges::all_of(calls, [&](const Record* each) { return same_call(each, calls[0]); });
   }
 
   const StepOfRun& step_;
@@ -650,11 +633,11 @@ bool is_updated_by_some(const StepOfRun& step) {
 std::optional<LedgerFinding> audit_ledger(const StepOfRun& step, const AuditedBeside& beside) {
   std::optional<LedgerFinding> first;
   if (!beside.one_program && is_updated_by_some(step)) return first;
-  for (const Members& members : members_of(step, beside.before)) {
-    if (auto found = Audit(step, beside, members).first(); found && (!first || found->place < first->place))
-      first = std::move(found);
-  }
-  if (auto found = audit_messages(step); found && (!first || found->place < first->place)) first = std::move(found);
+  const auto keep_earlier = [&](std::optional<LedgerFinding> found) {
+    if (found && (!first || found->place < first->place)) first = std::move(found);
+  };
+  for (const Members& members : members_of(step, beside.before)) keep_earlier(Audit(step, beside, members).first());
+  keep_earlier(audit_messages(step));
   return first;
 }
 

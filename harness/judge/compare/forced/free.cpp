@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 
 #include "harness/base/json.h"
@@ -34,6 +33,11 @@ void remember_rate(std::map<int64_t, double>& rates, const StepOfRun& step, cons
   if (own) rates[step.step] = own->value;
 }
 
+void keep_samples(CauseInputs& inputs, const StepPairs& pairs) {
+  inputs.reference_samples = pairs.samples_a();
+  inputs.cell_samples = pairs.samples_b();
+}
+
 }  // namespace
 
 CauseInputs inputs_of(const Difference& difference, const StepOfRun& reference, const StepOfRun& cell, const std::optional<StepOfRun>& before) {
@@ -48,8 +52,7 @@ CauseInputs inputs_of(const Difference& difference, const StepOfRun& reference, 
 CauseInputs inputs_at(const StepPairs& pairs, const Difference& difference) {
   CauseInputs inputs = inputs_of(difference, pairs.step_a(), pairs.step_b(), pairs.before_b());
   inputs.reference_before = pairs.before_a();
-  inputs.reference_samples = pairs.samples_a();
-  inputs.cell_samples = pairs.samples_b();
+  keep_samples(inputs, pairs);
   inputs.cell_generators = pairs.generators_b();
   return inputs;
 }
@@ -67,10 +70,7 @@ static void read_on(CauseInputs& inputs, StepPairs& pairs) {
     remember(pairs.step_a(), pairs.step_b());  // they may be behind the place where the runs part
   }
   for (bool first = true; (first || of_rates) && pairs.next(); first = false) {
-    if (first) {
-      inputs.reference_samples = pairs.samples_a();
-      inputs.cell_samples = pairs.samples_b();
-    }
+    if (first) keep_samples(inputs, pairs);
     if (of_rates) remember(pairs.step_a(), pairs.step_b());
   }
 }
@@ -317,16 +317,12 @@ FreeFindings read_free_runs(const std::string& reference, const std::string& cel
       }
     } else if (!beyond) {
       beyond = true;
-      free.found->reference_samples = pairs.samples_a();
-      free.found->cell_samples = pairs.samples_b();
+      keep_samples(*free.found, pairs);
       if (free.found->difference.divergence.where.starts_with("learning_rate")) read_on(*free.found, pairs);
       break;
     }
   }
-  if (free.bits) {
-    free.bits->reference_samples = pairs.samples_a();
-    free.bits->cell_samples = pairs.samples_b();
-  }
+  if (free.bits) keep_samples(*free.bits, pairs);
   free.ends = pairs.ends();
   free.missing_end = pairs.missing_end();
   free.gaps = pairs.gaps();

@@ -294,6 +294,10 @@ TEST(Hypotheses, EachCodeIsDecidedInOneTable) {
   EXPECT_EQ(found, in_two);
 }
 
+TEST(CausePages, SayWhatProvesThem) {
+  EXPECT_THAT(proved_by("rank-missing"), ::testing::AllOf(::testing::HasSubstr("mutant "), ::testing::HasSubstr("tests/probe/mistakes.py")));
+}
+
 TEST(CausePages, EveryCodeHasOnePageAndEveryPageSaysWhatItMust) {
   std::set<std::string_view> codes;
   for (const CausePage& page : cause_pages()) {
