@@ -374,15 +374,10 @@ std::optional<Streams> streams_of(const CauseInputs& inputs) {
   return streams;
 }
 
-double draws_of(const std::vector<Use>& uses) {
-  double sum = 0;
-  for (const Use& use : uses) sum += use.draws;
-  return sum;
-}
-
-uint64_t hash_of(const std::vector<Use>& uses) {
-  uint64_t sum = 0;
-  for (const Use& use : uses) sum += use.hash;
+template <typename T>
+T sum_of(const std::vector<Use>& uses, T Use::*what) {
+  T sum{};
+  for (const Use& use : uses) sum += use.*what;
   return sum;
 }
 
@@ -416,7 +411,7 @@ std::optional<uint32_t> purpose_of(const CauseInputs& inputs, const Streams& str
     uint64_t sum = 0;
     for (const Use& use : streams.reference)
       sum += fingerprint_by_sample(purpose, *inputs.reference_config, streams.step, use.ids);
-    if (sum == hash_of(streams.reference)) return purpose;
+    if (sum == sum_of(streams.reference, &Use::hash)) return purpose;
   }
   return std::nullopt;
 }
@@ -445,7 +440,7 @@ Answer same_stream_on_all_ranks(const CauseInputs& inputs, const Streams& stream
 Answer stream_keyed_by_rank(const CauseInputs& inputs, const Streams& streams) {
   if (streams.cell.size() < 2) return {};
   const auto purpose = purpose_of(inputs, streams);
-  if (!purpose || draws_of(streams.cell) != draws_of(streams.reference)) return {};
+  if (!purpose || sum_of(streams.cell, &Use::draws) != sum_of(streams.reference, &Use::draws)) return {};
   for (const std::size_t rank : wrong_ranks(inputs, streams)) {
     const Keying keying{RankSeed::plus_rank, stream_seed(*inputs.cell_config), streams.step, static_cast<int>(rank)};
     if (fingerprint(*purpose, keying, streams.cell[rank].ids) != streams.cell[rank].hash) return {};
@@ -461,7 +456,7 @@ Answer masks_drawn_again(const CauseInputs& inputs) {
   constexpr double kSameLoss = 1e-5, kOtherGradient = 1e-4;
   const std::string& stream = inputs.difference.divergence.where;
   const std::vector<Use> expected = uses_of(inputs.reference, stream), actual = uses_of(inputs.cell, stream);
-  const double before = draws_of(expected), now = draws_of(actual);
+  const double before = sum_of(expected, &Use::draws), now = sum_of(actual, &Use::draws);
   if (!(before > 0) || !(now > before) || now > 2 * before) return {};
   const auto loss_a = mean_loss(*inputs.reference), loss_b = mean_loss(*inputs.cell);
   const double size_a = norm_of(inputs.reference->ranks[0], Phase::reduced_gradients);
@@ -510,7 +505,7 @@ template <bool extra>
 Answer draws_differ(const CauseInputs& inputs, const Streams& streams) {
   // Where a generator is put back, the count of its draws is that of the states between.
   if ((inputs.reference && masks_drawn_again(inputs)) || seeded_anew_within_step(inputs)) return {};
-  const double expected = draws_of(streams.reference), actual = draws_of(streams.cell);
+  const double expected = sum_of(streams.reference, &Use::draws), actual = sum_of(streams.cell, &Use::draws);
   // A stream that the reference never draws from is another method, not a draw too many.
   if (expected == actual || (actual > expected) != extra || expected == 0) return {};
   // Draws for its rows: of ranks that do not take the reference's number a row.
@@ -598,7 +593,7 @@ Answer same_generator_on_all_ranks(const CauseInputs& inputs) {
 Answer dropout_not_replayed(const Streams& streams) {
   if (streams.name.find("replay") == std::string::npos) return {};
   return told(fmt::format("{}: the second pass drew from {}, but the first from {}", streams.name,
-                          hex16(hash_of(streams.cell)), hex16(hash_of(streams.reference))));
+                          hex16(sum_of(streams.cell, &Use::hash)), hex16(sum_of(streams.reference, &Use::hash))));
 }
 
 Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) {
@@ -607,11 +602,12 @@ Answer random_stream_differs(const CauseInputs& inputs, const Streams& streams) 
   if (!wrong.empty() && wrong.size() < streams.cell.size()) {
     where = fmt::format("on rank {}", fmt::join(wrong, ", "));
   }
-  const double expected = draws_of(streams.reference), actual = draws_of(streams.cell);
+  const double expected = sum_of(streams.reference, &Use::draws), actual = sum_of(streams.cell, &Use::draws);
   const std::string draws = expected == actual ? "equally many draws"
                                                : fmt::format("{} draws where it took {}", exact_number(actual), exact_number(expected));
   return told(fmt::format("{}: fingerprint {} where the reference has {}, {}, with {}", streams.name,
-                          hex16(hash_of(streams.cell)), hex16(hash_of(streams.reference)), where, draws));
+                          hex16(sum_of(streams.cell, &Use::hash)), hex16(sum_of(streams.reference, &Use::hash)), where,
+                          draws));
 }
 
 /// A forward pass that draws nothing on any rank, where it drew at earlier steps and the reference's draws: dropout is off.
@@ -620,7 +616,8 @@ Answer forward_draws_missing(const CauseInputs& inputs) {
   const int64_t step = inputs.difference.divergence.step;
   for (const Record* record : records_of(inputs.reference->ranks[0], Phase::random)) {
     if (!is_of_a_generator(record->name) || name_of_generator(record->name) != "model") continue;
-    const double expected = draws_of(uses_of(inputs.reference, record->name)), actual = draws_of(uses_of(inputs.cell, record->name));
+    const double expected = sum_of(uses_of(inputs.reference, record->name), &Use::draws),
+                 actual = sum_of(uses_of(inputs.cell, record->name), &Use::draws);
     const bool drew_before = std::ranges::any_of(inputs.cell_generators, [&](const auto& each) { return each.first < step && each.second.contains(record->name); });
     if (!(expected > 0) || actual > 0 || !drew_before) continue;
     return told(

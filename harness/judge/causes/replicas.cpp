@@ -39,13 +39,6 @@ struct Drift {
   }
 };
 
-std::map<std::string, uint64_t> hashes_of(const StepRecords& rank) {
-  std::map<std::string, uint64_t> hashes;
-  for (const Record& record : rank.records)
-    if (record.phase == Phase::parameters && !record.is_scalar) hashes[record.name] = record.stats.hash;
-  return hashes;
-}
-
 std::optional<Drift> drift_of(const CauseInputs& inputs) {
   if (inputs.difference.phase != Phase::parameters || inputs.difference.divergence.kind != DivergenceKind::replica ||
       !inputs.cell)
@@ -127,11 +120,10 @@ Answer buffers_not_synchronised(const CauseInputs& inputs, const Drift& drift) {
 /// Did those of the rank's tensors that are not alike everywhere keep the bits that they had before the step?
 bool stood_still(const CauseInputs& inputs, const Drift& drift, std::size_t rank) {
   if (!inputs.cell_before || inputs.cell_before->step != inputs.cell->step - 1) return false;
-  const auto now = hashes_of(inputs.cell->ranks[rank]), before = hashes_of(inputs.cell_before->ranks[rank]);
   for (const auto& [name, holders] : drift.held) {
-    const auto old = before.find(name);
-    if (is_buffer(name)) continue;
-    if (old == before.end() || now.at(name) != old->second) return false;
+    const Record *now = find_record(inputs.cell->ranks[rank], Phase::parameters, name),
+                 *old = find_record(inputs.cell_before->ranks[rank], Phase::parameters, name);
+    if (!is_buffer(name) && (!now || !old || now->stats.hash != old->stats.hash)) return false;
   }
   return true;
 }

@@ -472,10 +472,9 @@ Answer candidates_shifted(const CauseInputs& inputs) {
   }
   const auto best = std::min_element(rest.begin(), rest.end());
   const auto shift = best - rest.begin();
-  double next = rest[0];
-  for (std::size_t k = 0; k < width; ++k)
-    if (static_cast<std::ptrdiff_t>(k) != shift) next = std::min(next, rest[k]);
-  if (shift == 0 || *best > 0.3 * next) return {};
+  std::vector<double> ordered = rest;
+  std::ranges::nth_element(ordered, ordered.begin() + 1);
+  if (shift == 0 || *best > 0.3 * ordered[1]) return {};
   return told(fmt::format("{} shifted by {} places explain {:.3g} % of the squared difference, and no other order does",
                           score_name(inputs), shift, 100 * (1 - *best / rest[0])));
 }
@@ -505,8 +504,10 @@ Answer sample_content(const CauseInputs& inputs) {
   if (wrong.count == 0) return {};
   std::vector<int64_t> explains;
   for (const auto& [id, width] : wrong.row_width) {
-    const auto in_row = wrong.by_row.count(id) ? wrong.by_row.at(id) : 0;
-    const auto in_column = wrong.by_column.count(id) ? wrong.by_column.at(id) : 0;
+    const auto of = [id = id](const std::map<int64_t, std::size_t>& counts) {
+      return counts.contains(id) ? counts.at(id) : 0;
+    };
+    const std::size_t in_row = of(wrong.by_row), in_column = of(wrong.by_column), height = of(wrong.column_height);
     bool crossing = false;
     for (const AlignedRow& row : rows) {
       for (std::size_t j = 0; row.id == id && j < row.columns.size(); ++j) {
@@ -516,7 +517,6 @@ Answer sample_content(const CauseInputs& inputs) {
     }
     if (in_row + in_column - (crossing ? 1 : 0) != wrong.count) continue;
     // A whole row, or a whole column: content that is wrong shows against nearly every other.
-    const auto height = wrong.column_height.count(id) ? wrong.column_height.at(id) : 0;
     if (10 * in_row >= 9 * width || 10 * in_column >= 9 * height) explains.push_back(id);
   }
   if (explains.size() != 1) return {};

@@ -237,19 +237,15 @@ std::optional<double> rest_of_moment(const CauseInputs& inputs, const ForcedValu
   if (!gradient || gradient->values.size() != moment.values.size() ||
       (parameter && parameter->values.size() != moment.values.size()))
     return std::nullopt;
-  const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
-    std::vector<double> values = a;
-    for (std::size_t i = 0; i < a.size(); ++i) values[i] *= b[i];
-    return values;
-  };
-  std::vector<std::vector<double>> columns = {gradient->values};
+  std::vector<std::vector<double>> columns = {gradient->values}, products;
   if (parameter) columns.push_back(parameter->values);
-  if (moment.name.starts_with("second")) {
-    columns = {product(gradient->values, gradient->values)};
-    if (parameter)
-      columns.push_back(product(gradient->values, parameter->values)),
-          columns.push_back(product(parameter->values, parameter->values));
+  for (std::size_t a = 0; moment.name.starts_with("second") && a < columns.size(); ++a) {
+    for (std::size_t b = a; b < columns.size(); ++b) {
+      products.push_back(columns[a]);
+      for (std::size_t i = 0; i < columns[b].size(); ++i) products.back()[i] *= columns[b][i];
+    }
   }
+  if (!products.empty()) columns = std::move(products);
   if (moment.values.size() < 2 * columns.size()) return std::nullopt;
   WeighedTensor tensor{&moment.values, {}};
   for (const std::vector<double>& column : columns) tensor.parts.push_back(&column);

@@ -130,31 +130,29 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
     if (drift_of_both) parted.mechanism.sentence += both_drift(*drift_of_both);
     return parted;
   }
+  VerdictKind verdict = VerdictKind::identical;
+  std::string sentence = identical_sentence(pairs, compared);
+  const std::string steps = counted(result.compared_steps, "step");
+  const auto place = [](const Divergence& at) { return fmt::format("step {}, {}, {}", at.step, at.phase, at.where); };
   if (!shards.empty()) {
-    agree_as_far(pairs, VerdictKind::inconclusive,
-                 fmt::format("Tensors of equal shape agree over {}. Not compared: {} of another shape, which one run may "
-                             "hold in shards, {} first",
-                             counted(result.compared_steps, "step"), counted(static_cast<int64_t>(shards.size()), "tensor"),
-                             *shards.begin()),
-                 result);
+    verdict = VerdictKind::inconclusive;
+    sentence = fmt::format("Tensors of equal shape agree over {}. Not compared: {} of another shape, which one run may "
+                           "hold in shards, {} first",
+                           steps, counted(static_cast<int64_t>(shards.size()), "tensor"), *shards.begin());
   } else if (passed) {
     const Divergence& first = passed->divergence;
     // Of updates that neither gradients nor parameters show nothing is known.
     const bool shown = std::max(compared.steps(Looked::reduced_gradients), compared.steps(Looked::parameters)) >= result.compared_steps;
-    agree_as_far(pairs, shown ? VerdictKind::within_envelope : VerdictKind::inconclusive,
-                 fmt::format("Equal bit for bit over {}. What two programs may do in ways of their own differs, first at step {}, {}, {}: {}",
-                             counted(result.compared_steps, "step"), first.step, first.phase, first.where,
-                             expected_found(first.expected, first.actual)),
-                 result);
+    verdict = shown ? VerdictKind::within_envelope : VerdictKind::inconclusive;
+    sentence = fmt::format("Equal bit for bit over {}. What two programs may do in ways of their own differs, first at "
+                           "{}: {}",
+                           steps, place(first), expected_found(first.expected, first.actual));
   } else if (zeros) {
-    const Divergence& first = zeros->divergence;
-    agree_as_far(pairs, VerdictKind::within_envelope,
-                 fmt::format("Equal as numbers over {}; bits first differ at step {}, {}, {}: in signs of zeros only",
-                             counted(result.compared_steps, "step"), first.step, first.phase, first.where),
-                 result);
-  } else {
-    agree_as_far(pairs, VerdictKind::identical, identical_sentence(pairs, compared), result);
+    verdict = VerdictKind::within_envelope;
+    sentence = fmt::format("Equal as numbers over {}; bits first differ at {}: in signs of zeros only", steps,
+                           place(zeros->divergence));
   }
+  agree_as_far(pairs, verdict, sentence, result);
   if (drift_of_both) result.sentence += both_drift(*drift_of_both);
   return {std::move(result), std::nullopt};
 }

@@ -110,10 +110,8 @@ std::vector<int> ranks_reduced_together(const StepOfRun& step) {
   return replicas || have_whole_gradients_of_shards(step) ? all : std::vector<int>{};
 }
 
-namespace {
-
 /// Ranks that hold other parts of the same rows, or of the model, than the first rank of their declared group.
-std::set<int> ranks_of_split_rows(const StepOfRun& step) {
+static std::set<int> ranks_of_split_rows(const StepOfRun& step) {
   const auto ids_of = [&](int rank) { return sample_ids(step.ranks[static_cast<std::size_t>(rank)]); };
   constexpr std::string_view kSplitting[] = {"context", "sequence", "tensor", "pipeline", "expert"};
   std::set<int> ranks;
@@ -135,8 +133,6 @@ std::set<int> ranks_of_split_rows(const StepOfRun& step) {
   }
   return ranks;
 }
-
-}  // namespace
 
 std::vector<int> ranks_with_rows(const StepOfRun& step) {
   if (const auto declared = declared_replicas(step)) return *declared;

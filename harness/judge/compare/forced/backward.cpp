@@ -113,13 +113,8 @@ int rank_by_bit(const ForcedEvidence& evidence, const std::vector<NamedTensor>& 
 int place_of_local_fault(const ForcedEvidence& evidence) {
   const auto& local = evidence.cell.local;
   if (local.size() < 2) return -1;
-  int nonfinite = -1, count = 0;
-  for (std::size_t rank = 0; rank < local.size(); ++rank) {
-    if (!has_nonfinite(local[rank])) continue;
-    nonfinite = static_cast<int>(rank);
-    ++count;
-  }
-  if (count > 0) return count == 1 ? nonfinite : -1;
+  if (const auto count = std::ranges::count_if(local, has_nonfinite); count > 0)
+    return count == 1 ? static_cast<int>(std::ranges::find_if(local, has_nonfinite) - local.begin()) : -1;
   if (evidence.local.tensors.empty()) return -1;
   const std::vector<NamedTensor> mean = mean_of_local(evidence.cell);
   const int by_bit = rank_by_bit(evidence, mean);
@@ -182,10 +177,8 @@ bool agree_as_taken(const ForcedEvidence& evidence) {
   return works_by_hand(evidence) || takes_all(reference) || takes_all(cell);
 }
 
-namespace {
-
 /// Are the gradients one factor of at most 1 times the mean of the local ones, as clipping leaves them?
-bool is_clipped_mean(const ForcedValues& cell) {
+static bool is_clipped_mean(const ForcedValues& cell) {
   constexpr double kAlike = 1e-4;
   double product = 0, squares = 0;
   const std::vector<NamedTensor> means = mean_of_local(cell);
@@ -203,8 +196,6 @@ bool is_clipped_mean(const ForcedValues& cell) {
     return distance(clipped, find_tensor(cell.gradients, mean.name)->values) <= kAlike * std::max(norm(clipped), 1e-6 * std::sqrt(squares));
   });
 }
-
-}  // namespace
 
 std::optional<Difference> judge_local_forms(ForcedContext& context) {
   const OtherForm found = local_gradient_of_another_form(context.b, context.evidence.cell.local_ranks, context.a);
@@ -240,10 +231,8 @@ std::optional<Difference> judge_local_gradients(ForcedContext& context) {
   return difference_at(context.b, Phase::local_gradients, rank, told.where, told.kind, told.expected, told.actual);
 }
 
-namespace {
-
 /// Has the rank what it had at the step before, in all its local gradients?
-bool repeats_local(const StepRecords& now, const StepRecords& before) {
+static bool repeats_local(const StepRecords& now, const StepRecords& before) {
   bool any = false;
   for (const Record* record : records_of(now, Phase::local_gradients)) {
     if (record->is_scalar) continue;
@@ -253,8 +242,6 @@ bool repeats_local(const StepRecords& now, const StepRecords& before) {
   }
   return any;
 }
-
-}  // namespace
 
 std::optional<Difference> judge_stale_local(ForcedContext& context) {
   if (!context.step.before_b || !context.step.before_a || context.step.before_b->ranks.size() != context.b.ranks.size())
@@ -433,11 +420,9 @@ std::optional<Difference> judge_applied_gradients(ForcedContext& context) {
                        "norm " + exact_number(size(cell.applied)));
 }
 
-namespace {
-
 /// What rounding may make of a buffer. Where it is a mean of scores it follows their size; else its own, or that of
 /// values around 1, as the means are that normalisation keeps.
-double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
+static double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
   const ForcedEvidence& evidence = context.evidence;
   const bool of_scores = context.rules.scores().buffers_are_means && evidence.reference.scores;
   const double others = of_scores ? largest_score(*evidence.reference.scores)
@@ -457,8 +442,6 @@ double buffer_band(const ForcedContext& context, const NamedTensor& expected) {
                                    context.rules.band.floor * evidence.reference.working_epsilon);
   return std::max(rounding * size, context.rules.band.factor * repeated);
 }
-
-}  // namespace
 
 std::optional<Difference> judge_buffers(ForcedContext& context) {
   const ForcedEvidence& evidence = context.evidence;

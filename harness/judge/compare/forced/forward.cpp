@@ -172,12 +172,10 @@ std::optional<Difference> judge_scores(ForcedContext& context) {
                        exact_number(found.actual) + "; " + context.band_text(use));
 }
 
-namespace {
-
 /// What a difference of the scores makes of the mean loss at most, where they are computed in a lower
 /// precision than the loss, or where rounding is what is judged: no row's loss changes by more than the sum of its
 /// scores' changes over the temperature.
-double loss_by_scores(const ForcedContext& context) {
+static double loss_by_scores(const ForcedContext& context) {
   const ForcedValues &a = context.evidence.reference, &b = context.evidence.cell;
   const bool of_rounding = context.step.twins && context.step.twins->question() == TwinQuestion::arithmetic;
   if ((a.working_epsilon <= a.epsilon && !of_rounding) || !a.scores || !b.scores || a.scores->rows.empty()) return 0;
@@ -186,8 +184,6 @@ double loss_by_scores(const ForcedContext& context) {
   const auto rows = static_cast<double>(a.scores->rows.size());
   return score_difference(*a.scores, *b.scores).sum / (rows * temperature);
 }
-
-}  // namespace
 
 std::optional<Difference> judge_loss(ForcedContext& context) {
   // A loss near 0 comes from scores that are not: rounding follows their size.

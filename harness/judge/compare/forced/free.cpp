@@ -273,13 +273,9 @@ OwnFindings own_findings(const StepOfRun& reference, const StepOfRun& cell, cons
   return found;
 }
 
-namespace {
-
-void keep_state(std::map<int64_t, KnownState>& states, const StepOfRun& reference) {
+static void keep_state(std::map<int64_t, KnownState>& states, const StepOfRun& reference) {
   if (KnownState kept = snapshot_of(reference.ranks[0])) states.emplace(reference.step, std::move(kept));
 }
-
-}  // namespace
 
 FreeFindings read_free_runs(const std::string& reference, const std::string& cell, int64_t most_steps, double epsilon) {
   FreeFindings free;
@@ -492,18 +488,14 @@ ForcedEvidence evidence_of_step(const EqualStep& step, const StepRules& rules) {
   return std::move(context.evidence);
 }
 
-namespace {
-
 /// Do two runs that are not at the same bits begin the step so close together, and have gradients so much alike, that an update
 /// that is another one shows?
-bool nearly_equal(const ForcedEvidence& evidence) {
+static bool nearly_equal(const ForcedEvidence& evidence) {
   constexpr double kNear = 1e-4, kAlike = 1e-3;
   const auto apart = relative_distance(evidence.reference_state, evidence.state);
   if (evidence.reduced.tensors.empty() || !apart || !(*apart <= kNear)) return false;
   return std::ranges::all_of(evidence.reduced.tensors, [](const TensorUse& use) { return use.use.difference <= kAlike * use.norm_reference; });
 }
-
-}  // namespace
 
 std::optional<CauseInputs> judge_own_step(const EqualStep& step, const StepRules& rules, bool reduced_by_sum, bool of_local) {
   ForcedContext context = context_of(step, rules);

@@ -220,9 +220,7 @@ std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
   return mean;
 }
 
-namespace {
-
-Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases) {
+static Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases) {
   Snapshot snapshot;
   for (const Record& record : rank0.records) {
     if (std::ranges::find(phases, record.phase) == phases.end()) continue;
@@ -235,8 +233,6 @@ Snapshot state_in(const StepRecords& rank0, std::initializer_list<Phase> phases)
   }
   return snapshot;
 }
-
-}  // namespace
 
 std::optional<double> relative_distance(const KnownState& a, const KnownState& b) {
   if (!a || !b) return std::nullopt;
@@ -428,10 +424,8 @@ ScoreDifference score_difference(const Scores& reference, const Scores& other) {
   return total;
 }
 
-namespace {
-
 /// Places of the `count` lowest scores of a row but for its own column's, in ascending order.
-std::vector<std::size_t> lowest(const ScoreRow& row, const std::vector<int64_t>& columns, int64_t count) {
+static std::vector<std::size_t> lowest(const ScoreRow& row, const std::vector<int64_t>& columns, int64_t count) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < row.values.size(); ++i) {
     if (columns[i] != row.row_id) order.push_back(i);
@@ -445,8 +439,6 @@ std::vector<std::size_t> lowest(const ScoreRow& row, const std::vector<int64_t>&
   std::sort(order.begin(), order.end());
   return order;
 }
-
-}  // namespace
 
 int64_t row_taken_otherwise(const Scores& a, const Scores& b, const std::function<int64_t(int64_t columns)>& taken) {
   for (std::size_t i = 0; i < std::min(a.rows.size(), b.rows.size()); ++i) {
