@@ -132,8 +132,7 @@ bool gives(const Reduced& tensor, const Prediction& hypothesis, double room = 2)
 }
 
 std::size_t wrong_count(const Reduction& reduction) {
-  return static_cast<std::size_t>(std::count_if(reduction.tensors.begin(), reduction.tensors.end(),
-                                                [](const Reduced& t) { return t.wrong; }));
+  return static_cast<std::size_t>(std::ranges::count(reduction.tensors, true, &Reduced::wrong));
 }
 
 std::size_t wrong_elements(const Reduction& reduction) {
@@ -535,8 +534,7 @@ Answer buckets_swapped(const Reduction& reduction) {
 
 Answer message_corrupted(const Reduction& reduction) {
   if (wrong_count(reduction) != 1) return {};
-  const auto wrong = std::find_if(reduction.tensors.begin(), reduction.tensors.end(),
-                                  [](const Reduced& tensor) { return tensor.wrong; });
+  const auto wrong = std::ranges::find(reduction.tensors, true, &Reduced::wrong);
   std::vector<std::size_t> elements;
   for (std::size_t i = 0; i < wrong->allowance.size(); ++i) {
     if (distance(wrong->mean.values[i], wrong->reduced->values[i]) > wrong->allowance[i])

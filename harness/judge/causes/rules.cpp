@@ -82,8 +82,7 @@ std::span<const CausePage> cause_pages() {
 
 const CausePage* find_cause_page(std::string_view code) {
   const std::span<const CausePage> pages = cause_pages();
-  const auto found =
-      std::find_if(pages.begin(), pages.end(), [&](const CausePage& page) { return page.code == code; });
+  const auto found = std::ranges::find(pages, code, &CausePage::code);
   return found == pages.end() ? nullptr : &*found;
 }
 

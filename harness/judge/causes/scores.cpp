@@ -63,8 +63,7 @@ std::vector<AlignedRow> aligned_rows(const CauseInputs& inputs) {
   if (!inputs.forced || !inputs.forced->reference.scores || !inputs.forced->cell.scores) return rows;
   const Scores &reference = *inputs.forced->reference.scores, &cell = *inputs.forced->cell.scores;
   for (const ScoreRow& row : cell.rows) {
-    const auto same = std::find_if(reference.rows.begin(), reference.rows.end(),
-                                   [&](const ScoreRow& each) { return each.row_id == row.row_id; });
+    const auto same = std::ranges::find(reference.rows, row.row_id, &ScoreRow::row_id);
     if (same == reference.rows.end()) continue;
     const std::vector<int64_t>& wanted = reference.columns[static_cast<std::size_t>(same->rank)];
     const std::vector<int64_t>& own = cell.columns[static_cast<std::size_t>(row.rank)];

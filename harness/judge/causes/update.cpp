@@ -33,6 +33,12 @@ struct Update {
   std::vector<UpdateUse> judged(const UpdateVariant& variant) const {
     return judge_update(inputs, cell->parameters, variant);
   }
+  std::vector<std::string> wrong() const {
+    std::vector<std::string> names;
+    for (const UpdateUse& use : judged({}))
+      if (use.used > 1) names.push_back(use.name);
+    return names;
+  }
 };
 
 /// "bits": where everything before the update has equal bits.
@@ -49,16 +55,12 @@ std::optional<Update> update_of(const CauseInputs& inputs) {
   if (!made_from) return std::nullopt;
   const Update update{&cell, &*inputs.forced->state, &inputs.cell_facts, *made_from};
   // Replicas may differ while rank 0, whose parameters are kept, is right.
-  const std::vector<UpdateUse> plain = update.judged({});
-  const bool wrong =
-      std::any_of(plain.begin(), plain.end(), [](const UpdateUse& use) { return use.used > 1; });
-  return wrong ? std::optional(update) : std::nullopt;
+  return update.wrong().empty() ? std::nullopt : std::optional(update);
 }
 
 bool explains(const Update& update, const UpdateVariant& variant) {
   const std::vector<UpdateUse> uses = update.judged(variant);
-  return !uses.empty() &&
-         std::all_of(uses.begin(), uses.end(), [](const UpdateUse& use) { return use.used <= 1; });
+  return !uses.empty() && std::ranges::all_of(uses, [](const UpdateUse& use) { return use.used <= 1; });
 }
 
 /// A code as an argument of a template.
@@ -160,9 +162,7 @@ Answer wrong_parameter_group(const Update& update) {
   std::vector<Group> groups = {{"those of no group", 1, facts.weight_decay}};
   for (const DeclaredParameters& each : facts.parameters)
     groups.push_back({fmt::format("\"{}\"", each.prefix), each.rate_factor, each.weight_decay.value_or(facts.weight_decay)});
-  std::vector<std::string> wrong;
-  for (const UpdateUse& use : update.judged({}))
-    if (use.used > 1) wrong.push_back(use.name);
+  const std::vector<std::string> wrong = update.wrong();
   for (const Group& group : groups) {
     const std::vector<UpdateUse> uses =
         update.judged({.rate_factor = group.rate_factor, .weight_decay = group.weight_decay});
@@ -181,10 +181,7 @@ Answer parameter_not_updated(const CauseInputs& inputs) {
   if (!is_of_update(inputs) || inputs.difference.divergence.kind == DivergenceKind::replica) return {};
   const ForcedValues& cell = inputs.forced->cell;
   std::vector<std::string> kept, wrong;
-  if (const auto update = update_of(inputs)) {
-    for (const UpdateUse& use : update->judged({}))
-      if (use.used > 1) wrong.push_back(use.name);
-  }
+  if (const auto update = update_of(inputs)) wrong = update->wrong();
   std::size_t moved = 0;
   for (const NamedTensor& gradient : cell.gradients) {
     const NamedTensor *before = find_tensor(inputs.forced->state->tensors, gradient.name),

@@ -295,9 +295,7 @@ double BandUse::used() const {
 }
 
 const TensorUse* GradientJudgement::worst() const {
-  const auto found =
-      std::max_element(tensors.begin(), tensors.end(),
-                       [](const TensorUse& x, const TensorUse& y) { return x.use.used() < y.use.used(); });
+  const auto found = std::ranges::max_element(tensors, {}, [](const TensorUse& each) { return each.use.used(); });
   return found == tensors.end() ? nullptr : &*found;
 }
 
@@ -342,8 +340,7 @@ GradientJudgement judge_gradients(const ForcedValues& reference, const GradientP
     by_tensor.back().name = expected.name;
     if (twins) by_tensor.back().twin_bound = square(twins->of_gradient(expected.name));
     const std::string group = parameter_group(expected.name);
-    auto place =
-        std::find_if(groups.begin(), groups.end(), [&](const GroupSums& each) { return each.name == group; });
+    auto place = std::ranges::find(groups, group, &GroupSums::name);
     if (place == groups.end()) {
       groups.emplace_back();
       groups.back().name = group;
@@ -398,9 +395,7 @@ std::vector<ReductionUse> judge_reduction(const ForcedValues& cell) {
   for (const NamedTensor& reduced : cell.gradients) {
     const NamedTensor* mean = find_tensor(means, reduced.name);
     if (!mean || mean->shape != reduced.shape) continue;
-    const bool finite =
-        std::all_of(mean->values.begin(), mean->values.end(), [](double x) { return std::isfinite(x); });
-    if (!finite) continue;
+    if (!std::ranges::all_of(mean->values, [](double x) { return std::isfinite(x); })) continue;
     const std::vector<double> allowance = reduction_allowance(cell, reduced);
     ReductionUse use{reduced.name, 0};
     for (std::size_t i = 0; i < allowance.size(); ++i) {

@@ -148,11 +148,7 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(squares);
 }
 
-double norm(const std::vector<double>& values) {
-  double squares = 0;
-  for (double value : values) squares += value * value;
-  return std::sqrt(squares);
-}
+double norm(const std::vector<double>& values) { return std::sqrt(dot(values, values)); }
 
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
@@ -185,10 +181,8 @@ double whole_norm(const std::vector<NamedTensor>& tensors) {
 }
 
 const NamedTensor* find_tensor(const std::vector<NamedTensor>& tensors, const std::string& name) {
-  for (const NamedTensor& tensor : tensors) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(tensors, name, &NamedTensor::name);
+  return found == tensors.end() ? nullptr : &*found;
 }
 
 std::optional<NamedTensor> whole_tensor(const Record& record) {
@@ -204,8 +198,7 @@ std::vector<NamedTensor> mean_of_local(const ForcedValues& values) {
   const double ranks = values.reduced_by_sum ? 1 : static_cast<double>(values.local.size());
   for (const std::vector<NamedTensor>& rank : values.local) {
     for (const NamedTensor& tensor : rank) {
-      auto place =
-          std::find_if(mean.begin(), mean.end(), [&](const NamedTensor& x) { return x.name == tensor.name; });
+      auto place = std::ranges::find(mean, tensor.name, &NamedTensor::name);
       if (place == mean.end()) {
         mean.push_back(tensor);
         const NamedTensor* reduced = find_tensor(values.gradients, tensor.name);
