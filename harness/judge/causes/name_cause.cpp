@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -209,8 +210,7 @@ std::string plain_evidence(const CauseInputs& inputs) {
 constexpr double kEqualStrength = 0.05;
 
 Cause best_of(std::vector<Cause> answers, const CauseInputs& inputs) {
-  std::stable_sort(answers.begin(), answers.end(),
-                   [](const Cause& x, const Cause& y) { return x.confidence > y.confidence; });
+  std::ranges::stable_sort(answers, std::greater(), &Cause::confidence);
   if (answers.empty()) return made("unexplained", 0, plain_evidence(inputs));
   const Cause& best = answers.front();
   for (const Cause& other : answers) {

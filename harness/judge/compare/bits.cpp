@@ -161,11 +161,9 @@ std::optional<RankDifference> first_in_lists(const RecordList& a, const RecordLi
 }
 
 bool all_equal(const StepRecords& a, const StepRecords& b) {
-  if (a.records.size() != b.records.size()) return false;
-  for (std::size_t i = 0; i < a.records.size(); ++i) {
-    if (!same_subject(a.records[i], b.records[i]) || !same_value(a.records[i], b.records[i])) return false;
-  }
-  return true;
+  return std::ranges::equal(a.records, b.records, [](const Record& x, const Record& y) {
+    return same_subject(x, y) && same_value(x, y);
+  });
 }
 
 /// Takes out what both have and differ in without being different: see ComparedBits. `same_loss`: the means agree.

@@ -64,6 +64,12 @@ std::vector<RankKept> kept_by(const std::string& dir) {
   return ranks;
 }
 
+/// Null if the step has none there.
+const Record* held(const Marks& marks, const Place& place) {
+  const auto found = marks.find(place);
+  return found == marks.end() ? nullptr : &found->second;
+}
+
 bool same(const Record& a, const Record& b) {
   return a.is_scalar ? a.value == b.value || (std::isnan(a.value) && std::isnan(b.value))
                      : a.stats.hash == b.stats.hash;
@@ -178,8 +184,8 @@ class ResumedJudge {
         if (a == whole_[rank].steps.end() || b == stopped_[rank].steps.end()) continue;
         for (const auto& [place, record] : a->second) {
           if (place.first == Phase::random || place.first == Phase::control) continue;
-          const auto other = b->second.find(place);
-          if (other == b->second.end() || same(record, other->second)) continue;
+          const Record* other = held(b->second, place);
+          if (!other || same(record, *other)) continue;
           found_.chance = step;
           found_.chance_text =
               place.first == Phase::snapshot ? place.second : fmt::format("{} {}", name_of(place.first), place.second);
@@ -203,11 +209,8 @@ class ResumedJudge {
         for (const auto& [place, record] : now->second) {
           if (place.first != Phase::snapshot || place.second == "updates") continue;
           ++all;
-          const auto found = own.find(place), before = start.find(place);
-          equal += found != own.end() && same(found->second, record) &&
-                           (before == start.end() || !same(before->second, record))
-                       ? 1
-                       : 0;
+          const Record *found = held(own, place), *before = held(start, place);
+          equal += found && same(*found, record) && (!before || !same(*before, record));
         }
         score += all > 0 ? static_cast<double>(equal) / static_cast<double>(all) : 0;
         for (const char* key : {"counters", "schedules"}) {
@@ -222,9 +225,8 @@ class ResumedJudge {
     found_.anew = true;
     for (std::size_t rank = 0; rank < ranks_ && found_.anew; ++rank)
       for (const auto& [place, record] : stopped_[rank].steps.begin()->second) {
-        const Marks& own = resumed_[rank].steps.begin()->second;
-        const auto found = is_weight(place) ? own.find(place) : own.end();
-        if (found != own.end() && !same(found->second, record)) found_.anew = false;
+        const Record* found = is_weight(place) ? held(resumed_[rank].steps.begin()->second, place) : nullptr;
+        if (found && !same(*found, record)) found_.anew = false;
       }
     found_.begins = found_.anew ? 0 : found_.stopped;
   }
@@ -240,11 +242,11 @@ class ResumedJudge {
       for (const auto& [place, record] : expected) {
         if (!of_kind(place)) continue;
         all.insert(place.second);
-        const auto found = own.find(place);
-        if (found != own.end() && same(record, found->second)) continue;
+        const Record* found = held(own, place);
+        if (found && same(record, *found)) continue;
         ranks.insert(rank);
         off.insert(place.second);
-        const auto there = values_of(record), here = found == own.end() ? std::nullopt : values_of(found->second);
+        const auto there = values_of(record), here = found ? values_of(*found) : std::nullopt;
         if (!here || norm(*here) == 0) none.insert(place.second);
         rounded = rounded && there && here && in_bfloat16(*here) && !in_bfloat16(*there);
         if (there && here && there->size() == here->size())
@@ -325,11 +327,10 @@ class ResumedJudge {
               if (!contains(own, each)) return fmt::format("is at {}, not at {}", numbers(own), numbers(expected));
             for (int64_t n = 0; n < found_.steps; ++n)
               for (const auto& [place, record] : whole_[rank].steps[found_.begins + n]) {
-                const Marks& marks = resumed_[rank].steps[first_ + n];
-                const auto found = is_rate(place) ? marks.find(place) : marks.end();
-                if (found == marks.end() || found->second.value == record.value) continue;
-                return fmt::format("the rate of step {} is {}, not {}", found_.begins + n,
-                                   short_number(found->second.value), short_number(record.value));
+                const Record* found = is_rate(place) ? held(resumed_[rank].steps[first_ + n], place) : nullptr;
+                if (!found || found->value == record.value) continue;
+                return fmt::format("the rate of step {} is {}, not {}", found_.begins + n, short_number(found->value),
+                                   short_number(record.value));
               }
             return std::string();
           });
@@ -397,15 +398,13 @@ class ResumedJudge {
         for (std::size_t rank = 0; rank < ranks_; ++rank)
           for (const auto& [place, record] : whole_[rank].steps[found_.begins + n]) {
             if (place.first != phase) continue;
-            const Marks& marks = resumed_[rank].steps[first_ + n];
-            const auto found = marks.find(place);
-            if (found == marks.end()) continue;
+            const Record* found = held(resumed_[rank].steps[first_ + n], place);
+            if (!found) continue;
             compared = n + 1;
-            if (same(record, found->second)) continue;
+            if (same(record, *found)) continue;
             if (first < 0)
-              where = record.is_scalar
-                          ? fmt::format("{} → {}", short_number(record.value), short_number(found->second.value))
-                          : place.second;
+              where = record.is_scalar ? fmt::format("{} → {}", short_number(record.value), short_number(found->value))
+                                       : place.second;
             first = found_.begins + n;
             ranks.insert(rank);
           }

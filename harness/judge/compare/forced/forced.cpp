@@ -35,9 +35,7 @@ std::string twins_sentence(const Mechanism& result) {
 /// `passed`: of the forced steps, see JudgedStep.
 std::string within_sentence(const Mechanism& result, const FreeFindings& free, const ForcedInputs& inputs, const std::optional<Difference>& passed) {
   const double exact = inputs.band.exact;
-  const auto most =
-      std::max_element(result.forced.begin(), result.forced.end(),
-                       [](const ForcedStep& x, const ForcedStep& y) { return x.band_used < y.band_used; });
+  const auto most = std::ranges::max_element(result.forced, {}, &ForcedStep::band_used);
   std::string text = result.twins
                          ? twins_sentence(result)
                          : fmt::format("Gradients agree within the {} at {}: {:.2g} % of it is used, most by {} at step {}.",
