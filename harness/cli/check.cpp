@@ -508,18 +508,14 @@ class TrainerCheck {
                                            failure.message,
                                            failure.operation.empty() ? "" : fmt::format(" (in {})", failure.operation)))
                  << "\n";
-    for (const std::string& line : last_of(failure)) console_.err << "  " << clean_line(line) << "\n";
+    const std::vector<std::string>& lines = failure.last_lines;
+    for (std::size_t i = lines.size() - std::min<std::size_t>(3, lines.size()); i < lines.size(); ++i)
+      console_.err << "  " << clean_line(lines[i]) << "\n";
     console_.err << "  all of it: " << folder(failure.run) << "\n";
     const bool nothing = failure.message.find("recorded nothing") != std::string::npos;
     return nothing                                                                  ? kExitMachine
            : failure.kind == FailureKind::hung || failure.kind == FailureKind::slow ? kExitHung
                                                                                     : kExitDied;
-  }
-
-  static std::vector<std::string> last_of(const RankFailure& failure) {
-    constexpr std::size_t kLines = 3;
-    const std::size_t count = std::min(kLines, failure.last_lines.size());
-    return {failure.last_lines.end() - static_cast<std::ptrdiff_t>(count), failure.last_lines.end()};
   }
 
   // What is said.
@@ -631,16 +627,23 @@ class TrainerCheck {
       const auto shown = code.empty() ? otherwise(found, run, reference, tried) : std::nullopt;
       if (shown) code = shown->code, document.because.push_back(shown->because);
     };
-    // What is proven comes before what is recognised.
+    const bool of_values = first.name == "loss" || first.name == "gradients";
+    const auto take = [&](const std::optional<Cause>& cause) {
+      if (cause) code = cause->code, document.because.push_back(cause->evidence);
+    };
+    if (code.empty() && of_values) take(name_cause_of_rows(folder(reference), folder(run), first.first));
+    // What is proven comes before what is recognised, but for a name that says no more than what differs.
     by_another_run(OtherwiseInputs::Tried::first);
-    if (code.empty()) {
+    const bool is_general = code == "rate-differs";
+    if (of_values) take(name_cause_of_draws(folder(reference), folder(run), first.first, code));
+    if (code.empty() || is_general) {
       const Mechanism mechanism = compared(reference, run);
       const bool of_step = mechanism.first_divergence && mechanism.first_divergence->step == first.first;
-      const auto& cause = mechanism.cause;
-      const bool is_named = of_step && cause && cause->code != "unexplained";
+      const Cause* cause = of_step && mechanism.cause ? &*mechanism.cause : nullptr;
+      const bool is_named = cause && cause->code != "unexplained" && cause->code != code;
       // Of two that fit alike both are said.
-      if (is_named || (of_step && cause && cause->evidence.find(" fit equally well") != std::string::npos)) {
-        if (is_named) code = cause->code;
+      if (is_named || (cause && code.empty() && cause->evidence.find(" fit equally well") != std::string::npos)) {
+        if (is_named) code = cause->code, document.because.clear();
         document.because.push_back(cause->evidence);
         fix = cause->remedy;
       }

@@ -532,7 +532,7 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "accumulation_divided_twice", .trainer = "flow_rl",
     .help = "the division by the number of micro-steps happens twice",
     .settings = "accumulation=4", .min_world = 1,
-    .phase = "loss|local gradients", .causes = "normalised-by-another-window",
+    .phase = "loss|local gradients", .causes = "constant-factor",
     .beyond_exact = kExactWeight},
    LOCKSTEP_BUG(PlantedInFlowRl,
      double row_weight(int64_t step, const WeightCounts& counts, double right) override {

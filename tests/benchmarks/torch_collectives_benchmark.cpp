@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <vector>
 
 #include "harness/base/machine.h"
@@ -123,3 +124,12 @@ const bool kRegistered = [] {
 
 }  // namespace
 }  // namespace lockstep
+
+int main(int argc, char** argv) {
+  // Ranks take one thread each; set before any of them is forked.
+  setenv("OMP_NUM_THREADS", "1", 1);
+  setenv("MKL_NUM_THREADS", "1", 1);
+  benchmark::Initialize(&argc, argv);
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}

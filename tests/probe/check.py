@@ -185,6 +185,57 @@ for x, y in DataLoader(data, batch_size=args.batch, sampler=DistributedSampler(d
     for _ in range({"plateau": world, "twice": min(world, 2)}.get(args.kind, 1)):
         plateau.step(1.0)
 '''
+# Rows, reduction and clipping by hand; numbers from the process's generator, alike on all ranks.
+HAND = '''
+import argparse, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+args = argparse.ArgumentParser()
+args.add_argument("--batch", type=int, default=12)
+args.add_argument("--kind", default="")
+args = args.parse_args()
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+kind, limit = args.kind if world > 1 else "", 1e9 if args.kind == "fifth" else 0.05
+torch.manual_seed(1)
+net = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20)
+x, y = torch.randn(96, 6), torch.randint(0, 3, (96,))
+for step in range(9):
+    seed = step // 2 + (rank if kind == "permutation" and step > 1 else 0)
+    order, whole = torch.randperm(96, generator=torch.Generator().manual_seed(seed)), args.batch * world
+    rows = order[step % 2 * whole :][:whole]
+    own = rows[: args.batch] if kind == "same rows" else rows[rank::world]
+    if step == 0 or kind != "kept" or rank != 1:
+        batch = x[own], y[own]
+    if kind == "evaluation" and step == 1:
+        torch.randn(5)
+    weight = 1 + torch.rand(len(rows))[rank::world]
+    if kind == "early":
+        schedule.step()
+    optimizer.zero_grad()
+    (F.cross_entropy(net(batch[0]), batch[1], reduction="none") * weight).mean().backward()
+    grads = [p.grad for p in net.parameters()]
+    norm = torch.cat([g.flatten() for g in grads]).norm()
+    for g in grads:
+        dist.all_reduce(g, op=dist.ReduceOp.MAX if kind == "max" else dist.ReduceOp.SUM)
+        g /= world
+    if args.kind == "own norm":
+        for g in grads:
+            g *= (limit / norm).clamp(max=1)
+    else:
+        nn.utils.clip_grad_norm_(net.parameters(), limit)
+    if kind == "again":
+        dist.all_reduce(net[2].bias.grad)
+    if kind == "fifth":
+        for g in grads:
+            g /= 5
+    optimizer.step()
+    if kind != "early":
+        schedule.step()
+'''
+BY_HAND = {"": "", "max": "wrong-reduction-op", "own norm": "clip-on-local-norm", "again": "gradient-sum-not-mean",
+           "fifth": "constant-factor", "early": "schedule-shifted", "evaluation": "extra-draws",
+           "same rows": "shards-identical", "kept": "rank-behind-data", "permutation": "sampler-seed-differs"}  # fmt: skip
 UPDATED = {"right": "", "halves": "update-of-a-shard", "plateau": "scheduler-stepped-per-rank", "twice": "rate-differs", "bare": "gradient-not-reduced", "clip late": "clip-missing"}
 # What a contrastive trainer does on several ranks alone, and how that is called.
 CONTRASTS = {"none": "gather-without-gradient", "put back": "gather-own-slice", "sliced": "gather-backward-sliced", "averaged": "gather-averaged", "detached": "candidates-detached",
@@ -201,7 +252,7 @@ def check(bench, *words, text=SCRIPT, ranks="2", steps="4"):
         file.write(text)
     python = f"{os.path.dirname(sys.executable)}/torchrun"
     command = [bench.lockstep, "check", "--out", out, "--ranks", ranks, "--steps", steps, "--rows", "12", "--timeout", "60" if words[-1:] != ("hang",) else "8", *words]
-    if "--" not in words:
+    if "--" not in words and "--reference" not in words:
         command += ["--", python, "--nproc-per-node", "{ranks}", script, "--batch", "{batch}"]
     done = subprocess.run([word.replace("TORCHRUN", python).replace("SCRIPT", script) for word in command], capture_output=True, text=True, check=False, timeout=120)
     document = json.loads(open(f"{out}/check.json").read()) if os.path.exists(f"{out}/check.json") else {}
@@ -238,6 +289,19 @@ def named(name, code="", text=CONTRAST):
     def on_bench(bench):
         done, document = check(bench, *kind(name), text=text, ranks="3")
         need(done.returncode == bool(code) and document["headline"].endswith(code), f"{done.returncode}: {done.stdout}{done.stderr}")
+        return document["headline"]
+
+    return on_bench
+
+
+def of_layout(name, code):
+    """Against the right program on as many ranks."""
+
+    def on_bench(bench):
+        commands = [" ".join(kind(each)[1:]) for each in ("''", name)]
+        done, document = check(bench, "--reference", commands[0], "--run", commands[1], text=HAND, ranks="3,3")
+        said = f"{done.returncode}: {done.stdout}{done.stderr}"
+        need(done.returncode == 1 and document["headline"].endswith(code), said)
         return document["headline"]
 
     return on_bench
@@ -313,6 +377,8 @@ CASES = [
     *(Case(f"check: contrast, {name}", named(name, code)) for name, code in CONTRASTS.items()),
     *(Case(f"check: contrast, right {name}", named(name)) for name in ("", "all", "masked")),
     *(Case(f"check: updates, {name}", named(name, code, UPDATES)) for name, code in UPDATED.items()),
+    *(Case(f"check: by hand, {name}", named(name, code, HAND)) for name, code in BY_HAND.items()),
+    *(Case(f"check: of one layout, {name}", of_layout(name, BY_HAND[name])) for name in ("max", "early", "evaluation")),
     Case("check: again", again),
     Case("check: every process anew", as_written),
     Case("check: without {ranks}", refused(2, "has no {ranks}", "--", "TORCHRUN", "SCRIPT")),

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "harness/base/json.h"
+#include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/plan/config/canonical.h"
@@ -652,3 +653,42 @@ std::span<const Hypothesis> random_hypotheses() {
 }
 
 }  // namespace lockstep::causes
+
+namespace lockstep {
+
+std::optional<Cause> name_cause_of_draws(const std::string& reference, const std::string& run, int64_t step,
+                                         std::string_view code) {
+  if (!code.empty() && code.find("stream") == std::string_view::npos) return std::nullopt;
+  StepPairs pairs(reference, run);
+  std::optional<Cause> found;
+  bool agreed = false;
+  while (pairs.next()) {
+    const StepOfRun &a = pairs.step_a(), &b = pairs.step_b();
+    if (a.step < 0 || a.step > step) continue;
+    agreed = agreed || a.step < step;
+    for (const Record* wanted : records_of(a.ranks[0], Phase::random)) {
+      if (!is_of_a_generator(wanted->name) || name_of_generator(wanted->name) == "model") continue;
+      double expected = 0, actual = 0;
+      bool alike = true, apart = true;
+      for (std::size_t rank = 0; rank < b.ranks.size(); ++rank) {
+        const StepRecords& of_a = a.ranks[a.ranks.size() == b.ranks.size() ? rank : 0];
+        const Record *there = find_record(of_a, Phase::random, wanted->name),
+                     *here = find_record(b.ranks[rank], Phase::random, wanted->name);
+        alike = alike && there && here && there->stats.hash == here->stats.hash;
+        apart = apart && there && here && there->stats.hash != here->stats.hash;
+        if (alike) expected = there->value, actual = here->value;
+      }
+      if (a.step == step && found && apart) return found;
+      if (a.step < step && !found && alike && expected > 0 && actual > 0 && expected != actual)
+        found = causes::made(
+            actual > expected ? "extra-draws" : "draws-missing", causes::kExact,
+            fmt::format("{}: {} draws on each rank at step {}, {} in the reference from the same state", wanted->name,
+                        exact_number(actual), a.step, exact_number(expected)));
+    }
+  }
+  const bool keyed = agreed && code == "stream-keyed-by-rank";
+  return keyed ? std::optional(causes::made("random-stream-differs", causes::kGeneral, "The steps before draw alike."))
+               : std::nullopt;
+}
+
+}  // namespace lockstep

@@ -36,6 +36,8 @@ Answer by_factor(const CauseInputs& inputs) {
   const auto gradients = of_loss ? gradients_of(inputs) : local_of(inputs);
   const double factor = factor_of(inputs);
   if (!gradients || factor == 1) return {};
+  // Who divides once more by as many micro-steps as there are ranks looks alike.
+  if (factor < 1 && factor > 0 && is_factor(factor * micro_steps(inputs), 1)) return {};
   const Signatures signatures = gradients->signatures();
   const std::string words = factor_text(factor, gradients->world);
   if (signatures.all_fit(factor) && of_loss && !loss_is(inputs, factor)) return {};
@@ -115,15 +117,32 @@ Answer fitted_factor(const CauseInputs& inputs) {
                 fmt::format("{}: the number of ranks of the group \"{}\", over which counts were added up or not", text,
                             group));
   if (is_factor(factor, -1) || (steps > 1 && is_factor(factor, steps))) return {};
+  if (steps > 1 && is_factor(factor * steps, 1))
+    return told(fmt::format("{}: divided again by the {} micro-steps{}", text, steps, of_ranks ? " or ranks" : ""));
   constexpr int kMostSteps = 16;
   for (int other = 2; steps > 1 && other <= kMostSteps; ++other) {
-    if (is_factor(factor, steps / other))
-      return made("normalised-by-another-window", of_ranks ? kExact : kStrong,
+    // A whole number, or one over it, is any factor.
+    const bool tells = std::fmod(steps, other) != 0 && std::fmod(other, steps) != 0;
+    if (tells && is_factor(factor, steps / other))
+      return made("normalised-by-another-window", kStrong,
                   fmt::format("{}: {}/{}, where a step has {} micro-steps: counts of one number of them, a division by "
                               "another",
                               text, steps, other, steps));
   }
   return of_ranks ? Answer() : told(fmt::format("{}{}", text, counts_behind(inputs, factor)));
+}
+
+/// What the optimizer takes is a whole number of times what was reduced, or one over it; the reference's takes that.
+Answer factor_of_reduced(const CauseInputs& inputs) {
+  constexpr double kMost = 1024;
+  const auto there = applied_factor(inputs.forced->reference), here = applied_factor(inputs.forced->cell);
+  if (!there || !here || !is_factor(*there, 1) || is_factor(*here, 1)) return {};
+  const double number = std::abs(*here) < 1 ? 1 / *here : *here;
+  // Those by the ranks have names of their own; a clip's factor is no such number.
+  const bool is_whole = std::abs(number) <= kMost && std::abs(number - std::round(number)) <= 1e-5;
+  if (!is_whole || is_factor(number, the_world(inputs))) return {};
+  const std::string factor = factor_text(*here, world_size_of(inputs));
+  return told(fmt::format("every gradient is multiplied by {} after the reduction", factor));
 }
 
 // Local gradients.
@@ -365,38 +384,14 @@ Answer last_micro_step_not_reduced(const CauseInputs& inputs) {
   return {};
 }
 
-/// From hashes, where rank 0 alone kept values: some tensors' reduced gradients are others on every rank, and neither the
-/// mean of the local ones nor the rank's own.
-std::vector<std::string> each_has_its_own(const StepOfRun& cell) {
-  std::vector<std::string> names;
-  for (const Record* record : records_of(cell.ranks[0], Phase::reduced_gradients)) {
-    for (const StepRecords& rank : cell.ranks) {
-      const Record* reduced = find_record(rank, Phase::reduced_gradients, record->name);
-      const Record* local = find_record(rank, Phase::local_gradients, record->name);
-      if (!reduced || !local || local->stats.hash == reduced->stats.hash) return {};
-    }
-    const std::size_t results = hashes_of(cell, Phase::reduced_gradients, record->name).size();
-    if (results == cell.ranks.size()) names.push_back(record->name);
-    else if (results > 1) return {};
-  }
-  return names;
-}
-
 Answer one_use_not_reduced(const CauseInputs& inputs) {
   if (inputs.forced->cell.local.size() < 2 || last_micro_step_not_reduced(inputs)) return {};
-  std::vector<std::string> names = partly_own(inputs);
-  const bool by_values = !names.empty();
-  if (!by_values) names = each_has_its_own(*inputs.cell);
-  const std::size_t all = by_values ? inputs.forced->cell.local[0].size()
-                                    : records_of(inputs.cell->ranks[0], Phase::reduced_gradients).size();
+  const std::vector<std::string> names = partly_own(inputs);
+  const std::size_t all = inputs.forced->cell.local[0].size();
   if (names.empty() || names.size() == all) return {};
-  return told(fmt::format("{} of {} tensors ({}) {}: a part of their gradient did not enter the reduction",
-                          names.size(), all, fmt::join(names, ", "),
-                          by_values ? "are the mean of the local gradients but for a part that is each rank's own, and "
-                                      "the mean of them over ranks is right"
-                                    : "are other ones on every rank, and neither the mean of the local gradients nor "
-                                      "the rank's own"),
-              by_values ? kExact : kFits);
+  return told(fmt::format("{} of {} tensors ({}) are the mean of the local gradients but for a part of each rank's own, and "
+                          "their mean over ranks is right: a part of their gradient did not enter the reduction",
+                          names.size(), all, fmt::join(names, ", ")));
 }
 
 /// Has every element no more bits of a mantissa than that, and are there enough of them to tell?
@@ -523,6 +518,7 @@ std::span<const Hypothesis> gradient_hypotheses() {
       {"gradient-times-world", kInGradients, kLocal, kExact, by_factor<the_world>},
       {"constant-factor counted-over-wrong-group normalised-by-another-window", kInLoss | kInLocal, kValues,
        kGeneral + 0.1, fitted_factor},
+      {"constant-factor", kInApplied, kValues, kFits, factor_of_reduced},
       {"non-finite", kInexactPhases, kRuns, kStrong, non_finite_on_a_rank},
       {"bit-flip", kInGradients, kLocal | kConfigs, kStrong, of_local<one_element_alone>},
       {"bit-flip", kInGradients, kLocal, kStrong, of_local<bit_flip>},

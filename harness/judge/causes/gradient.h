@@ -110,6 +110,9 @@ class Signatures {
 };
 inline Signatures StepGradients::signatures() const { return Signatures(*this); }
 
+/// The one factor that every gradient was multiplied by before the optimizer took it; nothing if they have several.
+std::optional<double> applied_factor(const ForcedValues& cell);
+
 /// Is the cell's loss `factor` times the reference's, with the latter far enough from 0? False unless the
 /// divergence lies in the loss.
 bool loss_is(const CauseInputs& inputs, double factor);

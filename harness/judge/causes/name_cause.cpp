@@ -384,8 +384,9 @@ Mechanism named(Comparison comparison, const std::vector<ConfigDifference>& diff
     // What one header alone declares is not known to differ: told, and no cause.
     std::erase_if(comparison.around->config_differences, [](const ConfigDifference& each) { return each.reference == kNotDeclared || each.cell == kNotDeclared; });
     mechanism.cause = name_cause(*comparison.around);
-    if (mechanism.cause && mechanism.cause->code == "unexplained" && comparison.by_values)
-      mechanism.cause = name_cause(*comparison.by_values);
+    const std::optional<Cause> by_values = comparison.by_values ? name_cause(*comparison.by_values) : std::nullopt;
+    if (by_values && (mechanism.cause->code == "unexplained" || by_values->code == "wrong-reduction-op"))
+      mechanism.cause = by_values;
     if (comparison.around->cell) tell_rank(mechanism, static_cast<int>(comparison.around->cell->ranks.size()));
   }
   return std::move(mechanism);

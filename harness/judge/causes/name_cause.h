@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "harness/answer/results/results.h"
 #include "harness/judge/compare/compare.h"
 #include "harness/judge/compare/forced/forced.h"
@@ -15,5 +17,13 @@ Mechanism compare_runs(const CompareOptions& options);
 /// Mechanism of a cell against its reference from forced runs, see compare_forced; without any, from the free ones alone. Throws
 /// TraceError.
 Mechanism judge_forced(const ForcedInputs& inputs);
+
+/// Of a led run whose loss or gradients differ at a step: the cause in the contents of rows that forward passes get.
+std::optional<Cause> name_cause_of_rows(const std::string& reference, const std::string& run, int64_t step);
+
+/// And in a generator that began an earlier step on every rank as the reference's did, and gave more draws, or fewer;
+/// else another name for a `code` that would show from the first step on. Throws TraceError.
+std::optional<Cause> name_cause_of_draws(const std::string& reference, const std::string& run, int64_t step,
+                                         std::string_view code);
 
 }  // namespace lockstep

@@ -81,9 +81,12 @@ std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs)
   return shared->gradients.empty() ? nullptr : shared;
 }
 
-/// Nothing unless the divergence lies in the reduced gradients, and every rank's local gradients are known.
+/// Nothing unless the divergence lies in the reduced gradients, or in a call that may have made them, and every rank's
+/// local gradients are known.
 std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
-  if (inputs.difference.phase != Phase::reduced_gradients || !inputs.forced) return std::nullopt;
+  const Phase phase = inputs.difference.phase;
+  const bool by_call = phase == Phase::collective && inputs.ledger && inputs.ledger->code == "wrong-op";
+  if ((phase != Phase::reduced_gradients && !by_call) || !inputs.forced) return std::nullopt;
   Reduction reduction;
   reduction.evidence = &*inputs.forced;
   if (inputs.forced->cell.local.size() < 2) reduction.shared = of_shared_tensors(inputs);
@@ -189,19 +192,36 @@ bool parts_are_own(const CauseInputs& inputs, const Reduction& reduction, const 
   return found == ranks.size();
 }
 
+/// Is what each rank holds a multiple of its own local gradient, as clipping makes of it, and not of the mean?
+bool each_holds_a_multiple(const CauseInputs& inputs, const Reduction& reduction, const Reduced& tensor) {
+  constexpr double kNone = 1e-9;
+  constexpr std::size_t kFew = 4;
+  const std::vector<int>& ranks = reduction.cell().local_ranks;
+  for (std::size_t k = 0; inputs.cell && k < ranks.size(); ++k) {
+    const StepRecords& rank = inputs.cell->ranks[static_cast<std::size_t>(ranks[k])];
+    const Record* record = find_record(rank, Phase::reduced_gradients, tensor.reduced->name);
+    const auto held = record ? values_of(*record) : std::nullopt;
+    if (!held || held->size() != tensor.mean.values.size() || held->size() < kFew) return false;
+    const auto rest = [&](const NamedTensor& of) { return weigh({{&*held, {&of.values}}}, 0).residual; };
+    if (rest(*tensor.local[k]) > kNone || rest(tensor.mean) < 1e3 * kNone) return false;
+  }
+  return inputs.cell && !ranks.empty();
+}
+
 /// Is every wrong tensor each rank's own local gradient?
 bool keep_their_own(const CauseInputs& inputs, const Reduction& reduction) {
   return wrong_count(reduction) > 0 && std::ranges::all_of(reduction.tensors, [&](const Reduced& tensor) {
            if (!tensor.wrong || parts_are_own(inputs, reduction, tensor)) return true;
-           return tensor.reduced->values == tensor.local[0]->values &&
-                  (!inputs.cell || each_keeps_its_own(*inputs.cell, tensor.reduced->name));
+           const bool same = tensor.reduced->values == tensor.local[0]->values;
+           return (same && (!inputs.cell || each_keeps_its_own(*inputs.cell, tensor.reduced->name))) ||
+                  each_holds_a_multiple(inputs, reduction, tensor);
          });
 }
 
 template <bool all>
 Answer not_reduced(const CauseInputs& inputs, const Reduction& reduction) {
   if (!keep_their_own(inputs, reduction) || (wrong_count(reduction) == reduction.tensors.size()) != all) return {};
-  return told(fmt::format("{} equal each rank's own local gradient bit for bit", of_tensors(reduction)));
+  return told(fmt::format("{} are each rank's own local gradient", of_tensors(reduction)));
 }
 
 double norm_of_rank(const Reduction& reduction, std::size_t rank) {
@@ -656,6 +676,7 @@ std::span<const Hypothesis> reduction_hypotheses() {
        "gradients-not-zeroed",
        kInReduced, kValues, kExact, of_reduction<counted_otherwise>},
       {"gradient-sum-not-mean mean-taken-twice", kInApplied, kValues, kExact, taken_by_another_count},
+      {"gradient-sum-not-mean mean-taken-twice", kInApplied | kInNorm, kValues, kExact, some_reduced_again},
       {"divided-by-wrong-world", kInReduced, kValues, kExact, of_reduction<divided_by_elements>},
       {"gradient-over-world", kInReduced, kValues, kExact, of_reduction<copies_divided>},
       {"gradient-over-world", kInGradients, kLocal, kExact, gradients_over_world},
@@ -668,7 +689,7 @@ std::span<const Hypothesis> reduction_hypotheses() {
       {"parameter-not-reduced", kInReduced, kValues, kExact, of_reduction<not_reduced<false>>},
       {"clip-before-reduction", kInReduced, kValues | kClip, kExact, of_reduction<clip_before_reduction>},
       {"clip-before-reduction", kInLocal, kValues | kClip, kExact, clipped_between_micro_steps},
-      {"wrong-reduction-op", kInReduced, kValues, kExact, of_reduction<wrong_reduction_op>},
+      {"wrong-reduction-op", kInReduced | in(Phase::collective), kValues, kExact, of_reduction<wrong_reduction_op>},
       {"reduced-in-low-precision", kInReduced, kValues, 0.95, of_reduction<reduced_in_low_precision>},
       {"buckets-swapped", kInReduced, kValues, kExact, of_reduction<buckets_swapped>},
       {"message-corrupted", kInReduced, kValues, kFits, of_reduction<message_corrupted>},

@@ -174,7 +174,9 @@ Answer replicas_drift(const CauseInputs& inputs, const Drift& drift) {
 /// The ledger's audit has named the broken rule already.
 Answer by_audit(const CauseInputs& inputs) {
   if (!inputs.ledger || inputs.ledger->code == "unexplained") return {};
-  return made(inputs.ledger->code.c_str(), kExact, inputs.ledger->evidence);
+  // What the call has made of gradients says more than the call.
+  const double strength = inputs.ledger->code == "wrong-op" ? kStrong : kExact;
+  return made(inputs.ledger->code.c_str(), strength, inputs.ledger->evidence);
 }
 
 // Causes in tensors of which ranks hold parts: which of them move, whose norm is taken, how wide they were drawn.

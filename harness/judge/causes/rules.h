@@ -139,6 +139,8 @@ Answer gradients_over_world(const CauseInputs& inputs);
 Answer no_gradient_reduced(const CauseInputs& inputs);
 /// The optimizer took the reduced gradients times or over the number of ranks.
 Answer taken_by_another_count(const CauseInputs& inputs);
+/// Some tensors were reduced once more: of what all others were multiplied by, W times as much, or 1/W.
+Answer some_reduced_again(const CauseInputs& inputs);
 Answer norm_of_another_window(const CauseInputs& inputs);
 Answer mean_of_own_rows_in_a_buffer(const CauseInputs& inputs);
 Answer metric_of_own_part(const CauseInputs& inputs);

@@ -2,12 +2,18 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 
+#include "harness/base/json.h"
+#include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
+#include "harness/judge/compare/led.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/plan/config/trainer_spec.h"
 
@@ -195,6 +201,7 @@ Answer position_lost(const CauseInputs& inputs, const Samples& samples) {
   const ByRank* before = at(inputs.cell_samples, step - 1);
   const bool resumed = !before || sorted(*before).empty();
   const Ids now = sorted(samples.now);
+  if (now == sorted(samples.before)) return {};  // it has never gone on
   for (const auto& [other, batch] : inputs.reference_samples) {
     if (other == step || sorted(batch) != now || (other != start && !resumed)) continue;
     if (other == start && step == start) continue;
@@ -251,7 +258,6 @@ bool reference_repeats(const CauseInputs& inputs, const Samples& samples) {
 
 Answer rank_behind_data(const CauseInputs& inputs, const Samples& samples) {
   if (samples.differing.empty() || samples.before.size() != samples.now.size()) return {};
-  if (samples.differing.size() == samples.now.size() && samples.now.size() > 1) return {};
   const auto is_behind = [&](std::size_t rank) { return samples.now[rank] == samples.before[rank]; };
   if (reference_repeats(inputs, samples)) {
     std::vector<std::size_t> behind;
@@ -420,6 +426,52 @@ Answer permutation_differs(const CauseInputs& inputs, const Samples& samples) {
 template <auto rule>
 constexpr Rule of_samples = given<samples_of, rule>;
 
+// Rows of led runs, by their contents.
+
+/// What forward passes get, by the contents of rows: of both runs' steps the ranks' rows, the reference's shared out as
+/// the run's ranks have them.
+std::pair<SampleHistory, SampleHistory> row_histories(const std::string& reference, const std::string& run) {
+  std::pair<SampleHistory, SampleHistory> both;
+  for (const auto& [dir, history] : {std::pair(&reference, &both.first), std::pair(&run, &both.second)}) {
+    for (std::size_t rank = 0;; ++rank) {
+      const nlohmann::json json = rows_of(*dir, static_cast<int>(rank));
+      const nlohmann::json steps = json.value("contents", nlohmann::json::object());
+      if (!steps.is_object() || steps.empty()) break;
+      for (const auto& [step, rows] : steps.items())
+        if (auto& batch = (*history)[std::stoll(step)]; batch.size() == rank)
+          batch.push_back(json_as<Ids>(rows).value_or(Ids()));
+    }
+  }
+  for (auto& [step, batch] : both.first) {
+    const ByRank& here = both.second[step];
+    const std::set<Ids> once(here.begin(), here.end());
+    std::multiset<int64_t> left;
+    for (const auto& rank : batch) left.insert(rank.begin(), rank.end());
+    // Ranks that hold one model together take the same.
+    if (const Ids rows = sorted({once.begin(), once.end()}); std::ranges::equal(rows, left)) batch = here;
+    if (batch.size() >= here.size()) continue;
+    batch.assign(here.size(), {});
+    std::size_t others = 0;
+    for (std::size_t rank = 0; rank < here.size(); ++rank) {
+      const std::multiset<int64_t> own(here[rank].begin(), here[rank].end());
+      ++others;
+      if (!std::ranges::includes(left, own)) continue;
+      --others, batch[rank] = here[rank];
+      for (const int64_t row : own) left.erase(left.find(row));
+    }
+    const std::size_t share = others > 0 ? left.size() / others : 0;
+    for (Ids& own : batch)
+      for (; own.size() < share && !left.empty(); left.erase(left.begin())) own.push_back(*left.begin());
+  }
+  return both;
+}
+
+/// Causes that rows show whatever was made of them; those of an order only if rows are others of the reference's, and
+/// not data that noise was added to.
+constexpr std::string_view kOfContents[] = {"shards-identical",    "shards-overlap", "rank-behind-data",
+                                            "set-epoch-forgotten", "sample-dropped", "sample-duplicated"};
+constexpr std::string_view kOfOrder[] = {"sampler-seed-differs", "shuffle-differs"};
+
 }  // namespace
 
 Answer some_parameters_not_updated(const CauseInputs& inputs) {
@@ -461,3 +513,36 @@ std::span<const Hypothesis> sample_hypotheses() {
 }
 
 }  // namespace lockstep::causes
+
+namespace lockstep {
+
+std::optional<Cause> name_cause_of_rows(const std::string& reference, const std::string& run, int64_t step) {
+  using namespace causes;
+  CauseInputs inputs;
+  std::tie(inputs.reference_samples, inputs.cell_samples) = row_histories(reference, run);
+  const ByRank *there = at(inputs.reference_samples, step), *here = at(inputs.cell_samples, step);
+  if (!there || there->empty() || here->size() < 2 || *there == *here) return std::nullopt;
+  const Ids batch = sorted(*there), now = sorted(*here);
+  if (batch.empty() || batch.front() == batch.back()) return std::nullopt;
+  inputs.difference.phase = Phase::samples;
+  inputs.difference.divergence.step = step;
+  inputs.reference.emplace().ranks.resize(there->size());
+  inputs.cell.emplace().ranks.resize(here->size());
+  const std::optional<Cause> cause = name_cause(inputs);
+  const auto is_of_another_step = [&](int64_t row) {
+    return std::ranges::any_of(inputs.reference_samples, [&](const auto& each) {
+      return each.first != step && std::ranges::binary_search(sorted(each.second), row);
+    });
+  };
+  const auto is_in = [&](const auto& codes) {
+    return cause && std::ranges::find(codes, cause->code) != std::end(codes);
+  };
+  if (!is_in(kOfContents) && !(is_in(kOfOrder) && std::ranges::any_of(now, [&](int64_t row) {
+        return !std::ranges::binary_search(batch, row) && is_of_another_step(row);
+      })))
+    return std::nullopt;
+  return made(cause->code, cause->confidence,
+              fmt::format("The rows that forward passes get show it by their contents, at step {}.", step));
+}
+
+}  // namespace lockstep

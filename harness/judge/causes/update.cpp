@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <map>
 #include <set>
 #include <tuple>
 
@@ -449,15 +450,6 @@ bool recorded(const CauseInputs& inputs, const Norms& norms, const OtherNorm& ot
   return own > 0 && (right > 0 ? is_local : !is_local || inputs.cell_facts.clip_norm > 0);
 }
 
-/// The one factor that every gradient was multiplied by before the optimizer took it; nothing if they have several.
-std::optional<double> applied_factor(const ForcedValues& cell) {
-  const std::vector<std::vector<NamedTensor>> reduced = {cell.gradients};
-  const std::vector<WeighedTensor> tensors = weighed_tensors(cell.applied, reduced);
-  const Weights weights = weigh(tensors, cell.epsilon);
-  const bool is_one = tensors.size() == cell.applied.size() && weights.of.size() == 1 && weights.all_known();
-  return is_one && weights.residual <= 1e-5 ? std::optional(weights.of[0]) : std::nullopt;
-}
-
 /// Did the optimizer take gradients that were clipped by that norm: as they were recorded, or as the update shows?
 bool clipped_by(const CauseInputs& inputs, double norm) {
   const double factor = clip_factor(inputs.cell_facts.clip_norm, norm);
@@ -531,39 +523,58 @@ Answer another_factor(const CauseInputs& inputs) {
   return {};
 }
 
-/// The factor between two records' values, or between their norms where values were not kept; nothing of gradients that
-/// are 0, and NaN where the values have several.
-std::optional<double> factor_between(const Record* reduced, const Record& applied) {
-  if (!reduced) return std::nan("");
-  const auto before = values_of(*reduced), after = values_of(applied);
-  if (!before || !after || before->size() != after->size()) {
-    if (!reduced->has_stats || !applied.has_stats) return std::nan("");
-    return reduced->stats.norm > 0 ? std::optional(applied.stats.norm / reduced->stats.norm) : std::nullopt;
-  }
+using MayBeValues = std::optional<std::vector<double>>;
+
+/// The factor between values; nothing of gradients that are 0, and NaN where they have several.
+std::optional<double> factor_between(const MayBeValues& before, const MayBeValues& after) {
+  if (!before || !after || before->size() != after->size()) return std::nan("");
   if (!(norm(*before) > 0)) return std::nullopt;
   const Weights weights = weigh({{&*after, {&*before}}}, 0);
   return weights.residual <= 1e-5 ? weights.of[0] : std::nan("");
 }
 
+/// Of two records, between their norms where values were not kept.
+std::optional<double> factor_between(const Record* reduced, const Record& applied) {
+  if (!reduced) return std::nan("");
+  const auto before = values_of(*reduced), after = values_of(applied);
+  if (before && after && before->size() == after->size()) return factor_between(before, after);
+  if (!reduced->has_stats || !applied.has_stats) return std::nan("");
+  return reduced->stats.norm > 0 ? std::optional(applied.stats.norm / reduced->stats.norm) : std::nullopt;
+}
+
 /// The factor of all of a rank's tensors, of parts where it holds parts; NaN where they have several, or were not kept.
-double factor_of(const StepOfRun& step, std::size_t rank) {
+/// Of what it took, or of what it holds of `means`, those of local gradients: by hand nothing shows between.
+double factor_of(const StepOfRun& step, std::size_t rank, const std::vector<NamedTensor>* means = nullptr) {
   double seen = 0;
-  for (const Record* applied : records_of(step.ranks[rank], Phase::applied_gradients)) {
-    const Record* part = find_part(step, rank, Phase::applied_gradients, applied->name);
+  const Phase phase = means ? Phase::reduced_gradients : Phase::applied_gradients;
+  for (const Record* taken : records_of(step.ranks[rank], phase)) {
+    const Record* part = means ? nullptr : find_part(step, rank, Phase::applied_gradients, taken->name);
+    const NamedTensor* mean = means ? find_tensor(*means, taken->name) : nullptr;
     const auto factor =
-        part ? factor_between(find_part(step, rank, Phase::reduced_gradients, applied->name), *part)
-             : factor_between(find_record(step.ranks[rank], Phase::reduced_gradients, applied->name), *applied);
+        means  ? factor_between(mean ? std::optional(mean->values) : std::nullopt, values_of(*taken))
+        : part ? factor_between(find_part(step, rank, Phase::reduced_gradients, taken->name), *part)
+               : factor_between(find_record(step.ranks[rank], Phase::reduced_gradients, taken->name), *taken);
     if (factor && seen != 0 && !close_to(*factor, seen)) return std::nan("");
     if (factor && seen == 0) seen = *factor;
   }
   return seen > 0 ? seen : std::nan("");
 }
 
+/// Has it two digits, as limits have that are written by hand?
+bool is_round(double limit) {
+  const double digits = limit / std::pow(10, std::floor(std::log10(limit)) - 1);
+  return std::abs(digits - std::round(digits)) <= 1e-5 * digits;
+}
+
 /// Ranks that took different multiples of one reduced gradient, each clipped by the norm of what is its own.
 Answer clipped_by_own_norms(const CauseInputs& inputs) {
   constexpr double kSame = 1e-4;
+  const bool by_hand = inputs.difference.phase == Phase::reduced_gradients;
+  if (by_hand && (!inputs.forced || inputs.forced->cell.reduced_by_sum)) return {};
+  const std::vector<NamedTensor> means = by_hand ? mean_of_local(inputs.forced->cell) : std::vector<NamedTensor>();
   std::vector<double> factors;
-  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank) factors.push_back(factor_of(*inputs.cell, rank));
+  for (std::size_t rank = 0; rank < inputs.cell->ranks.size(); ++rank)
+    factors.push_back(factor_of(*inputs.cell, rank, by_hand ? &means : nullptr));
   const auto [least, most] = std::ranges::minmax(factors);
   if (std::ranges::any_of(factors, [](double factor) { return std::isnan(factor); })) return {};
   for (const auto& [code, words, of_ranks] : norms_of(inputs).others) {
@@ -573,7 +584,10 @@ Answer clipped_by_own_norms(const CauseInputs& inputs) {
       limit = std::max(limit, factors[rank] * of_ranks[rank]);
       most_clipped = std::max(most_clipped, factors[rank]);
     }
-    bool fits = limit > 0 && !close_to(least, most_clipped, 10 * kSame);
+    // One factor alone is that of any limit.
+    const double declared = inputs.reference_facts.clip_norm;
+    const bool is_known = declared > 0 ? close_to(limit, declared, kSame) : is_round(limit);
+    bool fits = limit > 0 && (!close_to(least, most_clipped, 10 * kSame) || (most > 1 - kSame && is_known));
     for (std::size_t rank = 0; rank < factors.size(); ++rank)
       fits = fits && (factors[rank] > 1 - kSame ? of_ranks[rank] <= (1 + kSame) * limit
                                                 : close_to(factors[rank] * of_ranks[rank], limit, kSame));
@@ -655,6 +669,14 @@ Answer average_stands_still(const CauseInputs& inputs) {
 
 }  // namespace
 
+std::optional<double> applied_factor(const ForcedValues& cell) {
+  const std::vector<std::vector<NamedTensor>> reduced = {cell.gradients};
+  const std::vector<WeighedTensor> tensors = weighed_tensors(cell.applied, reduced);
+  const Weights weights = weigh(tensors, cell.epsilon);
+  const bool is_one = tensors.size() == cell.applied.size() && weights.of.size() == 1 && weights.all_known();
+  return is_one && weights.residual <= 1e-5 ? std::optional(weights.of[0]) : std::nullopt;
+}
+
 std::span<const Hypothesis> update_hypotheses() {
   static constexpr Hypothesis kTable[] = {
       {"weight-decay-missing", kInParameters, kState, kExact, follows<"weight-decay-missing">,
@@ -682,7 +704,7 @@ std::span<const Hypothesis> update_hypotheses() {
       {"norm-of-own-shard", kInEvaluation, kRuns, kExact, metric_is_norm_of_own_shard},
       {"clip-on-local-norm", kInParameters, kReplicas | kRanks | kClip, kStrong, several_norms},
       {"clip-missing clip-twice", kInApplied, kValues, kExact, another_factor<true>},
-      {"clip-on-local-norm norm-of-own-shard", kInApplied, kRanks, kExact, clipped_by_own_norms},
+      {"clip-on-local-norm norm-of-own-shard", kInApplied | kInReduced, kRanks, kExact, clipped_by_own_norms},
       {"norm-of-own-shard", kInApplied | kInParameters, kRanks, kExact, clipped_in_parts},
       {"optimizer-counter-lost optimizer-counter-ahead optimizer-state-lost", kInState, kRuns, kStrong,
        optimizer_counts_otherwise},
@@ -715,6 +737,33 @@ Answer no_gradient_reduced(const CauseInputs& inputs) {
 }
 
 Answer norm_of_another_window(const CauseInputs& inputs) { return another_norm<true>(inputs); }
+
+Answer some_reduced_again(const CauseInputs& inputs) {
+  const ForcedValues& cell = inputs.forced->cell;
+  const int world = world_size_of(inputs);
+  std::map<std::string, double> factors;
+  for (const NamedTensor& applied : cell.applied) {
+    const NamedTensor* reduced = find_tensor(cell.gradients, applied.name);
+    const auto factor = factor_between(reduced ? std::optional(reduced->values) : std::nullopt, applied.values);
+    if (factor && std::isnan(*factor)) return {};
+    if (factor) factors[applied.name] = *factor;
+  }
+  for (const auto& [first, common] : factors) {
+    for (const double again : {static_cast<double>(world), 1.0 / world}) {
+      std::vector<std::string> names;
+      bool fits = world > 1;
+      for (const auto& [name, factor] : factors) {
+        if (close_to(factor, common * again)) names.push_back(name);
+        else fits = fits && close_to(factor, common);
+      }
+      if (fits && !names.empty() && 2 * names.size() < factors.size())
+        return made(again > 1 ? "gradient-sum-not-mean" : "mean-taken-twice", kExact,
+                    fmt::format("{}: {} times what the {} other tensors were multiplied by after the reduction",
+                                fmt::join(names, ", "), factor_text(again, world), factors.size() - names.size()));
+    }
+  }
+  return {};
+}
 
 Answer taken_by_another_count(const CauseInputs& inputs) { return another_factor<false>(inputs); }
 

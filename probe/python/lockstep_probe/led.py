@@ -5,6 +5,7 @@ The reference is a folder of traces; what leads is in its snapshots, and in rank
 """
 
 import contextlib
+import functools
 import itertools
 import json
 import operator
@@ -14,17 +15,19 @@ import weakref
 
 import torch
 
-from lockstep_probe import held, model, ownership, trace_file
+from lockstep_probe import hashing, held, model, ownership, trace_file
 from lockstep_probe.ownership import say
 
 _WRAPPERS = re.compile(r"(?<![^./])(module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 
+MOST_ROWS = 4096  # of a step, whose contents are kept as hashes
 
-def whole(parts):
-    """A tensor of its ranks' parts; of one that each rank holds whole the first."""
+
+def whole(parts, own=0):
+    """A tensor of its ranks' parts; of one that each rank holds whole that of rank `own`, or the first."""
     first = parts[0]
     if first.placement is None or not first.placement.shard:
-        return first.values
+        return parts[own if own < len(parts) else 0].values
     whole = torch.zeros(first.placement.whole, dtype=first.values.dtype)
     for part in parts:
         where = tuple(slice(o, o + n) for o, n in zip(part.placement.offset, part.values.shape))
@@ -41,9 +44,11 @@ class Kept(dict):
     """Tensors by name, of which the program knows nothing: no copy that it has made, see held.py."""
 
 
-def snapshots(folder, phase="snapshot"):
-    """Yields (step, whole tensors by name): what a run's steps began with, of all its ranks' traces. Raises OSError, ValueError."""
+def snapshots(folder, phase="snapshot", probe=None):
+    """Yields (step, whole tensors by name): what a run's steps began with, of all its ranks' traces. Raises OSError, ValueError.
+    `probe`: of a rank that is led, by its own where there are as many, since no placement may tell parts."""
     world_size = trace_file.header_of(ownership.path_of(folder, 0, "trace"))["world_size"]
+    own = probe.rank if probe is not None and probe.find_rank() is None and probe.world_size == world_size else 0
     for ranks in zip(*(trace_file.read_steps(ownership.path_of(folder, rank, "trace")) for rank in range(world_size))):
         tensors = {}
         for _, records in ranks:
@@ -51,7 +56,8 @@ def snapshots(folder, phase="snapshot"):
                 if record.phase == trace_file.PHASES[phase] and record.values is not None:
                     tensors.setdefault(record.name, []).append(record)
         if tensors:
-            yield ranks[0][0], Kept((_plain(name), whole(parts)) for name, parts in tensors.items())
+            by_name = ((name, parts, own if len(parts) == world_size else 0) for name, parts in tensors.items())
+            yield ranks[0][0], Kept((_plain(name), whole(parts, which)) for name, parts, which in by_name)
 
 
 def _plain(name):
@@ -92,7 +98,8 @@ class Led:
 
     def __init__(self, probe):
         self.probe, self.folder = probe, probe.settings.led_by
-        self.steps, self.problem, self._snapshots, self._now = [], "", snapshots(self.folder), (float("-inf"), {})
+        self.steps, self.problem = [], ""
+        self._snapshots, self._now = snapshots(self.folder, probe=probe), (float("-inf"), {})
         self._left, self._changed = {}, {}  # buffers as an update left them; by step: how far those are from the reference's that the program then changed
         self._was, self._averaged = (float("-inf"), {}), {}  # the snapshot before that; by step: the shares of averages, the reference's and the own
         self._begins = None  # of its own first step: how far its tensors were from the reference's, by name
@@ -186,6 +193,7 @@ class Rows:
     def __init__(self, probe):
         self.probe, self._places, self.said, self._reference = probe, weakref.WeakKeyDictionary(), [], None
         self.asked = []  # of each loader: the rows of its data set, and numbers by fetch, asked for and given
+        self.contents = {}  # hashes of the rows that forward passes get, by step
         self.taken, self.steps = [], {}  # rows of each batch that training has got; by step what it began with that no trace has
 
     def given(self, loader, index):
@@ -217,6 +225,8 @@ class Rows:
             self._say(f"loader {place} has a data set of {entry['rows']} rows, and the reference's has {what}: its rows are the run's own")
             return None
         turn, ranks = self.turn()
+        if len(there["ranks"]) == self.probe.world_size:
+            there, turn, ranks = {"flow": there["ranks"][self.probe.rank]}, 0, 1
         at = sum(map(len, entry["asked"])) * ranks + turn * len(entry["asked"][0] if entry["asked"] else own)  # an epoch's last may be shorter
         taken = there["flow"][at : at + len(own)]
         part, _, parts = self.probe.settings.part.partition("/")
@@ -252,11 +262,12 @@ class Rows:
             self._say("the reference has not recorded its rows: they are the run's own")
         flows = []
         for of_ranks in zip(*ranks):
-            fetches = []
-            for each in (rank["given"] or rank["asked"] for rank in of_ranks):
+            taken, fetches = [rank["given"] or rank["asked"] for rank in of_ranks], []
+            for each in taken:
                 if each not in fetches:  # ranks that hold one model together take the same
                     fetches.append(each)
-            flows.append({"rows": of_ranks[0]["rows"], "flow": [row for fetch in _in_turn(fetches) for row in fetch]})
+            flows.append({"rows": of_ranks[0]["rows"], "flow": [row for fetch in _in_turn(fetches) for row in fetch],
+                          "ranks": [list(itertools.chain(*each)) for each in taken]})  # fmt: skip
         return flows
 
     def _say(self, text):
@@ -279,7 +290,17 @@ class Rows:
         if step.number in self.steps:
             self.steps[step.number]["inputs"].append(held.hash_of(self.probe, tensors))
 
+    def get(self, step, tensors):
+        """The same by row: of all tensors that have as many as the first."""
+        count = next((len(t) for t in tensors if t.dim()), 0)
+        alike = [hashing.plain(t.detach()) for t in tensors if t.dim() and len(t) == count]
+        rows = map(self.probe.recorder.hashes.row_hashes, alike)
+        if 0 < count <= MOST_ROWS:
+            together = functools.reduce(lambda all, each: all * 31 + each, rows)
+            self.contents.setdefault(step, []).extend(together.tolist())
+
     def write(self):
         """rank-R.rows.json. Raises OSError."""
         rows = {"format": 1, "loaders": self.asked, "said": self.said, "taken": self.taken, "steps": self.steps}
-        ownership.write(ownership.path_of(self.probe.settings.out, self.probe.rank, "rows.json"), json.dumps(rows))
+        path = ownership.path_of(self.probe.settings.out, self.probe.rank, "rows.json")
+        ownership.write(path, json.dumps({**rows, "contents": self.contents}))

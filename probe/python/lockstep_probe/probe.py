@@ -388,6 +388,8 @@ class Probe:
             self.saw["samples"] |= bool(step.ids)
         if self.settings.stop:
             self.loaders.enter(step, loader.tensors(inputs))
+        elif self.loaders and step.keeps:
+            self.loaders.get(step.number, list(loader.tensors(inputs)))
         if step.records:
             step.drawing = torch.get_rng_state()
         self.saw_forward = True
