@@ -272,7 +272,7 @@ CASES = [
          mean_of_each_micro_step, LOSS),
     Case("verl-project/verl#5993", "tokens summed over data ranks, not over context ranks", ("counted-over-wrong-group",),
          tokens_over_data_ranks_only, LOSS, ranks=4),
-    Case("huggingface/trl#6024", "tokens of a generation, micro-steps of an update", ("normalised-by-another-window",),
+    Case("huggingface/trl#6024", "tokens of a generation, micro-steps of an update", ("constant-factor",),
          tokens_of_another_window, LOSS, ranks=4),
     Case("huggingface/transformers#37474", "the tokens of all ranks divide each rank's loss", ("loss-over-world",),
          all_tokens_on_each_rank, LOSS, ranks=4),

@@ -595,7 +595,9 @@ class LedJudge {
     if (at.b.ranks.size() < 2) return;
     StepOfRun alike = at.b;  // but for parts that no placement tells
     for (StepRecords& rank : alike.ranks)
-      std::erase_if(rank.records, [&](const Record& each) { return hashes_of(at.a, Phase::snapshot, each.name).size() > 1; });
+      std::erase_if(rank.records, [&](const Record& each) {
+        return hashes_of(at.a, Phase::snapshot, each.name).size() > 1;
+      });
     // Who takes another gradient may yet have the same weights, sent by their owner.
     const auto drift = replica_drift(alike, &at.a, Phase::parameters);
     LedItem& own = item("replicas");
