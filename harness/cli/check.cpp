@@ -626,6 +626,7 @@ class TrainerCheck {
     const auto by_another_run = [&](OtherwiseInputs::Tried tried) {
       const auto shown = code.empty() ? otherwise(found, run, reference, tried) : std::nullopt;
       if (shown) code = shown->code, document.because.push_back(shown->because);
+      return shown && shown->other_rows;
     };
     const bool of_values = first.name == "loss" || first.name == "gradients";
     const auto take = [&](const std::optional<Cause>& cause) {
@@ -633,7 +634,14 @@ class TrainerCheck {
     };
     if (code.empty() && of_values) take(name_cause_of_rows(folder(reference), folder(run), first.first));
     // What is proven comes before what is recognised, but for a name that says no more than what differs.
-    by_another_run(OtherwiseInputs::Tried::first);
+    if (by_another_run(OtherwiseInputs::Tried::first)) {
+      document.verdict = Mark::undecided;
+      document.headline = fmt::format("undecided from step {}: the ranks have other rows than the reference", first.first);
+      document.because.push_back("The program chooses rows by itself, and by the rank: what it makes of equal rows is not seen.");
+      document.fix = "let all ranks choose the rows of a step alike, each taking its part, and check again";
+      document.decide = again();
+      return;
+    }
     const bool is_general = code == "rate-differs";
     if (of_values) take(name_cause_of_draws(folder(reference), folder(run), first.first, code));
     if (code.empty() || is_general) {

@@ -9,7 +9,7 @@
 #include "harness/base/text.h"
 #include "harness/judge/compare/forced/free.h"
 #include "harness/judge/compare/forced/gradients.h"
-#include "harness/judge/compare/operations.h"
+#include "harness/judge/compare/parting.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/judge/trace/rank_result.h"
 
@@ -118,7 +118,7 @@ class Explains {
     }
     const std::optional<Parting> found = find_parting(of[0], of[1]);
     if (!found) return std::nullopt;
-    return Otherwise{found->code, found->because, {}};
+    return Otherwise{found->code, found->because, {}, found->other_rows};
   }
 
   const OtherwiseInputs& inputs_;

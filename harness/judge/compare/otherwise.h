@@ -27,7 +27,8 @@ struct OtherwiseInputs {
 
 struct Otherwise {
   std::string code, because;
-  LedFindings agrees;  ///< that run's, or against that reference
+  LedFindings agrees = {};   ///< that run's, or against that reference
+  bool other_rows = false;  ///< no difference is shown: the program has chosen other rows by itself
 };
 
 /// Tries one hypothesis after the other; the first whose run agrees in all that is judged explains the difference.

@@ -1,9 +1,9 @@
 """The operations of step K of a program that computes in float64, by LOCKSTEP_OPERATIONS=K.
 
-rank-R.operations.json: `places`, `drawn` (before that step), and `operations` in their order:
+rank-R.operations.json: `places`, `drawn` (before that step), `weights` (storages of parameters), and `operations` in their order:
     [name, place, in a backward pass?, numbers among its arguments, [tensors in], [tensors out]]
 A tensor is [shape, projection, storage], and one that comes out, or is a mask, has [projections of rows], [of columns] and [sums of rows] too, all linear in
-its values, whatever zeros come behind them.
+its values, whatever zeros come behind them; of more rows than are written, [sums of their first, second and fourth powers].
 """
 
 import json
@@ -47,13 +47,16 @@ def projected(tensor, along=True):
     made = [shape, whole, _storage(tensor)]
     if along:
         columns, sums = (_of_length(values.shape[0]) @ values, values.sum(1)) if values.dim() == 2 else ((), ())
-        made += [list(map(float, each)) if len(each) <= _MOST_ROWS else [] for each in (rows if values.dim() else (), columns, sums)]
+        rows = rows if values.dim() else ()
+        made += [list(map(float, each)) if len(each) <= _MOST_ROWS else [] for each in (rows, columns, sums)]
+        made.append([float((rows**k).sum()) for k in (1, 2, 4)] if len(rows) > _MOST_ROWS else [])
     return made
 
 
 class Log:
     def __init__(self, step):
         self.step, self.on, self.operations, self.drawn, self._places = step, False, [], [], {}
+        self._weights = set()
         self._probe, self._later = None, []  # of collectives: outputs that nobody has waited for yet, and the tensors
 
     def follow(self, probe):
@@ -79,6 +82,7 @@ class Log:
         if not self.on or len(self.operations) >= _MOST or func.name().partition("::")[2].partition(".")[0] in _SILENT:
             return None
         given = [each for each in tree_leaves((args, kwargs)) if _is_plain(each)]
+        self._weights.update(_storage(each) for each in given if type(each) is torch.nn.Parameter or (each.is_leaf and each.requires_grad))
         for outputs, tensors in self._later if func.namespace != "c10d" else ():
             if {_storage(each) for each in given} & {_storage(each) for each in tensors}:
                 outputs[:] = map(projected, tensors)
@@ -119,7 +123,7 @@ class Log:
         self.on = False
         places = [own if own == inner else f"{own} ({inner})" for own, inner in self._places]
         with open(os.path.join(folder, f"rank-{rank}.operations.json"), "w", encoding="utf-8") as file:
-            json.dump({"step": self.step, "places": places, "drawn": self.drawn, "operations": self.operations}, file)
+            json.dump({"step": self.step, "places": places, "drawn": self.drawn, "weights": sorted(self._weights), "operations": self.operations}, file)
 
 
 log = None

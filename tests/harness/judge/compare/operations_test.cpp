@@ -1,4 +1,4 @@
-#include "harness/judge/compare/operations.h"
+#include "harness/judge/compare/parting.h"
 
 #include <gtest/gtest.h>
 

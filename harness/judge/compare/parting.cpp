@@ -1,0 +1,659 @@
+#include "harness/judge/compare/parting.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "harness/judge/compare/walk.h"
+
+namespace lockstep {
+namespace {
+
+/// One from which on nothing fits.
+struct Seen {
+  int i;
+  const Operation& operation;  ///< of the reference's first pass
+  const Operation& own;        ///< of the run's first pass
+  const Met& met;
+  std::vector<Relation> in = {};
+  bool of_rows = false, of_parts = false;
+
+  template <class Is>
+  bool any(Is is) const {
+    return std::ranges::any_of(in, is);
+  }
+};
+
+class Kinds : public Walk {
+ public:
+  using Walk::Walk;
+
+  std::optional<Parting> parting() {
+    if (auto same = same_rows_on_all_ranks()) return same;
+    find_culprits();
+    std::optional<Parting> found;
+    std::map<std::string, Parting> by_code;
+    // What labels and masks are made of follows from how many candidates there are.
+    for (const bool of_constants : {false, true})
+      for (const int i : culprits_) {
+        if (first().is_constant(i) != of_constants || (of_constants && !by_code.empty())) continue;
+        const Parting one = judge(i);
+        if (!found || (by_code.empty() && !one.code.empty())) found = one;
+        if (!one.code.empty()) by_code.emplace(one.code, one);
+      }
+    if (by_code.size() == 2 && by_code.contains("duplicates-not-masked") && by_code.contains("label-offset"))
+      found = by_code["label-offset"];
+    else if (by_code.size() > 1)
+      found->code.clear();
+    if (!found || found->code.empty())
+      if (auto alone = of_some_ranks()) return alone;
+    return found;
+  }
+
+ private:
+  // Kinds of operations. Each says what it has found, or nothing.
+
+  struct Kind {
+    const char* code;
+    std::string (Kinds::*says)(const Seen&) const;
+  };
+
+  static constexpr const char* kOtherRows = "other rows";
+
+  Parting judge(int i) const {
+    const Parting found = kind_of(i);
+    if (!found.code.empty() || found.other_rows) return found;
+    const int unpaired = unpaired_before(i);
+    return unpaired == kNone ? found : kind_of(first_apart(unpaired));
+  }
+
+  /// Back along what does not fit.
+  int first_apart(int i) const {
+    for (const int maker : first().makers(i))
+      if (maker != kNone && met_.contains(maker) && !met_.at(maker).fits()) return first_apart(maker);
+    return i;
+  }
+
+  /// Where an operation's rows meet others than in the reference: what has made the others of equal rows.
+  int unpaired_before(int i) const {
+    int found = kNone;
+    const Met& met = met_.at(i);
+    for (std::size_t key = 0; key < at(i).in.size() && found == kNone; ++key)
+      for (int next = unpaired_maker(met, key, met); next != kNone; next = unpaired_maker(met, key, met_.at(next)))
+        found = next;
+    return found;
+  }
+
+  /// What makes an input of `of` whose rows are not in the order of the rows `key`.
+  int unpaired_maker(const Met& met, std::size_t key, const Met& of) const {
+    const auto makers = first().makers(of.of[kReference][0]);
+    for (std::size_t k = 0; k < makers.size(); ++k)
+      if (makers[k] != kNone && met_.contains(makers[k]) && relation_in(of.of, {k, k}).fits() &&
+          are_paired(met, key, of, k) == false)
+        return makers[k];
+    return kNone;
+  }
+
+  Parting kind_of(int i) const {
+    const Met& met = met_.at(i);
+    Seen seen{i, at(i), of_pass(met, kRun, 0), met};
+    for (std::size_t k = 0; k < seen.operation.in.size(); ++k) seen.in.push_back(relation_in(met.of, {k, k}));
+    seen.of_rows = seen.any([](const Relation& in) { return in.rows && !in.same; });
+    seen.of_parts = !moves(seen.operation) && seen.any([](const Relation& in) { return in.is_part(); });
+    static constexpr Kind kKinds[] = {
+        {"", &Kinds::gradients},
+        {"stream-not-advanced", &Kinds::drawn_before},
+        {kOtherRows, &Kinds::rows_drawn},
+        {"same-stream-on-all-ranks", &Kinds::drawn_alike},
+        {"stream-keyed-by-rank", &Kinds::drawn_apart},
+        {"", &Kinds::drawn},
+        {"labelled-replicated-but-differs", &Kinds::kept_from_the_start},
+        {"buffers-not-synchronised", &Kinds::kept_otherwise},
+        {kOtherRows, &Kinds::rows_chosen},
+        {"label-offset", &Kinds::labels_from_0},
+        {"duplicates-not-masked", &Kinds::mask_from_0},
+        {"candidates-misordered", &Kinds::misordered},
+        {"local-negatives", &Kinds::own_candidates},
+        {"rows-left-out", &Kinds::left_out},
+        {"temperature-applied-twice", &Kinds::scaled_twice},
+        {"duplicates-not-masked", &Kinds::masks_less},
+        {"duplicates-not-masked", &Kinds::without_mask},
+        {"", &Kinds::of_one_side},
+        {"batch-norm-local", &Kinds::own_norm},
+        {"auxiliary-loss-over-world", &Kinds::terms_of_kinds},
+        {"", &Kinds::terms},
+        {"micro-steps-weighted-alike", &Kinds::own_count_of_micro_steps},
+        {"mean-of-means", &Kinds::own_count},
+        {"local-statistics", &Kinds::own_number},
+        {"", &Kinds::other_number},
+        {"local-statistics", &Kinds::own_statistic},
+        {"mask-ignored", &Kinds::padding},
+        {"", &Kinds::anything},
+    };
+    for (const Kind& kind : kKinds)
+      if (const std::string says = (this->*kind.says)(seen); !says.empty()) {
+        const bool other_rows = kind.code == kOtherRows;
+        return {other_rows ? "" : kind.code, fmt::format("They part in {}: {}.", where_of(seen.operation), says),
+                seen.operation.place, other_rows};
+      }
+    return {};
+  }
+
+  static std::string where_of(const Operation& operation) {
+    return fmt::format("{} at {}", base_of(operation.name), operation.place);
+  }
+
+  /// Nothing where it is not so.
+  static std::string says(bool is, const char* text) { return is ? text : ""; }
+
+  std::string gradients(const Seen& seen) const {
+    return says(std::ranges::any_of(first().makers(seen.i),
+                                    [this](int maker) { return maker != kNone && at(maker).in_backward; }),
+                "it takes gradients that are each rank's own");
+  }
+
+  // Draws.
+
+  struct Drawn {
+    std::size_t ranks = 0, apart = 0;  ///< of the run; how many draw other numbers
+    bool before = true;                ///< each has drawn them before
+  };
+
+  Drawn drawn_by_ranks(const Seen& seen) const {
+    std::set<double> earlier, apart;
+    for (const Operations& rank : run_) earlier.insert(rank.drawn.begin(), rank.drawn.end());
+    Drawn drawn;
+    for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
+      const double whole = of_pass(seen.met, kRun, p).out[0].whole;
+      drawn.before = drawn.before && earlier.contains(whole);
+      if (p % micro_steps() == 0) apart.insert(whole), ++drawn.ranks;
+    }
+    drawn.apart = apart.size();
+    drawn.before = drawn.before && !earlier.contains(seen.operation.out[0].whole);
+    return drawn;
+  }
+
+  std::string drawn_before(const Seen& seen) const {
+    return says(draws(seen.operation) && drawn_by_ranks(seen).before, "each rank draws what it has drawn before");
+  }
+
+  /// Which rows of a data set.
+  std::string rows_drawn(const Seen& seen) const {
+    if (!draws(seen.operation)) return "";
+    const int user = user_of(seen.i);
+    return says(user != kNone && !first().is_of_weights(user) && is_one_of(at(user).name, {"index"}) &&
+                    drawn_by_ranks(seen).apart > 1,
+                "it chooses rows, and others than the reference's");
+  }
+
+  /// A permutation of the rank's own rows is none of the reference's.
+  static bool draws_numbers(const Operation& operation) {
+    return draws(operation) && base_of(operation.name) != "randperm";
+  }
+
+  std::string drawn_alike(const Seen& seen) const {
+    return says(draws_numbers(seen.operation) && ranks_[kRun] > 1 && drawn_by_ranks(seen).apart == 1,
+                "all ranks draw the same numbers for their rows, and the reference others for each row");
+  }
+
+  std::string drawn_apart(const Seen& seen) const {
+    const Drawn drawn = drawn_by_ranks(seen);
+    return says(draws_numbers(seen.operation) && ranks_[kRun] > 1 && drawn.apart == drawn.ranks,
+                "each rank draws from a stream of its own, and none the reference's numbers for its rows");
+  }
+
+  std::string drawn(const Seen& seen) const {
+    return says(draws(seen.operation), "what is drawn is not what the reference draws for these rows");
+  }
+
+  // Rows, and what is kept between steps.
+
+  /// Of the rows that go into the model: each rank has the same.
+  std::optional<Parting> same_rows_on_all_ranks() const {
+    std::optional<Parting> found;
+    for (const auto& [i, met] : met_) {
+      const auto is_of_data = [](const Pass& pass, int at) { return !pass.is_of_weights(at) && !pass.is_constant(at); };
+      if (!everywhere(met, is_of_data) || !is_of_rows(i) || !is_used_by_weights(i) || at(i).out[0].shape[0] < 2)
+        continue;
+      if (draws(at(i)) || !makes_one_on_all(met)) return std::nullopt;
+      if (!found)
+        found = Parting{"shards-identical",
+                        fmt::format("They part in {}: every rank takes the same rows.", where_of(at(i))), at(i).place};
+    }
+    return found;
+  }
+
+  bool is_used_by_weights(int i) const {
+    return std::ranges::any_of(first().all, [&](int each) {
+      const auto& makers = first().makers(each);
+      return first().is_of_weights(each) && std::ranges::find(makers, i) != makers.end();
+    });
+  }
+
+  /// A tensor of the program's own: the same shape on all, other values.
+  bool is_kept_otherwise(const Seen& seen) const {
+    for (std::size_t k = 0; k < seen.in.size(); ++k) {
+      const auto kept = [&](const Pass& pass, int i) {
+        return pass.has(i, k) && pass.flow->kept[static_cast<std::size_t>(i)][k];
+      };
+      const std::vector<int64_t>& shape = seen.operation.in[k].shape;
+      if (seen.in[k].same || shape.empty() || !everywhere(seen.met, kept)) continue;
+      const bool one_shape =
+          everywhere(seen.met, [&](const Pass& pass, int i) { return pass.at(i).in[k].shape == shape; });
+      if (one_shape && ranks_[kRun] > 1 && !takes_one_on_all(seen.met, k)) return true;
+    }
+    return false;
+  }
+
+  std::string kept_otherwise(const Seen& seen) const {
+    return says(is_kept_otherwise(seen), "it takes a tensor that the program keeps, and that is another on each rank");
+  }
+
+  std::string kept_from_the_start(const Seen& seen) const { return run_[0].drawn.empty() ? kept_otherwise(seen) : ""; }
+
+  /// Data before any weight, of which the ranks have none of the reference's.
+  std::string rows_chosen(const Seen& seen) const {
+    const bool of_data =
+        everywhere(seen.met, [](const Pass& pass, int i) { return !pass.is_of_weights(i) && !pass.is_constant(i); });
+    if (!of_data || seen.in.empty() || seen.any(&Relation::fits)) return "";
+    Views views;
+    for (std::size_t p = 0; p < passes_[kReference].size(); ++p)
+      views.push_back(element(of_pass(seen.met, kReference, p).out, 0));
+    const std::vector<double> there = sorted_rows(views);
+    const auto again = [&](double row) { return are_among({row}, there); };
+    std::vector<double> here;
+    bool others = false;  // does a rank have none of the reference's?
+    for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
+      const std::vector<double>& rows = of_pass(seen.met, kRun, p).out[0].rows;
+      here.insert(here.end(), rows.begin(), rows.end());
+      others = others || (!rows.empty() && std::ranges::none_of(rows, again));
+    }
+    std::ranges::sort(here);
+    return says(others && here.size() == there.size() && std::ranges::adjacent_find(here) == here.end(),
+                "it makes rows of data, and others than the reference's");
+  }
+
+  // Scores of rows and candidates.
+
+  /// What labels and masks are made of: the program's own numbers, which are no rows of the reference's.
+  int constant_of(const Seen& seen) const {
+    const auto constant = [](const Pass& pass, int i) { return pass.is_constant(i); };
+    if (everywhere(seen.met, constant)) return seen.i;
+    for (std::size_t k = 0; k < seen.in.size(); ++k) {
+      const int maker = first().makers(seen.i)[k];
+      const auto is = [&](const Pass& pass, int i) { return pass.has(i, k) && pass.is_constant(pass.makers(i)[k]); };
+      if (!seen.in[k].same && !seen.in[k].rows && !seen.in[k].is_part() && everywhere(seen.met, is) &&
+          takes_one_on_all(seen.met, k))
+        return maker;
+    }
+    return kNone;
+  }
+
+  /// Of a part of the scores that every rank takes from the same columns.
+  bool takes_same_columns(const Seen& seen) const {
+    if (!is_one_of(seen.operation.name, {"slice", "select", "diagonal", "narrow"}) || seen.in.empty() ||
+        !seen.in[0].rows)
+      return false;
+    const auto of_scores = [](const Pass& pass, int i) {
+      return pass.is_of_weights(i) && pass.at(i).in[0].shape.size() == 2;
+    };
+    for (std::size_t p = 0; p < passes_[kRun].size(); ++p)
+      if (of_pass(seen.met, kRun, p).numbers != seen.own.numbers) return false;
+    return ranks_[kRun] > 1 && everywhere(seen.met, of_scores) &&
+           seen.operation.in[0].shape[1] >= seen.operation.in[0].shape[0];
+  }
+
+  /// Does what is made of places take candidates away? Else it says which is the row's own.
+  bool takes_away(int user, const Projection& of) const {
+    if (user == kNone) return false;
+    const bool is_mostly_one =
+        !of.sums.empty() && of.shape.size() == 2 && of.sums[0] > static_cast<double>(of.shape[1]) / 2;
+    return masks(at(user)) || is_one_of(at(user).name, {"sub", "rsub"}) ||
+           (is_one_of(at(user).name, {"mul"}) && is_mostly_one);
+  }
+
+  /// Nothing; or whether what does not point at the row's own column is a mask.
+  std::optional<bool> from_0(const Seen& seen) const {
+    const int constant = constant_of(seen);
+    const bool same_columns = constant == kNone && takes_same_columns(seen);
+    if (constant == kNone && !same_columns) return std::nullopt;
+    const int user = user_of(constant == kNone ? seen.i : constant);
+    if (user == kNone || !first().is_of_weights(user)) return std::nullopt;
+    const bool mask = takes_away(user, at(same_columns ? seen.i : constant).out[0]);
+    const auto points = [](const std::string& name) {
+      return is_one_of(name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "index_put",
+                              "scatter", "scatter_", "mul", "diagonal"});
+    };
+    if (!mask && !same_columns && !points(at(user).name)) return std::nullopt;
+    return mask;
+  }
+
+  std::string labels_from_0(const Seen& seen) const {
+    return says(from_0(seen) == false,
+                "on every rank its labels point at the first rows, as if there were no other rank's before them");
+  }
+
+  std::string mask_from_0(const Seen& seen) const {
+    return says(from_0(seen) == true, "what it takes away of a row's candidates is not at the row's own places");
+  }
+
+  std::string misordered(const Seen& seen) const {
+    const bool takes_places = is_one_of(
+        seen.operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"});
+    if (seen.any([](const Relation& in) { return in.other_columns; }) && (seen.of_rows || takes_places))
+      return "it takes candidates in another order, at places of the reference's";
+    return says(seen.of_rows && seen.any([](const Relation& in) { return in.other_order && !in.same; }),
+                "its rows are compared with candidates in another order than the reference's");
+  }
+
+  std::string own_candidates(const Seen& seen) const {
+    const Projection &whole = seen.operation.out[0], &part = seen.own.out[0];
+    if (whole.shape.size() != 2 || part.shape.size() != 2 || whole.shape[0] != whole.shape[1] ||
+        part.shape[0] != part.shape[1] || part.shape[0] >= whole.shape[0])
+      return "";
+    return fmt::format("a row meets the {} of its own rank alone, of {}", part.shape[1], whole.shape[1]);
+  }
+
+  std::string left_out(const Seen& seen) const {
+    return says(std::ranges::any_of(seen.met.out, &Relation::fewer),
+                "the ranks together take fewer rows than the reference");
+  }
+
+  std::string scaled_twice(const Seen& seen) const {
+    const auto is_softmax = [this](int i) { return is_one_of(at(i).name, {"_log_softmax", "_softmax", "logsumexp"}); };
+    for (const Relation& in : seen.in)
+      if (in.times > 1 && seen.operation.out[0].shape.size() == 2 && has_number(in.times) &&
+          std::ranges::any_of(led_to(seen.i), is_softmax))
+        return fmt::format("it takes {:.4g} times the reference's scores", in.times);
+    return "";
+  }
+
+  /// Is it among the numbers that lead to the loss, or 1 over one of them?
+  bool has_number(double factor) const {
+    const auto is = [&](double number) {
+      return are_close(number, factor, factor) || are_close(number * factor, 1, 1);
+    };
+    return std::ranges::any_of(first().all, [&](int i) {
+      return std::ranges::any_of(at(i).numbers, is) ||
+             std::ranges::any_of(at(i).out, [&](const Projection& out) { return out.shape.empty() && is(out.whole); });
+    });
+  }
+
+  std::string masks_less(const Seen& seen) const {
+    if (!masks(seen.operation) || !is_of_scores(seen.met)) return "";
+    const std::size_t mask = is_one_of(seen.operation.name, {"where"}) ? 0 : 1;
+    BySide<double> sums = {};
+    for (const Side side : kSides)
+      for (std::size_t p = 0; p < passes_[side].size(); ++p) {
+        const Operation& own = of_pass(seen.met, side, p);
+        const bool is_mask =
+            own.name.starts_with("bitwise") || own.name.starts_with("logical") || !own.in[0].rows.empty();
+        const Projection& of = !is_mask && own.in.size() > mask ? own.in[mask] : own.out[0];
+        if (of.shape != own.out[0].shape || of.rows.empty()) return "";
+        sums[side] = std::accumulate(of.rows.begin(), of.rows.end(), sums[side]);
+      }
+    return says(sums[kRun] < sums[kReference] && !are_close(sums[kRun], sums[kReference], sums[kReference]),
+                "fewer candidates of a row are masked than in the reference");
+  }
+
+  // What one side alone does.
+
+  /// Before this one: the operation, and whose.
+  std::optional<std::pair<Side, int>> alone_before(const Seen& seen) const {
+    for (std::size_t k = 0; k < seen.in.size(); ++k)
+      for (const Side side : kSides) {
+        BySide<Places> of = seen.met.of;
+        of[side] = seen.in[k].fits() ? Places() : makers_of(seen.met, side, k);
+        BySide<std::size_t> input = {k, k};
+        input[side] = 0;
+        if (!of[side].empty() && relation_in(of, input).fits()) return std::pair(side, of[side][0]);
+      }
+    return std::nullopt;
+  }
+
+  std::string without_mask(const Seen& seen) const {
+    const auto alone = alone_before(seen);
+    if (!alone || alone->first != kReference || !masks(at(alone->second))) return "";
+    return says(
+        met_.contains(alone->second) ? is_of_scores(met_.at(alone->second)) : is_square(at(alone->second).out[0]),
+        "the reference masks candidates before it, and the run none");
+  }
+
+  static bool is_square(const Projection& of) { return of.shape.size() == 2 && of.shape[1] >= of.shape[0]; }
+
+  std::string of_one_side(const Seen& seen) const {
+    const auto alone = alone_before(seen);
+    if (!alone) return "";
+    const Operation& operation = first(alone->first).at(alone->second);
+    return fmt::format("before it the {} has {}, and the {} nothing", alone->first == kReference ? "reference" : "run",
+                       where_of(operation), alone->first == kReference ? "run" : "reference");
+  }
+
+  // What is made of rows, and of shares of sums.
+
+  std::string own_norm(const Seen& seen) const {
+    return says(is_one_of(seen.operation.name,
+                          {"native_batch_norm", "batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm"}),
+                "its statistics are each rank's own");
+  }
+
+  bool adds_parts(const Seen& seen) const {
+    return is_one_of(seen.operation.name, {"add", "sub", "rsub"}) && seen.operation.out[0].shape.empty() &&
+           seen.in.size() > 1 && seen.in[0].is_part() && seen.in[1].is_part();
+  }
+
+  /// Two parts of a loss that are shares of different kinds.
+  std::string terms(const Seen& seen) const {
+    const auto words = [](const Relation& of) {
+      return of.mean ? "mean" : of.of_ranks ? "sum over micro-steps, averaged over ranks," : "sum";
+    };
+    return !adds_parts(seen)
+               ? ""
+               : fmt::format(
+                     "of one part of the loss the reference's is the {} of the ranks' values, of the other the {}",
+                     words(seen.in[0]), words(seen.in[1]));
+  }
+
+  std::string terms_of_kinds(const Seen& seen) const {
+    if (!adds_parts(seen) || micro_steps() > 1) return "";
+    const Relation &x = seen.in[0], &y = seen.in[1];
+    return (x.mean && y.sum && !y.mean) || (y.mean && x.sum && !x.mean) ? terms(seen) : "";
+  }
+
+  /// By which number an operation may divide.
+  static std::vector<double> divisors(const Operation& operation) {
+    std::vector<double> all(4);  // 0: no such
+    if (is_one_of(operation.name, {"nll_loss_forward", "nll_loss2d_forward"}) && operation.out.size() > 1)
+      all[0] = operation.out[1].whole;
+    if (is_one_of(operation.name, {"div", "mul"}) && operation.in.size() > 1 && operation.in[1].shape.empty())
+      all[1] = is_one_of(operation.name, {"div"}) ? operation.in[1].whole : 1 / operation.in[1].whole;
+    if (is_one_of(operation.name, {"div", "mul"}) && operation.in.size() == 1 && !operation.numbers.empty())
+      all[2] = is_one_of(operation.name, {"div"}) ? operation.numbers[0] : 1 / operation.numbers[0];
+    if (!operation.in.empty() && !is_one_of(operation.name, {"div", "mul"}))
+      all[3] = static_cast<double>(
+          std::accumulate(operation.in[0].shape.begin(), operation.in[0].shape.end(), int64_t{1}, std::multiplies()));
+    return all;
+  }
+
+  /// The numbers by which ranks and micro-steps divide, if the mean weighted by them is the reference's, and the plain
+  /// mean is not.
+  std::vector<double> own_counts(const Seen& seen) const {
+    const auto is_linear = [&](int i) {
+      return i == seen.i || moves(at(i)) ||
+             is_one_of(at(i).name, {"add", "sub", "rsub", "mul", "div", "neg", "sum", "mean"});
+    };
+    const std::vector<int> reached = led_to(seen.i);
+    if (!seen.operation.out[0].shape.empty() || !std::ranges::all_of(reached, is_linear) ||
+        std::ranges::any_of(reached, [this](int each) { return is_of_rows(each); }))
+      return {};
+    for (std::size_t kind = 0; kind < divisors(seen.operation).size(); ++kind) {
+      BySide<double> sums = {}, counts = {};
+      std::vector<double> own;
+      for (const Side side : kSides)
+        for (std::size_t p = 0; p < passes_[side].size(); ++p) {
+          const Operation& operation = of_pass(seen.met, side, p);
+          const double count = divisors(operation)[kind];
+          sums[side] += count * operation.out[0].whole;
+          counts[side] += count;
+          if (side == kRun) own.push_back(count);
+        }
+      const bool apart = std::ranges::adjacent_find(own, std::not_equal_to()) != own.end();
+      const double x = sums[kRun] / counts[kRun], y = sums[kReference] / counts[kReference];
+      if (apart && std::ranges::all_of(own, [](double count) { return count > 0; }) && counts[kReference] > 0 &&
+          are_close(x, y, std::abs(y)))
+        return own;
+    }
+    return {};
+  }
+
+  std::string own_count_of_micro_steps(const Seen& seen) const {
+    const std::vector<double> counts = own_counts(seen);
+    for (std::size_t p = 1; p < counts.size(); ++p)
+      if (p % micro_steps() != 0 && counts[p] != counts[p - 1]) return "each micro-step divides by a number of its own";
+    return "";
+  }
+
+  std::string own_count(const Seen& seen) const {
+    return says(!own_counts(seen).empty(), "each rank divides by a number of its own, and not by that of all ranks");
+  }
+
+  /// A number that the program has read from a tensor of rows.
+  std::string own_number(const Seen& seen) const {
+    if (!std::ranges::all_of(seen.in, &Relation::fits)) return "";
+    for (std::size_t k = 0; k < seen.operation.numbers.size(); ++k) {
+      const double number = seen.operation.numbers[k];
+      for (const auto& [i, met] : met_of_numbers(number))
+        if (everywhere(met, [&](const Pass& pass,
+                                int j) { return !pass.at(j).out.empty() && pass.at(j).out[0].shape.empty(); }) &&
+            reads(seen, k, met))
+          return fmt::format("it takes a number that {} makes of each rank's own rows", where_of(at(i)));
+    }
+    return "";
+  }
+
+  /// Operations of any kind, on the way to the loss or not, whose result in the reference is this number.
+  std::vector<std::pair<int, Met>> met_of_numbers(double number) const {
+    std::vector<std::pair<int, Met>> found;
+    const std::vector<Operation>& all = first().flow->of->all;
+    for (int i = 0; i < first().root; ++i) {
+      const Operation& operation = all[static_cast<std::size_t>(i)];
+      if (operation.in.empty() || operation.out.size() != 1 || !operation.out[0].shape.empty() ||
+          operation.out[0].whole != number)
+        continue;
+      Met met;
+      for (const Side side : kSides)
+        for (const Pass& pass : passes_[side]) {
+          int at = kNone;
+          for (int j = 0; j < pass.root; ++j)
+            if (pass.at(j).name == operation.name && pass.at(j).place == operation.place) at = j;
+          met.of[side].push_back(at);
+        }
+      if (everywhere(met, [](const Pass&, int at) { return at != kNone; })) found.emplace_back(i, std::move(met));
+    }
+    return found;
+  }
+
+  bool reads(const Seen& seen, std::size_t number, const Met& met) const {
+    for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
+      const std::vector<double>& numbers = of_pass(seen.met, kRun, p).numbers;
+      if (number >= numbers.size() || numbers[number] != of_pass(met, kRun, p).out[0].whole) return false;
+    }
+    return true;
+  }
+
+  std::string other_number(const Seen& seen) const {
+    if (!is_one_of(seen.operation.name, {"mul", "div"}) || seen.in.size() != 1 || !seen.in[0].fits()) return "";
+    return fmt::format("by {}, in the reference by {}", fmt::join(seen.own.numbers, ", "),
+                       fmt::join(seen.operation.numbers, ", "));
+  }
+
+  std::string own_statistic(const Seen& seen) const {
+    const bool of_many = is_one_of(seen.operation.name, {"std", "var", "std_mean", "var_mean", "median", "amax", "amin",
+                                                         "max", "min", "mean", "logsumexp", "cumsum", "sort", "topk",
+                                                         "quantile", "argsort", "_softmax", "_log_softmax"});
+    const bool is_linear = is_one_of(seen.operation.name, {"add", "sub", "mul"});
+    const auto counts_from_0 = [](const Relation& in) { return in.place && !in.rows; };
+    const auto parts = std::ranges::count_if(seen.in, &Relation::is_part);
+    return says((seen.of_rows && (seen.of_parts || of_many || seen.any(counts_from_0))) ||
+                    (seen.of_parts &&
+                     (seen.in.size() == 1 || !is_linear || (parts > 1 && is_one_of(seen.operation.name, {"mul"})))),
+                "what it makes of rows is each rank's own, and not that of all rows");
+  }
+
+  std::string padding(const Seen& seen) const {
+    for (std::size_t k = 0; k < seen.in.size(); ++k) {
+      const std::vector<int64_t>&own = seen.own.in[k].shape, &there = seen.operation.in[k].shape;
+      if (seen.in[k].rows && own.size() > 1 && own.size() == there.size() &&
+          !std::equal(own.begin() + 1, own.end(), there.begin() + 1))
+        return fmt::format("it counts what pads rows, to {}, and to {} in the reference", fmt::join(own, " x "),
+                           fmt::join(there, " x "));
+    }
+    return "";
+  }
+
+  std::string anything(const Seen& seen) const {
+    std::vector<std::string> takes;
+    for (const Relation& in : seen.in)
+      if (std::ranges::find(takes, words_of(in)) == takes.end()) takes.push_back(words_of(in));
+    return fmt::format("of {} it makes other numbers",
+                       takes.empty() ? "nothing" : fmt::format("{}", fmt::join(takes, " and ")));
+  }
+
+  /// What leads to the loss on some ranks alone.
+  std::optional<Parting> of_some_ranks() const {
+    std::map<std::pair<std::string, std::string>, std::size_t> counts;
+    for (const Pass& pass : passes_[kRun])
+      for (const auto& [key, places] : pass.by_place) ++counts[key];
+    for (const Pass& pass : passes_[kRun])
+      for (const auto& [key, places] : pass.by_place) {
+        const Operation& operation = pass.at(places[0]);
+        if (counts[key] == passes_[kRun].size() || operation.out.empty() || !operation.out[0].shape.empty()) continue;
+        const bool skips = operation.out[0].whole == 0 && !first().by_place.contains(key);
+        return Parting{skips ? "skip-decided-alone" : "",
+                       fmt::format("They part in {}, which {} of {} ranks do.", where_of(operation), counts[key],
+                                   passes_[kRun].size()),
+                       operation.place};
+      }
+    return std::nullopt;
+  }
+};
+
+/// Passes of all ranks in groups that belong together: those whose backward passes begin at one place, or one after the
+/// other.
+std::vector<std::vector<Pass>> grouped(const std::vector<Flow>& flows, std::size_t groups) {
+  std::vector<std::vector<Pass>> made(groups);
+  for (const Flow& flow : flows) {
+    if (flow.roots.size() % groups != 0) return {};
+    const std::size_t each = flow.roots.size() / groups;
+    for (std::size_t k = 0; k < flow.roots.size(); ++k) made[k / each].push_back(pass_of(flow, flow.roots[k]));
+  }
+  return made;
+}
+
+}  // namespace
+
+std::optional<Parting> find_parting(const std::vector<Operations>& reference, const std::vector<Operations>& run) {
+  BySide<std::vector<Flow>> flows;
+  BySide<std::size_t> roots = {};
+  for (const Side side : kSides) {
+    for (const Operations& each : side == kReference ? reference : run) flows[side].push_back(flow_of(each));
+    roots[side] = flows[side].empty() ? 0 : flows[side][0].roots.size();
+    if (roots[side] == 0) return std::nullopt;
+  }
+  const std::size_t groups = std::gcd(roots[kReference], roots[kRun]);
+  const auto a = grouped(flows[kReference], groups), b = grouped(flows[kRun], groups);
+  if (a.empty() || b.empty()) return std::nullopt;
+  for (std::size_t k = 0; k < groups; ++k) {
+    Kinds walk({a[k], b[k]}, {static_cast<int>(reference.size()), static_cast<int>(run.size())}, run);
+    if (!walk.fits()) return walk.parting();
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep
