@@ -261,7 +261,7 @@ class Kinds : public Walk {
   std::string rows_chosen(const Seen& seen) const {
     const bool of_data =
         everywhere(seen.met, [](const Pass& pass, int i) { return !pass.is_of_weights(i) && !pass.is_constant(i); });
-    if (!of_data || seen.in.empty() || seen.any(&Relation::fits)) return "";
+    if (!of_data || seen.in.empty() || seen.any([](const Relation& in) { return in.fits() && !in.same; })) return "";
     Views views;
     for (std::size_t p = 0; p < passes_[kReference].size(); ++p)
       views.push_back(element(of_pass(seen.met, kReference, p).out, 0));

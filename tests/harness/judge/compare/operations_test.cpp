@@ -44,6 +44,12 @@ Projection matrix(const Rows& values) {
 /// A rank's operations, in its order; each gives back what it makes.
 struct Log {
   Operations made = {};
+  /// Rows of data, or what weights make of them.
+  Projection take(const Projection& values, bool of_weights = false, int line = 1) {
+    const Projection kept = number(0.5);
+    if (of_weights) made.weights.insert(kept.storage);
+    return add("embedding", line, {kept}, values);
+  }
   Projection add(const std::string& name, int line, const std::vector<Projection>& in, const Projection& out,
                  const Values& numbers = {}) {
     made.all.push_back({name, "train.py:" + std::to_string(line), false, numbers, in, {out}});
@@ -67,7 +73,7 @@ std::string code_of(const std::vector<Operations>& reference, const std::vector<
 /// The sum of rows over a number.
 Operations mean_over(const Values& values, double count, double factor = 1) {
   Log log;
-  const Projection x = log.add("embedding", 1, {}, rows(values)), sum = log.add("sum", 2, {x}, number(sum_of(values)));
+  const Projection x = log.take(rows(values)), sum = log.add("sum", 2, {x}, number(sum_of(values)));
   const Projection n = log.add("clamp", 3, {}, number(count));
   return log.loss(log.add("div.Tensor", 4, {sum, n}, number(factor * sum_of(values) / count)));
 }
@@ -82,7 +88,7 @@ TEST(Parting, IsTheDivisionByARanksOwnCount) {
 /// Rows less their mean, squared, averaged.
 Operations centred(const Values& values, double mean) {
   Log log;
-  const Projection x = log.add("embedding", 1, {}, rows(values)), m = log.add("mean", 2, {x}, number(mean));
+  const Projection x = log.take(rows(values)), m = log.add("mean", 2, {x}, number(mean));
   Values less;
   for (const double value : values) less.push_back(value - mean);
   const Projection y = log.add("sub.Tensor", 3, {x, m}, rows(less));
@@ -103,7 +109,7 @@ TEST(Parting, IsWhereARanksOwnStatisticIsUsed) {
 Operations drawing(const Values& values, const Values& noise, const Values& before = {}) {
   Log log;
   log.made.drawn = before;
-  const Projection x = log.add("embedding", 1, {}, rows(values)), drawn = log.add("randn", 2, {}, rows(noise));
+  const Projection x = log.take(rows(values)), drawn = log.add("randn", 2, {}, rows(noise));
   Values made;
   for (std::size_t i = 0; i < values.size(); ++i) made.push_back(values[i] * noise[i]);
   const Projection y = log.add("mul", 3, {x, drawn}, rows(made));
@@ -123,7 +129,7 @@ TEST(Parting, IsTheDrawOfOtherNumbers) {
 /// Scores of rows against all, in the order of `candidates`; a row's own has the label.
 Operations contrasted(const Values& own, const Values& candidates, const Values& labels) {
   Log log;
-  const Projection x = log.add("addmm", 1, {}, rows(own)), all = log.add("cat", 2, {}, rows(candidates));
+  const Projection x = log.take(rows(own), true), all = log.take(rows(candidates), true, 2);
   Rows scores;
   for (const double a : own) {
     scores.emplace_back();
@@ -155,6 +161,81 @@ Operations of_two_terms(double main, double second) {
   return log.loss(log.add("add.Tensor", 3, {x, y}, number(main + second)));
 }
 
+/// Of each row's score with itself, taken out of the sum of all; the mask is of ones but for a place a row.
+Operations masked(const Values& own, std::size_t first, const Values& at, int64_t from) {
+  Log log;
+  const Projection x = log.take(rows(own), true), all = log.take(rows(kAll), true, 2);
+  Rows scores, mask, kept;
+  double loss = 0;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    scores.emplace_back(), mask.emplace_back(), kept.emplace_back();
+    for (std::size_t k = 0; k < kAll.size(); ++k) {
+      scores[i].push_back(own[i] * kAll[k] + 0.1 * static_cast<double>(i + first));
+      mask[i].push_back(static_cast<double>(k) == at[i] ? 0 : 1);
+      kept[i].push_back(scores[i][k] * mask[i][k]);
+      loss += kept[i][k] * kept[i][k] / static_cast<double>(own.size());
+    }
+  }
+  const Projection s = log.add("mm", 3, {x, all}, matrix(scores));
+  const Projection places = log.add("arange", 4, {}, rows(at), {static_cast<double>(from)});
+  const Projection m = log.add("scatter_", 5, {places}, matrix(mask));
+  return log.loss(log.add("mean", 7, {log.add("mul", 6, {s, m}, matrix(kept))}, number(loss)));
+}
+
+TEST(Parting, IsAMaskThatIsNotAtTheRowsOwnPlaces) {
+  const Operations all = masked(kAll, 0, {0, 1, 2, 3}, 0);
+  EXPECT_EQ(code_of({all}, {masked(kFirst, 0, {0, 1}, 0), masked(kLast, 2, {0, 1}, 0)}), "duplicates-not-masked train.py:6");
+  EXPECT_EQ(code_of({all}, {masked(kFirst, 0, {0, 1}, 0), masked(kLast, 2, {2, 3}, 2)}), "");
+}
+
+/// Rows up to a number that the program has read from a tensor.
+Operations clamped(const Values& values, double most, const std::string& of = "amax") {
+  Log log;
+  const Projection x = log.take(rows(values), true);
+  log.add(of, 2, {x}, number(most));
+  Values made;
+  for (const double value : values) made.push_back(std::min(value, most));
+  const Projection y = log.add("clamp", 3, {x}, rows(made), {most});
+  return log.loss(log.add("mean", 4, {y}, number(sum_of(made) / static_cast<double>(made.size()))));
+}
+
+TEST(Parting, IsWhereANumberIsReadFromARanksOwnRows) {
+  EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 2), clamped(kLast, 5)}), "local-statistics train.py:3");
+  EXPECT_EQ(code_of({clamped(kAll, 3)}, {clamped(kFirst, 3), clamped(kLast, 3)}), "");
+}
+
+/// Rows times what is made of them by counting on.
+Operations counted_on(const Values& values, const Values& ones, const Values& counts) {
+  Log log;
+  const Projection x = log.take(rows(values), true), o = log.take(rows(ones), true, 2);
+  const Projection c = log.add("cumsum", 3, {o}, rows(counts)), k = log.add("le", 4, {c}, rows({counts[0] <= 1.0, counts[1] <= 1.0}));
+  return log.loss(log.add("sum", 6, {log.add("mul", 5, {x, k}, rows(values))}, number(values[0] * (counts[0] <= 1.0))));
+}
+
+TEST(Parting, IsWhatHasMadeTheOthersThatRowsMeet) {
+  Log log;
+  const Projection x = log.take(rows(kAll), true), o = log.take(rows({1, 2, 3, 4}), true, 2);
+  const Projection c = log.add("cumsum", 3, {o}, rows({1, 3, 6, 10})), k = log.add("le", 4, {c}, rows({1, 1, 0, 0}));
+  const Operations all = log.loss(log.add("sum", 6, {log.add("mul", 5, {x, k}, rows({1, 2.5, 0, 0}))}, number(3.5)));
+  EXPECT_EQ(code_of({all}, {counted_on(kFirst, {1, 2}, {1, 3}), counted_on(kLast, {3, 4}, {1, 7})}), "local-statistics train.py:3");
+}
+
+/// The mean of what weights make of rows of data.
+Operations taking(const Values& data) {
+  Log log;
+  const Projection d = log.take(rows(data)), x = log.take(rows(data), true, 2), y = log.add("mul", 3, {x, d}, rows(data));
+  return log.loss(log.add("mean", 4, {y}, number(sum_of(data) / static_cast<double>(data.size()))));
+}
+
+TEST(Parting, IsInTheRowsThatRanksTake) {
+  EXPECT_EQ(code_of({taking(kAll)}, {taking(kFirst), taking(kFirst)}), "shards-identical train.py:1");
+  EXPECT_EQ(code_of({taking(kAll)}, {taking(kFirst), taking(kLast)}), "");
+  const auto others = find_parting({taking(kAll)}, {taking({11, 12}), taking({13, 15})});
+  ASSERT_TRUE(others.has_value());
+  EXPECT_TRUE(others->other_rows && others->code.empty());
+  EXPECT_FALSE(find_parting({taking(kAll)}, {taking({1, 4}), taking({4, 15})})->other_rows) << "a row twice";
+}
+
 TEST(Parting, IsWhereTermsAreOfDifferentKinds) {
   EXPECT_EQ(code_of({of_two_terms(3, 5)}, {of_two_terms(2, 2), of_two_terms(4, 3)}), "auxiliary-loss-over-world train.py:3");
   EXPECT_EQ(code_of({of_two_terms(3, 5)}, {of_two_terms(2, 4), of_two_terms(4, 6)}), "");
@@ -163,7 +244,7 @@ TEST(Parting, IsWhereTermsAreOfDifferentKinds) {
 TEST(Parting, SaysWhatSomeRanksAloneDo) {
   const Operations all = mean_over(kAll, 4), first = mean_over(kFirst, 2);
   Log skips;
-  const Projection x = skips.add("embedding", 1, {}, rows(kLast)), sum = skips.add("sum", 2, {x}, number(sum_of(kLast)));
+  const Projection x = skips.take(rows(kLast)), sum = skips.add("sum", 2, {x}, number(sum_of(kLast)));
   const Projection n = skips.add("clamp", 3, {}, number(2)), mean = skips.add("div.Tensor", 4, {sum, n}, number(sum_of(kLast) / 2));
   EXPECT_EQ(code_of({all}, {first, skips.loss(skips.add("mul.Tensor", 5, {mean}, number(0)))}), "skip-decided-alone train.py:5");
 }
@@ -171,7 +252,7 @@ TEST(Parting, SaysWhatSomeRanksAloneDo) {
 TEST(Parting, OfWhatItDoesNotKnowIsAPlaceAlone) {
   const auto with = [](const Values& values, double own) {
     Log log;
-    const Projection x = log.add("embedding", 1, {}, rows(values));
+    const Projection x = log.take(rows(values));
     Values made;
     for (const double value : values) made.push_back(value * own);
     const Projection y = log.add("unfold", 2, {x}, rows(made));
