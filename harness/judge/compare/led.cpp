@@ -586,8 +586,27 @@ class LedJudge {
       if (expected.name.starts_with("buffer/"))
         worst.look(expected, find_tensor(at.values_b.parameters, expected.name));
     const std::string name = worst.where.substr(worst.where.find('/') + 1);
-    add(item("buffers"), at.a.step, worst.share, name, fmt::format("{} {:.3g} % off", name, 100 * worst.share),
-        beyond(1e-10));
+    LedItem& own = item("buffers");
+    add(own, at.a.step, worst.share, name, fmt::format("{} {:.3g} % off", name, 100 * worst.share), beyond(1e-10));
+    if (own.state == Mark::different && own.first == at.a.step && own.code.empty() &&
+        std::ranges::any_of(at.values_a.parameters, [&](const auto& each) { return is_mean_of_ranks(each, at.b); }))
+      own.code = "buffers-not-synchronised";
+  }
+
+  /// A buffer that is another on each rank, and the reference's on average.
+  static bool is_mean_of_ranks(const NamedTensor& expected, const StepOfRun& step) {
+    if (!expected.name.starts_with("buffer/")) return false;
+    std::vector<double> mean(expected.values.size());
+    double apart = 0;
+    for (const StepRecords& rank : step.ranks) {
+      const Record* record = find_record(rank, Phase::parameters, expected.name);
+      const auto values = record ? values_of(*record) : std::nullopt;
+      if (!values || values->size() != mean.size()) return false;
+      apart = std::max(apart, distance(*values, expected.values));
+      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += (*values)[i] / static_cast<double>(step.ranks.size());
+    }
+    const double size = norm(expected.values);
+    return apart > 1e-6 * size && distance(mean, expected.values) < 1e-12 * size;
   }
 
   /// Do all ranks end the step with the same parameters?
@@ -634,7 +653,7 @@ class LedJudge {
     }
     LedItem& own = item("buffers");
     if (own.state != Mark::different || !by_rank.contains({own.first, own.where})) return;
-    if (own.where.starts_with("average/")) {
+    if (!own.where.starts_with("buffer/")) {
       own.code = "average-of-weights-differs";
     } else if (by_rank[{own.first, own.where}].size() > 1) {
       own.code = "buffers-not-synchronised";

@@ -289,7 +289,7 @@ Relation relation_of(const Views& a, const Views& b, int ranks_a, int ranks_b) {
     relation.mean = close(sums[0], sums[1], static_cast<double>(b.size()) / static_cast<double>(a.size()));
     relation.of_ranks = close(sums[0], sums[1], static_cast<double>(ranks_b) / ranks_a);
     const auto largest = std::ranges::max_element(first, {}, [](double x) { return std::abs(x); });
-    if (!relation.fits() && alike && largest != first.end() && *largest != 0) {
+    if (!relation.fits() && alike && first.size() > 1 && *largest != 0) {
       const double factor = numbers_of(*b[0])[static_cast<std::size_t>(largest - first.begin())] / *largest;
       if (factor != 0 && are(b, factor)) relation.times = factor;
     }

@@ -91,7 +91,7 @@ struct Relation {
   double times = 0;            ///< each is so many times the reference's; 0: not so
 
   bool fits() const {
-    return same || sum || mean || of_ranks || rows || other_columns || other_order || place || times != 0;
+    return same || sum || mean || of_ranks || rows || other_columns || other_order || place;
   }
   bool is_part() const { return (sum || mean || of_ranks) && !same; }
 };

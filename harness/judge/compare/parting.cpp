@@ -67,10 +67,24 @@ class Kinds : public Walk {
   static constexpr const char* kOtherRows = "other rows";
 
   Parting judge(int i) const {
+    for (int behind = first_alike(i); behind != i; behind = first_alike(i)) i = first_apart(behind);
     const Parting found = kind_of(i);
     if (!found.code.empty() || found.other_rows) return found;
     const int unpaired = unpaired_before(i);
     return unpaired == kNone ? found : kind_of(first_apart(unpaired));
+  }
+
+  /// Back along what every rank has alike, as if its rows were the first: to what draws or counts it.
+  int first_alike(int i) const {
+    const Met& met = met_.at(i);
+    for (std::size_t k = 0; k < at(i).in.size(); ++k) {
+      const int maker = first().makers(i)[k];
+      if (maker == kNone || first().is_constant(maker) || !met_.contains(maker)) continue;
+      const Relation in = relation_in(met.of, {k, k});
+      const bool alike = in.place && !in.rows && !in.same && !in.is_part();
+      if (alike || (draws(at(maker)) && !met_.at(maker).fits())) return first_alike(maker);
+    }
+    return i;
   }
 
   /// Back along what does not fit.
@@ -128,6 +142,7 @@ class Kinds : public Walk {
         {"batch-norm-local", &Kinds::own_norm},
         {"auxiliary-loss-over-world", &Kinds::terms_of_kinds},
         {"", &Kinds::terms},
+        {"accumulation-not-scaled", &Kinds::micro_steps_added},
         {"micro-steps-weighted-alike", &Kinds::own_count_of_micro_steps},
         {"mean-of-means", &Kinds::own_count},
         {"local-statistics", &Kinds::own_number},
@@ -257,6 +272,12 @@ class Kinds : public Walk {
 
   std::string kept_from_the_start(const Seen& seen) const { return run_[0].drawn.empty() ? kept_otherwise(seen) : ""; }
 
+  /// Do they hold rows of one shape?
+  static bool are_as_long(const Projection& a, const Projection& b) {
+    return !a.shape.empty() && a.shape.size() == b.shape.size() &&
+           std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
+  }
+
   /// Data before any weight, of which the ranks have none of the reference's.
   std::string rows_chosen(const Seen& seen) const {
     const bool of_data =
@@ -271,6 +292,7 @@ class Kinds : public Walk {
     bool others = false;  // does a rank have none of the reference's?
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       const std::vector<double>& rows = of_pass(seen.met, kRun, p).out[0].rows;
+      if (!are_as_long(of_pass(seen.met, kRun, p).out[0], *views[0])) return "";
       here.insert(here.end(), rows.begin(), rows.end());
       others = others || (!rows.empty() && std::ranges::none_of(rows, again));
     }
@@ -367,10 +389,13 @@ class Kinds : public Walk {
 
   std::string scaled_twice(const Seen& seen) const {
     const auto is_softmax = [this](int i) { return is_one_of(at(i).name, {"_log_softmax", "_softmax", "logsumexp"}); };
-    for (const Relation& in : seen.in)
-      if (in.times > 1 && seen.operation.out[0].shape.size() == 2 && has_number(in.times) &&
-          std::ranges::any_of(led_to(seen.i), is_softmax))
-        return fmt::format("it takes {:.4g} times the reference's scores", in.times);
+    for (const std::vector<Relation>* relations : {&seen.in, &seen.met.out})
+      for (std::size_t k = 0; k < relations->size(); ++k) {
+        const Projection& scores = relations == &seen.in ? seen.operation.in[k] : seen.operation.out[k];
+        if ((*relations)[k].times > 1 && scores.shape.size() == 2 && has_number((*relations)[k].times) &&
+            std::ranges::any_of(led_to(seen.i), is_softmax))
+          return fmt::format("{:.4g} times the reference's scores", (*relations)[k].times);
+      }
     return "";
   }
 
@@ -519,6 +544,21 @@ class Kinds : public Walk {
     return "";
   }
 
+  /// Nothing divides what micro-steps make, in the loss or in what comes after the backward passes.
+  std::string micro_steps_added(const Seen& seen) const {
+    if (micro_steps() == 1 || own_count_of_micro_steps(seen).empty()) return "";
+    const auto steps = static_cast<double>(micro_steps());
+    for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
+      const Pass& pass = passes_[kRun][p];
+      const std::vector<Operation>& all = pass.flow->of->all;
+      if (pass.at(pass.root).in[0].whole != of_pass(seen.met, kRun, p).out[0].whole) return "";
+      for (auto after = all.begin() + pass.flow->roots.back(); after != all.end(); ++after)
+        for (const double number : after->numbers)
+          if (are_close(number, steps, steps) || are_close(number * steps, 1, 1)) return "";
+    }
+    return "each micro-step's mean is added to the others', and nothing divides their sum";
+  }
+
   std::string own_count(const Seen& seen) const {
     return says(!own_counts(seen).empty(), "each rank divides by a number of its own, and not by that of all ranks");
   }
@@ -588,11 +628,10 @@ class Kinds : public Walk {
 
   std::string padding(const Seen& seen) const {
     for (std::size_t k = 0; k < seen.in.size(); ++k) {
-      const std::vector<int64_t>&own = seen.own.in[k].shape, &there = seen.operation.in[k].shape;
-      if (seen.in[k].rows && own.size() > 1 && own.size() == there.size() &&
-          !std::equal(own.begin() + 1, own.end(), there.begin() + 1))
-        return fmt::format("it counts what pads rows, to {}, and to {} in the reference", fmt::join(own, " x "),
-                           fmt::join(there, " x "));
+      const Projection &own = seen.own.in[k], &there = seen.operation.in[k];
+      if (seen.in[k].rows && own.shape.size() > 1 && own.shape.size() == there.shape.size() && !are_as_long(own, there))
+        return fmt::format("it counts what pads rows, to {}, and to {} in the reference", fmt::join(own.shape, " x "),
+                           fmt::join(there.shape, " x "));
     }
     return "";
   }
@@ -605,6 +644,13 @@ class Kinds : public Walk {
                        takes.empty() ? "nothing" : fmt::format("{}", fmt::join(takes, " and ")));
   }
 
+  /// A loss of 0, on some ranks and not on all.
+  bool some_have_no_loss() const {
+    const auto count =
+        std::ranges::count_if(passes_[kRun], [](const Pass& pass) { return pass.at(pass.root).in[0].whole == 0; });
+    return count > 0 && static_cast<std::size_t>(count) < passes_[kRun].size();
+  }
+
   /// What leads to the loss on some ranks alone.
   std::optional<Parting> of_some_ranks() const {
     std::map<std::pair<std::string, std::string>, std::size_t> counts;
@@ -614,7 +660,7 @@ class Kinds : public Walk {
       for (const auto& [key, places] : pass.by_place) {
         const Operation& operation = pass.at(places[0]);
         if (counts[key] == passes_[kRun].size() || operation.out.empty() || !operation.out[0].shape.empty()) continue;
-        const bool skips = operation.out[0].whole == 0 && !first().by_place.contains(key);
+        const bool skips = (operation.out[0].whole == 0 && !first().by_place.contains(key)) || some_have_no_loss();
         return Parting{skips ? "skip-decided-alone" : "",
                        fmt::format("They part in {}, which {} of {} ranks do.", where_of(operation), counts[key],
                                    passes_[kRun].size()),

@@ -144,7 +144,7 @@ class Led:
                 raise ValueError(f"{name} has shape {list(tensor.shape)} here and {list(found.shape)} there")
             else:
                 part, own = _part(tensor, found), tensor.to_local() if model.is_sharded(tensor) else tensor
-                if name.startswith(("buffer/", "average/")):
+                if name.startswith(("buffer/", "average/")) or (must and not tensor.requires_grad):  # an encoder that follows another
                     if ends:
                         self._left[name] = (id(own), own._version)
                         continue

@@ -208,8 +208,8 @@ TEST(Parting, IsWhereANumberIsReadFromARanksOwnRows) {
 Operations counted_on(const Values& values, const Values& ones, const Values& counts) {
   Log log;
   const Projection x = log.take(rows(values), true), o = log.take(rows(ones), true, 2);
-  const Projection c = log.add("cumsum", 3, {o}, rows(counts)), k = log.add("le", 4, {c}, rows({counts[0] <= 1.0, counts[1] <= 1.0}));
-  return log.loss(log.add("sum", 6, {log.add("mul", 5, {x, k}, rows(values))}, number(values[0] * (counts[0] <= 1.0))));
+  const Projection c = log.add("cumsum", 3, {o}, rows(counts)), k = log.add("le", 4, {c}, rows({counts[0] > 1 ? 0.0 : 1, counts[1] > 1 ? 0.0 : 1}));
+  return log.loss(log.add("sum", 6, {log.add("mul", 5, {x, k}, rows(values))}, number(counts[0] > 1 ? 0 : values[0])));
 }
 
 TEST(Parting, IsWhatHasMadeTheOthersThatRowsMeet) {
