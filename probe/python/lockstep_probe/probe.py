@@ -109,7 +109,8 @@ class Probe:
         as this rank uses them, numbers of `groups`, and `ratios`, exp(logp - logp_old): [rows] each.
         """
         step = self.open(begins=True)
-        self._told_rows = True
+        if not self._told_rows:  # called after the first forward pass, of which a DataLoader's ids were taken
+            self._told_rows, step.ids = True, []
         ids = whole_numbers(ids)
         step.ids += ids
         self.saw["samples"] = True
