@@ -81,6 +81,30 @@ std::shared_ptr<const ForcedValues> of_shared_tensors(const CauseInputs& inputs)
   return shared->gradients.empty() ? nullptr : shared;
 }
 
+/// How many times the mean of the ranks' own gradients a tensor's reduced one is; NaN: no multiple of it, or not known.
+double times_mean(const StepOfRun& step, const std::string& name) {
+  const auto values_in = [&](const StepRecords& rank, Phase phase) {
+    const Record* record = find_record(rank, phase, name);
+    const auto whole = record ? whole_tensor(*record) : std::nullopt;
+    return whole ? whole->values : std::vector<double>();
+  };
+  std::vector<double> reduced = values_in(step.ranks[0], Phase::reduced_gradients), mean(reduced.size());
+  for (const StepRecords& rank : step.ranks) {
+    const std::vector<double> local = values_in(rank, Phase::local_gradients);
+    if (local.empty() || local.size() != mean.size()) return std::nan("");
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += local[i] / static_cast<double>(step.ranks.size());
+  }
+  const double times = dot(reduced, mean) / dot(mean, mean);
+  for (double& each : mean) each *= times;
+  return distance(reduced, mean) < 1e-6 * norm(reduced) ? times : std::nan("");
+}
+
+/// Are a reference's own ranks reduced as the run's are? Then that is no fault.
+bool are_reduced_alike(const CauseInputs& inputs, const std::string& name) {
+  if (!inputs.reference || !inputs.cell || inputs.reference->ranks.size() != inputs.cell->ranks.size()) return false;
+  return std::abs(times_mean(*inputs.reference, name) - times_mean(*inputs.cell, name)) < 1e-6;
+}
+
 /// Nothing unless the divergence lies in the reduced gradients, or in a call that may have made them, and every rank's
 /// local gradients are known.
 std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
@@ -111,7 +135,7 @@ std::optional<Reduction> reduction_of(const CauseInputs& inputs) {
       if (std::ranges::any_of(tensor.before, unlike)) tensor.before.clear();
     }
     tensor.allowance = reduction_allowance(cell, *tensor.reduced);
-    tensor.wrong = use.used > 1;
+    tensor.wrong = use.used > 1 && !are_reduced_alike(inputs, use.name);
     reduction.tensors.push_back(std::move(tensor));
   }
   if (inputs.cell) {
