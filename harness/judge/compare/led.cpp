@@ -219,6 +219,13 @@ std::set<int> ranks_in_order(const std::vector<int64_t>& flow, const LoaderRows&
   return found;
 }
 
+/// Does every rank begin with a piece of the reference's order? Then none has an order of its own.
+bool takes_pieces(const std::vector<int64_t>& flow, const LoaderRows& run) {
+  return std::ranges::all_of(run.asked, [&](const Fetches& rank) {
+    return !rank.empty() && !std::ranges::search(flow, rank.front()).empty();
+  });
+}
+
 /// Do the ranks share out what the reference takes? `steps`: that were recorded.
 void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_t replicas, int64_t steps,
                   LedItem& item) {
@@ -290,11 +297,7 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
       std::ranges::all_of(ranks.asked, [&](const Fetches& rank) { return rank == ranks.asked.front(); }) ||
       (replicas > 1 && ranks.asked.size() == 1);
   const std::set<int> in_order = ranks_in_order(a, ranks);
-  // A piece of the reference's order that another rank takes, too, is no order of the rank's own.
-  const bool shifted = std::ranges::all_of(ranks.asked, [&](const Fetches& rank) {
-    return !rank.empty() && !std::ranges::search(a, rank.front()).empty();
-  });
-  const bool own_order = !alike && !shifted && !in_order.empty() && in_order.size() < ranks.asked.size();
+  const bool own_order = !alike && !takes_pieces(a, ranks) && !in_order.empty() && in_order.size() < ranks.asked.size();
   item.code = alike ? "shards-identical" : own_order ? "sampler-seed-differs" : shared ? "shards-overlap" : "sample-duplicated";
   item.text = alike       ? "every rank takes the same rows"
               : own_order ? fmt::format("{} of {} ranks take their share of the reference's order, the others rows of another order",
