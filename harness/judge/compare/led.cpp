@@ -753,22 +753,6 @@ LedFindings judge_led(const std::string& reference, const std::string& run, LedB
   return LedJudge(reference, run, bounds).judge();
 }
 
-bool computes_as(const std::string& alone, const std::string& run, int rank, bool buffers) {
-  StepPairs pairs(alone, run);
-  int64_t steps = 0;
-  while (pairs.next()) {
-    if (pairs.step_a().step < 0) continue;
-    const ForcedValues a = values_of(pairs.step_a(), alone), b = values_of(pairs.step_b(), run);
-    std::vector<NamedTensor> expected = buffers ? a.parameters : a.gradients;
-    if (buffers) std::erase_if(expected, [](const NamedTensor& each) { return !each.name.starts_with("buffer/"); });
-    if (expected.empty() || (!buffers && static_cast<int>(b.local.size()) <= rank)) return false;
-    const Apart off = apart(expected, buffers ? b.parameters : b.local[static_cast<std::size_t>(rank)]);
-    if (!off.form.empty() || !(off.worst <= 10 * kRounding)) return false;
-    ++steps;
-  }
-  return steps > 0;
-}
-
 nlohmann::json rows_of(const std::string& dir, int rank) {
   const FileText file = read_file(fmt::format("{}/rank-{}.rows.json", dir, rank), uint64_t{256} << 20);
   const nlohmann::json json = file ? parse_json(file.text) : nlohmann::json();

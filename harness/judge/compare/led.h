@@ -55,9 +55,6 @@ struct LedBounds {
 };
 LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds = {});
 
-/// Are that rank's own gradients of each step, or what it makes of buffers, those of `alone`, a run of one rank?
-bool computes_as(const std::string& alone, const std::string& run, int rank, bool buffers);
-
 /// A rank's rows.json: what its loaders were asked for, and what steps began with that is in no trace. An empty object:
 /// there is none.
 nlohmann::json rows_of(const std::string& dir, int rank);

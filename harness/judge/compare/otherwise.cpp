@@ -35,7 +35,7 @@ class Explains {
     if (inputs_.tried == Tried::first && item_ == "loss") return operations();
     if (inputs_.tried == Tried::first)
       return gathers_ && !weighted_ && item_ != "buffers" && pairs_.a().world_size() == 1 ? gradients() : std::nullopt;
-    return item_ == "buffers" ? own_rows() : item_ == "loss" ? std::nullopt : operations();
+    return item_ == "loss" ? std::nullopt : operations();
   }
 
  private:
@@ -98,14 +98,6 @@ class Explains {
                  fmt::format("The whole difference is that the schedule is stepped more than once an update ({}): "
                              "stepped once, the run agrees.",
                              join_words(seen)));
-  }
-
-  /// Is what rank 0 makes of a buffer what one process makes of that rank's rows alone?
-  std::optional<Otherwise> own_rows() {
-    if (ranks_ == 1 || pairs_.a().world_size() != 1) return std::nullopt;
-    const auto made = inputs_.make({"reference-of-rank-0", true, fmt::format("PART=0/{}", ranks_)});
-    if (!made || !computes_as(*made, inputs_.run, 0, true)) return std::nullopt;
-    return Otherwise{"buffers-not-synchronised", "Rank 0 computes what one process does that has its rows alone: what buffers are made of ends at the rank.", {}};
   }
 
   /// The operation at which the two part.

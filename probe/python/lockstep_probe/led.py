@@ -229,9 +229,6 @@ class Rows:
             there, turn, ranks = {"flow": there["ranks"][self.probe.rank]}, 0, 1
         at = sum(map(len, entry["asked"])) * ranks + turn * len(entry["asked"][0] if entry["asked"] else own)  # an epoch's last may be shorter
         taken = there["flow"][at : at + len(own)]
-        part, _, parts = self.probe.settings.part.partition("/")
-        if part and len(taken) == len(own):
-            return taken[int(part) * len(own) // int(parts) : (int(part) + 1) * len(own) // int(parts)]
         return taken if len(taken) == len(own) else None
 
     def turn(self):

@@ -12,7 +12,6 @@ AUTO_STEPS = (0, 1, 10, 100, 1000, 10_000, 100_000)
 class Settings:
     """`snapshots`: steps that keep all values, or "auto": what `Values` makes of it.
 
-    `part`: "1/3": of the rows that a batch would have those alone that the second of three ranks has.
     `every`: other steps are recorded if their number is a multiple of it. `steps`: what a short run is for; it ends after the last of them.
     `most_bytes`: what their values may take on a rank; 0: whatever it is.
     `led_by`: the folder of the run that leads this one. `stop`: the program ends when this step, counted from the run's first, would begin; what each
@@ -25,7 +24,6 @@ class Settings:
     every: int = 1
     heartbeat: str = ""
     led_by: str = ""
-    part: str = ""
     steps: tuple = ()
     most_bytes: int = 0
     stop: int = 0
@@ -109,7 +107,7 @@ def _read(what, asked, made_of, known):
 def read(out=None, level=None, snapshots=None, every=None):
     """Arguments first, then the environment. Raises ValueError that names what is wrong."""
     of = lambda name: os.environ.get(f"LOCKSTEP_{name}", "")  # noqa: E731
-    settings = Settings(out=os.path.abspath(out) if out else of("TRACE"), level=level or of("LEVEL") or "hash", heartbeat=of("HEARTBEAT"), led_by=of("LED_BY"), part=of("PART"))
+    settings = Settings(out=os.path.abspath(out) if out else of("TRACE"), level=level or of("LEVEL") or "hash", heartbeat=of("HEARTBEAT"), led_by=of("LED_BY"))
     if settings.level not in LEVELS:
         raise ValueError(f"level {settings.level!r}; known: {', '.join(LEVELS)}")
     settings.snapshots = _read("snapshots", of("SNAPSHOTS") if snapshots is None else snapshots, _steps, "steps such as 0,10,100, or auto, or none")
