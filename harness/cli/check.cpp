@@ -10,6 +10,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <ranges>
 #include <ostream>
 #include <set>
 #include <thread>
@@ -543,12 +544,11 @@ class TrainerCheck {
     document.commands[0] = reference_.command;
     document.commands[1] = run_.command;
     document.again = again();
-    LedFindings shown = found;  // where BatchNorm is all, against the reference with statistics by ranks
     std::vector<Fact> last;
     const LedItem* different = found.different();
     const int64_t different_from = different ? different->first : -1;
     const std::optional<Otherwise> by_norm = different ? otherwise(found, run, reference, OtherwiseInputs::Tried::norm) : std::nullopt;
-    if (by_norm) shown = by_norm->agrees;
+    const LedFindings& shown = by_norm ? by_norm->agrees : found;  // BatchNorm is all: by its statistics of ranks
     if (found.steps.empty()) {
       document.headline = fmt::format("undecided: {}", found.problem.empty() ? "no step could be led" : found.problem);
       document.verdict = Mark::undecided;
@@ -589,7 +589,7 @@ class TrainerCheck {
     document.decide = again();
     if (!found.narrow.empty()) {
       document.because = {fmt::format("float64 is none in {}: what computes in a narrower type rounds",
-                                      join_words(first_of(found.narrow, 3)))};
+                                      join_words(found.narrow | std::views::take(3)))};
       document.fix = "let it compute in its inputs' type, and check again";
     } else if (options_.same_layout) {
       document.because = {"Two runs of one layout differ: the program adds in an order of chance, or draws without a seed."};
@@ -606,10 +606,6 @@ class TrainerCheck {
     }
   }
 
-  static std::vector<std::string> first_of(const std::vector<std::string>& all, std::size_t count) {
-    return {all.begin(), all.begin() + static_cast<std::ptrdiff_t>(std::min(count, all.size()))};
-  }
-
   std::string same_headline(const LedFindings& found) const {
     return fmt::format("the same: {} as {} ({}, from equal weights and rows)", run_.words(), reference_.words(),
                        counted(static_cast<int64_t>(found.steps.size()), "step"));
@@ -622,29 +618,27 @@ class TrainerCheck {
   void name_difference(const LedItem& first, const LedFindings& found, const std::string& run,
                        const std::string& reference, CheckDocument& document) {
     document.verdict = Mark::different;
-    std::string code = first.code, fix;
+    std::string code = first.code;
+    const auto take = [&](const std::string& name, const std::string& why) { code = name, document.because.push_back(why); };
     const auto by_another_run = [&](OtherwiseInputs::Tried tried) {
       const auto shown = code.empty() ? otherwise(found, run, reference, tried) : std::nullopt;
-      if (shown) code = shown->code, document.because.push_back(shown->because);
+      if (shown) take(shown->code, shown->because);
       return shown && shown->other_rows;
     };
     const bool of_values = first.name == "loss" || first.name == "gradients";
-    const auto take = [&](const std::optional<Cause>& cause) {
-      if (cause) code = cause->code, document.because.push_back(cause->evidence);
-    };
-    if (code.empty() && of_values) take(name_cause_of_rows(folder(reference), folder(run), first.first));
+    if (const auto cause = code.empty() && of_values ? name_cause_of_rows(folder(reference), folder(run), first.first) : std::nullopt)
+      take(cause->code, cause->evidence);
     // What is proven comes before what is recognised, but for a name that says no more than what differs.
     if (by_another_run(OtherwiseInputs::Tried::first)) {
       document.verdict = Mark::undecided;
       document.headline = fmt::format("undecided from step {}: the ranks have other rows than the reference", first.first);
-      document.because.push_back("The program chooses rows by itself, and by the rank: what it makes of equal rows is not seen.");
       document.fix = "let all ranks choose the rows of a step alike, each taking its part, and check again";
       document.decide = again();
       return;
     }
-    const bool is_general = code == "rate-differs";
-    if (of_values) take(name_cause_of_draws(folder(reference), folder(run), first.first, code));
-    if (code.empty() || is_general) {
+    if (const auto cause = of_values ? name_cause_of_draws(folder(reference), folder(run), first.first, code) : std::nullopt)
+      take(cause->code, cause->evidence);
+    if (code.empty() || code == "rate-differs") {
       const Mechanism mechanism = compared(reference, run);
       const bool of_step = mechanism.first_divergence && mechanism.first_divergence->step == first.first;
       const Cause* cause = of_step && mechanism.cause ? &*mechanism.cause : nullptr;
@@ -653,17 +647,16 @@ class TrainerCheck {
       if (is_named || (cause && code.empty() && cause->evidence.find(" fit equally well") != std::string::npos)) {
         if (is_named) code = cause->code, document.because.clear();
         document.because.push_back(cause->evidence);
-        fix = cause->remedy;
+        document.fix = cause->remedy;
       }
     }
     by_another_run(OtherwiseInputs::Tried::rest);
     if (code.empty() && first.name == "replicas") code = "replicas-drift";
     if (const CausePage* page = code.empty() ? nullptr : find_cause_page(code)) {
       document.because.insert(document.because.begin(), std::string(page->what));
-      if (fix.empty()) fix = std::string(page->remedy);
+      if (document.fix.empty()) document.fix = std::string(page->remedy);
     }
     document.headline = fmt::format("different from step {}: {}", first.first, code.empty() ? first.name : code);
-    document.fix = fix;
     if (code.empty() && document.because.empty())
       document.because.push_back(fmt::format("no known cause explains it; {}: {}", first.name, first.text));
   }
@@ -703,7 +696,7 @@ class TrainerCheck {
               "What float64 does not have is at fault: a loss scale, an overflow, a reduction in a narrow type.", document.fix);
     } else if (!casts.empty()) {
       differs(from + "precision-differs",
-              fmt::format("The run's forward pass computes in 16 bits where the reference does not: {}.", join_words(first_of(casts, 3))),
+              fmt::format("The run's forward pass computes in 16 bits where the reference does not: {}.", join_words(casts | std::views::take(3))),
               std::string(find_cause_page("precision-differs")->remedy));
     } else if (const auto cause = rounds_more ? compared(kOwn, "run").cause : std::nullopt;
                cause && cause->code == "reduced-in-low-precision") {
@@ -774,12 +767,12 @@ class TrainerCheck {
       json["facts"].push_back({{"name", fact.name}, {"text", fact.text}, {"state", to_word(fact.mark)}});
     json["seconds"] = monotonic_s() - began_;
     json["seconds_of_imports"] = imports_s_;
-    write_file_atomically(options_.out + "/check.json",
-                          json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+    const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+    write_file_atomically(options_.out + "/check.json", text);
     write_file_atomically(options_.out + "/check.html", check_page(document));
     write_file_atomically(options_.out + "/check.md", check_markdown(document));
     if (options_.json)
-      console_.out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+      console_.out << text;
     else
       console_.out << check_text(document, console_.out_colour, console_.out_width);
     return document.verdict == Mark::same        ? kExitAsExpected
