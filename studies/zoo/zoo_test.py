@@ -138,8 +138,8 @@ class Loader(unittest.TestCase):
 
 class LedRows(unittest.TestCase):
     def rows(self, count):
-        rows = led.Rows(types.SimpleNamespace(settings=types.SimpleNamespace(led_by="a reference", part="")))
-        rows._reference = [{"rows": count, "flow": list(range(count))}]
+        rows = led.Rows(types.SimpleNamespace(settings=types.SimpleNamespace(led_by="a reference"), world_size=3))
+        rows._reference = [{"rows": count, "flow": list(range(count)), "ranks": [list(range(count))]}]
         return rows, torch.utils.data.DataLoader(range(count))
 
     def test_of_a_shorter_last_batch_are_behind_those_of_other_ranks(self):

@@ -391,7 +391,8 @@ Norms norms_of(const CauseInputs& inputs) {
       const Record* part = find_part(cell, rank, Phase::reduced_gradients, gradient.name);
       if (!part) continue;
       places.insert(part->placement->offset);
-      if (part->has_stats) parts[rank] += part->stats.norm * part->stats.norm;
+      const auto kept = values_of(*part);
+      if (kept || part->has_stats) parts[rank] += std::pow(kept ? norm(*kept) : part->stats.norm, 2);
     }
     const double size = norm(gradient.values);
     (places.empty() ? replicated : sharded) += size * size;
@@ -629,9 +630,16 @@ Answer clipped_in_parts(const CauseInputs& inputs) {
                           fmt::join(sizes, ", "), all.size(), limit));
 }
 
-/// The reference clips, as it declares, and the cell, which declares nothing of it, takes the same gradients as they are.
-Answer clip_not_made(const CauseInputs& inputs) {
-  const double limit = inputs.reference_facts.clip_norm;
+/// To what the reference clips: as it declares or, of a clip made by hand, as the norm of what its optimizer took shows.
+double limit_of_reference(const CauseInputs& inputs) {
+  const double declared = inputs.reference_facts.clip_norm;
+  const auto factor = declared > 0 ? std::nullopt : applied_factor(inputs.forced->reference);
+  const double limit = factor && *factor < 0.999 ? *factor * reduced_norm(inputs.forced->reference) : 0;
+  return limit > 0 && is_round(limit) ? limit : declared;
+}
+
+/// The reference clips, and the cell, which declares nothing of it, takes the same gradients as they are.
+Answer not_clipped_to(const CauseInputs& inputs, double limit) {
   const ForcedEvidence& forced = *inputs.forced;
   if (!(limit > 0) || inputs.cell_facts.clip_norm > 0 || !agrees(forced.reduced)) return {};
   const auto of_reference = applied_factor(forced.reference), of_cell = applied_factor(forced.cell);
@@ -645,15 +653,17 @@ Answer clip_not_made(const CauseInputs& inputs) {
                   short_number(whole), limit, short_number(right)));
 }
 
+Answer clip_not_made(const CauseInputs& inputs) { return not_clipped_to(inputs, inputs.reference_facts.clip_norm); }
+
 /// Where no rank's own norm reaches the limit, who clips by that takes gradients as they are, too.
 Answer own_norms_below_limit(const CauseInputs& inputs) {
-  if (!clip_not_made(inputs)) return {};
-  const double limit = inputs.reference_facts.clip_norm;
+  const double limit = limit_of_reference(inputs);
+  if (!not_clipped_to(inputs, limit)) return {};
   for (const auto& [code, words, of_ranks] : norms_of(inputs).others) {
     const bool of_own = code == "norm-of-own-shard" || code == "clip-on-local-norm";
     if (of_own && std::ranges::max(of_ranks) <= limit)
       return made(code, kExact,
-                  fmt::format("no rank's norm {}, {:.4g}, is above {}", words, fmt::join(of_ranks, ", "), limit));
+                  fmt::format("no rank's norm {}, {:.4g}, is above {}", words, fmt::join(of_ranks, ", "), short_number(limit)));
   }
   return {};
 }
