@@ -233,6 +233,51 @@ for step in range(9):
     if kind != "early":
         schedule.step()
 '''
+# What a program keeps besides its weights, and which rows it chooses by itself.
+KEEPING = '''
+import argparse
+import torch, torch.distributed as dist
+from torch import nn
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch", type=int)
+parser.add_argument("--kind", default="")
+args = parser.parse_args()
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.key = nn.Linear(6, 4), nn.Linear(6, 4)
+        self.key.load_state_dict(self.body.state_dict())
+        self.key.requires_grad_(False)
+        self.register_buffer("seen", torch.zeros(6))
+    def forward(self, x):
+        mean = x.detach().mean(0)
+        if args.kind != "seen":
+            dist.all_reduce(mean)
+            mean /= world
+        self.seen.mul_(0.9).add_(mean, alpha=0.1)
+        return self.body(x), self.key(x)
+net = Net()
+model = nn.parallel.DistributedDataParallel(net, broadcast_buffers=False)
+optimizer = torch.optim.SGD(net.body.parameters(), lr=0.1)
+x = torch.randn(96, 6)
+order = torch.Generator().manual_seed(3 + (rank if args.kind == "rows" else 0))
+for step in range(9):
+    with torch.no_grad():
+        for _ in range(world if args.kind == "key" else 1):
+            for mine, its in zip(net.key.parameters(), net.body.parameters()):
+                mine.mul_(0.9).add_(its, alpha=0.1)
+    own = torch.randperm(96, generator=order)
+    own = own[: args.batch] if args.kind == "rows" else own[: args.batch * world][rank * args.batch :][: args.batch]
+    rows = torch.stack([x[i] for i in own])
+    out, key = model(rows)
+    optimizer.zero_grad()
+    ((out - key - rows[:, :4]) ** 2).mean().backward()
+    optimizer.step()
+'''
+KEPT = {"": "the same", "seen": "buffers-not-synchronised", "key": "average-of-weights-differs", "rows": "the ranks have other rows than the reference"}
 BY_HAND = {"": "", "max": "wrong-reduction-op", "own norm": "clip-on-local-norm", "again": "gradient-sum-not-mean",
            "fifth": "constant-factor", "early": "schedule-shifted", "evaluation": "extra-draws",
            "same rows": "shards-identical", "kept": "rank-behind-data", "permutation": "sampler-seed-differs"}  # fmt: skip
@@ -289,6 +334,15 @@ def named(name, code="", text=CONTRAST):
     def on_bench(bench):
         done, document = check(bench, *kind(name), text=text, ranks="3")
         need(done.returncode == bool(code) and document["headline"].endswith(code), f"{done.returncode}: {done.stdout}{done.stderr}")
+        return document["headline"]
+
+    return on_bench
+
+
+def kept(name):
+    def on_bench(bench):
+        done, document = check(bench, *kind(name), text=KEEPING)
+        need(done.returncode == {"": 0, "rows": 5}.get(name, 1) and KEPT[name] in document["headline"], f"{done.returncode}: {done.stdout}{done.stderr}")
         return document["headline"]
 
     return on_bench
@@ -378,6 +432,7 @@ CASES = [
     *(Case(f"check: contrast, right {name}", named(name)) for name in ("", "all", "masked")),
     *(Case(f"check: updates, {name}", named(name, code, UPDATES)) for name, code in UPDATED.items()),
     *(Case(f"check: by hand, {name}", named(name, code, HAND)) for name, code in BY_HAND.items()),
+    *(Case(f"check: kept, {name}", kept(name)) for name in KEPT),
     *(Case(f"check: of one layout, {name}", of_layout(name, BY_HAND[name])) for name in ("max", "early", "evaluation")),
     Case("check: again", again),
     Case("check: every process anew", as_written),

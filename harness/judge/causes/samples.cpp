@@ -428,6 +428,16 @@ constexpr Rule of_samples = given<samples_of, rule>;
 
 // Rows of led runs, by their contents.
 
+/// What a rank's forward passes got in a step, by the contents of rows.
+Ids contents_at(const std::string& dir, int rank, int64_t step) {
+  const nlohmann::json steps = rows_of(dir, rank).value("contents", nlohmann::json::object());
+  return steps.is_object() ? json_as<Ids>(steps.value(std::to_string(step), nlohmann::json())).value_or(Ids()) : Ids();
+}
+
+bool begins_with(const Ids& whole, const Ids& part) {
+  return part.size() < whole.size() && std::equal(part.begin(), part.end(), whole.begin());
+}
+
 /// What forward passes get, by the contents of rows: of both runs' steps the ranks' rows, the reference's shared out as
 /// the run's ranks have them.
 std::pair<SampleHistory, SampleHistory> row_histories(const std::string& reference, const std::string& run) {
@@ -537,10 +547,12 @@ std::optional<Cause> name_cause_of_rows(const std::string& reference, const std:
   const auto is_in = [&](const auto& codes) {
     return cause && std::ranges::find(codes, cause->code) != std::end(codes);
   };
-  if (!is_in(kOfContents) && !(is_in(kOfOrder) && std::ranges::any_of(now, [&](int64_t row) {
-        return !std::ranges::binary_search(batch, row) && is_of_another_step(row);
-      })))
-    return std::nullopt;
+  const bool others = std::ranges::any_of(now, [&](int64_t row) {
+    return !std::ranges::binary_search(batch, row) && is_of_another_step(row);
+  });
+  // A rank that has the reference's first rows may draw rows, as the others do, and not take its part of an order.
+  const bool draws = begins_with(contents_at(reference, 0, step), contents_at(run, 0, step));
+  if (!is_in(kOfContents) && !(is_in(kOfOrder) && others && !draws)) return std::nullopt;
   return made(cause->code, cause->confidence,
               fmt::format("The rows that forward passes get show it by their contents, at step {}.", step));
 }

@@ -280,7 +280,7 @@ class Kinds : public Walk {
            std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1);
   }
 
-  /// Data before any weight, of which the ranks have none of the reference's.
+  /// Data before any weight, of which a rank has others than the reference's.
   std::string rows_chosen(const Seen& seen) const {
     const bool of_data =
         everywhere(seen.met, [](const Pass& pass, int i) { return !pass.is_of_weights(i) && !pass.is_constant(i); });
@@ -291,12 +291,12 @@ class Kinds : public Walk {
     const std::vector<double> there = sorted_rows(views);
     const auto again = [&](double row) { return are_among({row}, there); };
     std::vector<double> here;
-    bool others = false;  // does a rank have none of the reference's?
+    bool others = false;  // are most of a rank's none of the reference's?
     for (std::size_t p = 0; p < passes_[kRun].size(); ++p) {
       const std::vector<double>& rows = of_pass(seen.met, kRun, p).out[0].rows;
       if (!are_as_long(of_pass(seen.met, kRun, p).out[0], *views[0])) return "";
       here.insert(here.end(), rows.begin(), rows.end());
-      others = others || (!rows.empty() && std::ranges::none_of(rows, again));
+      others = others || 2 * std::ranges::count_if(rows, again) < std::ssize(rows);
     }
     std::ranges::sort(here);
     return says(others && here.size() == there.size() && std::ranges::adjacent_find(here) == here.end(),
