@@ -546,7 +546,6 @@ class TrainerCheck {
     document.again = again();
     std::vector<Fact> last;
     const LedItem* different = found.different();
-    const int64_t different_from = different ? different->first : -1;
     const std::optional<Otherwise> by_norm = different ? otherwise(found, run, reference, OtherwiseInputs::Tried::norm) : std::nullopt;
     const LedFindings& shown = by_norm ? by_norm->agrees : found;  // BatchNorm is all: by its statistics of ranks
     if (found.steps.empty()) {
@@ -561,7 +560,7 @@ class TrainerCheck {
       const bool accepted = std::ranges::find(options_.accept, "batch-norm-local") != options_.accept.end();
       document.verdict = accepted ? Mark::same : Mark::different;
       document.headline = accepted ? same_headline(found) + ", but for BatchNorm"
-                                   : fmt::format("different from step {}: batch-norm-local", different_from);
+                                   : fmt::format("different from step {}: batch-norm-local", different->first);
       last.push_back({accepted ? Mark::none : Mark::different, "BatchNorm",
                       fmt::format("{:.3g} % of the gradient", 100 * most_of(found))});
       document.because = {by_norm->because};
@@ -626,10 +625,11 @@ class TrainerCheck {
       return shown && shown->other_rows;
     };
     const bool of_values = first.name == "loss" || first.name == "gradients";
+    // What is proven comes before what is recognised, but for a name that says no more than what differs.
+    const bool other_rows = by_another_run(OtherwiseInputs::Tried::first);
     if (const auto cause = code.empty() && of_values ? name_cause_of_rows(folder(reference), folder(run), first.first) : std::nullopt)
       take(cause->code, cause->evidence);
-    // What is proven comes before what is recognised, but for a name that says no more than what differs.
-    if (by_another_run(OtherwiseInputs::Tried::first)) {
+    if (other_rows && code.empty()) {
       document.verdict = Mark::undecided;
       document.headline = fmt::format("undecided from step {}: the ranks have other rows than the reference", first.first);
       document.fix = "let all ranks choose the rows of a step alike, each taking its part, and check again";

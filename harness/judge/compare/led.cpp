@@ -662,7 +662,9 @@ class LedJudge {
     if (own.state != Mark::different || !by_rank.contains({own.first, own.where})) return;
     if (!own.where.starts_with("buffer/")) {
       own.code = "average-of-weights-differs";
-    } else if (by_rank[{own.first, own.where}].size() > 1) {
+    } else if (std::ranges::any_of(by_rank, [&](const auto& each) {
+                 return each.first.first == own.first && each.second.size() > 1;
+               })) {
       own.code = "buffers-not-synchronised";
     }
   }
