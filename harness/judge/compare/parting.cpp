@@ -205,8 +205,7 @@ class Kinds : public Walk {
     const int user = user_of(seen.i);
     return says(user != kNone && !first().is_of_weights(user) && is_one_of(at(user).name, {"index"}) &&
                     drawn_by_ranks(seen).apart > 1,
-                "it chooses other rows than the reference, and by the rank, so that what the program makes of equal "
-                "rows is not seen");
+                "it chooses rows by the rank: what it makes of the reference's is not seen");
   }
 
   /// A permutation of the rank's own rows is none of the reference's.
@@ -300,8 +299,7 @@ class Kinds : public Walk {
     }
     std::ranges::sort(here);
     return says(others && here.size() == there.size() && std::ranges::adjacent_find(here) == here.end(),
-                "it makes other rows of data than the reference; the program chooses them by itself, and by the rank, "
-                "so that what it makes of equal rows is not seen");
+                "it makes rows that each rank chooses by itself: what it makes of the reference's is not seen");
   }
 
   // Scores of rows and candidates.
