@@ -137,6 +137,11 @@ const std::set<std::string, std::less<>> kDraws = {
     "normal",      "normal_",      "uniform_",   "uniform",  "random_",     "bernoulli",      "bernoulli_",
     "multinomial", "exponential_", "geometric_", "cauchy_",  "log_normal_", "native_dropout", "poisson"};
 
+const std::set<std::string, std::less<>> kMoves = {
+    "stack", "cat", "index", "select", "slice", "view", "reshape", "_unsafe_view", "copy_", "_to_copy", "lift_fresh",
+    "expand", "unbind", "split", "embedding", "gather", "t", "transpose", "permute", "diagonal", "repeat", "clone",
+    "squeeze", "unsqueeze", "index_select", "split_with_sizes", "narrow", "masked_select", "flip", "roll"};
+
 }  // namespace
 
 std::string base_of(const std::string& name) { return name.substr(0, name.find('.')); }
@@ -147,38 +152,7 @@ bool is_one_of(const std::string& name, std::initializer_list<std::string_view> 
 
 bool draws(const Operation& operation) { return kDraws.contains(base_of(operation.name)); }
 
-bool moves(const Operation& operation) {
-  return is_one_of(operation.name, {"stack",
-                                    "cat",
-                                    "index",
-                                    "select",
-                                    "slice",
-                                    "view",
-                                    "reshape",
-                                    "_unsafe_view",
-                                    "copy_",
-                                    "_to_copy",
-                                    "lift_fresh",
-                                    "expand",
-                                    "unbind",
-                                    "split",
-                                    "embedding",
-                                    "gather",
-                                    "t",
-                                    "transpose",
-                                    "permute",
-                                    "diagonal",
-                                    "repeat",
-                                    "clone",
-                                    "squeeze",
-                                    "unsqueeze",
-                                    "index_select",
-                                    "split_with_sizes",
-                                    "narrow",
-                                    "masked_select",
-                                    "flip",
-                                    "roll"});
-}
+bool moves(const Operation& operation) { return kMoves.contains(base_of(operation.name)); }
 
 bool masks(const Operation& operation) {
   return is_one_of(operation.name, {"masked_fill", "masked_fill_", "index_put_", "index_put", "where", "fill_",

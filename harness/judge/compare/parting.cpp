@@ -117,6 +117,7 @@ class Kinds : public Walk {
 
   Parting kind_of(int i) const {
     const Met& met = met_.at(i);
+    if (!everywhere(met, [](const Pass& pass, int own) { return !pass.at(own).out.empty(); })) return {};
     Seen seen{i, at(i), of_pass(met, kRun, 0), met};
     for (std::size_t k = 0; k < seen.operation.in.size(); ++k) seen.in.push_back(relation_in(met.of, {k, k}));
     seen.of_rows = seen.any([](const Relation& in) { return in.rows && !in.same; });
@@ -235,7 +236,8 @@ class Kinds : public Walk {
     std::optional<Parting> found;
     for (const auto& [i, met] : met_) {
       const auto is_of_data = [](const Pass& pass, int at) { return !pass.is_of_weights(at) && !pass.is_constant(at); };
-      if (!everywhere(met, is_of_data) || !is_of_rows(i) || !is_used_by_weights(i) || at(i).out[0].shape[0] < 2)
+      if (!everywhere(met, is_of_data) || !is_of_rows(i) || !is_used_by_weights(i) || at(i).out[0].shape.empty() ||
+          at(i).out[0].shape[0] < 2)
         continue;
       if (draws(at(i)) || !makes_one_on_all(met)) return std::nullopt;
       if (!found)
@@ -412,7 +414,8 @@ class Kinds : public Walk {
   }
 
   std::string masks_less(const Seen& seen) const {
-    if (!masks(seen.operation) || !is_of_scores(seen.met)) return "";
+    const bool takes = everywhere(seen.met, [](const Pass& pass, int i) { return pass.has(i, 0); });
+    if (!takes || !masks(seen.operation) || !is_of_scores(seen.met)) return "";
     const std::size_t mask = is_one_of(seen.operation.name, {"where"}) ? 0 : 1;
     BySide<double> sums = {};
     for (const Side side : kSides)
@@ -628,7 +631,7 @@ class Kinds : public Walk {
   }
 
   std::string padding(const Seen& seen) const {
-    if (is_one_of(seen.operation.name, {"nll_loss_forward", "nll_loss2d_forward"}) && seen.operation.out.size() > 1) {
+    if (is_one_of(seen.operation.name, {"nll_loss_forward", "nll_loss2d_forward"}) && seen.met.out.size() > 1) {
       BySide<double> counted = {};
       for (const Side side : kSides)
         for (std::size_t p = 0; p < passes_[side].size(); ++p) counted[side] += of_pass(seen.met, side, p).out[1].whole;
