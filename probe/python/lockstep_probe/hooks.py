@@ -20,21 +20,20 @@ def keep_out(rules):
             rules.add(file.name)
 
 
-def unless_compiled(listener):
-    return lambda *args: None if torch.compiler.is_compiling() else listener(*args)
+def _has_values():
+    """Not in a graph that is compiled, and not where a forward pass has no values: in a trace, a transform of torch.func, with fake tensors."""
+    if torch.compiler.is_compiling() or _silent[0] or torch._C._get_tracing_state() is not None:
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is None and torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is None
+
+
+def where_values(listener):
+    return lambda *args: listener(*args) if _has_values() else None
 
 
 class ModuleHook(OwnersHook):
-    """Not in a graph that is compiled, and not where a forward pass has no values: in a trace, a transform of torch.func, with fake tensors."""
-
     __slots__ = ()
-
-    def __call__(self, owner, *args):
-        if torch.compiler.is_compiling() or _silent[0] or torch._C._get_tracing_state() is not None:
-            return None
-        if torch._C._functorch.peek_interpreter_stack() is not None or torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE) is not None:
-            return None
-        return super().__call__(owner, *args)
+    __call__ = where_values(OwnersHook.__call__)
 
 
 class Attached:

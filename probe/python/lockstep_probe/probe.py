@@ -14,7 +14,7 @@ from lockstep_probe import collectives, description, hashing, heartbeat, held, l
 from lockstep_probe.calls import Calls
 from lockstep_probe.gradients import Gradients
 from lockstep_probe.guard import guarded
-from lockstep_probe.hooks import Attached, unless_compiled
+from lockstep_probe.hooks import Attached, where_values
 from lockstep_probe.led import Led, Rows
 from lockstep_probe.ownership import say
 from lockstep_probe.parameters import Parameters
@@ -75,7 +75,7 @@ class Probe:
         ownership.at_end(self.finish)
         loader.install(self.loaders)
         self._handles = [handle for each in self.models for handle in self._before_forward(each)]
-        self._search = torch.nn.modules.module.register_module_forward_pre_hook(unless_compiled(self._first_forward))
+        self._search = torch.nn.modules.module.register_module_forward_pre_hook(where_values(self._first_forward))
         self.updates = Updates(self)
         if operations.log is not None:
             operations.log.follow(self)
