@@ -11,10 +11,9 @@
 #include "harness/answer/results/words.h"
 #include "harness/plan/matrix/matrix.h"
 #include "reports/check.h"
-#include "reports/growth.h"
 #include "reports/headline.h"
 #include "reports/html/parts.h"
-#include "reports/markup.h"
+#include "reports/section.h"
 #include "reports/plots/chart.h"
 #include "reports/suite.h"
 #include "reports/text.h"
@@ -43,8 +42,9 @@ void write_verdict_box(Markup& out, const Results& results) {
   out.element("span", {{"class", "status"}}, std::string(status.symbol) + " " + status.word);
   out.element("span", {{"class", "detail"}}, status.detail);
   if (const std::optional<Headline> headline = headline_of(results)) {
-    write_answers(out, *headline);
-    out.close();
+    out.open("ul", {{"class", "first list"}});
+    for (const std::string& sentence : headline->sentences) out.element("li", {}, sentence);
+    out.close().close();
     return;
   }
   // Documents of earlier builds hold the text alone.
@@ -106,92 +106,12 @@ void write_facts(Markup& out, const Results& results) {
   out.close();
 }
 
-void write_outcome_plot(Markup& out, const Page& page) {
-  const Results& results = page.results;
-  open_section(
-      out, "outcome", "Do the cells reach the same metric?",
-      fmt::format(
-          "Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
-          "pair share data, order and initial weights.",
-          metric_words(results.primary.metric), counted(results.steps, "step")));
-  out.raw(forest_plot(results)).close();
-}
-
-void write_band_plot(Markup& out, const Page& page) {
-  const auto has_twins = [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; };
-  if (std::ranges::any_of(page.results.cells, has_twins)) {
-    open_section(out, "band", "Are the gradients the same, up to rounding?",
-                 "Both runs compute from the reference's weights and batch, natively and in float64. Rings: the difference in float64, "
-                 "as a share of its tolerance (1e-12 of the summed terms). Dots: rounding, the distance of a cell from its own "
-                 "float64 result, as a share of its tolerance (derived from the reference's own rounding). 1 is the limit of both; "
-                 "pale dots are single forced steps.");
-  } else {
-    open_section(out, "band", "How much of the rounding tolerance was used?",
-                 "Gradients from the reference's weights and batch. The tolerance is what summing in another order "
-                 "changes, times the declared factor; 1 is its limit. Pale dots are single forced steps.");
-  }
-  out.raw(band_plot(page.results)).close();
-}
-
-/// Where each cell has a panel of its own, all metrics but the primary one are folded.
-void write_curves(Markup& out, const Page& page) {
-  constexpr std::size_t kMany = 8;
-  std::vector<std::pair<std::string, std::string>> panels;
-  bool flags = false;
-  for (const std::string& metric : curve_metrics(page.results)) {
-    if (std::string panel = curve_panels(page.results, metric); !panel.empty())
-      panels.emplace_back(metric, std::move(panel));
-  }
-  for (const CellResult& cell : page.results.cells) {
-    flags = flags || (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
-                      cell.mechanism->first_divergence);
-  }
-  if (panels.empty()) return;
-  open_section(out, "curves", "Training curves",
-               flags ? "A dot under the axis, in the cell's colour, marks the first step at which the cell differs from its reference."
-                     : "");
-  const bool many = page.results.cells.size() > kMany;
-  if (!many) out.open("div", {{"class", "two"}});
-  for (std::size_t i = 0; i < panels.size(); ++i) {
-    const bool folded = many && i > 0;
-    if (folded) out.open("details").element("summary", {}, metric_words(panels[i].first));
-    if (many) out.open("div", {{"class", "two"}});
-    out.raw(panels[i].second);
-    if (many) out.close();
-    if (folded) out.close();
-  }
-  if (!many) out.close();
-  out.close();
-}
-
 }  // namespace
 
-void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why) {
-  out.open("section", {{"id", std::string(id)}}).element("h2", {}, heading);
-  if (!why.empty()) out.element("p", {{"class", "why"}}, why);
-}
-
-void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads) {
-  std::string label = "Table";
-  for (const Column& column : heads) label += (&column == heads.data() ? ": " : ", ") + column.head;
-  open_scroll(out, label);
-  out.open("table", {{"class", std::string(css)}}).open("thead").open("tr");
-  for (const Column& column : heads) {
-    if (column.numbers)
-      out.element("th", {{"scope", "col"}, {"class", "n"}}, column.head);
-    else
-      out.element("th", {{"scope", "col"}}, column.head);
-  }
-  out.close().close().open("tbody");
-}
-
-void close_table(Markup& out) { out.close().close().close(); }
-
-void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
+Note verdict_note(const CellResult& cell, VerdictKind kind) {
   const VerdictStyle& style = style_of(kind);
   const bool caught = cell.power_control && !is_missed_control(cell) && kind == VerdictKind::divergent;
-  out.element("b", {{"class", std::string("t-") + (caught ? "ctl" : style.css)}},
-              std::string(style.symbol) + " " + style.words);
+  return {std::string(style.symbol) + " " + style.words, std::string("t-") + (caught ? "ctl" : style.css)};
 }
 
 std::string html_report(const Results& results) {
@@ -209,35 +129,32 @@ std::string html_report(const Results& results) {
   const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
                                        [](const auto& c) { return c.outcome.has_value(); });
   if (results.suite) {
-    write_suite(out, *results.suite);
+    for (const Section& section : suite_sections(*results.suite, false)) write_section(out, section);
   } else if (results.detection) {
     // A thousand trials are told in sum; those that went wrong are in its list.
-    write_detection(out, page);
+    write_section(out, detection_section(*results.detection));
   } else if (!results.cells.empty()) {
     const QuestionPlan& asked = question_named(results.question);
-    if (!asked.by_outcome && !results.certificate) write_band_plot(out, page);
-    write_certificate(out, page);
-    write_grid(out, page);
-    if (asked.by_outcome || has_outcome) write_outcome_plot(out, page);
-    write_differences(out, page);
-    write_drift(out, page);
-    write_exact(out, page);
-    write_curves(out, page);
-    write_growth(out, page);
-    write_noise_scale(out, page);
-    write_costs(out, page);
-    write_power(out, page);
-    write_interim_analyses(out, page);
-    write_targets(out, page);
-    write_mechanism(out, page);
-    write_rewards(out, page);
-    write_signatures(out, page);
-    write_certification(out, page);
-    write_metrics(out, page);
-    write_failures(out, page);
+    const auto show = [&out](const Section& section) { write_section(out, section); };
+    if (!asked.by_outcome && !results.certificate) show(band_section(page));
+    if (results.certificate) show(certificate_section(*results.certificate));
+    show(grid_section(page));
+    if (const std::optional<Headline> headline = headline_of(results)) show(answers_section(*headline));
+    if (asked.by_outcome || has_outcome) show(outcome_section(page));
+    show(differences_section(page));
+    show(drift_section(page));
+    show(exact_section(page));
+    show(curves_section(page));
+    show(growth_section(page));
+    show(noise_section(page));
+    if (results.timing) show(costs_section(*results.timing));
+    for (const auto& make : {power_section, looks_section, target_section, mechanism_section}) show(make(page));
+    for (const Section& section : rewards_sections(page)) show(section);
+    for (const auto& make : {gradients_section, certification_section, metrics_section, failures_section})
+      show(make(page));
   }
-  write_provenance(out, page);
-  write_commands(out, page);
+  write_section(out, provenance_section(page));
+  write_section(out, commands_section(page));
   out.element("footer", {},
               fmt::format("Made by lockstep from results.json beside this file, schema version {}. "
                           "The page loads nothing and runs no script.",
@@ -401,7 +318,7 @@ class Budget {
       full_ = true;
       return false;
     }
-    text_ += piece;
+    text_ += text_.ends_with("\n\n") && piece.starts_with('\n') ? piece.substr(1) : piece;
     return true;
   }
   bool full() const { return full_; }
@@ -414,17 +331,6 @@ class Budget {
 
 std::string cell_text(std::string_view text, int longest) {
   return escape_markdown(short_line(text, longest));
-}
-
-/// A fenced block whose fence no line of the text can close.
-std::string fenced(const std::string& text) {
-  std::size_t longest = 2, run = 0;
-  for (const char c : text) {
-    run = c == '`' ? run + 1 : 0;
-    longest = std::max(longest, run);
-  }
-  const std::string fence(longest + 1, '`');
-  return fence + "text\n" + text + "\n" + fence + "\n";
 }
 
 /// The interval, and its own level where cells differ in it.
@@ -505,20 +411,27 @@ std::string markdown_summary(const Results& results) {
   Budget out;
   out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestRowName)));
   if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
-  const std::string grid = grid_markdown(results);
-  if (!results.summary.sentence.empty() && grid.empty())
+  const Page page{results, cell_anchors(results)};
+  const std::optional<Headline> headline = headline_of(results);
+  if (!results.summary.sentence.empty() && !headline)
     out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
   out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
   if (const std::string changed = changed_words(results); !changed.empty())
     out.add(cell_text(changed, kLongestNote) + "\n\n");
-  out.add(grid);
-  out.add(markdown_answers(results));
+  if (headline) {
+    for (const std::string& sentence : headline->sentences)
+      out.add("- **" + cell_text(sentence, kLongestSentence) + "**\n");
+    for (const Answer& answer : headline->answers)
+      out.add("- " + cell_text(answer.question + " " + answer.text, kLongestSentence) + "\n");
+  }
+  out.add(markdown_of(grid_section(page)));
   std::size_t rows = 0;
-  if (results.detection) out.add(detection_markdown(*results.detection));
+  if (results.certificate) out.add(markdown_of(certificate_section(*results.certificate)));
+  if (results.detection) out.add(markdown_of(detection_section(*results.detection)));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
   if (!results.cells.empty() && !results.detection && !results.certificate) {
     out.add(
-        fmt::format("| cell | verdict | expected | difference | {} | n | mechanism | note |\n"
+        fmt::format("\n| cell | verdict | expected | difference | {} | n | mechanism | note |\n"
                     "|---|---|:-:|--:|--:|--:|---|---|\n",
                     interval_name(results)));
     while (rows < results.cells.size() &&
@@ -528,14 +441,14 @@ std::string markdown_summary(const Results& results) {
     if (const std::string more = more_seeds_words(results); !more.empty())
       out.add("\n" + cell_text(more, kLongestNote) + "\n");
   }
-  if (const std::string grown = growth_markdown(results); !grown.empty()) out.add(grown);
-  if (results.timing) out.add("\n" + timing_markdown(*results.timing));
+  for (const Section& section : {growth_section(page), noise_section(page)}) out.add(markdown_of(section));
+  if (results.timing) out.add(markdown_of(costs_section(*results.timing)));
   if (const std::string certified = certification_words(results); !certified.empty()) {
     out.add("\n" + cell_text(certified, kLongestNote) + "\n");
   }
   std::size_t details = 0, wanted = 0;
   for (const CellResult& cell : results.cells) {
-    if (is_as_expected(cell)) continue;
+    if (is_as_expected(cell) || results.detection) continue;
     ++wanted;
     if (!out.full() && out.add(unexpected(cell))) ++details;
   }
@@ -552,7 +465,7 @@ std::string markdown_summary(const Results& results) {
 
 namespace {
 
-constexpr int kUnlimited = 1 << 20, kWidestGrid = 100, kIndent = 6;
+constexpr int kUnlimited = 1 << 20, kIndent = 6;
 
 struct Paint {
   bool colour;
@@ -642,18 +555,19 @@ std::string noise_lines(const Results& results, int columns) {
 
 std::string terminal_table(const Results& results, bool colour, int width) {
   if (results.suite) return suite_text(results, colour, width);
-  const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited, tables = table_width(width);
+  const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited;
+  if (width > 0) width = columns;
   const Paint paint{colour};
   const Status status = status_of(results);
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
   if (const std::string changed = changed_words(results); !changed.empty()) out += wrapped(changed, columns);
-  if (results.detection) {
-    out += detection_text(*results.detection, tables) + "\n" +
-           wrapped(detection_caption(*results.detection), std::min(columns, 118));
-  }
-  out += grid_text(results, std::min(columns, kWidestGrid));
-  out += terminal_answers(results, columns);
+  const Page page{results, cell_anchors(results)};
+  if (results.detection) out += text_of(detection_section(*results.detection), colour, width);
+  if (const std::optional<Headline> headline = headline_of(results))
+    out += text_of(list(headline->sentences), colour, width);
+  out += text_of(grid_section(page), colour, width);
+  if (results.certificate) out += text_of(certificate_section(*results.certificate), colour, width);
   const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
   const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
   const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
@@ -680,21 +594,12 @@ std::string terminal_table(const Results& results, bool colour, int width) {
   if (difference > 0 || !noise.empty()) out += legend(results, columns);
   if (const std::string more = more_seeds_words(results); difference > 0 && !more.empty())
     out += shorten("  " + more, columns) + "\n";
-  if (varies_batch_or_rate_rule(results)) {
-    for (const Growth& growth : results.growth) {
-      out += growth_text(growth, decimals_for(results.primary.margin), columns) +
-             wrapped(clean_line(growth.sentence), columns);
-    }
-    out += noise_scale_text(results, columns);
-  }
+  out += text_of(growth_section(page), colour, width);
   for (const CellResult& cell : results.cells) {
     if (const std::string drift = drift_sentence(cell.drift); !drift.empty())
       out += wrapped(fmt::format("{}: {}", name_words(cell.scenario), drift), std::min(columns, 118));
   }
-  if (results.timing) {
-    out +=
-        timing_table(*results.timing, tables) + wrapped(clean_line(results.timing->sentence), std::min(columns, 118));
-  }
+  if (results.timing) out += text_of(costs_section(*results.timing), colour, width);
   if (const std::string certified = certification_words(results); !certified.empty())
     out += wrapped(certified, columns);
   if (!status.detail.empty()) {

@@ -25,7 +25,7 @@ bool own_line(std::string_view tag) {
 
 }  // namespace
 
-void Markup::begin(std::string_view tag, Attributes attributes) {
+void Markup::begin(std::string_view tag, const Attributes& attributes) {
   if (own_line(tag) && !out_.empty() && out_.back() != '\n') out_ += '\n';
   out_ += '<';
   out_ += tag;
@@ -44,7 +44,7 @@ void Markup::begin(std::string_view tag, Attributes attributes) {
   }
 }
 
-Markup& Markup::open(std::string_view tag, Attributes attributes) {
+Markup& Markup::open(std::string_view tag, const Attributes& attributes) {
   begin(tag, attributes);
   out_ += '>';
   open_.emplace_back(tag);
@@ -58,13 +58,13 @@ Markup& Markup::close() {
   return *this;
 }
 
-Markup& Markup::empty(std::string_view tag, Attributes attributes) {
+Markup& Markup::empty(std::string_view tag, const Attributes& attributes) {
   begin(tag, attributes);
   out_ += "/>";
   return *this;
 }
 
-Markup& Markup::element(std::string_view tag, Attributes attributes, std::string_view text) {
+Markup& Markup::element(std::string_view tag, const Attributes& attributes, std::string_view text) {
   return open(tag, attributes).text(text).close();
 }
 

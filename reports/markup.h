@@ -2,7 +2,6 @@
 // Writes HTML, SVG and XML so that what comes from outside cannot become markup: every text and attribute is
 // escaped, every element that was opened is closed, and the whole is well-formed XML.
 
-#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,18 +12,18 @@ struct Attribute {
   std::string_view name;  ///< ours, never foreign
   std::string value;      ///< escaped when written
 };
-using Attributes = std::initializer_list<Attribute>;
+using Attributes = std::vector<Attribute>;
 
 class Markup {
  public:
   /// <tag ...>; `tag` is ours, never foreign.
-  Markup& open(std::string_view tag, Attributes attributes = {});
+  Markup& open(std::string_view tag, const Attributes& attributes = {});
   /// Closes the innermost open element.
   Markup& close();
   /// <tag ... />: void elements of HTML, any of SVG and XML.
-  Markup& empty(std::string_view tag, Attributes attributes = {});
+  Markup& empty(std::string_view tag, const Attributes& attributes = {});
   /// <tag ...>text</tag>
-  Markup& element(std::string_view tag, Attributes attributes, std::string_view text);
+  Markup& element(std::string_view tag, const Attributes& attributes, std::string_view text);
   /// Text, escaped.
   Markup& text(std::string_view text);
   /// Markup that another Markup built, or a literal of ours.
@@ -33,7 +32,7 @@ class Markup {
   std::string take();
 
  private:
-  void begin(std::string_view tag, Attributes attributes);
+  void begin(std::string_view tag, const Attributes& attributes);
   std::string out_;
   std::vector<std::string> open_;
 };

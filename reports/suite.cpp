@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "harness/base/text.h"
-#include "reports/plots/chart.h"
 #include "reports/text.h"
 
 namespace lockstep {
@@ -37,27 +34,18 @@ bool came_out_wrong(const OutcomeTable& table, const OutcomeTable::Row& row) {
   return false;
 }
 
-std::string count_text(int64_t cases) { return cases == 0 ? "·" : std::to_string(cases); }
-
-std::string timeline_line(const TimelineStep& step) {
-  std::string line = clean_line(step.process) + ": " + clean_line(step.operation);
-  if (!step.mark.empty()) line += " ← " + clean_line(step.mark);
-  return line;
+const char* css_of(CaseVerdict verdict) {
+  if (verdict == CaseVerdict::fault) return "t-bad";
+  return verdict == CaseVerdict::undecided ? "t-und" : "t-ok";
 }
 
-std::string fenced_lines(const std::vector<std::string>& lines) {
-  std::string text = "\n````text\n";
-  for (const std::string& line : lines) text += line + "\n";
-  return text + "````\n";
+/// Are they too many to stand open, with no fault among them, where the suite's own tables tell how it went?
+bool folds_outcomes(const SuiteResult& suite) {
+  return !suite.tables.empty() && suite.faults == 0 && outcome_table(suite, true).rows.size() > kMostPlaceRows;
 }
 
 void suite_property(Markup& out, std::string_view name, std::string_view value) {
   out.empty("property", {{"name", std::string(name)}, {"value", std::string(value)}});
-}
-
-std::string figures_of(const SuiteResult& suite) {
-  return fmt::format("{} ({}), {} wrong, {} undecided", counted(suite.trials, "trial"),
-                     counted(suite.cases, "case"), suite.faults, suite.undecided);
 }
 
 }  // namespace
@@ -83,18 +71,77 @@ OutcomeTable outcome_table(const SuiteResult& suite, bool by_place) {
   return table;
 }
 
-bool folds_outcomes(const SuiteResult& suite) {
-  return !suite.tables.empty() && suite.faults == 0 && outcome_table(suite, true).rows.size() > kMostPlaceRows;
+/// Tables and charts on a terminal.
+static std::string tables_text(const SuiteResult& suite, bool colour, int width) {
+  std::string out;
+  for (const Section& section : sections_of(suite.tables, suite.charts)) out += text_of(section, colour, width);
+  return out;
 }
 
-Status suite_status(const Results& results) {
-  const SuiteResult& suite = *results.suite;
-  const std::string figures = figures_of(suite) + ".";
-  if (results.summary.exit_code == 6 || suite.cases == 0)
-    return {"?", "und", "Nothing selected", "No trial was run, so nothing is judged."};
-  if (suite.faults > 0) return {"✗", "bad", "Faults found", figures};
-  if (results.summary.exit_code == 5) return {"?", "und", "Undecided", figures};
-  return {"✓", "ok", "No fault found", figures};
+static Table table_of(const OutcomeTable& outcomes) {
+  Table table{.css = "suite", .columns = {"failure", "place"}, .rows = {}};
+  for (const OutcomeTable::Outcome& outcome : outcomes.outcomes) table.columns.push_back(numbers(heading_of(outcome)));
+  for (const OutcomeTable::Row& row : outcomes.rows) {
+    table.rows.push_back({{clean_line(row.failure), clean_line(row.place)}});
+    for (std::size_t i = 0; i < row.cases.size(); ++i)
+      table.rows.back().cells.push_back(
+          row.cases[i] == 0 ? Datum("·") : Datum(std::to_string(row.cases[i]), css_of(outcomes.outcomes[i].verdict)));
+  }
+  return table;
+}
+
+std::vector<Section> suite_sections(const SuiteResult& suite, bool only_faults) {
+  std::vector<Section> sections = sections_of(suite.tables, suite.charts);
+  const Table table = table_of(outcome_table(suite, true));
+  Section outcomes{"outcomes",
+                   "Outcomes by failure",
+                   "Cases by failure, place and outcome. Outcomes in red are faults.",
+                   {tabled(table)}};
+  if (folds_outcomes(suite))
+    outcomes.parts = {fold(counted(static_cast<int64_t>(table.rows.size()), "row"), {tabled(table)})};
+  for (const std::string& note : suite.notes) outcomes.parts.push_back(prose(clean_line(note)));
+  sections.push_back(std::move(outcomes));
+  Section findings{"findings",
+                   "Findings, case by case",
+                   suite.findings_left_out == 0
+                       ? ""
+                       : fmt::format("The first case of each row of the table; {} more are counted in the table.",
+                                     suite.findings_left_out),
+                   {}};
+  for (const SuiteFinding& finding : suite.findings) {
+    if (only_faults && finding.verdict != CaseVerdict::fault) continue;
+    Table timeline{
+        .css = "timeline", .columns = {numbers("operation"), "process", "what", "injected fault"}, .rows = {}};
+    for (const TimelineStep& step : finding.timeline) {
+      timeline.rows.push_back({{std::to_string(timeline.rows.size() + 1), clean_line(step.process),
+                                clean_line(step.operation), Datum(clean_line(step.mark), "t-bad")}});
+    }
+    std::vector<Part> parts;
+    if (!timeline.rows.empty()) parts.push_back(tabled(timeline));
+    if (!finding.replay.empty()) parts.push_back(code(clean_line(finding.replay)));
+    findings.parts.push_back(fold(clean_line(finding.trial), std::move(parts), "",
+                                  {clean_line(finding.outcome + ": " + finding.sentence), css_of(finding.verdict)}));
+  }
+  sections.push_back(std::move(findings));
+  return sections;
+}
+
+/// One row a failure where rows by place are too many, and the wrong ones alone where those are too.
+static Table outcomes_on_terminal(const SuiteResult& suite) {
+  OutcomeTable outcomes = outcome_table(suite, true);
+  const bool by_place = outcomes.rows.size() <= kMostPlaceRows;
+  if (!by_place) outcomes = outcome_table(suite, false);
+  if (outcomes.rows.size() > kMostPlaceRows) {
+    OutcomeTable::Row others{"", "", std::vector<int64_t>(outcomes.outcomes.size())};
+    const auto good = [&](const OutcomeTable::Row& row) { return !came_out_wrong(outcomes, row); };
+    for (const OutcomeTable::Row& row : outcomes.rows) {
+      for (std::size_t i = 0; i < row.cases.size() && good(row); ++i) others.cases[i] += row.cases[i];
+    }
+    const auto left_out = static_cast<int64_t>(std::erase_if(outcomes.rows, good));
+    others.failure = fmt::format("({} without a fault)", counted(left_out, "failure"));
+    if (left_out > 0) outcomes.rows.push_back(std::move(others));
+  }
+  return table_of(outcomes);
 }
 
 std::string suite_text(const Results& results, bool colour, int width) {
@@ -105,33 +152,13 @@ std::string suite_text(const Results& results, bool colour, int width) {
   };
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + clean_line(suite.subject), columns), "1") + "\n";
-  out += tables_text(suite, colour, table_width(width));
-  OutcomeTable table = outcome_table(suite, true);
-  const bool by_place = table.rows.size() <= kMostPlaceRows;
-  if (!by_place) table = outcome_table(suite, false);
-  std::vector<std::vector<std::string>> rows(1);
-  rows.front().push_back(by_place ? "failure, place" : "failure");
-  for (const OutcomeTable::Outcome& outcome : table.outcomes) rows.front().push_back(heading_of(outcome));
-  const bool only_wrong = table.rows.size() > kMostPlaceRows;
-  for (const OutcomeTable::Row& row : table.rows) {
-    if (only_wrong && !came_out_wrong(table, row)) continue;
-    rows.push_back({clean_line(row.failure) + (row.place.empty() ? "" : ", " + clean_line(row.place))});
-    for (const int64_t cases : row.cases) rows.back().push_back(count_text(cases));
-  }
-  const auto shown_failures = static_cast<int64_t>(rows.size()) - 1;
-  if (const auto left_out = static_cast<int64_t>(table.rows.size()) - shown_failures; left_out > 0) {
-    rows.push_back({fmt::format("({} without a fault)", counted(left_out, "failure"))});
-    for (std::size_t i = 0; i < table.outcomes.size(); ++i) {
-      int64_t cases = 0;
-      for (const OutcomeTable::Row& row : table.rows) cases += came_out_wrong(table, row) ? 0 : row.cases[i];
-      rows.back().push_back(count_text(cases));
-    }
-  }
-  out += aligned_columns(rows, "   ", table_width(width));
-  if (!by_place) out += "  (by place: see report.html)\n";
-  for (const auto& [what, figure] : suite.facts)
-    out += wrapped(clean_line(what) + ": " + clean_line(figure), std::min(columns, 118));
-  for (const std::string& note : suite.notes) out += wrapped(clean_line(note), std::min(columns, 118));
+  if (width > 0) width = columns;
+  out += tables_text(suite, colour, width);
+  const Table table = outcomes_on_terminal(suite);
+  out += text_of(tabled(table), colour, width);
+  if (outcome_table(suite, true).rows.size() > kMostPlaceRows) out += "  (by place: see report.html)\n";
+  for (const auto& [what, figure] : suite.facts) out += text_of(prose(what + ": " + figure), colour, width);
+  for (const std::string& note : suite.notes) out += text_of(prose(note), colour, width);
   std::size_t shown = 0;
   for (const SuiteFinding& finding : suite.findings) {
     if (finding.verdict != CaseVerdict::fault) continue;
@@ -152,39 +179,14 @@ std::string suite_text(const Results& results, bool colour, int width) {
 std::string suite_markdown(const Results& results) {
   const SuiteResult& suite = *results.suite;
   const Status status = suite_status(results);
-  std::string out = fmt::format("## {} {}: {}\n\n{}\n\n{}\n\n", status.symbol, status.word,
-                                escape_markdown(results.name), escape_markdown(suite.subject),
-                                escape_markdown(status.detail));
-  const OutcomeTable table = outcome_table(suite, true);
-  if (const std::string measured = tables_markdown(suite); !measured.empty())
-    out += measured.substr(1) + "\n### Outcomes by failure\n\n";
-  const bool folded = folds_outcomes(suite);
-  if (folded) out += "<details><summary>" + counted(static_cast<int64_t>(table.rows.size()), "row") + "</summary>\n\n";
-  out += "| failure | place |";
-  for (const OutcomeTable::Outcome& outcome : table.outcomes) out += " " + escape_markdown(heading_of(outcome)) + " |";
-  out += "\n|---|---|";
-  for (std::size_t i = 0; i < table.outcomes.size(); ++i) out += "--:|";
-  out += "\n";
-  for (const OutcomeTable::Row& row : table.rows) {
-    out += fmt::format("| {} | {} |", escape_markdown(row.failure), escape_markdown(row.place));
-    for (const int64_t cases : row.cases) out += " " + count_text(cases) + " |";
-    out += "\n";
-  }
-  if (folded) out += "\n</details>\n";
-  for (const auto& [what, figure] : suite.facts)
-    out += fmt::format("\n{}: {}\n", escape_markdown(what), escape_markdown(figure));
-  for (const std::string& note : suite.notes) out += "\n" + escape_markdown(note) + "\n";
-  std::size_t shown = 0;
-  for (const SuiteFinding& finding : suite.findings) {
-    if (finding.verdict != CaseVerdict::fault || ++shown > kMarkdownFindings) continue;
-    out += fmt::format("\n### {}: {}\n\n{}\n", escape_markdown(finding.outcome), escape_markdown(finding.trial),
-                       escape_markdown(finding.sentence));
-    std::vector<std::string> lines;
-    for (const TimelineStep& step : finding.timeline) lines.push_back(timeline_line(step));
-    if (!lines.empty()) out += fenced_lines(lines);
-    if (!finding.replay.empty()) out += "\nRun it again:\n" + fenced_lines({clean_line(finding.replay)});
-  }
-  if (!results.rerun.empty()) out += "\nThe whole suite again:\n" + fenced_lines({clean_line(results.rerun)});
+  std::string out = fmt::format("## {} {}: {}\n\n{}\n\n{}\n", status.symbol, status.word, escape_markdown(results.name),
+                                escape_markdown(suite.subject), escape_markdown(status.detail));
+  std::vector<Section> sections = suite_sections(suite, true);
+  Section& findings = sections.back();
+  if (findings.parts.size() > kMarkdownFindings) findings.parts.resize(kMarkdownFindings);
+  for (const Section& section : sections) out += markdown_of(section);
+  for (const auto& [what, figure] : suite.facts) out += markdown_of(prose(what + ": " + figure));
+  if (!results.rerun.empty()) out += "\nThe whole suite again:\n" + markdown_of(code(clean_line(results.rerun)));
   return out;
 }
 
@@ -233,214 +235,6 @@ std::string suite_junit(const Results& results) {
   if (!results.summary.sentence.empty() || !measured.empty())
     out.element("system-out", {}, results.summary.sentence + (measured.empty() ? "" : "\n" + measured));
   return out.take() + "\n";
-}
-
-namespace {
-
-/// A terminal shows no table of more rows whole, and no chart of more series.
-constexpr std::size_t kMostTerminalRows = 30, kMostTerminalSeries = 12;
-constexpr int kStripColumns = 40;
-constexpr int kLongestCell = 80, kTitleWidth = 118;
-
-bool is_fault(const TableRow& row) { return row.verdict == CaseVerdict::fault; }
-
-std::size_t series_of(const SuiteChart& chart) {
-  std::size_t count = 0;
-  for (const ChartPanel& panel : chart.panels) count += panel.series.size();
-  return count;
-}
-
-/// Where a value stands between the ends of its axis, 0 to 1.
-double share_of(const AxisRange& range, double at) { return std::clamp((at - range.low) / (range.high - range.low), 0.0, 1.0); }
-
-/// The points of a line by their heights.
-std::string bars_of(const SuiteChart& chart, const ChartFrame& frame, const ChartSeries& series) {
-  constexpr std::array<const char*, 8> kBars = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  std::string bars;
-  for (const ChartPoint& point : series.points) {
-    const double at = on_axis(chart.y, point.y);
-    bars += std::isfinite(at) ? kBars[static_cast<std::size_t>(std::lround(7 * share_of(frame.y, at)))] : " ";
-  }
-  return bars;
-}
-
-/// Dots on a strip, the marks behind them.
-std::string strip_of(const SuiteChart& chart, const ChartFrame& frame, const ChartSeries& series) {
-  std::array<const char*, kStripColumns> cells;
-  cells.fill("·");
-  const auto place = [&](double value) {
-    const double at = on_axis(chart.x, value);
-    return std::isfinite(at) ? static_cast<std::size_t>(std::lround((kStripColumns - 1) * share_of(frame.x, at))) : 0;
-  };
-  for (const ChartMark& mark : chart.marks) cells[place(mark.at)] = "│";
-  for (const ChartPoint& point : series.points) cells[place(point.x)] = "●";
-  return fmt::format("{}", fmt::join(cells, ""));
-}
-
-std::string range_words(const SuiteChart& chart, const ChartSeries& series) {
-  const ChartAxis& axis = chart.by_row ? chart.x : chart.y;
-  if (series.points.empty()) return "—";
-  double low = HUGE_VAL, high = -HUGE_VAL;
-  for (const ChartPoint& point : series.points) {
-    low = std::min(low, chart.by_row ? point.x : point.y);
-    high = std::max(high, chart.by_row ? point.x : point.y);
-  }
-  const std::string end = value_words(axis, high);
-  return low == high ? end : value_words({axis.name, "", axis.log}, low) + " to " + end;
-}
-
-std::string table_text(const SuiteTable& given, bool colour, int width) {
-  const SuiteTable table = with_words(given);
-  std::vector<const TableRow*> rows = rows_in_order(table);
-  const bool whole = !table.folded && rows.size() <= kMostTerminalRows;
-  if (!whole) std::erase_if(rows, [](const TableRow* row) { return !is_fault(*row); });
-  if (rows.empty() && table.folded) return "";
-  std::string out = shorten(clean_line(table.title), width) + "\n";
-  std::vector<Column> heads;
-  for (const TableColumn& column : table.columns) heads.push_back(column.numbers ? numbers(head_words(column)) : Column(head_words(column)));
-  std::vector<std::vector<std::string>> cells;
-  for (const TableRow* row : rows) {
-    cells.push_back(cells_of(*row));
-    for (std::string& cell : cells.back()) cell = short_line(cell, kLongestCell);
-  }
-  if (!rows.empty()) {
-    for (const TableLine& line : table_lines(heads, cells, "    ", width)) {
-      const bool red = colour && line.row && is_fault(*rows[*line.row]);
-      out += (red ? "\x1b[31m" + line.text + "\x1b[0m" : line.text) + "\n";
-    }
-  }
-  if (!whole) out += fmt::format("  ({} rows: report.html)\n", table.rows.size());
-  return out;
-}
-
-std::string pipe_table(const SuiteTable& given) {
-  const SuiteTable table = with_words(given);
-  std::string out = "|", rule = "|";
-  for (const TableColumn& column : table.columns) {
-    out += " " + escape_markdown(head_words(column)) + " |";
-    rule += column.numbers ? "--:|" : "---|";
-  }
-  out += "\n" + rule + "\n";
-  for (const TableRow* row : rows_in_order(table)) {
-    out += "|";
-    for (const std::string& cell : cells_of(*row)) {
-      const std::string text = escape_markdown(cell);
-      out += is_fault(*row) && !text.empty() ? " **" + text + "** |" : " " + text + " |";
-    }
-    out += "\n";
-  }
-  return out;
-}
-
-std::string table_markdown(const SuiteTable& table) {
-  const bool folded = table.folded && !has_fault(table);
-  const std::string title = escape_markdown(table.title), why = table.why.empty() ? "" : escape_markdown(table.why) + "\n\n";
-  if (!folded) return "\n### " + title + "\n\n" + why + pipe_table(table);
-  return "\n<details><summary>" + escape_markup(clean_line(table.title)) + "</summary>\n\n" + why + pipe_table(table) + "\n</details>\n";
-}
-
-std::string chart_markdown(const SuiteChart& chart) {
-  const std::vector<std::string> lines = chart_lines(chart);
-  if (lines.empty()) return "";
-  std::string out = "\n### " + escape_markdown(chart.title) + "\n\n";
-  if (!chart.why.empty()) out += escape_markdown(chart.why) + "\n\n";
-  out += "````text\n";
-  for (const std::string& line : lines) out += line + "\n";
-  return out + "````\n";
-}
-
-}  // namespace
-
-std::vector<const TableRow*> rows_in_order(const SuiteTable& table) {
-  std::vector<const TableRow*> rows;
-  for (const TableRow& row : table.rows) rows.push_back(&row);
-  std::ranges::stable_partition(rows, [](const TableRow* row) { return is_fault(*row); });
-  return rows;
-}
-
-SuiteTable with_words(const SuiteTable& table) {
-  SuiteTable some = table;
-  for (std::size_t i = some.columns.size(); i-- > 0;) {
-    if (some.rows.empty() || std::ranges::any_of(some.rows, [i](const TableRow& row) { return !row.cells[i].empty(); })) continue;
-    some.columns.erase(some.columns.begin() + static_cast<std::ptrdiff_t>(i));
-    for (TableRow& row : some.rows) row.cells.erase(row.cells.begin() + static_cast<std::ptrdiff_t>(i));
-  }
-  return some;
-}
-
-bool has_fault(const SuiteTable& table) { return std::ranges::any_of(table.rows, is_fault); }
-
-std::vector<const SuiteTable*> tables_in_order(const SuiteResult& suite) {
-  std::vector<const SuiteTable*> tables;
-  for (const SuiteTable& table : suite.tables) tables.push_back(&table);
-  std::ranges::stable_partition(tables, [](const SuiteTable* table) { return has_fault(*table); });
-  return tables;
-}
-
-std::string head_words(const TableColumn& column) { return name_with_unit(column.head, column.unit); }
-
-std::vector<std::string> cells_of(const TableRow& row) {
-  std::vector<std::string> cells;
-  for (const std::string& cell : row.cells) cells.push_back(clean_line(cell));
-  if (is_fault(row) && !cells.empty()) cells.front().insert(0, "✗ ");
-  return cells;
-}
-
-std::vector<std::string> chart_lines(const SuiteChart& chart) {
-  const ChartFrame frame = frame_of(chart);
-  std::vector<std::string> lines;
-  if (frame.empty) return lines;
-  std::vector<std::string> names, drawn;
-  int name_width = 0, drawn_width = 0;
-  for (const ChartPanel& panel : chart.panels) {
-    for (const ChartSeries& series : panel.series) {
-      const bool panel_named = !chart.by_row && !panel.name.empty();
-      const std::string name = (panel_named ? clean_line(panel.name) + ", " : "") + clean_line(series.name);
-      names.push_back((series.verdict == CaseVerdict::fault ? "✗ " : "") + name);
-      drawn.push_back(chart.by_row ? strip_of(chart, frame, series) : bars_of(chart, frame, series));
-      name_width = std::max(name_width, display_width(names.back()));
-      drawn_width = std::max(drawn_width, display_width(drawn.back()));
-    }
-  }
-  std::size_t i = 0;
-  for (const ChartPanel& panel : chart.panels) {
-    for (const ChartSeries& series : panel.series) {
-      lines.push_back(fmt::format("{}  {}  {}", pad_right(names[i], name_width), pad_right(drawn[i], drawn_width), range_words(chart, series)));
-      ++i;
-    }
-  }
-  for (const ChartMark& mark : chart.marks) lines.push_back("│ " + clean_line(mark.name) + ": " + value_words(chart.x, mark.at));
-  return lines;
-}
-
-std::string tables_text(const SuiteResult& suite, bool colour, int width) {
-  std::string out;
-  for (const SuiteTable* table : tables_in_order(suite)) out += table_text(*table, colour, width);
-  for (const SuiteChart& chart : suite.charts) {
-    const std::vector<std::string> lines = chart_lines(chart);
-    if (lines.empty()) continue;
-    const std::string title = clean_line(chart.title) + ", " + axis_words(chart.by_row ? chart.x : chart.y);
-    if (series_of(chart) > kMostTerminalSeries) {
-      out += shorten(title + ": report.html draws it", std::min(width, kTitleWidth)) + "\n";
-      continue;
-    }
-    out += shorten(title, std::min(width, kTitleWidth)) + "\n";
-    for (const std::string& line : lines) out += shorten("    " + line, width) + "\n";
-  }
-  return out;
-}
-
-std::string tables_markdown(const SuiteResult& suite) {
-  std::string out;
-  const std::vector<const SuiteTable*> tables = tables_in_order(suite);
-  for (const SuiteTable* table : tables) {
-    if (has_fault(*table)) out += table_markdown(*table);
-  }
-  for (const SuiteChart& chart : suite.charts) out += chart_markdown(chart);
-  for (const SuiteTable* table : tables) {
-    if (!has_fault(*table)) out += table_markdown(*table);
-  }
-  return out;
 }
 
 }  // namespace lockstep

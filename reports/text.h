@@ -53,6 +53,8 @@ struct Column {
   Column(const char* text) : head(text) {}
   std::string head;
   bool numbers = false;  ///< they are aligned to the right
+  bool page = false;     ///< only pages have room for it
+  std::string css = {};  ///< of its cells on a page
 };
 
 inline Column numbers(std::string head) {
@@ -80,19 +82,5 @@ struct TableLine {
 /// Heads that are all empty have no line.
 std::vector<TableLine> table_lines(const std::vector<Column>& heads, const std::vector<std::vector<std::string>>& rows,
                                    std::string_view margin, int width);
-
-/// The same as one text. The first row holds the heads; the first column stands to the left, the others to the right.
-std::string aligned_columns(const std::vector<std::vector<std::string>>& rows, std::string_view margin, int width);
-
-// The table of timed layouts as text.
-
-/// The groups that layouts were timed in, in the order of their rows.
-std::vector<std::string> timing_groups(const Timing& timing);
-
-/// One block a group, one line a layout, for a terminal of `width` columns; a star where ranks share cores.
-std::string timing_table(const Timing& timing, int width);
-
-/// The same as Markdown, with the sentence on this machine above it.
-std::string timing_markdown(const Timing& timing);
 
 }  // namespace lockstep

@@ -30,6 +30,8 @@ struct Status {
   std::string detail;
 };
 Status status_of(const Results& results);
+/// "kill: 3 of 41 cases came out wrong", of the whole suite.
+Status suite_status(const Results& results);
 
 /// "24-way accuracy" of accuracy_24, "training loss / log N" of loss_over_log_n; unknown names as they are.
 std::string metric_words(std::string_view metric);

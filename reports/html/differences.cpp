@@ -93,34 +93,6 @@ std::string marks_words(const CurveDifference& curve) {
   return since.empty() ? text : text + ", " + since;
 }
 
-void draw_band(Markup& out, const Chart& chart, const CurveDifference& curve, const std::string& css) {
-  std::vector<std::pair<double, double>> outline, middle;
-  for (std::size_t i = 0; i < curve.steps.size(); ++i) {
-    const double x = chart.x(static_cast<double>(curve.steps[i]));
-    outline.emplace_back(x, chart.y(curve.high[i]));
-    middle.emplace_back(x, chart.y(curve.mean[i]));
-  }
-  for (std::size_t i = curve.steps.size(); i-- > 0;)
-    outline.emplace_back(chart.x(static_cast<double>(curve.steps[i])), chart.y(curve.low[i]));
-  // A drawing of its own cuts what leaves the frame.
-  const std::string size = fmt::format("{} {} {} {}", px(chart.left), px(chart.top),
-                                       px(chart.edge() - chart.left), px(chart.floor() - chart.top));
-  out.open("svg", {{"x", px(chart.left)},
-                   {"y", px(chart.top)},
-                   {"width", px(chart.edge() - chart.left)},
-                   {"height", px(chart.floor() - chart.top)},
-                   {"viewBox", size}});
-  out.empty("path", {{"class", "band strong " + css}, {"d", path_through(outline) + "z"}});
-  out.empty("path", {{"class", "line " + css}, {"d", path_through(middle)}});
-  out.close();
-}
-
-void draw_marks(Markup& out, const Chart& chart, const CurveDifference& curve, const std::string& css) {
-  const double y = chart.floor() + 7;
-  if (curve.first_leaves >= 0) mark(out, 0, css, chart.x(static_cast<double>(curve.first_leaves)), y, true);
-  if (curve.first_beyond >= 0) mark(out, 0, css, chart.x(static_cast<double>(curve.first_beyond)), y);
-}
-
 /// Zero and the margin: what a difference is measured by.
 std::vector<Tick> margin_ticks(const CurveDifference& curve, double reach) {
   if (curve.margin <= 0) return numbered(nice_ticks(-reach, reach, 4));
@@ -133,76 +105,57 @@ std::vector<Tick> margin_ticks(const CurveDifference& curve, double reach) {
 /// `terms`: n and level of its own, if it has them.
 void write_panel(Markup& out, const Drawn& d, double reach, const std::string& terms) {
   const CurveDifference& curve = *d.curve;
-  const std::string css = row_css(*d.cell, d.cell->verdict);
-  Chart chart{260, 150, 44, 10, 6, 34, {}, {}};
-  place(chart, static_cast<double>(curve.steps.front()), static_cast<double>(curve.steps.back()), -reach,
-        reach);
-  out.open("figure")
-      .open("figcaption")
-      .element("a", {{"href", "#" + d.anchor}}, name_words(d.cell->scenario));
-  if (const std::string words = marks_words(curve); !words.empty())
-    out.element("span", {{"class", "sub"}}, words);
-  if (!terms.empty()) out.element("span", {{"class", "sub"}}, terms);
-  if (const std::string note = clean_line(curve.note); !note.empty()) out.element("span", {{"class", "sub"}}, note);
-  out.close();
-  open_chart(out, chart, name_words(d.cell->scenario) + ": paired difference by step", marks_words(curve));
-  if (curve.margin > 0) {
-    out.empty("rect", {{"class", "margin"},
-                       {"x", px(chart.left)},
-                       {"width", px(chart.edge() - chart.left)},
-                       {"y", px(chart.y(curve.margin))},
-                       {"height", px(chart.y(-curve.margin) - chart.y(curve.margin))}});
+  const std::string css = row_css(*d.cell, d.cell->verdict), name = name_words(d.cell->scenario);
+  Plot plot{.title = name + ": paired difference by step",
+            .description = marks_words(curve),
+            .small = true,
+            .x = {static_cast<double>(curve.steps.front()), static_cast<double>(curve.steps.back())},
+            .y = {-reach, reach},
+            .x_ticks = step_axis(static_cast<double>(curve.steps.back()), 4),
+            .y_ticks = margin_ticks(curve, reach),
+            .flagged = true};
+  if (curve.margin > 0) plot.areas.push_back({-HUGE_VAL, HUGE_VAL, -curve.margin, curve.margin, "margin"});
+  plot.rules.push_back({false, 0, "zero"});
+  plot.lines.push_back({name, css, {}});
+  for (std::size_t i = 0; i < curve.steps.size(); ++i)
+    plot.lines[0].points.push_back({static_cast<double>(curve.steps[i]), curve.mean[i], curve.low[i], curve.high[i]});
+  for (const auto& [step, bead] : {std::pair(curve.first_leaves, "hollow "), std::pair(curve.first_beyond, "m ")}) {
+    if (step >= 0) plot.flags.push_back({static_cast<double>(step), marks_words(curve), {bead + css}});
   }
-  draw_y_axis(out, chart, margin_ticks(curve, reach));
-  line(out, "zero", chart.left, chart.y(0), chart.edge(), chart.y(0));
-  draw_band(out, chart, curve, css);
-  std::vector<Tick> ticks;
-  for (const double step : step_ticks(chart.x.high, 4).values)
-    ticks.push_back({step, fmt::format("{:.0f}", step)});
-  line(out, "tk", chart.left, chart.floor(), chart.edge(), chart.floor());
-  for (const Tick& tick : ticks) text(out, "tick mid", chart.x(tick.at), chart.floor() + 26, tick.text);
-  draw_marks(out, chart, curve, css);
-  out.close().close();
+  write_figure(out, {name, d.anchor, {marks_words(curve), terms, clean_line(curve.note)}, "panel"}, plot_drawing(plot));
 }
 
 }  // namespace
 
-void write_differences(Markup& out, const Page& page) {
-  const std::vector<std::string> metrics = metrics_of(page.results);
-  bool opened = false;
-  for (const std::string& metric : metrics) {
+Section differences_section(const Page& page) {
+  Section section{"differences",
+                  "When do they differ?",
+                  fmt::format("Mean of the paired differences by step, cell minus reference, with a band that covers "
+                              "all steps simultaneously, {}; green "
+                              "is the margin. A ring below the axis marks the first step at which the band leaves the "
+                              "margin, a dot the first at which "
+                              "it lies wholly outside. A grown batch is compared at equally many samples.",
+                              common_level(page.results) ? "at " + level_words(*common_level(page.results))
+                                                         : "at the level of the cell's intervals"),
+                  {}};
+  for (const std::string& metric : metrics_of(page.results)) {
     const std::vector<Drawn> all = drawn_of(page, metric);
     if (all.empty()) continue;
-    if (!opened) {
-      open_section(
-          out, "differences", "When do they differ?",
-          fmt::format(
-              "Mean of the paired differences by step, cell minus reference, with a band that covers all "
-              "steps simultaneously, {}; green is the margin. A ring below the axis marks the first step at which "
-              "the band leaves the margin, a dot the first at which it lies wholly outside. A "
-              "grown batch is compared at equally many samples.",
-              common_level(page.results) ? "at " + level_words(*common_level(page.results))
-                                         : "at the level of the cell's intervals"));
-    }
-    const bool folded = opened;
-    opened = true;
-    if (folded)
-      out.open("details").element("summary", {}, metric_words(metric));
-    else
-      out.element("h3", {}, metric_words(metric));
-    out.open("div", {{"class", "small"}});
     const double reach = reach_of(all);
-    for (const Drawn& d : all) write_panel(out, d, reach, own_terms(page.results, *d.cell));
-    out.close();
-    if (folded) out.close();
+    Markup out;
+    out.open("div", {{"class", "small"}});
+    for (const Drawn& each : all) write_panel(out, each, reach, own_terms(page.results, *each.cell));
+    if (!section.parts.empty()) {
+      section.parts.push_back(fold(metric_words(metric), {drawing(out.take())}));
+      continue;
+    }
+    section.parts = {heading(metric_words(metric)), drawing(out.take())};
   }
-  if (opened) out.close();
+  return section;
 }
 
 // How far rounding alone carries a run from the same run in another arithmetic, step by step.
 namespace {
-
-constexpr double kDriftLabelPx = 12;
 
 std::string label_of(const CurveBand& band) {
   return band.metric.starts_with("parameters") ? band.metric : metric_words(band.metric);
@@ -226,140 +179,114 @@ std::pair<double, double> range_of(const std::vector<CurveBand>& drift) {
   return {std::floor(low), std::max(std::ceil(high), std::floor(low) + 1)};
 }
 
-void draw_band(Markup& out, const Chart& chart, const CurveBand& band, const std::string& css) {
-  std::vector<std::pair<double, double>> outline, middle, below;
-  for (std::size_t i = 0; i < band.steps.size(); ++i) {
-    if (!is_drawn(band, i)) continue;
-    const double x = chart.x(std::log10(static_cast<double>(band.steps[i])));
-    const auto y = [&](double value) { return value > 0 ? chart.y(std::max(std::log10(value), chart.y.low)) : chart.floor(); };
-    outline.emplace_back(x, y(band.high[i]));
-    below.emplace_back(x, y(band.low[i]));
-    if (band.median[i] > 0) middle.emplace_back(x, y(band.median[i]));
-  }
-  outline.insert(outline.end(), below.rbegin(), below.rend());
-  if (outline.empty()) return;
-  out.empty("path", {{"class", "band " + css}, {"d", path_through(outline) + "z"}});
-  if (!middle.empty()) out.empty("path", {{"class", "line " + css}, {"d", path_through(middle)}});
-}
-
-/// A line of the legend under the drawing's top, a series each.
-void draw_legend(Markup& out, const Chart& chart, const std::vector<CurveBand>& drift) {
-  double x = chart.left;
-  for (std::size_t i = 0; i < drift.size(); ++i) {
-    line(out, "line c" + std::to_string(i), x, 8, x + 22, 8);
-    text(out, "lab", x + 27, 12, label_of(drift[i]));
-    x += 45 + text_width_px(label_of(drift[i]), kDriftLabelPx);
-  }
-}
-
 std::string drift_plot(const std::vector<CurveBand>& drift) {
-  Chart chart{580, 270, 52, 16, 26, 42, {}, {}};
   double last = 10;
   for (const CurveBand& band : drift) {
     if (!band.steps.empty()) last = std::max(last, static_cast<double>(band.steps.back()));
   }
   const auto [low, high] = range_of(drift);
-  place(chart, 0, std::log10(last), low, high);
-  Markup out;
-  open_chart(out, chart, "Distance by step", "Both axes are logarithmic. Distances of 0 are not drawn.");
-  draw_y_axis(out, chart, powers_of_ten(low, high));
-  draw_x_axis(out, chart, powers_of_ten(0, std::log10(last)), "step");
-  for (std::size_t i = 0; i < drift.size(); ++i) draw_band(out, chart, drift[i], "c" + std::to_string(i));
-  draw_legend(out, chart, drift);
-  out.close();
-  return out.take();
+  Plot plot{.title = "Distance by step",
+            .description = "Both axes are logarithmic. Distances of 0 are not drawn.",
+            .x = {0, std::log10(last)},
+            .y = {low, high},
+            .x_ticks = powers_of_ten(0, std::log10(last)),
+            .y_ticks = powers_of_ten(low, high),
+            .x_name = "step"};
+  for (const CurveBand& band : drift) {
+    PlotLine line{label_of(band), "c" + std::to_string(plot.lines.size()), {}, false, false, label_of(band)};
+    const auto y = [floor = low](double value) { return value > 0 ? std::max(std::log10(value), floor) : floor; };
+    for (std::size_t i = 0; i < band.steps.size(); ++i) {
+      if (is_drawn(band, i))
+        line.points.push_back({std::log10(static_cast<double>(band.steps[i])),
+                               band.median[i] > 0 ? y(band.median[i]) : NAN, y(band.low[i]), y(band.high[i])});
+    }
+    plot.lines.push_back(std::move(line));
+  }
+  return plot_drawing(plot);
 }
 
-void write_row(Markup& out, const CellResult& cell, const CurveBand& band) {
-  const std::size_t last = band.steps.size() - 1;
-  const auto worst = std::ranges::max_element(band.high);
-  const auto apart = std::ranges::find_if(band.high, [](double value) { return value > 0; });
-  const auto step_at = [&band](auto found) {
-    return std::to_string(band.steps[static_cast<std::size_t>(found - band.high.begin())]);
-  };
-  out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario)).element("td", {}, label_of(band));
-  out.element("td", {{"class", "n"}}, apart == band.high.end() ? "never" : step_at(apart));
-  out.element("td", {{"class", "n"}}, compact_number(*worst)).element("td", {{"class", "n"}}, step_at(worst));
-  out.element("td", {{"class", "n"}}, std::to_string(band.steps[last]));
-  out.element("td", {{"class", "n"}}, compact_number(band.median[last]));
-  out.element("td", {{"class", "n"}},
-              fmt::format("{} to {}", compact_number(band.low[last]), compact_number(band.high[last])));
-  out.close();
-}
-
-void write_table(Markup& out, const std::vector<const CellResult*>& cells) {
-  open_table(out, "plain",
-             {"cell", "distance of", numbers("first above 0 at step"), numbers("largest"), numbers("at step"),
-              numbers("last step"), numbers("median there"), numbers("over the seeds")});
+Table drifts_of(const std::vector<const CellResult*>& cells) {
+  Table table{.columns = {"cell", "distance of", numbers("first above 0 at step"), numbers("largest"),
+                          numbers("at step"), numbers("last step"), numbers("median there"), numbers("over the seeds")},
+              .rows = {}};
   for (const CellResult* cell : cells) {
     for (const CurveBand& band : cell->drift) {
-      if (!band.steps.empty()) write_row(out, *cell, band);
+      if (band.steps.empty()) continue;
+      const std::size_t last = band.steps.size() - 1;
+      const auto worst = std::ranges::max_element(band.high);
+      const auto apart = std::ranges::find_if(band.high, [](double value) { return value > 0; });
+      const auto step_at = [&band](auto found) {
+        return std::to_string(band.steps[static_cast<std::size_t>(found - band.high.begin())]);
+      };
+      table.rows.push_back(
+          {{name_words(cell->scenario), label_of(band), apart == band.high.end() ? "never" : step_at(apart),
+            compact_number(*worst), step_at(worst), std::to_string(band.steps[last]), compact_number(band.median[last]),
+            fmt::format("{} to {}", compact_number(band.low[last]), compact_number(band.high[last]))}});
     }
   }
-  close_table(out);
+  return table;
 }
 
 }  // namespace
 
-void write_drift(Markup& out, const Page& page) {
+Section drift_section(const Page& page) {
   std::vector<const CellResult*> cells;
+  std::vector<Part> drawings;
   for (const CellResult& cell : page.results.cells) {
-    if (!cell.drift.empty()) cells.push_back(&cell);
+    if (cell.drift.empty()) continue;
+    cells.push_back(&cell);
+    Markup out;
+    write_figure(out, {name_words(cell.scenario), "", {"against " + name_words(cell.reference)}},
+                 drift_plot(cell.drift));
+    drawings.push_back(drawing(out.take()));
   }
-  if (cells.empty()) return;
-  open_section(out, "drift", "How far apart does rounding alone drive two runs?",
-               "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance relative to "
-               "their norm, before the step; parameters whose gradient is zero by symmetry are separate, because only rounding moves "
-               "them (under Adam as far as any other). The rest: absolute differences. Lines are medians over the seeds, "
-               "bands reach from the smallest to the largest. A larger difference between layouts is not due to rounding.");
-  out.open("div", {{"class", "two"}});
-  for (const CellResult* cell : cells) {
-    out.open("figure", {{"class", "panel"}}).open("figcaption");
-    out.element("b", {}, name_words(cell->scenario)).element("span", {}, "against " + name_words(cell->reference));
-    out.close().raw(drift_plot(cell->drift)).close();
-  }
-  out.close();
-  write_table(out, cells);
-  out.close();
+  if (cells.empty()) return {};
+  return {"drift",
+          "How far apart does rounding alone drive two runs?",
+          "The same process, batch, samples and draws in two arithmetics, seed by seed. Parameters: their distance "
+          "relative to "
+          "their norm, before the step; parameters whose gradient is zero by symmetry are separate, because only "
+          "rounding moves "
+          "them (under Adam as far as any other). The rest: absolute differences. Lines are medians over the seeds, "
+          "bands reach from the smallest to the largest. A larger difference between layouts is not due to rounding.",
+          {columns(std::move(drawings)), tabled(drifts_of(cells))}};
 }
 
 // The first steps of cells and references in exact arithmetic, beside the runs that were asked for.
 namespace {
 
-void write_result(Markup& out, const CellResult& cell) {
-  const Certification& exact = *cell.exact;
-  out.open("td");
-  if (exact.divergence) {
-    out.element("b", {{"class", "t-bad"}}, "≠ differs").text(": " + divergence_words(*exact.divergence));
-  } else if (exact.steps > 0 && exact.steps >= exact.asked && !cell.failure) {
-    out.element("b", {{"class", "t-ok"}}, "= equal bit for bit").text(": native differences are rounding");
-  } else {
-    out.element("b", {{"class", "t-und"}}, "? not compared");
-  }
-  out.close();
+/// What real ranks, or runs in exact arithmetic, were compared over.
+Datum agreement_of(const CellResult& cell, const Certification& c, const char* equal, const char* open) {
+  if (c.divergence) return Datum("≠ differs", "t-bad").note(divergence_words(*c.divergence));
+  if (c.steps < c.asked || c.steps <= 0 || cell.failure)
+    return Datum(open, "t-und").note(c.steps == 0 && c.wanted ? "the real prefix ended early" : "");
+  if (c.certify == kByBand)
+    return Datum("≈ within tolerance", "t-ok")
+        .note(fmt::format("{:.2g} % of it used: {}", 100 * c.band_used, band_reason_words(c.backend)));
+  return Datum(equal, "t-ok");
 }
 
 }  // namespace
 
-void write_exact(Markup& out, const Page& page) {
-  const auto asked = [](const CellResult& cell) { return cell.exact.has_value(); };
-  if (std::ranges::none_of(page.results.cells, asked)) return;
-  open_section(out, "exact", "Do they agree in exact arithmetic?",
-               "The first steps of one seed of each cell and its reference were repeated in an arithmetic that no layout can change: "
-               "each row is computed by itself, and sums do not round. Equal bits show that cell and reference compute the same; a "
-               "difference is not rounding, and has a step and a row. The verdicts are about the native runs.");
-  open_table(out, "plain", {"cell", "reference", numbers("steps equal"), numbers("asked"), numbers("seed"), "result"});
+Section exact_section(const Page& page) {
+  Table table{.columns = {"cell", "reference", numbers("steps equal"), numbers("asked"), numbers("seed"), "result"},
+              .rows = {}};
   for (const CellResult& cell : page.results.cells) {
     if (!cell.exact) continue;
-    out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario));
-    out.element("td", {}, name_words(cell.reference));
-    for (const int64_t number : {cell.exact->steps, cell.exact->asked, cell.exact->seed})
-      out.element("td", {{"class", "n"}}, std::to_string(number));
-    write_result(out, cell);
-    out.close();
+    table.rows.push_back(
+        {{name_words(cell.scenario), name_words(cell.reference), std::to_string(cell.exact->steps),
+          std::to_string(cell.exact->asked), std::to_string(cell.exact->seed),
+          agreement_of(cell, *cell.exact, "= equal bit for bit: native differences are rounding", "? not compared")}});
   }
-  close_table(out);
-  out.close();
+  if (table.rows.empty()) return {};
+  return {"exact",
+          "Do they agree in exact arithmetic?",
+          "The first steps of one seed of each cell and its reference were repeated in an arithmetic that no layout "
+          "can change: "
+          "each row is computed by itself, and sums do not round. Equal bits show that cell and reference compute the "
+          "same; a "
+          "difference is not rounding, and has a step and a row. The verdicts are about the native runs.",
+          {tabled(std::move(table))}};
 }
 
 // Does it compute the same: the ladder, where each cell first differs, how it was certified.
@@ -405,7 +332,8 @@ void write_join(Markup& out, std::string_view css, std::string_view symbol, std:
   out.open("div", {{"class", "join t-" + std::string(css)}}).element("b", {}, symbol).text(what).close();
 }
 
-void write_ladder(Markup& out, const Results& results) {
+std::string ladder_of(const Results& results) {
+  Markup out;
   const LadderCount count = count_ladder(results);
   std::string references;
   for (const ReferenceResult& reference : results.references)
@@ -445,7 +373,7 @@ void write_ladder(Markup& out, const Results& results) {
                fmt::format("{} of {} certified", count.agreed, counted(count.wanted, "cell")));
   }
   write_rung(out, "R2 · real ranks", "one process a rank, c10d::Reducer over a real backend");
-  out.close();
+  return out.take();
 }
 
 std::string rank_words(int rank) {
@@ -453,152 +381,90 @@ std::string rank_words(int rank) {
   return rank < 0 ? "all ranks" : fmt::format("rank {}", rank);
 }
 
-/// A labelled cell, so that the row reads as a list where the page is narrow.
-void open_labelled(Markup& out, std::string_view label) {
-  out.open("td", {{"data-label", std::string(label)}});
-}
-
-void write_first_difference(Markup& out, const Mechanism& m) {
-  const bool parted = m.first_divergence.has_value();
-  open_labelled(out, "first differs");
-  if (parted) {
+/// The cell, where it first differs, how, why, and how to fix it.
+DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
+  DataRow row;
+  row.id = anchor;
+  Datum name(name_words(cell.scenario));
+  if (!cell.mechanism) {
+    row.cells = {name.note("not compared"), cell.failure ? failure_words(*cell.failure) : "no trace was compared"};
+    return row;
+  }
+  const Mechanism& m = *cell.mechanism;
+  Note verdict = verdict_note(cell, m.verdict);
+  if (!m.forced.empty())
+    verdict.text += ", " + used_words(m) + (m.band_measured || m.twins ? "" : " (estimated, not measured)");
+  Datum when = m.compared_steps > 0 && m.verdict == VerdictKind::identical
+                   ? fmt::format("not in {}", counted(m.compared_steps, "step"))
+               : m.verdict == VerdictKind::within_envelope ? "within tolerance"
+                                                           : "—",
+        where = "—", values = "—", cause = m.verdict == VerdictKind::divergent ? "no cause named" : "—", fix = "—";
+  if (m.first_divergence) {
     const Divergence& d = *m.first_divergence;
-    std::string phase = clean_line(d.phase);
-    std::replace(phase.begin(), phase.end(), '_', ' ');
-    out.text(fmt::format("step {}", d.step));
-    out.element("span", {{"class", "sub"}}, phase + (phase.empty() ? "" : ", ") + rank_words(d.rank));
-  } else {
-    out.text(m.compared_steps > 0 && m.verdict == VerdictKind::identical
-                 ? fmt::format("not in {}", counted(m.compared_steps, "step"))
-             : m.verdict == VerdictKind::within_envelope ? "within tolerance"
-                                                         : "—");
+    const std::string phase = replaced(clean_line(d.phase), "_", " ");
+    when = Datum(fmt::format("step {}", d.step)).note(phase + (phase.empty() ? "" : ", ") + rank_words(d.rank));
+    where = Datum(d.where.empty() ? "—" : d.where).note(d.sentence);
+    if (!d.expected.empty() || !d.actual.empty()) values = Datum(d.expected + " → " + d.actual).as_code();
   }
-  out.close();
-  open_labelled(out, "where");
-  if (parted)
-    out.text(m.first_divergence->where.empty() ? "—" : m.first_divergence->where);
-  else
-    out.text("—");
-  if (parted && !m.first_divergence->sentence.empty())
-    out.element("span", {{"class", "sub"}}, m.first_divergence->sentence);
-  out.close();
-  open_labelled(out, "expected → actual");
-  if (parted && !(m.first_divergence->expected.empty() && m.first_divergence->actual.empty())) {
-    out.element("code", {}, m.first_divergence->expected)
-        .text(" → ")
-        .element("code", {}, m.first_divergence->actual);
-  } else {
-    out.text("—");
-  }
-  out.close();
-}
-
-void write_cause(Markup& out, const Mechanism& m) {
-  const bool needs_one = m.verdict == VerdictKind::divergent;
-  open_labelled(out, "cause");
   if (m.cause) {
-    out.element("b", {}, m.cause->code);
-    if (m.cause->confidence > 0)
-      out.element("span", {{"class", "sub"}}, fmt::format("confidence {:.0f} %", 100 * m.cause->confidence));
-    if (!m.cause->evidence.empty()) out.element("span", {{"class", "sub"}}, m.cause->evidence);
-  } else {
-    out.text(needs_one ? "no cause named" : "—");
+    cause = Datum(m.cause->code, "strong")
+                .note(m.cause->confidence > 0 ? fmt::format("confidence {:.0f} %", 100 * m.cause->confidence) : "");
+    cause.note(m.cause->evidence);
+    if (!m.cause->remedy.empty()) fix = m.cause->remedy;
   }
-  out.close();
-  open_labelled(out, "how to fix it");
-  out.text(m.cause && !m.cause->remedy.empty() ? m.cause->remedy : "—").close();
-}
-
-void write_row(Markup& out, const CellResult& cell, const std::string& anchor) {
-  out.open("tr", {{"id", anchor}}).open("th", {{"scope", "row"}}).text(name_words(cell.scenario));
-  out.open("span", {{"class", "sub"}});
-  if (cell.mechanism) {
-    write_verdict(out, cell, cell.mechanism->verdict);
-    if (!cell.mechanism->forced.empty()) {
-      out.text(", " + used_words(*cell.mechanism));
-      if (!cell.mechanism->band_measured && !cell.mechanism->twins) out.text(" (estimated, not measured)");
-    }
-  } else {
-    out.text("not compared");
-  }
-  out.close().close();
-  if (cell.mechanism) {
-    write_first_difference(out, *cell.mechanism);
-    write_cause(out, *cell.mechanism);
-  } else {
-    out.element("td", {{"colspan", "5"}},
-                cell.failure ? failure_words(*cell.failure) : "no trace was compared");
-  }
-  out.close();
+  row.cells = {name.note(verdict), when, where, values, cause, fix};
+  return row;
 }
 
 }  // namespace
 
-void write_mechanism(Markup& out, const Page& page) {
-  open_section(out, "mechanism", "Do cell and reference compute the same?",
-               "Each cell is compared with its reference, value by value. Emulated and real ranks must agree bit for bit; "
-               "one process and the ranks must agree to rounding.");
-  write_ladder(out, page.results);
-  open_table(out, "stack first-seen",
-             {"cell", "first differs", "where", "expected → actual", "cause", "how to fix it"});
-  for (std::size_t i = 0; i < page.results.cells.size(); ++i)
-    write_row(out, page.results.cells[i], page.anchors[i]);
-  close_table(out);
-  const bool in_words =
-      std::any_of(page.results.cells.begin(), page.results.cells.end(),
-                  [](const CellResult& cell) { return cell.mechanism && !cell.mechanism->sentence.empty(); });
-  if (in_words) {
-    out.open("details").element("summary", {}, "Each cell in a sentence").open("ul");
-    for (const CellResult& cell : page.results.cells) {
-      if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
-      const CheckDocument found = document_of(*cell.mechanism);
-      out.open("li").element("b", {}, name_words(cell.scenario)).text(": " + found.headline);
-      for (const std::string& line : finding_lines(found)) out.empty("br").text(line);
-      out.close();
-    }
-    out.close().close();
+Section mechanism_section(const Page& page) {
+  Table table{.css = "stack first-seen",
+              .columns = {"cell", "first differs", "where", "expected → actual", "cause", "how to fix it"},
+              .rows = {}};
+  std::vector<Part> sentences;
+  for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
+    const CellResult& cell = page.results.cells[i];
+    table.rows.push_back(mechanism_row(cell, page.anchors[i]));
+    if (!cell.mechanism || cell.mechanism->sentence.empty()) continue;
+    const CheckDocument found = document_of(*cell.mechanism);
+    sentences.push_back(heading(name_words(cell.scenario) + ": " + found.headline));
+    if (std::vector<std::string> lines = finding_lines(found); !lines.empty())
+      sentences.push_back(list(std::move(lines)));
   }
-  out.close();
+  Section section{"mechanism",
+                  "Do cell and reference compute the same?",
+                  "Each cell is compared with its reference, value by value. Emulated and real ranks must agree bit "
+                  "for bit; one process and "
+                  "the ranks must agree to rounding.",
+                  {drawing(ladder_of(page.results)), tabled(std::move(table))}};
+  if (!sentences.empty()) section.parts.push_back(fold("Each cell in a sentence", std::move(sentences)));
+  return section;
 }
 
-void write_certification(Markup& out, const Page& page) {
-  const bool any = std::any_of(page.results.cells.begin(), page.results.cells.end(),
-                               [](const CellResult& cell) { return cell.certification.wanted; });
-  if (!any) return;
-  open_section(out, "certified", "What was certified, and how",
-               "Long runs use emulated ranks. Their first steps were repeated on real ranks and must give the same bits; "
-               "with a backend that does not specify its summation order (NCCL) they must agree within a tolerance.");
-  open_table(out, "plain", {"cell", "real ranks", numbers("steps that agree"), numbers("asked"), numbers("seed"),
-                            "result"});
+Section certification_section(const Page& page) {
+  Table table{
+      .columns = {"cell", "real ranks", numbers("steps that agree"), numbers("asked"), numbers("seed"), "result"},
+      .rows = {}};
+  bool any = false;
   for (const CellResult& cell : page.results.cells) {
     const Certification& c = cell.certification;
-    out.open("tr").element("th", {{"scope", "row"}}, name_words(cell.scenario));
-    if (!c.wanted) {
-      out.element("td", {{"colspan", "5"}}, "nothing to certify").close();
-      continue;
-    }
+    any = any || c.wanted;
     const int ranks = world_size_of(cell);
-    out.element("td", {},
-                (ranks > 0 ? std::to_string(ranks) + " on " : "") +
-                    (c.backend.empty() ? "—" : backend_words(c.backend)));
-    out.element("td", {{"class", "n"}}, std::to_string(c.steps))
-        .element("td", {{"class", "n"}}, std::to_string(c.asked));
-    out.element("td", {{"class", "n"}}, std::to_string(c.seed)).open("td");
-    if (c.divergence) {
-      out.element("b", {{"class", "t-bad"}}, "≠ differs").text(": " + divergence_words(*c.divergence));
-    } else if (c.steps >= c.asked && c.steps > 0 && c.certify == kByBand) {
-      out.element("b", {{"class", "t-ok"}}, "≈ within tolerance")
-          .text(fmt::format(", {:.2g} % of it used: {}", 100 * c.band_used, band_reason_words(c.backend)));
-    } else if (c.steps >= c.asked && c.steps > 0) {
-      out.element("b", {{"class", "t-ok"}}, "= bit for bit");
-    } else {
-      out.element("b", {{"class", "t-und"}}, "? not certified")
-          .text(c.steps == 0 ? "" : ": the real prefix ended early");
-    }
-    out.close().close();
+    table.rows.push_back({{name_words(cell.scenario), "nothing to certify"}});
+    if (!c.wanted) continue;
+    table.rows.back() = {
+        {name_words(cell.scenario),
+         (ranks > 0 ? std::to_string(ranks) + " on " : "") + (c.backend.empty() ? "—" : backend_words(c.backend)),
+         std::to_string(c.steps), std::to_string(c.asked), std::to_string(c.seed),
+         agreement_of(cell, c, "= bit for bit", "? not certified")}};
   }
-  close_table(out);
-  out.close();
+  if (!any) return {};
+  return {"certified",
+          "What was certified, and how",
+          "Long runs use emulated ranks. Their first steps were repeated on real ranks and must give the same bits; "
+          "with a backend that does not specify its summation order (NCCL) they must agree within a tolerance.",
+          {tabled(std::move(table))}};
 }
 
 }  // namespace lockstep

@@ -3,9 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "harness/base/text.h"
 #include "reports/plots/chart.h"
-#include "reports/suite.h"
+#include "reports/section.h"
 #include "reports/text.h"
 
 namespace lockstep {
@@ -40,7 +39,7 @@ p{margin:0 0 10px}p.why{color:var(--mut);max-width:66em}
 .facts{display:flex;flex-wrap:wrap;gap:12px 28px;margin:0 0 6px}
 .facts div{min-width:0;max-width:17em}.facts dt{font-size:12.5px;color:var(--mut)}.facts dd{margin:0;font-weight:600}
 .scroll{overflow-x:auto;background:linear-gradient(to right,var(--bg) 30%,transparent) left/40px 100% no-repeat local,linear-gradient(to left,var(--bg) 30%,transparent) right/40px 100% no-repeat local,linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat,linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
-.scroll::-webkit-scrollbar{height:9px;background:var(--line)}.scroll::-webkit-scrollbar-thumb{background:var(--mut);border-radius:4px}.scroll:focus-visible{outline:2px solid var(--link);outline-offset:2px}
+.scroll::-webkit-scrollbar{height:9px;background:var(--line)}.scroll::-webkit-scrollbar-thumb{background:var(--mut);border-radius:4px}.scroll+p{margin-top:8px}.scroll:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{overflow-wrap:break-word;text-align:left;vertical-align:top;padding:6px 14px 6px 0;border-bottom:1px solid var(--line)}th:last-child,td:last-child{padding-right:0}
 thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}tbody th{font-weight:600}
@@ -50,7 +49,7 @@ thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}t
 .rows{margin:6px 0 10px}.rows th,.rows td{border:0;vertical-align:middle;padding-top:5px;padding-bottom:5px}.rows thead th{border-bottom:1px solid var(--line)}.rows thead th:last-child{padding-left:6px}
 .rows .name{width:22%;overflow-wrap:anywhere;min-width:6em;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
 .dots td.plot{height:22px;width:50%}.dots th.name,.dots td{padding-top:1px;padding-bottom:1px}.dots .name{font-weight:400}.dots td.n{width:9%}.dots td.axis{height:30px}.dots .seed{opacity:.7}.one{max-width:680px}
-.line.bad{stroke-width:3.2}.wrong td{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n,.suite th.n{white-space:normal}.suite th.n,.suite td.n{min-width:6em;padding-left:10px}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
+.line.bad{stroke-width:3.2}.wrong td,.wrong th{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n,.suite th.n{white-space:normal}.suite th.n,.suite td.n{min-width:6em;padding-left:10px}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
 .bands td.plot{width:36%}.bands td.worst{width:17%}.rows .ci-text{color:var(--mut)}.rows .v{width:16%;padding-left:6px;line-height:1.35}.rows .worst{font-size:13px;line-height:1.35}
 .rows tbody tr:hover{background:var(--card)}.rows td.axis{height:46px;vertical-align:bottom}
 .row{position:absolute;inset:0;width:100%;height:100%;overflow:visible}.axis .row{height:24px}.mark{overflow:visible}
@@ -71,14 +70,14 @@ svg .tick{fill:var(--mut);font-size:11.5px}.mid{text-anchor:middle}.end{text-anc
 .answer{table-layout:fixed;min-width:460px;margin:10px 0 0;border-spacing:5px;border-collapse:separate}.answer th,.answer td{border:0;padding:7px 10px 8px;vertical-align:top}.answer th:first-child{width:4.6em;padding-left:0}.answer tbody th{vertical-align:middle;font-size:15px}.answer td{border-radius:7px;background:var(--card);line-height:1.35}
 .answer td a{text-decoration:none}.answer .figure{display:block;font-size:13px}.answer .none{color:var(--mut);text-align:center;vertical-align:middle}.answer .a-ok{background:var(--okbg)}.answer .a-bad{background:var(--badbg)}.answer .a-und{background:var(--undbg)}.answer .a-fail{background:var(--failbg)}
 .mini{display:block;width:100%;height:20px;margin-top:5px;overflow:hidden}.mini .zero{opacity:.7}.mini .margin{fill:var(--bg)}
-.list{list-style:none;padding:0}.list li{margin:0 0 3px}.first.list{max-width:none;font-size:19px;line-height:1.35}.answers{display:grid;grid-template-columns:minmax(9em,auto) 1fr;gap:5px 18px;margin:12px 0 0;font-size:14.5px}.answers div{display:contents}.answers dt{font-weight:700}.answers dd{margin:0;max-width:58em}
+.list{list-style:none;padding:0}.list li{margin:0 0 3px}.first.list{max-width:none;font-size:16px;line-height:1.35}
 .group td{grid-column:1/-1;color:var(--mut);font-size:13px;padding-top:16px!important;border-bottom:1px solid var(--line)!important}
 .power td.plot{width:27%;min-width:150px}.rows.power td,.rows.power th.name{height:30px}.rows.power thead th:last-child{padding-left:0}
-.bar{width:64px;height:9px;margin-right:8px;vertical-align:0}.bar-of{fill:var(--line)}.bar-in{fill:var(--c1)}.share{white-space:nowrap}.costs thead th{overflow-wrap:normal}.costs td,.costs th{padding-left:8px}.costs th:first-child{padding-left:0}
+.bar{display:block;width:64px;height:9px;margin-top:3px}.bar-of{fill:var(--line)}.bar-in{fill:var(--c1)}.share{white-space:nowrap}.costs thead th{overflow-wrap:normal}.costs td,.costs th{padding-left:8px}.costs th:first-child{padding-left:0}
 .leader{fill:none;stroke:var(--mut);stroke-width:.7;opacity:.6}.ended{stroke:var(--k);stroke-width:2}.pole{stroke:var(--mut);stroke-width:1.4;fill:none}
 .two{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:26px 34px;margin-top:14px}
 figure{margin:0;min-width:0}figcaption{margin-bottom:6px}figcaption b{display:block;line-height:1.3}figcaption span{font-size:13px;color:var(--mut)}
-figure>svg{width:100%;height:auto;display:block}.panel>svg{max-width:680px}.panels{grid-column:1/-1}.defs{position:absolute;width:0!important;height:0!important}
+figure>svg{width:100%;height:auto;display:block}.panel>svg{max-width:680px}.panels{grid-column:1/-1}
 .small{display:grid;grid-template-columns:repeat(auto-fill,minmax(230px,1fr));gap:16px 20px;align-items:end}.small figcaption{font-size:13px;font-weight:600;line-height:1.3;margin:0 0 2px}
 .ladder{display:grid;grid-template-columns:minmax(0,1fr) minmax(110px,auto) minmax(0,1fr) minmax(110px,auto) minmax(0,1fr);align-items:center;margin:14px 0 18px}
 .rung{border:1px solid var(--line);background:var(--card);border-radius:9px;padding:10px 15px;height:100%}.rung b{display:block}.rung span{display:block;color:var(--mut);font-size:13px;line-height:1.4}
@@ -88,7 +87,7 @@ pre{background:var(--card);padding:10px 14px;border-radius:7px;margin:4px 0 14px
 .first-seen th:first-child{width:21%}.first-seen th:nth-child(2){width:13%}.first-seen th:nth-child(3){width:20%}.first-seen th:nth-child(4){width:18%}
 .metrics{table-layout:fixed;min-width:880px}.metrics td.n{white-space:normal}.metrics th:first-child{width:27%}.metrics th:nth-child(n+2){width:11%}.metrics th:nth-child(5){width:18%}.metrics th:nth-child(6){width:22%}
 .metrics td:last-child,.metrics th:last-child{padding-left:10px}.config th:first-child{width:34%}.config th:nth-child(2){width:24%}
-.heat td.n,.heat th.n{padding:5px 12px}.heat .first-of{border-left:1px solid var(--line)}.heat thead th{text-align:right}.heat thead th:first-child{text-align:left}.heat .over{text-align:center}
+.heat td.n,.heat th.n{padding:5px 12px}.heat thead th{text-align:right}.heat thead th:first-child{text-align:left}
 .heat .sub{color:inherit}.heat{width:auto;min-width:62%}.heat.long{min-width:40%}
 .h1{background:var(--h1)}.h2{background:var(--h2)}.h3{background:var(--h3)}.h4{background:var(--h4)}.h5{background:var(--h5)}.h6{background:var(--h6)}
 .swatch{display:inline-block;width:22px;height:12px;border-radius:2px;border:1px solid var(--line)}
@@ -97,7 +96,7 @@ pre{background:var(--card);padding:10px 14px;border-radius:7px;margin:4px 0 14px
 details{margin:8px 0}summary{cursor:pointer;color:var(--mut);font-size:14px}summary:hover{color:var(--link)}summary b{color:var(--ink)}details[open]>summary{margin-bottom:6px}
 :target{scroll-margin-top:12px}tr:target{background:var(--undbg)}
 footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:var(--mut);font-size:13px}
-@media screen and (max-width:900px){.two,.answers{grid-template-columns:minmax(0,1fr)}.answers{gap:0}.answers dd{margin-bottom:8px}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
+@media screen and (max-width:900px){.two{grid-template-columns:minmax(0,1fr)}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
 @media screen and (max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:20px}
 .rows,.rows tbody,.rows tfoot{display:block}.rows thead,.rows .gap{display:none}.rows tr{display:grid;grid-template-columns:1fr auto auto;gap:0 14px;padding:8px 0;border-bottom:1px solid var(--line)}
 .rows tfoot tr{padding-top:0;border:0}.rows th,.rows td{padding:2px 0}.rows .name{width:auto;grid-column:1/3}.rows .v{width:auto;grid-column:3;grid-row:1;text-align:right;padding-left:0}
@@ -112,146 +111,37 @@ details:not([open]){display:none}}
 )";
 }
 
-// Failures and places against outcomes, and each finding with its timeline.
-namespace {
-
-const char* css_of(CaseVerdict verdict) {
-  if (verdict == CaseVerdict::fault) return "t-bad";
-  return verdict == CaseVerdict::undecided ? "t-und" : "t-ok";
+Datum label_of(const CellResult& cell, const std::string& anchor) {
+  Datum label = Datum(name_words(cell.scenario)).to(anchor);
+  label.tag = cell.power_control ? "power control" : "";
+  return label;
 }
 
-void write_given_rows(Markup& out, const SuiteTable& given) {
-  const SuiteTable table = with_words(given);
-  std::vector<Column> heads;
-  for (const TableColumn& column : table.columns) heads.push_back(column.numbers ? numbers(head_words(column)) : Column(head_words(column)));
-  open_table(out, "given", heads);
-  for (const TableRow* row : rows_in_order(table)) {
-    const bool fault = row->verdict == CaseVerdict::fault;
-    const std::vector<std::string> cells = cells_of(*row);
-    if (fault)
-      out.open("tr", {{"class", "wrong"}});
-    else
-      out.open("tr");
-    const std::string colour = row->verdict == CaseVerdict::good ? "" : css_of(row->verdict);
-    for (std::size_t i = 0; i < cells.size(); ++i) {
-      const std::string css = i < heads.size() && heads[i].numbers ? (colour.empty() ? "n" : "n " + colour) : colour;
-      if (css.empty())
-        out.element("td", {}, cells[i]);
-      else
-        out.element("td", {{"class", css}}, cells[i]);
-    }
-    out.close();
-  }
-  close_table(out);
+Datum verdict_of(const CellResult& cell, VerdictKind kind) {
+  if (cell.noise) return Datum().note("A/A pair: shown, not judged");
+  const VerdictStyle& style = style_of(kind);
+  Datum verdict(std::string(style.symbol) + " " + style.words, "t-" + row_css(cell, kind));
+  if (is_missed_control(cell)) return verdict.note({"✗ must be found to differ", "t-bad"});
+  if (!cell.as_expected) return verdict.note({cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell), "t-bad"});
+  return verdict.note(cell.power_control       ? "✓ found, as required"
+                      : cell.expected.empty() ? "no expectation stated"
+                                              : "✓ as expected");
 }
 
-/// Tables one below the other, each in a section; folded ones that follow each other share one.
-void write_given_tables(Markup& out, const SuiteResult& suite, bool with_fault) {
-  bool open = false, folds = false;
-  for (const SuiteTable* table : tables_in_order(suite)) {
-    if (has_fault(*table) != with_fault) continue;
-    const bool folded = table->folded && !with_fault;
-    if (!open || !folded || !folds) {
-      if (open) out.close();
-      if (folded)
-        open_section(out, "every-figure", "All figures", "");
-      else
-        open_section(out, "table-" + slug(table->title), clean_line(table->title), clean_line(table->why));
-    }
-    open = true;
-    folds = folded;
-    if (folded) out.open("details").element("summary", {}, clean_line(table->title));
-    if (folded && !table->why.empty()) out.element("p", {{"class", "why"}}, clean_line(table->why));
-    write_given_rows(out, *table);
-    if (folded) out.close();
-  }
-  if (open) out.close();
-}
-
-void write_charts(Markup& out, const SuiteResult& suite) {
-  for (const SuiteChart& chart : suite.charts) {
-    const std::string drawing = chart_drawing(chart);
-    if (drawing.empty()) continue;
-    open_section(out, "chart-" + slug(chart.title), clean_line(chart.title), clean_line(chart.why));
-    out.raw(drawing).close();
-  }
-}
-
-void write_table(Markup& out, const SuiteResult& suite) {
-  const OutcomeTable table = outcome_table(suite, true);
-  open_section(out, "outcomes", "Outcomes by failure",
-               "Cases by failure, place and outcome. Outcomes in red are faults.");
-  const bool folded = folds_outcomes(suite);
-  if (folded) out.open("details").element("summary", {}, counted(static_cast<int64_t>(table.rows.size()), "row"));
-  std::vector<Column> heads{"failure", "place"};
-  for (const OutcomeTable::Outcome& outcome : table.outcomes) heads.push_back(numbers(clean_line(outcome.name)));
-  open_table(out, "suite", heads);
-  for (const OutcomeTable::Row& row : table.rows) {
-    out.open("tr").element("td", {}, clean_line(row.failure)).element("td", {}, clean_line(row.place));
-    for (std::size_t i = 0; i < row.cases.size(); ++i) {
-      out.open("td", {{"class", "n"}});
-      if (row.cases[i] == 0)
-        out.text("·");
-      else
-        out.element("b", {{"class", css_of(table.outcomes[i].verdict)}}, std::to_string(row.cases[i]));
-      out.close();
-    }
-    out.close();
-  }
-  close_table(out);
-  if (folded) out.close();
-  for (const std::string& note : suite.notes) out.element("p", {{"class", "why"}}, clean_line(note));
-  out.close();
-}
-
-void write_finding(Markup& out, const SuiteFinding& finding) {
-  out.open("details");
-  out.open("summary").element("b", {{"class", css_of(finding.verdict)}}, clean_line(finding.outcome));
-  out.text(" " + clean_line(finding.trial) + ": " + clean_line(finding.sentence)).close();
-  if (!finding.timeline.empty()) {
-    open_table(out, "timeline", {numbers("operation"), "process", "what", "injected fault"});
-    int number = 0;
-    for (const TimelineStep& step : finding.timeline) {
-      out.open("tr").element("td", {{"class", "n"}}, std::to_string(++number));
-      out.element("td", {}, clean_line(step.process)).element("td", {}, clean_line(step.operation));
-      out.open("td").element("b", {{"class", step.mark.empty() ? "t-ok" : "t-bad"}}, clean_line(step.mark)).close();
-      out.close();
-    }
-    close_table(out);
-  }
-  if (!finding.replay.empty()) out.open("pre").element("code", {}, clean_line(finding.replay)).close();
-  out.close();
-}
-
-}  // namespace
-
-void write_rewards(Markup& out, const Page& page) {
+std::vector<Section> rewards_sections(const Page& page) {
+  std::vector<Section> sections;
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {
     const CellResult& cell = page.results.cells[i];
     if (!cell.mechanism || cell.mechanism->tables.empty()) continue;
-    const SuiteTable& first = cell.mechanism->tables.front();
-    open_section(out, "rewards-" + page.anchors[i], "Rewards · " + name_words(cell.scenario), clean_line(first.why));
-    for (const SuiteTable& table : cell.mechanism->tables) write_given_rows(out, table);
+    Section section{"rewards-" + page.anchors[i], "Rewards · " + name_words(cell.scenario), clean_line(cell.mechanism->tables.front().why), {}};
+    for (const SuiteTable& table : cell.mechanism->tables) section.parts.push_back(tabled(table_of(table)));
     for (const SuiteChart& chart : cell.mechanism->charts) {
-      out.element("p", {{"class", "why"}}, clean_line(chart.title + ": " + chart.why)).raw(chart_drawing(chart));
+      section.parts.push_back(prose(clean_line(chart.title + ": " + chart.why)));
+      section.parts.push_back(charted(chart));
     }
-    out.close();
+    sections.push_back(std::move(section));
   }
-}
-
-void write_suite(Markup& out, const SuiteResult& suite) {
-  write_given_tables(out, suite, true);
-  write_charts(out, suite);
-  write_given_tables(out, suite, false);
-  write_table(out, suite);
-  if (suite.findings.empty()) return;
-  open_section(out, "findings", "Findings, case by case",
-               suite.findings_left_out > 0
-                   ? "The first case of each row of the table; " + std::to_string(suite.findings_left_out) +
-                         " more are counted in the table."
-                   : std::string());
-  for (const SuiteFinding& finding : suite.findings) write_finding(out, finding);
-  out.close();
+  return sections;
 }
 
 }  // namespace lockstep

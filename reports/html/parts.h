@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "reports/markup.h"
+#include "reports/section.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
@@ -26,37 +26,52 @@ std::string_view html_style();
 /// An offline page up to its body: nothing may be loaded or run, whatever a name or a log line holds.
 void open_page(Markup& out, const std::string& title);
 
-/// <section id> with its heading and, if it is not empty, a paragraph that says how to read it.
-void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why);
-
-/// A table that scrolls by itself where it is too wide, up to its body.
-void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads);
-void close_table(Markup& out);
-
 /// "≠ divergent" in its colour.
-void write_verdict(Markup& out, const CellResult& cell, VerdictKind kind);
+Note verdict_note(const CellResult& cell, VerdictKind kind);
 
-void write_detection(Markup& out, const Page& page);    ///< planted faults against what was found
-void write_certificate(Markup& out, const Page& page);  ///< losses by number of ranks
-/// The headline's sentences and answers, inside the box of the verdict.
-void write_answers(Markup& out, const Headline& headline);
-void write_grid(Markup& out, const Page& page);         ///< two axes against each other
-void write_differences(Markup& out, const Page& page);  ///< paired differences by step
-void write_growth(Markup& out, const Page& page);       ///< rules where the batch grows
-void write_drift(Markup& out, const Page& page);  ///< rounding alone, by step
-void write_exact(Markup& out, const Page& page);  ///< first steps in exact arithmetic
-void write_noise_scale(Markup& out, const Page& page);
-void write_costs(Markup& out, const Page& page);  ///< speed-up, communication, memory
-void write_power(Markup& out, const Page& page);  ///< spread, power, seeds needed, estimates
-void write_interim_analyses(Markup& out, const Page& page);  ///< seeds added look by look
-void write_targets(Markup& out, const Page& page);
-void write_mechanism(Markup& out, const Page& page);   ///< the ladder, and where each cell first differs
-void write_rewards(Markup& out, const Page& page);     ///< what each rank has of them, where they are recorded
-void write_signatures(Markup& out, const Page& page);  ///< gradients of each cell against its reference's
-void write_certification(Markup& out, const Page& page);
-void write_metrics(Markup& out, const Page& page);
-void write_failures(Markup& out, const Page& page);
-void write_provenance(Markup& out, const Page& page);
-void write_commands(Markup& out, const Page& page);
+// Tables with a drawing in each row.
+
+/// First column: the cell's name, linked to its row in the table of mechanisms, and a mark if it is a power
+/// control.
+Datum label_of(const CellResult& cell, const std::string& anchor);
+
+/// Last column: symbol and words of `kind`, and below them what was expected.
+Datum verdict_of(const CellResult& cell, VerdictKind kind);
+
+// Sections of every format; one without parts has nothing to say.
+
+Section detection_section(const Detection& detection);        ///< planted faults against what was found
+Section certificate_section(const Certificate& certificate);  ///< losses by number of ranks
+Section grid_section(const Page& page);                       ///< two axes against each other
+Section answers_section(const Headline& headline);            ///< what the whole matrix answers
+Section growth_section(const Page& page);                     ///< rules where the batch grows
+Section noise_section(const Page& page);                      ///< gradient noise scales
+Section costs_section(const Timing& timing);                  ///< speed-up, communication, memory
+
+/// "95 % interval": of the rules' differences; "interval" where looks left rules at levels of their own.
+std::string rule_interval_name(const Growth& growth);
+Part rules_drawing(const Results& results, const Growth& growth);
+
+// Of pages alone.
+
+Section band_section(const Page& page);           ///< shares of the rounding tolerance
+Section outcome_section(const Page& page);        ///< paired differences with their intervals
+Section curves_section(const Page& page);         ///< metrics by step
+Section differences_section(const Page& page);    ///< paired differences by step
+Section drift_section(const Page& page);          ///< rounding alone, by step
+Section exact_section(const Page& page);          ///< first steps in exact arithmetic
+Section power_section(const Page& page);          ///< spread, power, seeds needed, estimates
+Section looks_section(const Page& page);          ///< seeds added look by look
+Section target_section(const Page& page);         ///< samples to a value of the metric
+Section mechanism_section(const Page& page);      ///< the ladder, and where each cell first differs
+Section gradients_section(const Page& page);      ///< gradients of each cell against its reference's
+Section certification_section(const Page& page);  ///< how emulated runs were certified
+Section metrics_section(const Page& page);
+Section failures_section(const Page& page);
+Section provenance_section(const Page& page);
+Section commands_section(const Page& page);
+
+/// What each rank has of them, where they are recorded; a section a cell.
+std::vector<Section> rewards_sections(const Page& page);
 
 }  // namespace lockstep

@@ -2,28 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "harness/answer/stats/outcome.h"
+#include "reports/html/parts.h"
 #include "reports/plots/chart.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
-// The band plot: how much of the floating-point band each cell's gradients used.
+// Rows with a drawing each: how much of the floating-point band each cell's gradients used.
 
 namespace lockstep {
 namespace {
 
-/// Where "no difference at all" stands, which a logarithm does not reach; and where the logarithmic part
-/// begins.
-constexpr double kZeroAt = 3, kBegin = 9;
+/// Percent of a row's height: what the row comes to, its single values below and those in float64 above.
+constexpr double kMiddle = 42, kBelow = 80, kAbove = 22;
 
+/// Decimal logarithms; "no difference at all", which a logarithm does not reach, stands at the left end.
 struct BandAxis {
   int low = -3, high = 1;  ///< powers of ten
+  double zero() const { return low - 0.07 * (high - low); }
+  Scale scale() const { return {zero(), static_cast<double>(high), 3, 98}; }
   double operator()(double share) const {
-    if (share <= 0) return kZeroAt;
-    const double power = std::clamp(std::log10(share), static_cast<double>(low), static_cast<double>(high));
-    return kBegin + (power - low) / (high - low) * (98 - kBegin);
+    return share <= 0                     ? zero()
+           : share > std::pow(10.0, high) ? HUGE_VAL
+                                          : std::max(std::log10(share), static_cast<double>(low));
   }
 };
 
@@ -45,13 +47,6 @@ BandAxis band_axis_of(const Results& results) {
   return axis;
 }
 
-const ForcedStep* worst_step(const Mechanism& mechanism) {
-  const auto found =
-      std::max_element(mechanism.forced.begin(), mechanism.forced.end(),
-                       [](const ForcedStep& a, const ForcedStep& b) { return a.band_used < b.band_used; });
-  return found == mechanism.forced.end() ? nullptr : &*found;
-}
-
 /// Is there a share of the band to show?
 bool is_compared(const CellResult& cell) {
   if (!cell.mechanism) return false;
@@ -59,92 +54,78 @@ bool is_compared(const CellResult& cell) {
   return m.verdict == VerdictKind::identical || !m.forced.empty() || m.band_used != 0;
 }
 
-void draw_row(Markup& out, const BandAxis& axis, const CellResult& cell) {
-  const double edge = axis(1);
-  out.empty("rect",
-            {{"x", "0"}, {"width", percent(edge)}, {"y", "0"}, {"height", "100%"}, {"class", "margin"}});
-  if (!is_compared(cell)) return;
-  out.empty("line",
-            {{"x1", percent(edge)}, {"x2", percent(edge)}, {"y1", "0"}, {"y2", "100%"}, {"class", "edge"}});
+std::string band_of(const BandAxis& axis, const CellResult& cell) {
+  const bool compared = is_compared(cell);
+  Strip strip(axis.scale(),
+              name_words(cell.scenario) + ": " + (compared ? used_words(*cell.mechanism) : "no forced comparison"),
+              mechanism_words(cell), kMiddle);
+  strip.area(-HUGE_VAL, axis(1));
+  if (!compared) return strip.take(cell.failure ? "did not finish" : "no forced comparison");
+  strip.rule(axis(1), "edge");
   const Mechanism& mechanism = *cell.mechanism;
   const std::string css = row_css(cell, mechanism.verdict);
   for (const ForcedStep& step : mechanism.forced) {
-    const double used = mechanism.twins ? step.arithmetic_used : step.band_used;
-    if (!std::isnan(used)) {
-      out.empty("circle", {{"cx", percent(axis(used))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
-    }
-    if (!mechanism.twins || std::isnan(step.meaning_used)) continue;
-    out.empty("circle",
-              {{"cx", percent(axis(step.meaning_used))}, {"cy", "22%"}, {"r", "2.6"}, {"class", "ring " + css}});
+    strip.value(axis(mechanism.twins ? step.arithmetic_used : step.band_used), "seed " + css, kBelow);
+    if (mechanism.twins) strip.value(axis(step.meaning_used), "ring " + css, kAbove);
   }
-  if (std::isnan(mechanism.band_used)) return;
-  const bool off = mechanism.band_used > std::pow(10.0, axis.high);
-  row_mark(out, off ? 100 : axis(mechanism.band_used), off ? "right" : "dot", css);
+  return strip.mark(axis(mechanism.band_used), "dot", css).take();
 }
 
-void write_row(Markup& out, const BandAxis& axis, const CellResult& cell, const std::string& anchor) {
-  const bool compared = is_compared(cell);
-  out.open("tr");
-  row_label(out, cell, anchor);
-  out.open("td", {{"class", "plot"}});
-  const std::string used = compared ? used_words(*cell.mechanism) : "no forced comparison";
-  open_row_drawing(out, name_words(cell.scenario) + ": " + used, mechanism_words(cell));
-  draw_row(out, axis, cell);
-  out.close();
-  if (!compared)
-    out.element("span", {{"class", "nothing"}}, cell.failure ? "did not finish" : "no forced comparison");
-  out.close();
-  out.open("td", {{"class", "n"}}).element("b", {}, compared ? band_share(cell.mechanism->band_used) : "—");
-  if (compared && !cell.mechanism->band_measured && !cell.mechanism->twins && cell.mechanism->verdict != VerdictKind::identical) {
-    out.element("span", {{"class", "sub"}}, "estimated, not measured");
+std::vector<Datum> band_row(const BandAxis& axis, const CellResult& cell, const std::string& anchor) {
+  Datum used = is_compared(cell) ? Datum(band_share(cell.mechanism->band_used), "strong") : Datum("—"), worst = "—";
+  if (is_compared(cell) && !cell.mechanism->band_measured && !cell.mechanism->twins &&
+      cell.mechanism->verdict != VerdictKind::identical)
+    used.note("estimated, not measured");
+  if (cell.mechanism && !cell.mechanism->forced.empty()) {
+    const ForcedStep& step = *std::ranges::max_element(cell.mechanism->forced, {}, &ForcedStep::band_used);
+    if (step.band_used > 0) worst = Datum(step.worst_tensor).note(fmt::format("step {}", step.step));
   }
-  out.close();
-  const ForcedStep* worst = cell.mechanism ? worst_step(*cell.mechanism) : nullptr;
-  out.open("td", {{"class", "worst"}});
-  if (worst && worst->band_used > 0) {
-    out.text(worst->worst_tensor).element("span", {{"class", "sub"}}, fmt::format("step {}", worst->step));
-  } else {
-    out.text("—");
-  }
-  out.close();
-  row_verdict(out, cell, cell.verdict);
-  out.close();
+  return {label_of(cell, anchor), Datum().drawn(band_of(axis, cell)), used, worst, verdict_of(cell, cell.verdict)};
 }
 
-void write_axis(Markup& out, const BandAxis& axis) {
-  out.open("tfoot").open("tr").element("td", {{"class", "gap"}}, "").open("td", {{"class", "plot axis"}});
-  open_row_drawing(out, "Axis", "Share of the rounding tolerance that was used; 1 is its limit");
-  out.empty("line", {{"x1", "0"}, {"x2", "100%"}, {"y1", "0.5"}, {"y2", "0.5"}, {"class", "tk"}});
-  axis_label(out, kZeroAt, "0");
+std::string band_foot(const BandAxis& axis) {
+  std::vector<Tick> ticks{{axis.zero(), "0"}};
   const int stride = (axis.high - axis.low) / 6 + 1;
   for (int power = axis.low; power <= axis.high; ++power) {
-    if (power % stride != 0) continue;
-    axis_label(
-        out, axis(std::pow(10.0, power)),
-        power >= -3 && power <= 4 ? fmt::format("{:g}", std::pow(10.0, power)) : fmt::format("1e{}", power));
+    if (power % stride == 0)
+      ticks.push_back({static_cast<double>(power), power >= -3 && power <= 4
+                                                       ? fmt::format("{:g}", std::pow(10.0, power))
+                                                       : fmt::format("1e{}", power)});
   }
-  out.close();
-  out.open("div", {{"class", "ends"}}).element("span", {}, "← all bits equal");
-  out.element("span", {}, "more than rounding explains →");
-  out.close().close().element("td", {{"class", "gap"}, {"colspan", "3"}}, "").close().close();
+  return axis_drawing(axis.scale(), ticks, "Share of the rounding tolerance that was used; 1 is its limit",
+                      "← all bits equal", "more than rounding explains →");
 }
 
 }  // namespace
 
-std::string band_plot(const Results& results) {
-  const BandAxis axis = band_axis_of(results);
-  const std::vector<std::string> anchors = cell_anchors(results);
-  Markup out;
-  out.open("table", {{"class", "rows bands"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "cell")
-      .element("th", {{"scope", "col"}}, "largest difference / tolerance");
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, "tolerance used")
-      .element("th", {{"scope", "col"}}, "largest in");
-  out.element("th", {{"scope", "col"}}, "verdict").close().close().open("tbody");
-  for (const std::size_t i : row_order(results)) write_row(out, axis, results.cells[i], anchors[i]);
-  out.close();
-  write_axis(out, axis);
-  return out.take();
+Section band_section(const Page& page) {
+  const BandAxis axis = band_axis_of(page.results);
+  Table table{.css = "rows bands",
+              .columns = drawn_columns("largest difference / tolerance", {"tolerance used"}),
+              .rows = {},
+              .foot = band_foot(axis)};
+  table.columns.emplace_back("largest in").css = "worst";
+  table.columns.emplace_back("verdict").css = "v";
+  for (const std::size_t i : row_order(page.results))
+    table.rows.emplace_back(band_row(axis, page.results.cells[i], page.anchors[i]));
+  const auto has_twins = [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; };
+  if (std::ranges::any_of(page.results.cells, has_twins)) {
+    return {
+        "band",
+        "Are the gradients the same, up to rounding?",
+        "Both runs compute from the reference's weights and batch, natively and in float64. Rings: the difference in "
+        "float64, "
+        "as a share of its tolerance (1e-12 of the summed terms). Dots: rounding, the distance of a cell from its own "
+        "float64 result, as a share of its tolerance (derived from the reference's own rounding). 1 is the limit of "
+        "both; "
+        "pale dots are single forced steps.",
+        {tabled(std::move(table))}};
+  }
+  return {"band",
+          "How much of the rounding tolerance was used?",
+          "Gradients from the reference's weights and batch. The tolerance is what summing in another order "
+          "changes, times the declared factor; 1 is its limit. Pale dots are single forced steps.",
+          {tabled(std::move(table))}};
 }
 
 // The forest plot: paired differences with their intervals against the margin.
@@ -200,24 +181,6 @@ Forest forest_layout(const Results& results) {
   return forest;
 }
 
-bool on_scale(const Scale& axis, double value) { return value >= axis.low && value <= axis.high; }
-
-/// A horizontal line over an interval, cut at the edges of the drawing, with caps at the ends that are
-/// inside.
-void draw_interval(Markup& out, const Scale& axis, const Interval& interval, const std::string& css,
-                   bool capped) {
-  if (std::isnan(interval.low) || std::isnan(interval.high)) return;
-  if (interval.high < axis.low || interval.low > axis.high) return;
-  const double low = axis(std::max(interval.low, axis.low)), high = axis(std::min(interval.high, axis.high));
-  out.empty("line",
-            {{"x1", percent(low)}, {"x2", percent(high)}, {"y1", "42%"}, {"y2", "42%"}, {"class", css}});
-  for (const double end : {interval.low, interval.high}) {
-    if (!capped || end < axis.low || end > axis.high) continue;
-    out.open("svg", {{"x", percent(axis(end))}, {"y", "42%"}, {"class", "mark"}});
-    out.empty("path", {{"d", "M0-4.5v9"}, {"class", "cap " + css.substr(3)}}).close();
-  }
-}
-
 std::string row_title(const Forest& forest, const CellResult& cell) {
   if (!cell.outcome) return name_words(cell.scenario) + ": no outcome";
   const MetricDifference& d = cell.outcome->primary;
@@ -226,95 +189,50 @@ std::string row_title(const Forest& forest, const CellResult& cell) {
                      interval_words(d.interval, forest.decimals));
 }
 
-void draw_background(Markup& out, const Forest& forest, bool with_zero) {
-  const Scale& axis = forest.axis;
-  if (forest.margin > 0 && std::isfinite(forest.margin)) {
-    out.empty("rect", {{"x", percent(axis(-forest.margin))},
-                       {"width", percent(axis(forest.margin) - axis(-forest.margin))},
-                       {"y", "0"},
-                       {"height", "100%"},
-                       {"class", "margin"}});
-  }
-  if (!with_zero) return;
-  const std::string zero = percent(axis(0));
-  out.empty("line", {{"x1", zero}, {"x2", zero}, {"y1", "0"}, {"y2", "100%"}, {"class", "zero"}});
-}
-
-void draw_cell(Markup& out, const Forest& forest, const CellResult& cell) {
+std::string difference_of(const Forest& forest, const CellResult& cell) {
+  Strip strip(forest.axis, row_title(forest, cell),
+              cell.outcome ? clean_line(cell.outcome->sentence) : note_words(cell), kMiddle);
+  if (forest.margin > 0 && std::isfinite(forest.margin)) strip.area(-forest.margin, forest.margin);
+  if (!cell.outcome) return strip.take(cell.failure ? "did not finish" : "no outcome");
   const Outcome& outcome = *cell.outcome;
-  const Scale& axis = forest.axis;
   const std::string css = row_css(cell, outcome.verdict);
-  for (const double difference : outcome.differences) {
-    if (!std::isfinite(difference) || !on_scale(axis, difference)) continue;
-    out.empty("circle",
-              {{"cx", percent(axis(difference))}, {"cy", "80%"}, {"r", "2.6"}, {"class", "seed " + css}});
-  }
-  draw_interval(out, axis, outcome.primary.interval, "ci " + css, true);
-  draw_interval(out, axis, outcome.equivalence, "eq " + css, false);
-  const double mean = outcome.primary.mean;
-  if (std::isnan(mean)) return;
-  if (mean < axis.low) {
-    row_mark(out, 0, "left", css);
-  } else if (mean > axis.high) {
-    row_mark(out, 100, "right", css);
-  } else {
-    row_mark(out, axis(mean), cell.power_control ? "diamond" : "dot", css);
-  }
+  strip.rule(0, "zero");
+  for (const double difference : outcome.differences) strip.value(difference, "seed " + css, kBelow);
+  strip.span(outcome.primary.interval.low, outcome.primary.interval.high, "ci " + css, true);
+  strip.span(outcome.equivalence.low, outcome.equivalence.high, "eq " + css);
+  return strip.mark(outcome.primary.mean, cell.power_control ? "diamond" : "dot", css).take();
 }
 
-void write_row(Markup& out, const Forest& forest, const CellResult& cell, const std::string& anchor) {
-  out.open("tr");
-  row_label(out, cell, anchor);
-  out.open("td", {{"class", "plot"}});
-  open_row_drawing(out, row_title(forest, cell),
-                   cell.outcome ? clean_line(cell.outcome->sentence) : note_words(cell));
-  draw_background(out, forest, cell.outcome.has_value());
-  if (cell.outcome) draw_cell(out, forest, cell);
-  out.close();
-  if (!cell.outcome) {
-    out.element("span", {{"class", "nothing"}}, cell.failure ? "did not finish" : "no outcome");
-  }
-  out.close();
+std::vector<Datum> forest_row(const Forest& forest, const CellResult& cell, const std::string& anchor) {
+  Datum mean = "—", interval = "—";
   if (cell.outcome) {
     const MetricDifference& d = cell.outcome->primary;
-    const bool off = std::isfinite(d.mean) && !on_scale(forest.axis, d.mean);
-    out.open("td", {{"class", "n"}}).element("b", {}, signed_number(d.mean, forest.decimals));
-    if (off) out.element("span", {{"class", "sub"}}, "off scale");
-    out.close();
-    out.open("td", {{"class", "n ci-text"}});
-    out.text(cell.outcome->n < 2 ? "one seed: none" : interval_words(d.interval, forest.decimals));
-    if (const std::string terms = own_terms(forest.results, cell); !terms.empty())
-      out.element("span", {{"class", "sub"}}, terms);
-    out.close();
-  } else {
-    out.element("td", {{"class", "n"}}, "—").element("td", {{"class", "n ci-text"}}, "—");
+    const bool off = std::isfinite(d.mean) && (d.mean < forest.axis.low || d.mean > forest.axis.high);
+    mean = Datum(signed_number(d.mean, forest.decimals), "strong").note(off ? "off scale" : "");
+    interval = Datum(cell.outcome->n < 2 ? "one seed: none" : interval_words(d.interval, forest.decimals))
+                   .note(own_terms(forest.results, cell));
   }
-  row_verdict(out, cell, cell.failure || !cell.outcome ? cell.verdict : cell.outcome->verdict);
-  out.close();
+  return {label_of(cell, anchor), Datum().drawn(difference_of(forest, cell)), mean, interval.in("ci-text"),
+          verdict_of(cell, cell.failure || !cell.outcome ? cell.verdict : cell.outcome->verdict)};
 }
 
-void write_axis(Markup& out, const Forest& forest) {
-  const Scale& axis = forest.axis;
-  out.open("tfoot").open("tr").element("td", {{"class", "gap"}}, "").open("td", {{"class", "plot axis"}});
-  open_row_drawing(out, "Axis", "Difference, cell minus reference");
-  out.empty("line", {{"x1", "0"}, {"x2", "100%"}, {"y1", "0.5"}, {"y2", "0.5"}, {"class", "tk"}});
-  const Ticks ticks = nice_ticks(axis.low, axis.high, 7);
-  for (const double tick : ticks.values) {
+std::string forest_foot(const Forest& forest) {
+  const Ticks found = nice_ticks(forest.axis.low, forest.axis.high, 7);
+  std::vector<Tick> ticks;
+  for (const double tick : found.values) {
     // A label nearer to the edge than half its width would stand out of the drawing.
-    if (axis(tick) < 2 || axis(tick) > 98) continue;
-    axis_label(out, axis(tick), tick == 0 ? "0" : signed_number(tick, ticks.decimals));
+    if (forest.axis(tick) >= 2 && forest.axis(tick) <= 98)
+      ticks.push_back({tick, tick == 0 ? "0" : signed_number(tick, found.decimals)});
   }
-  out.close();
-  out.open("div", {{"class", "ends"}});
   const MetricDifference* d = forest.first ? &forest.first->primary : nullptr;
-  const bool directed = d && has_direction(*d);
-  const bool up = !d || d->higher_is_better;
-  out.element("span", {}, directed ? (up ? "← worse" : "← better") : "← lower");
-  out.element("span", {}, directed ? (up ? "better →" : "worse →") : "higher →");
-  out.close().close().element("td", {{"class", "gap"}, {"colspan", "3"}}, "").close().close();
+  const bool directed = d && has_direction(*d), up = !d || d->higher_is_better;
+  return axis_drawing(forest.axis, ticks, "Difference, cell minus reference",
+                      directed ? (up ? "← worse" : "← better") : "← lower",
+                      directed ? (up ? "better →" : "worse →") : "higher →");
 }
 
-void write_key(Markup& out, const Forest& forest) {
+std::string keys_of(const Forest& forest) {
+  Markup out;
   const double inner = forest.first ? forest.first->equivalence.level : 1 - 2 * forest.results.primary.alpha;
   const auto glyph = [&](const char* drawing, const std::string& words) {
     out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
@@ -338,30 +256,24 @@ void write_key(Markup& out, const Forest& forest) {
   glyph("<rect x=\"1\" y=\"1\" width=\"32\" height=\"12\" class=\"margin\"/>",
         fmt::format("margin ± {:g}", forest.margin));
   glyph("<path d=\"M17 .5 23.5 7 17 13.5 10.5 7z\" class=\"m ctl\"/>", "power control");
-  out.close();
+  return out.take();
 }
 
-void write_seed_table(Markup& out, const Forest& forest) {
-  out.open("details").element("summary", {}, "Differences of single seeds");
-  open_scroll(out, "Differences of single seeds");
-  out.open("table", {{"class", "plain"}}).open("thead").open("tr");
-  for (const char* head : {"cell", "n", "difference by seed"}) out.element("th", {{"scope", "col"}}, head);
-  out.close().close().open("tbody");
+Table seeds_of(const Forest& forest) {
+  Table table{.columns = {"cell", numbers("n"), "difference by seed"}, .rows = {}};
+  table.columns.back().css = "seeds";
   for (const std::size_t index : row_order(forest.results)) {
     const CellResult& cell = forest.results.cells[index];
     if (!cell.outcome) continue;
     const Outcome& o = *cell.outcome;
-    out.open("tr")
-        .element("th", {{"scope", "row"}}, name_words(cell.scenario))
-        .element("td", {{"class", "n"}}, std::to_string(o.n));
     std::string list;
     for (std::size_t i = 0; i < o.differences.size(); ++i) {
       const std::string seed = i < o.seeds.size() ? std::to_string(o.seeds[i]) : "?";
       list += (i > 0 ? " · " : "") + seed + ": " + signed_number(o.differences[i], forest.decimals + 1);
     }
-    out.element("td", {{"class", "seeds"}}, list).close();
+    table.rows.push_back({{name_words(cell.scenario), std::to_string(o.n), list}});
   }
-  out.close().close().close().close();
+  return table;
 }
 
 /// What the rows that follow have in common, where the plot has rows of several kinds.
@@ -386,34 +298,32 @@ bool has_groups(const Results& results) {
 
 }  // namespace
 
-std::string forest_plot(const Results& results) {
+Section outcome_section(const Page& page) {
+  const Results& results = page.results;
   const Forest forest = forest_layout(results);
-  const std::vector<std::string> anchors = cell_anchors(results);
-  Markup out;
-  write_key(out, forest);
-  out.open("table", {{"class", "rows"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "cell")
-      .element("th", {{"scope", "col"}}, "difference, cell − reference");
-  out.element("th", {{"scope", "col"}, {"class", "n"}}, "mean");
   const std::string pairs = pairs_words(results);
-  out.element("th", {{"scope", "col"}, {"class", "n"}},
-              interval_name(results) + (pairs.empty() ? "" : ", " + pairs));
-  out.element("th", {{"scope", "col"}}, "verdict").close().close();
-  out.open("tbody");
+  Table table{.css = "rows",
+              .columns = drawn_columns("difference, cell − reference",
+                                       {"mean", interval_name(results) + (pairs.empty() ? "" : ", " + pairs)}),
+              .rows = {},
+              .foot = forest_foot(forest)};
+  table.columns.emplace_back("verdict").css = "v";
   const bool groups = has_groups(results);
   std::string group;
   for (const std::size_t i : row_order(results)) {
-    if (const std::string next = group_of(results, results.cells[i]); groups && next != group) {
-      out.open("tr", {{"class", "group"}}).element("td", {{"colspan", "5"}}, next).close();
-      group = next;
-    }
-    write_row(out, forest, results.cells[i], anchors[i]);
+    table.rows.emplace_back(forest_row(forest, results.cells[i], page.anchors[i]));
+    const std::string next = group_of(results, results.cells[i]);
+    if (groups && next != group) table.rows.back().group = next;
+    group = next;
   }
-  out.close();
-  write_axis(out, forest);
-  out.close();
-  write_seed_table(out, forest);
-  return out.take();
+  return {
+      "outcome",
+      "Do the cells reach the same metric?",
+      fmt::format("Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
+                  "pair share data, order and initial weights.",
+                  metric_words(results.primary.metric), counted(results.steps, "step")),
+      {drawing(keys_of(forest)), tabled(std::move(table)),
+       fold("Differences of single seeds", {tabled(seeds_of(forest))})}};
 }
 
 }  // namespace lockstep

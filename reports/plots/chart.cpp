@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
@@ -17,12 +18,6 @@ namespace {
 constexpr double kMostPower = 400;  ///< no double has a larger power of ten
 
 }  // namespace
-
-void place(Chart& chart, double x_low, double x_high, double y_low, double y_high) {
-  const AxisRange x = drawable(x_low, x_high), y = drawable(y_low, y_high);
-  chart.x = {x.low, x.high, chart.left, chart.edge()};
-  chart.y = {y.low, y.high, chart.floor(), chart.top};
-}
 
 std::vector<Tick> numbered(const Ticks& ticks) {
   std::vector<Tick> out;
@@ -51,43 +46,95 @@ std::vector<Tick> powers_of_ten(double log_low, double log_high) {
   return out;
 }
 
-void open_chart(Markup& out, const Chart& chart, std::string_view title, std::string_view description) {
-  out.open("svg",
-           {{"viewBox", fmt::format("0 0 {} {}", px(chart.width), px(chart.height))}, {"role", "img"}});
-  out.element("title", {}, title).element("desc", {}, description);
+std::vector<Tick> step_axis(double last, int most) {
+  std::vector<Tick> ticks;
+  for (const double step : step_ticks(last, most).values) ticks.push_back({step, fmt::format("{:.0f}", step)});
+  return ticks;
 }
 
-void draw_y_axis(Markup& out, const Chart& chart, const std::vector<Tick>& ticks) {
-  for (const Tick& tick : ticks) {
-    const double y = chart.y(tick.at);
-    line(out, "grid", chart.left, y, chart.edge(), y);
-    text(out, "tick end", chart.left - 6, y + 4, tick.text);
+namespace {
+
+struct Block {
+  double centre, height;
+  std::size_t count;
+};
+
+}  // namespace
+
+std::vector<double> push_apart(const std::vector<double>& wanted, const std::vector<double>& heights,
+                               double top, double bottom) {
+  // Neighbours that would overlap become one block around the mean of what they want; blocks merge until none
+  // overlap.
+  std::vector<Block> blocks;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    Block block{wanted[i], heights[i], 1};
+    const auto settle = [&](Block& b) {
+      b.centre = std::min(std::max(b.centre, top + b.height / 2),
+                          std::max(bottom - b.height / 2, top + b.height / 2));
+    };
+    settle(block);
+    while (!blocks.empty() &&
+           blocks.back().centre + blocks.back().height / 2 > block.centre - block.height / 2) {
+      const Block& above = blocks.back();
+      const double count = static_cast<double>(above.count + block.count);
+      block.centre = (above.centre * static_cast<double>(above.count) +
+                      block.centre * static_cast<double>(block.count)) /
+                     count;
+      block.height += above.height;
+      block.count += above.count;
+      blocks.pop_back();
+      settle(block);
+    }
+    blocks.push_back(block);
   }
-}
-
-void draw_x_axis(Markup& out, const Chart& chart, const std::vector<Tick>& ticks, std::string_view name) {
-  line(out, "tk", chart.left, chart.floor(), chart.edge(), chart.floor());
-  for (const Tick& tick : ticks) {
-    line(out, "tk", chart.x(tick.at), chart.floor(), chart.x(tick.at), chart.floor() + 4);
-    text(out, "tick mid", chart.x(tick.at), chart.floor() + 17, tick.text);
+  std::vector<double> centres;
+  for (const Block& block : blocks) {
+    double at = block.centre - block.height / 2;
+    for (std::size_t i = 0; i < block.count; ++i) {
+      const double height = heights[centres.size()];
+      centres.push_back(at + height / 2);
+      at += height;
+    }
   }
-  if (!name.empty()) text(out, "tick mid", (chart.left + chart.edge()) / 2, chart.floor() + 35, name);
+  return centres;
 }
 
+std::vector<PlotPoint> thin(const std::vector<PlotPoint>& points, int columns) {
+  const std::size_t room = static_cast<std::size_t>(std::max(columns, 2));
+  if (points.size() <= 2 * room) return points;
+  std::vector<PlotPoint> kept;
+  for (std::size_t column = 0; column < room; ++column) {
+    const std::size_t begin = column * points.size() / room, end = (column + 1) * points.size() / room;
+    std::size_t low = begin, high = begin;
+    double band_low = points[begin].low, band_high = points[begin].high;
+    for (std::size_t i = begin; i < end; ++i) {
+      if (points[i].y < points[low].y) low = i;
+      if (points[i].y > points[high].y) high = i;
+      band_low = std::min(band_low, points[i].low);
+      band_high = std::max(band_high, points[i].high);
+    }
+    std::vector<std::size_t> chosen{low, high};
+    if (column == 0) chosen.push_back(0);
+    if (column + 1 == room) chosen.push_back(points.size() - 1);
+    std::sort(chosen.begin(), chosen.end());
+    chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
+    for (const std::size_t i : chosen)
+      kept.push_back({points[i].x, points[i].y, band_low, band_high, points[i].hollow});
+  }
+  return kept;
+}
+
+namespace {
+
+constexpr double kLabelPx = 12, kTickPx = 11.5, kLinePx = 14, kLabelRoom = 45, kWidestLabel = 135;
+constexpr int kColumns = 180, kSmallColumns = 60, kManyColumns = 28;
+
+/// A coordinate in tenths of a pixel.
 std::string px(double value) {
   if (!std::isfinite(value)) return "0";
   std::string text = fmt::format("{:.1f}", value);
   if (text.ends_with(".0")) text.resize(text.size() - 2);
   return text == "-0" ? "0" : text;
-}
-
-std::string path_through(const std::vector<std::pair<double, double>>& points) {
-  std::string path;
-  for (const auto& [x, y] : points) {
-    if (!std::isfinite(x) || !std::isfinite(y)) continue;
-    path += (path.empty() ? "M" : " ") + px(x) + " " + px(std::clamp(y, -2000.0, 4000.0));
-  }
-  return path;
 }
 
 void line(Markup& out, std::string_view css, double x1, double y1, double x2, double y2) {
@@ -99,24 +146,192 @@ void text(Markup& out, std::string_view css, double x, double y, std::string_vie
   out.element("text", {{"class", std::string(css)}, {"x", px(x)}, {"y", px(y)}}, words);
 }
 
-void mark(Markup& out, int series, std::string_view css, double x, double y, bool hollow) {
-  const std::string name = (hollow ? "hollow " : "m ") + std::string(css);
-  switch (series % 4) {
-    case 0:
-      out.empty("circle", {{"class", name}, {"cx", px(x)}, {"cy", px(y)}, {"r", "4.6"}});
-      return;
-    case 1:
-      out.empty(
-          "rect",
-          {{"class", name}, {"x", px(x - 4.2)}, {"y", px(y - 4.2)}, {"width", "8.4"}, {"height", "8.4"}});
-      return;
-    case 2:
-      out.empty("path", {{"class", name}, {"d", fmt::format("M{} {}l5.4 9.4h-10.8z", px(x), px(y - 6))}});
-      return;
-    default:
-      out.empty("path",
-                {{"class", name}, {"d", fmt::format("M{} {}l5.6 5.6-5.6 5.6-5.6-5.6z", px(x), px(y - 5.6))}});
+/// The plot's frame in pixels of the drawing.
+struct Frame {
+  double width = 580, height = 320, left = 44, right = 20, top = 10, bottom = 46;
+  Scale x, y;
+  double floor() const { return height - bottom; }
+  double edge() const { return width - right; }
+  /// Far off the frame nothing is seen, and browsers draw huge coordinates badly.
+  std::string point(double at_x, double at_y) const { return px(x(at_x)) + " " + px(std::clamp(y(at_y), -2000.0, 4000.0)); }
+};
+
+/// A name in at most two lines of a label, and its note below.
+std::vector<std::string> label_lines(const PlotLine& line) {
+  std::vector<std::string> lines{""};
+  std::istringstream words(name_words(line.label));
+  for (std::string word; words >> word;) {
+    const std::string longer = lines.back().empty() ? word : lines.back() + " " + word;
+    if (text_width_px(longer, kLabelPx) <= kWidestLabel || lines.back().empty())
+      lines.back() = longer;
+    else
+      lines.push_back(word);
   }
+  if (lines.size() > 2) lines[1] += " …", lines.resize(2);
+  for (std::string& each : lines) {
+    for (int columns = display_width(each); columns > 1 && text_width_px(each, kLabelPx) > kWidestLabel;) each = shorten(each, --columns);
+  }
+  if (!line.note.empty()) lines.push_back(line.note);
+  return lines;
+}
+
+Frame frame_of(const Plot& plot) {
+  Frame frame = plot.small ? Frame{260, 168, 30, 14, 8, 26, {}, {}} : Frame{};
+  if (plot.flagged) frame.bottom += 9;
+  for (const Tick& tick : plot.y_ticks) frame.left = std::max(frame.left, text_width_px(tick.text, kTickPx) + 10);
+  for (const PlotLine& each : plot.lines) {
+    if (each.label.empty()) continue;
+    for (const std::string& words : label_lines(each)) frame.right = std::max(frame.right, text_width_px(words, kLabelPx) + kLabelRoom + 7);
+  }
+  const AxisRange x = drawable(plot.x.low, plot.x.high), y = drawable(plot.y.low, plot.y.high);
+  frame.x = {x.low, x.high, frame.left, frame.edge()};
+  frame.y = {y.low, y.high, frame.floor(), frame.top};
+  return frame;
+}
+
+void draw_axes(Markup& out, const Plot& plot, const Frame& frame) {
+  for (const Tick& tick : plot.y_ticks) {
+    line(out, "grid", frame.left, frame.y(tick.at), frame.edge(), frame.y(tick.at));
+    text(out, "tick end", frame.left - 6, frame.y(tick.at) + 4, tick.text);
+  }
+  line(out, "tk", frame.left, frame.floor(), frame.edge(), frame.floor());
+  const double below = frame.floor() + (plot.flagged ? 26 : 17);
+  for (const Tick& tick : plot.x_ticks) {
+    if (!plot.flagged) line(out, "tk", frame.x(tick.at), frame.floor(), frame.x(tick.at), frame.floor() + 4);
+    text(out, "tick mid", frame.x(tick.at), below, tick.text);
+  }
+  if (!plot.x_name.empty()) text(out, "tick mid", (frame.left + frame.edge()) / 2, below + 18, plot.x_name);
+}
+
+/// The band as a closed outline, the line, its marks.
+void draw_line(Markup& out, const PlotLine& curve, const Frame& frame, int columns) {
+  const std::vector<PlotPoint> points = thin(curve.points, columns);
+  std::string band, back, middle;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const PlotPoint& p = points[i];
+    if (std::isfinite(p.y)) middle += (middle.empty() ? "M" : " ") + frame.point(p.x, p.y);
+    // Thinned points of one column share their band: once is enough, but for the last, which reaches the edge.
+    const bool repeated = i > 0 && i + 1 < points.size() && p.low == points[i - 1].low && p.high == points[i - 1].high;
+    if (repeated || !(p.high > p.low)) continue;
+    if (curve.points.size() == 1) line(out, "ci " + curve.css, frame.x(p.x), frame.y(p.low), frame.x(p.x), frame.y(p.high));
+    band += (band.empty() ? "M" : " ") + frame.point(p.x, p.high);
+    back = " " + frame.point(p.x, p.low) + back;
+  }
+  if (curve.points.size() > 1) {
+    if (!band.empty()) out.empty("path", {{"class", "band " + curve.css}, {"d", band + back + "z"}});
+    if (!middle.empty()) {
+      out.open("path", {{"class", (curve.dashed ? "line dashed " : "line ") + curve.css}, {"d", middle}});
+      out.element("title", {}, name_words(curve.name)).close();
+    }
+  }
+  for (const PlotPoint& p : curve.points) {
+    if ((curve.dotted || curve.points.size() == 1) && std::isfinite(p.y))
+      out.empty("circle", {{"class", (p.hollow ? "hollow " : "m ") + curve.css}, {"cx", px(frame.x(p.x))}, {"cy", px(frame.y(p.y))}, {"r", "3"}});
+  }
+}
+
+void draw_labels(Markup& out, const Plot& plot, const Frame& frame) {
+  struct Label {
+    const PlotLine* line;
+    PlotPoint end;
+    double y;
+  };
+  std::vector<Label> labels;
+  for (const PlotLine& each : plot.lines) {
+    if (each.label.empty() || each.points.empty()) continue;
+    const PlotPoint& end = each.points.back();
+    labels.push_back({&each, end, std::clamp(frame.y(std::isfinite(end.y) ? end.y : plot.y.low), frame.top, frame.floor())});
+  }
+  std::ranges::stable_sort(labels, {}, &Label::y);
+  std::vector<double> wanted, heights;
+  for (const Label& label : labels) {
+    wanted.push_back(label.y);
+    heights.push_back(kLinePx * static_cast<double>(label_lines(*label.line).size()) + 3);
+  }
+  const std::vector<double> centres = push_apart(wanted, heights, 0, frame.height - 18);
+  const double column = frame.edge();
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const PlotLine& curve = *labels[i].line;
+    const double from = frame.x(labels[i].end.x);
+    // A leader across the drawing would read as a curve: its end is crossed out instead.
+    const bool ended = !curve.note.empty();
+    const std::string cross = fmt::format("M{} {}l8 8m0-8l-8 8", px(from - 4), px(wanted[i] - 4)),
+                      leader = fmt::format("M{} {}L{} {}", px(from + 2), px(wanted[i]), px(column + 14), px(centres[i]));
+    out.empty("path", {{"class", ended ? "ended " + curve.css : "leader"}, {"d", ended ? cross : leader}, {"fill", "none"}});
+    out.empty("path", {{"class", (curve.dashed ? "line dashed " : "line ") + curve.css}, {"d", fmt::format("M{} {}h24", px(column + 16), px(centres[i]))}});
+    const std::vector<std::string> lines = label_lines(curve);
+    double y = centres[i] - kLinePx * (static_cast<double>(lines.size()) - 1) / 2 + 4;
+    for (const std::string& words : lines) {
+      text(out, ended && &words == &lines.back() ? "tick" : "lab", column + kLabelRoom, y, words);
+      y += kLinePx;
+    }
+  }
+}
+
+void draw_flags(Markup& out, const Plot& plot, const Frame& frame) {
+  double taken = -1e9;
+  for (const PlotFlag& flag : plot.flags) {
+    const double at = frame.x(std::min(flag.at, frame.x.high));
+    out.open("g", {{"class", "flag"}}).element("title", {}, flag.title);
+    out.empty("path", {{"class", "pole"}, {"d", fmt::format("M{} {}v9", px(at), px(frame.floor()))}});
+    double bead = std::max(at + 5, taken);
+    for (const std::string& css : flag.beads) {
+      out.empty("circle", {{"class", css}, {"cx", px(bead)}, {"cy", px(frame.floor() + 7)}, {"r", "3.4"}});
+      bead += 9;
+    }
+    taken = bead;
+    out.close();
+  }
+}
+
+}  // namespace
+
+void key(Markup& out, std::string_view css, std::string_view words) {
+  out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
+  line(out, css, 1, 7, 33, 7);
+  out.close().text(words).close();
+}
+
+std::string plot_drawing(const Plot& plot) {
+  const Frame frame = frame_of(plot);
+  Markup out;
+  out.open("svg", {{"viewBox", fmt::format("0 0 {} {}", px(frame.width), px(frame.height))}, {"role", "img"}});
+  out.element("title", {}, plot.title).element("desc", {}, plot.description);
+  for (const PlotArea& area : plot.areas) {
+    const double left = frame.x(std::max(area.x_low, frame.x.low)), right = frame.x(std::min(area.x_high, frame.x.high)),
+                 top = frame.y(std::min(area.y_high, frame.y.high)), bottom = frame.y(std::max(area.y_low, frame.y.low));
+    out.empty("rect", {{"class", area.css}, {"x", px(left)}, {"width", px(right - left)}, {"y", px(top)}, {"height", px(bottom - top)}});
+  }
+  draw_axes(out, plot, frame);
+  for (const PlotRule& rule : plot.rules) {
+    const double at = rule.upright ? frame.x(rule.at) : frame.y(rule.at);
+    if (!std::isfinite(at)) continue;
+    if (rule.upright) {
+      line(out, rule.css, at, frame.top, at, frame.floor());
+      if (!rule.words.empty()) text(out, "tick", at + 5, frame.floor() - 6, rule.words);
+    } else {
+      line(out, rule.css, frame.left, at, frame.edge(), at);
+      if (!rule.words.empty()) text(out, "tick end", frame.edge() - 4, at + 14, rule.words);
+    }
+  }
+  // A drawing of its own cuts what leaves the frame.
+  const double width = frame.edge() - frame.left, height = frame.floor() - frame.top;
+  out.open("svg", {{"x", px(frame.left)}, {"y", px(frame.top)}, {"width", px(width)}, {"height", px(height)},
+                   {"viewBox", fmt::format("{} {} {} {}", px(frame.left), px(frame.top), px(width), px(height))}});
+  const int columns = !plot.small ? kColumns : plot.many ? kManyColumns : kSmallColumns;
+  for (auto curve = plot.lines.rbegin(); curve != plot.lines.rend(); ++curve) {
+    if (curve->again) {
+      out.empty("use", {{"href", "#" + curve->id}});
+      continue;
+    }
+    if (!curve->id.empty()) out.open("g", {{"id", curve->id}});
+    draw_line(out, *curve, frame, columns);
+    if (!curve->id.empty()) out.close();
+  }
+  out.close();
+  draw_labels(out, plot, frame);
+  draw_flags(out, plot, frame);
+  return out.take();
 }
 
 namespace {
@@ -219,233 +434,82 @@ std::vector<std::size_t> row_order(const Results& results) {
   return order;
 }
 
-void row_label(Markup& out, const CellResult& cell, const std::string& anchor) {
-  out.open("th", {{"scope", "row"}, {"class", "name"}});
-  out.element("a", {{"href", "#" + anchor}}, name_words(cell.scenario));
-  if (cell.power_control) out.text(" ").element("span", {{"class", "tag"}}, "power control");
-  out.close();
-}
-
-void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind) {
-  const VerdictStyle& style = style_of(kind);
-  out.open("td", {{"class", "v"}});
-  if (cell.noise) {
-    out.element("span", {{"class", "sub"}}, "A/A pair: shown, not judged").close();
+Strip::Strip(const Scale& axis, std::string_view title, std::string_view description, double middle, const char* css)
+    : axis_(axis), y_(percent(middle)) {
+  if (title.empty()) {
+    out_.open("svg", {{"class", css}, {"aria-hidden", "true"}});
     return;
   }
-  out.element("b", {{"class", "t-" + row_css(cell, kind)}}, std::string(style.symbol) + " " + style.words);
-  if (is_missed_control(cell)) {
-    out.element("span", {{"class", "sub t-bad"}}, "✗ must be found to differ");
-  } else if (!cell.as_expected) {
-    out.element("span", {{"class", "sub t-bad"}},
-                cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell));
-  } else if (cell.power_control) {
-    out.element("span", {{"class", "sub"}}, "✓ found, as required");
-  } else {
-    out.element("span", {{"class", "sub"}}, cell.expected.empty() ? "no expectation stated" : "✓ as expected");
+  out_.open("svg", {{"class", css}, {"role", "img"}});
+  out_.element("title", {}, title).element("desc", {}, description);
+}
+
+Strip& Strip::area(double from, double to) {
+  const double low = from < axis_.low ? 0 : axis_(from), high = to > axis_.high ? 100 : axis_(to);
+  out_.empty("rect", {{"x", percent(low)}, {"width", percent(high - low)}, {"y", "0"}, {"height", "100%"}, {"class", "margin"}});
+  return *this;
+}
+
+Strip& Strip::rule(double at, std::string_view css) {
+  const std::string x = percent(axis_(at));
+  out_.empty("line", {{"x1", x}, {"x2", x}, {"y1", "0"}, {"y2", "100%"}, {"class", std::string(css)}});
+  return *this;
+}
+
+Strip& Strip::span(double from, double to, const std::string& css, bool capped) {
+  if (std::isnan(from) || std::isnan(to) || to < axis_.low || from > axis_.high) return *this;
+  out_.empty("line", {{"x1", percent(axis_(std::max(from, axis_.low)))}, {"x2", percent(axis_(std::min(to, axis_.high)))}, {"y1", y_}, {"y2", y_}, {"class", css}});
+  for (const double end : {from, to}) {
+    if (!capped || end < axis_.low || end > axis_.high) continue;
+    out_.open("svg", {{"x", percent(axis_(end))}, {"y", y_}, {"class", "mark"}});
+    out_.empty("path", {{"d", "M0-4.5v9"}, {"class", "cap " + css.substr(css.find(' ') + 1)}}).close();
+  }
+  return *this;
+}
+
+Strip& Strip::value(double at, const std::string& css, double y) {
+  if (at >= axis_.low && at <= axis_.high)
+    out_.empty("circle", {{"cx", percent(axis_(at))}, {"cy", percent(y)}, {"r", "2.8"}, {"class", css}});
+  return *this;
+}
+
+Strip& Strip::mark(double at, std::string_view shape, const std::string& css) {
+  if (std::isnan(at)) return *this;
+  const bool left = at < axis_.low, right = at > axis_.high;
+  out_.open("svg", {{"x", left ? "0%" : right ? "100%" : percent(axis_(at))}, {"y", y_}, {"class", "mark"}});
+  if (left || right)
+    out_.empty("path", {{"d", left ? "M1 0 10-6 10 6z" : "M-1 0-10-6-10 6z"}, {"class", "m " + css}});
+  else if (shape == "diamond")
+    out_.empty("path", {{"d", "M-5.8 0 0-5.8 5.8 0 0 5.8z"}, {"class", "m " + css}});
+  else
+    out_.empty("circle", {{"r", "4.3"}, {"class", (shape == "ring" ? "hollow " : "m ") + css}});
+  out_.close();
+  return *this;
+}
+
+std::string Strip::take(std::string_view nothing) {
+  if (!nothing.empty()) out_.close().element("span", {{"class", "nothing"}}, nothing);
+  return out_.take();
+}
+
+std::string axis_drawing(const Scale& axis, const std::vector<Tick>& ticks, std::string_view name, std::string_view left, std::string_view right) {
+  Markup out;
+  out.open("svg", {{"class", "row"}, {"role", "img"}}).element("title", {}, "Axis").element("desc", {}, name);
+  out.empty("line", {{"x1", "0"}, {"x2", "100%"}, {"y1", "0.5"}, {"y2", "0.5"}, {"class", "tk"}});
+  for (const Tick& tick : ticks) {
+    const std::string x = percent(axis(tick.at));
+    out.empty("line", {{"x1", x}, {"x2", x}, {"y1", "0"}, {"y2", "5"}, {"class", "tk"}});
+    out.element("text", {{"x", x}, {"y", "18"}, {"class", "tick mid"}}, tick.text);
   }
   out.close();
-}
-
-void open_row_drawing(Markup& out, std::string_view title, std::string_view description) {
-  out.open("svg", {{"class", "row"}, {"role", "img"}});
-  out.element("title", {}, title).element("desc", {}, description);
-}
-
-void row_mark(Markup& out, double x_percent, std::string_view shape, std::string_view css,
-              std::string_view y) {
-  out.open("svg", {{"x", percent(x_percent)}, {"y", std::string(y)}, {"class", "mark"}});
-  const std::string name = "m " + std::string(css);
-  if (shape == "diamond") {
-    out.empty("path", {{"d", "M-5.8 0 0-5.8 5.8 0 0 5.8z"}, {"class", name}});
-  } else if (shape == "left") {
-    out.empty("path", {{"d", "M1 0 10-6 10 6z"}, {"class", name}});
-  } else if (shape == "right") {
-    out.empty("path", {{"d", "M-1 0-10-6-10 6z"}, {"class", name}});
-  } else {
-    out.empty("circle", {{"r", "4.3"}, {"class", name}});
-  }
-  out.close();
-}
-
-void axis_label(Markup& out, double x_percent, std::string_view text) {
-  out.empty(
-      "line",
-      {{"x1", percent(x_percent)}, {"x2", percent(x_percent)}, {"y1", "0"}, {"y2", "5"}, {"class", "tk"}});
-  out.element("text", {{"x", percent(x_percent)}, {"y", "18"}, {"class", "tick mid"}}, text);
+  if (!left.empty() || !right.empty())
+    out.open("div", {{"class", "ends"}}).element("span", {}, left).element("span", {}, right).close();
+  return out.take();
 }
 
 std::string row_css(const CellResult& cell, VerdictKind kind) {
   if (cell.noise) return "aa";
   return cell.power_control && !is_missed_control(cell) ? "ctl" : style_of(kind).css;
-}
-
-namespace {
-
-constexpr double kChartTickPx = 11.5;
-constexpr std::size_t kSeriesColours = 6;
-constexpr const char *kMiddle = "median", *kMost = "at most";  ///< what stands behind a row of dots
-
-/// Names of series in the order in which they come: each has its colour and dashes in every panel.
-std::vector<std::string> names_of(const SuiteChart& chart) {
-  std::vector<std::string> names;
-  for (const ChartPanel& panel : chart.panels) {
-    for (const ChartSeries& series : panel.series) {
-      if (std::ranges::find(names, series.name) == names.end()) names.push_back(series.name);
-    }
-  }
-  return names;
-}
-
-std::string css_of(const ChartSeries& series, const std::vector<std::string>& names) {
-  if (series.verdict == CaseVerdict::fault) return "bad";
-  const auto place = static_cast<std::size_t>(std::ranges::find(names, series.name) - names.begin());
-  return fmt::format("c{}", place % kSeriesColours);
-}
-
-void key(Markup& out, std::string_view css, std::string_view words) {
-  out.open("span").open("svg", {{"class", "key"}, {"viewBox", "0 0 34 14"}, {"aria-hidden", "true"}});
-  line(out, css, 1, 7, 33, 7);
-  out.close().text(words).close();
-}
-
-void write_keys(Markup& out, const SuiteChart& chart, const std::vector<std::string>& names) {
-  if (names.empty() && chart.marks.empty()) return;
-  out.open("p", {{"class", "keys"}});
-  for (const std::string& name : names) key(out, "line " + css_of({name, CaseVerdict::good, {}}, names), clean_line(name));
-  // A panel has no room for the names of its axes.
-  if (!chart.by_row && chart.panels.size() > 1)
-    out.element("span", {}, "up: " + axis_words(chart.y) + ", to the right: " + axis_words(chart.x));
-  for (const ChartMark& mark : chart.marks) key(out, "edge", clean_line(mark.name) + ": " + value_words(chart.x, mark.at));
-  out.close();
-}
-
-/// "8 ranks: 35.2 us at 32 B, 4100 us at 8 MiB": the ends of each line.
-std::string ends_words(const SuiteChart& chart, const ChartPanel& panel) {
-  std::string text;
-  for (const ChartSeries& series : panel.series) {
-    if (series.points.empty()) continue;
-    const auto at = [&](const ChartPoint& point) { return value_words(chart.y, point.y) + " at " + value_words(chart.x, point.x); };
-    text += (text.empty() ? "" : "; ") + clean_line(series.name) + ": " + at(series.points.front());
-    if (series.points.size() > 1) text += ", " + at(series.points.back());
-  }
-  return text + ".";
-}
-
-void draw_line(Markup& out, const SuiteChart& chart, const Chart& place, const ChartSeries& series, const std::string& css) {
-  std::vector<std::pair<double, double>> points;
-  for (const ChartPoint& point : series.points) {
-    const double x = on_axis(chart.x, point.x), y = on_axis(chart.y, point.y);
-    if (std::isfinite(x) && std::isfinite(y)) points.emplace_back(place.x(x), place.y(y));
-  }
-  if (points.size() > 1)
-    out.open("path", {{"class", "line " + css}, {"d", path_through(points)}}).element("title", {}, clean_line(series.name)).close();
-  for (const auto& [x, y] : points) out.empty("circle", {{"class", "m " + css}, {"cx", px(x)}, {"cy", px(y)}, {"r", "2.7"}});
-}
-
-std::string panel_drawing(const SuiteChart& chart, const ChartPanel& panel, const ChartFrame& frame,
-                          const std::vector<std::string>& names) {
-  const bool alone = chart.panels.size() == 1;
-  Chart place = alone ? Chart{580, 320, 44, 20, 12, 46, {}, {}} : Chart{260, 168, 30, 14, 8, 26, {}, {}};
-  const std::vector<Tick> xs = ticks_of(chart.x, frame.x, alone ? 6 : 4), ys = ticks_of(chart.y, frame.y, alone ? 6 : 4);
-  for (const Tick& tick : ys) place.left = std::max(place.left, text_width_px(tick.text, kChartTickPx) + 10);
-  lockstep::place(place, frame.x.low, frame.x.high, frame.y.low, frame.y.high);
-  Markup out;
-  open_chart(out, place, clean_line(panel.name.empty() ? chart.title : panel.name), ends_words(chart, panel));
-  draw_y_axis(out, place, ys);
-  draw_x_axis(out, place, xs, alone ? axis_words(chart.x) : "");
-  for (const ChartMark& mark : chart.marks) {
-    const double x = on_axis(chart.x, mark.at);
-    if (std::isfinite(x)) line(out, "edge", place.x(x), place.top, place.x(x), place.floor());
-  }
-  for (const ChartSeries& series : panel.series) draw_line(out, chart, place, series, css_of(series, names));
-  return out.take();
-}
-
-/// The panel's name, and which of its lines hold a fault: colour alone would not tell.
-void write_caption(Markup& out, const ChartPanel& panel) {
-  std::string wrong;
-  for (const ChartSeries& series : panel.series) {
-    if (series.verdict == CaseVerdict::fault) wrong += (wrong.empty() ? "" : ", ") + clean_line(series.name);
-  }
-  const std::string name = clean_line(panel.name);
-  if (!wrong.empty())
-    out.element("figcaption", {{"class", "t-bad"}}, "✗ " + name + (name.empty() ? "" : ": ") + wrong);
-  else if (!name.empty())
-    out.element("figcaption", {}, name);
-}
-
-std::string panels(const SuiteChart& chart, const ChartFrame& frame) {
-  const std::vector<std::string> names = names_of(chart);
-  Markup out;
-  write_keys(out, chart, names);
-  out.open("div", {{"class", chart.panels.size() == 1 ? "one" : "small"}});
-  for (const ChartPanel& panel : chart.panels) {
-    out.open("figure", {{"class", "panel"}});
-    write_caption(out, panel);
-    out.raw(panel_drawing(chart, panel, frame, names)).close();
-  }
-  return out.take();
-}
-
-/// From the axis to percent of a row's drawing.
-Scale row_scale(const ChartFrame& frame) { return {frame.x.low, frame.x.high, 1, 99}; }
-
-void write_row(Markup& out, const SuiteChart& chart, const ChartSeries& series, const Scale& scale) {
-  const bool fault = series.verdict == CaseVerdict::fault;
-  const std::string css = fault ? "bad" : series.verdict == CaseVerdict::undecided ? "und" : "c0";
-  std::vector<double> values;
-  for (const ChartPoint& point : series.points) values.push_back(point.x);
-  std::ranges::sort(values);
-  const double middle = median_of_sorted(values);
-  const std::string words = values.empty() ? "no time" : fmt::format("median {}, at most {}", value_words(chart.x, middle), value_words(chart.x, values.back()));
-  out.open("tr").open("th", {{"scope", "row"}, {"class", fault ? "name t-bad" : "name"}}).text((fault ? "✗ " : "") + clean_line(series.name)).close();
-  out.open("td", {{"class", "plot"}});
-  open_row_drawing(out, clean_line(series.name) + ": " + words, counted(static_cast<int64_t>(values.size()), "value"));
-  out.empty("line", {{"class", "grid"}, {"x1", "0"}, {"x2", "100%"}, {"y1", "50%"}, {"y2", "50%"}});
-  for (const ChartMark& mark : chart.marks) {
-    const std::string x = percent(scale(on_axis(chart.x, mark.at)));
-    out.empty("line", {{"class", "edge"}, {"x1", x}, {"x2", x}, {"y1", "0"}, {"y2", "100%"}});
-  }
-  for (const double value : values) {
-    const double at = on_axis(chart.x, value);
-    if (std::isfinite(at))
-      out.empty("circle", {{"class", "seed " + css}, {"cx", percent(scale(at))}, {"cy", "50%"}, {"r", "3"}});
-    else
-      row_mark(out, 0, "left", css, "50%");
-  }
-  out.close().close();
-  for (const auto& [label, value] : {std::pair(kMiddle, middle), std::pair(kMost, values.empty() ? 0 : values.back())})
-    out.element("td", {{"class", "n"}, {"data-label", label}}, values.empty() ? "—" : value_words(chart.x, value));
-  out.close();
-}
-
-std::string rows_of_dots(const SuiteChart& chart, const ChartFrame& frame) {
-  const Scale scale = row_scale(frame);
-  Markup out;
-  write_keys(out, chart, {});
-  out.open("table", {{"class", "rows dots"}}).open("thead").open("tr");
-  out.element("th", {{"scope", "col"}}, "").element("th", {{"scope", "col"}}, axis_words(chart.x));
-  for (const char* head : {kMiddle, kMost}) out.element("th", {{"scope", "col"}, {"class", "n"}}, head);
-  out.close().close().open("tbody");
-  for (const ChartPanel& panel : chart.panels) {
-    if (!panel.name.empty()) out.open("tr", {{"class", "group"}}).element("td", {{"colspan", "4"}}, clean_line(panel.name)).close();
-    for (const ChartSeries& series : panel.series) write_row(out, chart, series, scale);
-  }
-  out.close().open("tfoot").open("tr").element("td", {{"class", "gap"}}, "").open("td", {{"class", "plot axis"}});
-  open_row_drawing(out, "Axis", axis_words(chart.x));
-  out.empty("line", {{"x1", "0"}, {"x2", "100%"}, {"y1", "0.5"}, {"y2", "0.5"}, {"class", "tk"}});
-  for (const Tick& tick : ticks_of(chart.x, frame.x, 6)) axis_label(out, scale(tick.at), tick.text);
-  out.close().close().element("td", {{"class", "gap"}, {"colspan", "2"}}, "");
-  return out.take();
-}
-
-}  // namespace
-
-std::string chart_drawing(const SuiteChart& chart) {
-  const ChartFrame frame = frame_of(chart);
-  if (frame.empty) return "";
-  return chart.by_row ? rows_of_dots(chart, frame) : panels(chart, frame);
 }
 
 namespace {

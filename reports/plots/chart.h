@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,19 +48,6 @@ Ticks step_ticks(double high, int most);
 /// One of the ticks' values in as many digits as tell it from the others.
 std::string tick_text(double value, const Ticks& ticks);
 
-// A drawing with two axes in pixels: frame, ticks and paths. The caller decides what stands in it.
-
-struct Chart {
-  double width = 580, height = 320;
-  double left = 52, right = 16, top = 12, bottom = 44;  ///< around the plot
-  Scale x, y;                                           ///< to pixels of the drawing; set by place()
-  double floor() const { return height - bottom; }
-  double edge() const { return width - right; }
-};
-
-/// Lets the axes run over these values.
-void place(Chart& chart, double x_low, double x_high, double y_low, double y_high);
-
 struct Tick {
   double at = 0;  ///< value on the axis
   std::string text;
@@ -71,66 +59,111 @@ std::vector<Tick> numbered(const Ticks& ticks);
 /// Powers of ten within [low, high], both above 0, of a logarithmic axis whose scale takes log10: at most 6.
 std::vector<Tick> powers_of_ten(double log_low, double log_high);
 
-/// <svg> with its title and description; the caller closes it.
-void open_chart(Markup& out, const Chart& chart, std::string_view title, std::string_view description);
+// A drawing with two axes. All values are those of the axes: of a logarithmic one, logarithms.
 
-/// Grid lines with their numbers at the left.
-void draw_y_axis(Markup& out, const Chart& chart, const std::vector<Tick>& ticks);
+struct PlotPoint {
+  double x = 0, y = 0, low = NAN, high = NAN;  ///< y: of the line, NAN: none there; low and high: of its band
+  bool hollow = false;
+};
 
-/// The floor with its numbers, and the axis's name below them.
-void draw_x_axis(Markup& out, const Chart& chart, const std::vector<Tick>& ticks, std::string_view name);
+struct PlotLine {
+  std::string name, css;          ///< css: ref, c0 to c5, or a verdict's
+  std::vector<PlotPoint> points;  ///< one alone is a mark, its band a bar
+  bool dotted = false, dashed = false;
+  std::string label = {}, note = {};  ///< at the line's end; empty: none
+  /// Of a line that several plots of one frame share: the first gives it its id, the others refer to it.
+  std::string id = {};
+  bool again = false;
+};
 
-/// A coordinate in tenths of a pixel.
-std::string px(double value);
+/// From edge to edge where an end is infinite.
+struct PlotArea {
+  double x_low, x_high, y_low, y_high;
+  const char* css;
+};
 
-/// "M1 2 3 4": a line through points in pixels, kept near the drawing.
-std::string path_through(const std::vector<std::pair<double, double>>& points);
+struct PlotRule {
+  bool upright;
+  double at;
+  const char* css;
+  std::string words = {};
+};
 
-void line(Markup& out, std::string_view css, double x1, double y1, double x2, double y2);
-void text(Markup& out, std::string_view css, double x, double y, std::string_view words);
+/// A pole below the axis with a bead for each of its lines.
+struct PlotFlag {
+  double at;
+  std::string title;
+  std::vector<std::string> beads;  ///< their classes
+};
 
-/// A mark in the shape of its series, so that colour alone tells nothing: circle, square, triangle, diamond
-/// by `series` 0 to 3 and again; hollow where `hollow`.
-void mark(Markup& out, int series, std::string_view css, double x, double y, bool hollow = false);
+struct Plot {
+  std::string title, description;
+  bool small = false, many = false;  ///< one of many is looked at for its shape
+  AxisRange x, y;
+  std::vector<Tick> x_ticks, y_ticks;
+  std::string x_name = {};
+  std::vector<PlotArea> areas = {};
+  std::vector<PlotLine> lines = {};  ///< the first is drawn last
+  std::vector<PlotRule> rules = {};
+  std::vector<PlotFlag> flags = {};
+  bool flagged = false;  ///< room for flags below the axis, also where there are none
+};
+/// Static SVG, of the same size whatever it shows.
+std::string plot_drawing(const Plot& plot);
 
-// What the two row plots share: a table whose middle column is a drawing in percent of its width.
+/// At most about 3 * `columns` points: of each column the first, smallest, largest and last median, and the
+/// whole band.
+std::vector<PlotPoint> thin(const std::vector<PlotPoint>& points, int columns);
+
+/// Places labels of the given heights around the wanted centres without overlap, moved as little as may be,
+/// inside [top, bottom]. `wanted` is in rising order; so is the result.
+std::vector<double> push_apart(const std::vector<double>& wanted, const std::vector<double>& heights, double top,
+                               double bottom);
+
+/// Whole steps from 0.
+std::vector<Tick> step_axis(double last, int most);
+
+/// A line of the legend.
+void key(Markup& out, std::string_view css, std::string_view words);
+
+// Rows of a table with a drawing in each.
 
 /// Cells in the order of the row plots: as configured, but by the columns of the grid if there is one; then
 /// those whose batch grew, power controls and A/A pairs; those that are their own reference stand in no row.
 std::vector<std::size_t> row_order(const Results& results);
 
-/// First column: the cell's name, linked to its row in the table of mechanisms, and a mark if it is a power
-/// control.
-void row_label(Markup& out, const CellResult& cell, const std::string& anchor);
+/// The drawing of one row in percent of its width: labels and figures beside it wrap as text does, so nothing is cut or
+/// overlaps, however narrow the page. `title` is for readers of screens and for the pointer.
+class Strip {
+ public:
+  Strip(const Scale& axis, std::string_view title, std::string_view description, double middle = 50,
+        const char* css = "row");
+  /// The margin.
+  Strip& area(double from, double to);
+  /// A line from top to bottom.
+  Strip& rule(double at, std::string_view css);
+  /// A line over an interval, cut at the ends of the axis, with caps at the ends that are inside.
+  Strip& span(double from, double to, const std::string& css, bool capped = false);
+  /// A single value; nothing off scale.
+  Strip& value(double at, const std::string& css, double y);
+  /// "dot", "ring", "diamond"; an arrowhead at the edge where it is off scale.
+  Strip& mark(double at, std::string_view shape, const std::string& css);
+  /// With words in place of marks, if there are any.
+  std::string take(std::string_view nothing = "");
 
-/// Last column: symbol and words of `kind`, and below them what was expected.
-void row_verdict(Markup& out, const CellResult& cell, VerdictKind kind);
+ private:
+  Scale axis_;
+  std::string y_;
+  Markup out_;
+};
 
-/// Opens the drawing of one row, `title` for readers of screens and for the pointer.
-void open_row_drawing(Markup& out, std::string_view title, std::string_view description);
-
-/// A mark of a fixed shape and size at x percent: "dot", "diamond", "left" or "right" (off scale).
-void row_mark(Markup& out, double x_percent, std::string_view shape, std::string_view css,
-              std::string_view y = "42%");
-
-/// Text on the axis at x percent.
-void axis_label(Markup& out, double x_percent, std::string_view text);
+/// The axis below the rows, with words at both of its ends.
+std::string axis_drawing(const Scale& axis, const std::vector<Tick>& ticks, std::string_view name,
+                         std::string_view left, std::string_view right);
 
 /// The css class of a row's marks: the verdict's, "ctl" for a power control that was caught, "aa" for an A/A
 /// pair.
 std::string row_css(const CellResult& cell, VerdictKind kind);
-
-// Figures drawn as static SVG. Rows of the two row plots are rows of an HTML table whose middle column is
-// drawn in percent of its width: labels and figures wrap as text does, so nothing is cut or overlaps, however
-// narrow the page.
-
-/// One row a cell that has an outcome or failed: paired difference, its intervals, the margin, single seeds,
-/// the verdict. Power controls stand last.
-std::string forest_plot(const Results& results);
-
-/// One row a cell: the share of the floating-point band that its gradients used, on a logarithmic axis; 1 is
-/// the edge.
-std::string band_plot(const Results& results);
 
 /// Median and band over seeds of one metric by step, cells against their reference. Up to six cells share a
 /// panel; more get a small panel each. Empty if no cell or reference has a curve of that metric.
@@ -138,11 +171,6 @@ std::string curve_panels(const Results& results, std::string_view metric);
 
 /// Metrics that have curves, loss over log N and accuracies first.
 std::vector<std::string> curve_metrics(const Results& results);
-
-// A suite's chart as it stands on the page: lines in small panels, or rows of dots.
-
-/// The drawing with its legend, without title and explanation. Empty if there is no point to draw.
-std::string chart_drawing(const SuiteChart& chart);
 
 // The axes of a suite's chart, which all of its panels share, whether they are drawn or typed.
 

@@ -12,16 +12,12 @@
 
 namespace lockstep {
 
-struct CurvePoint {
-  double step = 0, median = 0, low = 0, high = 0;
-};
-
 struct Curve {
   std::string name;
   std::string label;               ///< at the line's end: what stands above the panel is left out of the name
   std::string anchor;              ///< of the cell; empty: a reference
   std::string css;                 ///< ref, or c0 to c5
-  std::vector<CurvePoint> points;  ///< by step; only points whose median is finite
+  std::vector<PlotPoint> points;   ///< by step; only points whose median is finite
   int64_t last_step = 0;
   const Divergence* divergence = nullptr;  ///< of a cell whose mechanism diverged
   std::string reference;                   ///< name of the cell's reference
@@ -41,10 +37,6 @@ struct CurveGroup {
 /// own reference have none.
 std::vector<Curve> curves_of(const Results& results, std::string_view metric, const CurveGroup& group = {});
 
-/// At most about 3 * `columns` points: of each column the first, smallest, largest and last median, and the
-/// whole band.
-std::vector<CurvePoint> thin(const std::vector<CurvePoint>& points, int columns);
-
 struct CurveFrame {
   double last_step = 1;   ///< right edge
   double common_end = 0;  ///< last step of the longest curve
@@ -57,10 +49,5 @@ struct CurveFrame {
 /// What all panels of a metric show: references whole; a cell that leaves them by more than their height runs
 /// off the frame.
 CurveFrame frame_of(const std::vector<Curve>& curves, std::string_view metric, int64_t steps);
-
-/// Places labels of the given heights around the wanted centres without overlap, moved as little as may be,
-/// inside [top, bottom]. `wanted` is in rising order; so is the result.
-std::vector<double> push_apart(const std::vector<double>& wanted, const std::vector<double>& heights,
-                               double top, double bottom);
 
 }  // namespace lockstep
