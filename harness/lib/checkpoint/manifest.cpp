@@ -146,21 +146,24 @@ std::error_code close_fully(Storage& storage, int file) {
   return error == std::errc::interrupted ? std::error_code() : error;
 }
 
-Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes,
-                       Durability durability) {
-  int file = -1;
-  if (const auto error = uninterrupted([&] { return storage.create(path, file); })) {
-    return failure_of(path, "create", error);
-  }
-  Failure failure = failure_of(path, "write", write_fully(storage, file, bytes));
+Failure look(Storage& storage, const std::string& path, PathStatus& status) {
+  return attempt(path, "look", [&] { return storage.stat(path, status); });
+}
+
+Failure finish_file(Storage& storage, const std::string& path, int file, Failure failure, Durability durability) {
   // A failed sync is final: the next one on the same file would say that all is well.
-  if (!failure && durability.sync_files) {
-    failure = failure_of(path, "sync", uninterrupted([&] { return storage.sync(file); }));
-  }
+  if (!failure && durability.sync_files) failure = attempt(path, "sync", [&] { return storage.sync(file); });
   const std::error_code unclosed = close_fully(storage, file);
   if (!failure) failure = failure_of(path, "close", unclosed);
   if (failure) uninterrupted([&] { return storage.unlink(path); });
   return failure;
+}
+
+Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes,
+                       Durability durability) {
+  int file = -1;
+  if (Failure failure = attempt(path, "create", [&] { return storage.create(path, file); })) return failure;
+  return finish_file(storage, path, file, failure_of(path, "write", write_fully(storage, file, bytes)), durability);
 }
 
 Failure replace_file(Storage& storage, const std::string& folder, std::string_view name,
@@ -178,12 +181,12 @@ Failure replace_file(Storage& storage, const std::string& folder, std::string_vi
 
 Failure sync_names(Storage& storage, const std::string& folder, Durability durability) {
   if (!durability.sync_folders) return {};
-  return failure_of(folder, "sync", uninterrupted([&] { return storage.sync_folder(folder); }));
+  return attempt(folder, "sync", [&] { return storage.sync_folder(folder); });
 }
 
 Failure rename_path(Storage& storage, const std::string& from, const std::string& to) {
-  const std::error_code error = uninterrupted([&] { return storage.rename(from, to); });
-  return failure_of(from, fmt::format("rename to {}", to.substr(to.rfind('/') + 1)), error);
+  const std::string verb = "rename to " + to.substr(to.rfind('/') + 1);
+  return attempt(from, verb, [&] { return storage.rename(from, to); });
 }
 
 bool is_refusal(std::error_code error) {
@@ -321,9 +324,7 @@ KindEntry kind_from(const Json& json, const std::string& name, std::size_t ranks
   return kind;
 }
 
-/// What a manifest and its commit record both hold.
-template <class Record>
-void read_common(Fields& fields, Record& record) {
+void read_common(Fields& fields, SaveIdentity& record) {
   record.save_id = fields.hash("save_id", 32);
   record.sequence = fields.count("sequence", 1);
   record.epoch = fields.count("epoch");
@@ -335,8 +336,7 @@ void read_common(Fields& fields, Record& record) {
   record.config_hash = fields.text("config_hash");
 }
 
-template <class Record>
-Json common_json(const Record& record) {
+Json common_json(const SaveIdentity& record) {
   return {{"format", kFormat},
           {"format_version", kFormatVersion},
           {"save_id", record.save_id},
@@ -413,9 +413,7 @@ Manifest manifest_from(std::string_view text, std::string& problem, bool* newer)
 }
 
 CommitRecord commit_of(const Manifest& manifest, std::string_view manifest_text) {
-  return {manifest.save_id,    manifest.sequence, manifest.epoch,       manifest.step,
-          manifest.world_size, manifest.best,     manifest.config_hash, manifest_text.size(),
-          long_hash_in_hex(manifest_text)};
+  return {manifest, manifest_text.size(), long_hash_in_hex(manifest_text)};
 }
 
 std::string to_text(const CommitRecord& commit) {
@@ -447,18 +445,13 @@ CommitRecord commit_from(std::string_view text, std::string& problem, bool* newe
 }
 
 std::string contradiction(const CommitRecord& commit, const Manifest& manifest) {
-  const auto told = [](const char* field, const auto& committed, const auto& found) {
-    return fmt::format("{}: {} was committed, the manifest has {}", field, committed, found);
-  };
-  if (commit.save_id != manifest.save_id) return told("save_id", commit.save_id, manifest.save_id);
-  if (commit.sequence != manifest.sequence) return told("sequence", commit.sequence, manifest.sequence);
-  if (commit.epoch != manifest.epoch) return told("epoch", commit.epoch, manifest.epoch);
-  if (commit.step != manifest.step) return told("step", commit.step, manifest.step);
-  if (commit.world_size != manifest.world_size)
-    return told("world_size", commit.world_size, manifest.world_size);
-  if (commit.best != manifest.best) return told("best", commit.best, manifest.best);
-  if (commit.config_hash != manifest.config_hash)
-    return told("config_hash", commit.config_hash, manifest.config_hash);
+  const Json committed = common_json(commit), found = common_json(manifest);
+  const auto shown = [](const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); };
+  for (const char* field : {"save_id", "sequence", "epoch", "step", "world_size", "best", "config_hash"}) {
+    if (committed[field] == found[field]) continue;
+    return fmt::format("{}: {} was committed, the manifest has {}", field, shown(committed[field]),
+                       shown(found[field]));
+  }
   return "";
 }
 

@@ -83,6 +83,13 @@ std::error_code uninterrupted(Call call) {
   return error;
 }
 
+/// The same, and what it was about: "PATH: cannot VERB: …".
+template <class Call>
+Failure attempt(const std::string& path, std::string_view verb, Call call) {
+  return failure_of(path, verb, uninterrupted(call));
+}
+Failure look(Storage& storage, const std::string& path, PathStatus& status);
+
 /// All of the bytes, however few the system takes at a time.
 std::error_code write_fully(Storage& storage, int file, std::string_view bytes);
 /// Closes; an interrupted close is one.
@@ -93,6 +100,8 @@ struct Durability {
   bool sync_files = true, sync_folders = true;
 };
 
+/// Ends the writing of a new file: durable but for its name, or removed again where something failed, now or before.
+Failure finish_file(Storage& storage, const std::string& path, int file, Failure failure, Durability durability);
 /// A new file with these bytes, durable but for its name. What could not be finished is removed again.
 Failure write_new_file(Storage& storage, const std::string& path, std::string_view bytes,
                        Durability durability = {});
@@ -143,8 +152,8 @@ struct KindEntry {
   std::vector<nlohmann::json> rank_values;  ///< by rank
 };
 
-struct Manifest {
-  int format_version = kFormatVersion;
+/// Which save it is: in the manifest, and repeated by the commit record.
+struct SaveIdentity {
   std::string save_id;  ///< another for each try to save
   /// One more than that of any checkpoint that stood there; the newest has the highest
   int64_t sequence = 0;
@@ -152,6 +161,11 @@ struct Manifest {
   int world_size = 1;
   bool best = false;  ///< better than all before it: `best_model` names the newest of these
   std::string config_hash;
+  bool operator==(const SaveIdentity&) const = default;
+};
+
+struct Manifest : SaveIdentity {
+  int format_version = kFormatVersion;
   Writer writer;                 ///< rank 0 of the save
   std::vector<FileEntry> files;  ///< by rank
   std::map<std::string, KindEntry> kinds;
@@ -164,12 +178,7 @@ std::string to_text(const Manifest& manifest);
 Manifest manifest_from(std::string_view text, std::string& problem, bool* newer = nullptr);
 
 /// The mark that makes a checkpoint count. What it repeats of the manifest names a changed field.
-struct CommitRecord {
-  std::string save_id;
-  int64_t sequence = 0, epoch = 0, step = 0;
-  int world_size = 1;
-  bool best = false;
-  std::string config_hash;
+struct CommitRecord : SaveIdentity {
   uint64_t manifest_length = 0;
   std::string manifest_hash;
   bool operator==(const CommitRecord&) const = default;

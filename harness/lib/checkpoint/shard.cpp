@@ -293,16 +293,27 @@ ShardHeader header_of(const ShardIdentity& identity, const std::vector<Piece>& p
   return header;
 }
 
+/// Of the bytes that were added so far.
+class RunningHash {
+ public:
+  RunningHash() : state_(XXH3_createState(), XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+  void add(std::string_view bytes) { XXH3_128bits_update(state_.get(), bytes.data(), bytes.size()); }
+  std::string text() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    return hex16(hash.high64) + hex16(hash.low64);
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
+
 /// Hashes and hands on a file's bytes in blocks, each of which is hashed while it is in the cache and then
 /// written.
 class Blocks {
  public:
   Blocks(std::size_t block_bytes, std::function<std::error_code(std::string_view)> write)
       : block_bytes_(std::max<std::size_t>(block_bytes, 1)),
-        write_(std::move(write)),
-        hash_(XXH3_createState()) {
-    XXH3_128bits_reset(hash_.get());
-  }
+        write_(std::move(write)) {}
   std::error_code add(std::string_view bytes) {
     while (!bytes.empty()) {
       if (waiting_.empty() && bytes.size() >= block_bytes_) {
@@ -325,24 +336,18 @@ class Blocks {
     return error;
   }
   uint64_t length() const { return length_; }
-  std::string hash() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(hash_.get());
-    return hex16(hash.high64) + hex16(hash.low64);
-  }
+  std::string hash() const { return hash_.text(); }
 
  private:
-  struct Free {
-    void operator()(XXH3_state_t* state) const { XXH3_freeState(state); }
-  };
   std::error_code emit(std::string_view block) {
-    XXH3_128bits_update(hash_.get(), block.data(), block.size());
+    hash_.add(block);
     length_ += block.size();
     return write_(block);
   }
 
   std::size_t block_bytes_;
   std::function<std::error_code(std::string_view)> write_;
-  std::unique_ptr<XXH3_state_t, Free> hash_;
+  RunningHash hash_;
   std::string waiting_;
   uint64_t length_ = 0;
 };
@@ -413,13 +418,7 @@ WrittenShard write_shard(Storage& storage, const std::string& folder, const Shar
     return failed;
   });
   result.failure = failure_of(path, "write", add_all(blocks, identity, state));
-  // A failed sync is final: the next one on the same file would say that all is well.
-  if (!result.failure && options.durability.sync_files) {
-    result.failure = failure_of(path, "sync", uninterrupted([&] { return storage.sync(file); }));
-  }
-  const std::error_code unclosed = close_fully(storage, file);
-  if (!result.failure) result.failure = failure_of(path, "close", unclosed);
-  if (result.failure) uninterrupted([&] { return storage.unlink(path); });
+  result.failure = finish_file(storage, path, file, std::move(result.failure), options.durability);
   result.entry.length = blocks.length();
   result.entry.hash = blocks.hash();
   return result;
@@ -429,7 +428,7 @@ namespace {
 
 /// Reads `length` bytes and no more; the file must end there.
 std::error_code read_whole(Storage& storage, int file, std::span<char> into, const ShardOptions& options,
-                           XXH3_state_t* hash, std::size_t& length) {
+                           RunningHash& hash, std::size_t& length) {
   length = 0;
   const std::size_t block = std::max<std::size_t>(options.block_bytes, 1);
   while (length < into.size()) {
@@ -437,7 +436,7 @@ std::error_code read_whole(Storage& storage, int file, std::span<char> into, con
     std::size_t got = 0;
     if (const auto error = uninterrupted([&] { return storage.read(file, part, got); })) return error;
     if (got == 0) return {};
-    XXH3_128bits_update(hash, part.data(), got);
+    hash.add({part.data(), got});
     length += got;
     if (options.progress) options.progress();
   }
@@ -499,16 +498,13 @@ ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntr
   shard.bytes = std::shared_ptr<const char[]>(memory);
   int file = -1;
   if (const auto error = uninterrupted([&] { return storage.open(path, file); })) return failed(error);
-  XXH3_state_t* const state = XXH3_createState();
-  XXH3_128bits_reset(state);
+  RunningHash read;
   std::size_t length = 0;
-  const std::error_code error = read_whole(storage, file, {memory, entry.length}, options, state, length);
-  const XXH128_hash_t digest = XXH3_128bits_digest(state);
-  XXH3_freeState(state);
+  const std::error_code error = read_whole(storage, file, {memory, entry.length}, options, read, length);
   close_fully(storage, file);
   if (error) return failed(error);
   shard.length = length;
-  const std::string hash = hex16(digest.high64) + hex16(digest.low64);
+  const std::string hash = read.text();
   std::string problem;
   shard.header = decode_header({memory, length}, shard.data_begin, problem);
   if (hash != entry.hash) {

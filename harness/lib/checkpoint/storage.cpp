@@ -119,7 +119,7 @@ Storage& posix_storage() {
   return storage;
 }
 
-/// `perform` gets the operation, whose bytes it may shorten to those written, and the most bytes to take.
+/// `perform` may take the operation, whose bytes it may shorten to those written, and the most bytes to take.
 template <class Perform>
 std::error_code HookedStorage::hooked(Operation operation, Perform perform) {
   operation.number = seam_.next_number();
@@ -127,10 +127,25 @@ std::error_code HookedStorage::hooked(Operation operation, Perform perform) {
   std::error_code error;
   const bool closing = operation.kind == OperationKind::close;
   const bool done = wanted.error ? wanted.performed : !wanted.left_out;
-  if (done || closing) error = perform(operation, wanted.most_bytes);
+  if (done || closing) {
+    if constexpr (std::is_invocable_v<Perform>)
+      error = perform();
+    else
+      error = perform(operation, wanted.most_bytes);
+  }
   if (wanted.error) error = wanted.error;
   seam_.hook().after(operation, error);
   return error;
+}
+
+template <class Perform>
+std::error_code HookedStorage::opened(OperationKind kind, const std::string& path, int& file, Perform perform) {
+  file = -1;
+  return hooked({.kind = kind, .path = path}, [&] {
+    const std::error_code error = perform();
+    if (!error) file_of(file) = {path, 0};
+    return error;
+  });
 }
 
 HookedStorage::OpenFile& HookedStorage::file_of(int file) {
@@ -139,12 +154,7 @@ HookedStorage::OpenFile& HookedStorage::file_of(int file) {
 }
 
 std::error_code HookedStorage::create(const std::string& path, int& file) {
-  file = -1;
-  return hooked({.kind = OperationKind::create, .path = path}, [&](Operation&, std::size_t) {
-    const std::error_code error = inner_.create(path, file);
-    if (!error) file_of(file) = {path, 0};
-    return error;
-  });
+  return opened(OperationKind::create, path, file, [&] { return inner_.create(path, file); });
 }
 
 std::error_code HookedStorage::write(int file, std::string_view bytes, std::size_t& written) {
@@ -160,12 +170,11 @@ std::error_code HookedStorage::write(int file, std::string_view bytes, std::size
 }
 
 std::error_code HookedStorage::sync(int file) {
-  return hooked({.kind = OperationKind::sync, .path = file_of(file).path},
-                [&](Operation&, std::size_t) { return inner_.sync(file); });
+  return hooked({.kind = OperationKind::sync, .path = file_of(file).path}, [&] { return inner_.sync(file); });
 }
 
 std::error_code HookedStorage::close(int file) {
-  return hooked({.kind = OperationKind::close, .path = file_of(file).path}, [&](Operation&, std::size_t) {
+  return hooked({.kind = OperationKind::close, .path = file_of(file).path}, [&] {
     {
       const std::lock_guard lock(mutex_);
       files_.erase(file);
@@ -175,43 +184,32 @@ std::error_code HookedStorage::close(int file) {
 }
 
 std::error_code HookedStorage::rename(const std::string& from, const std::string& to) {
-  return hooked({.kind = OperationKind::rename, .path = from, .to = to},
-                [&](Operation&, std::size_t) { return inner_.rename(from, to); });
+  return hooked({.kind = OperationKind::rename, .path = from, .to = to}, [&] { return inner_.rename(from, to); });
 }
 
 std::error_code HookedStorage::sync_folder(const std::string& path) {
-  return hooked({.kind = OperationKind::sync_folder, .path = path},
-                [&](Operation&, std::size_t) { return inner_.sync_folder(path); });
+  return hooked({.kind = OperationKind::sync_folder, .path = path}, [&] { return inner_.sync_folder(path); });
 }
 
 std::error_code HookedStorage::make_folder(const std::string& path) {
-  return hooked({.kind = OperationKind::make_folder, .path = path},
-                [&](Operation&, std::size_t) { return inner_.make_folder(path); });
+  return hooked({.kind = OperationKind::make_folder, .path = path}, [&] { return inner_.make_folder(path); });
 }
 
 std::error_code HookedStorage::unlink(const std::string& path) {
-  return hooked({.kind = OperationKind::unlink, .path = path},
-                [&](Operation&, std::size_t) { return inner_.unlink(path); });
+  return hooked({.kind = OperationKind::unlink, .path = path}, [&] { return inner_.unlink(path); });
 }
 
 std::error_code HookedStorage::remove_folder(const std::string& path) {
-  return hooked({.kind = OperationKind::remove_folder, .path = path},
-                [&](Operation&, std::size_t) { return inner_.remove_folder(path); });
+  return hooked({.kind = OperationKind::remove_folder, .path = path}, [&] { return inner_.remove_folder(path); });
 }
 
 std::error_code HookedStorage::list(const std::string& path, std::vector<std::string>& names) {
   names.clear();
-  return hooked({.kind = OperationKind::list, .path = path},
-                [&](Operation&, std::size_t) { return inner_.list(path, names); });
+  return hooked({.kind = OperationKind::list, .path = path}, [&] { return inner_.list(path, names); });
 }
 
 std::error_code HookedStorage::open(const std::string& path, int& file) {
-  file = -1;
-  return hooked({.kind = OperationKind::open, .path = path}, [&](Operation&, std::size_t) {
-    const std::error_code error = inner_.open(path, file);
-    if (!error) file_of(file) = {path, 0};
-    return error;
-  });
+  return opened(OperationKind::open, path, file, [&] { return inner_.open(path, file); });
 }
 
 std::error_code HookedStorage::read(int file, std::span<char> into, std::size_t& got) {
@@ -227,17 +225,11 @@ std::error_code HookedStorage::read(int file, std::span<char> into, std::size_t&
 
 std::error_code HookedStorage::stat(const std::string& path, PathStatus& status) {
   status = {};
-  return hooked({.kind = OperationKind::stat, .path = path},
-                [&](Operation&, std::size_t) { return inner_.stat(path, status); });
+  return hooked({.kind = OperationKind::stat, .path = path}, [&] { return inner_.stat(path, status); });
 }
 
 std::error_code HookedStorage::lock(const std::string& path, int& file) {
-  file = -1;
-  return hooked({.kind = OperationKind::lock, .path = path}, [&](Operation&, std::size_t) {
-    const std::error_code error = inner_.lock(path, file);
-    if (!error) file_of(file) = {path, 0};
-    return error;
-  });
+  return opened(OperationKind::lock, path, file, [&] { return inner_.lock(path, file); });
 }
 
 namespace {
@@ -270,9 +262,14 @@ std::shared_ptr<MemoryStorage::Node> MemoryStorage::node_at(const std::string& p
 }
 
 std::error_code MemoryStorage::parent_error(const std::string& path) const {
-  const std::shared_ptr<Node> parent = node_at(parent_of(path));
-  if (!parent) return error_of(std::errc::no_such_file_or_directory);
-  return parent->bytes ? error_of(std::errc::not_a_directory) : std::error_code();
+  return type_error(parent_of(path), true);
+}
+
+std::error_code MemoryStorage::type_error(const std::string& path, bool folder) const {
+  const std::shared_ptr<Node> node = node_at(path);
+  if (!node) return error_of(std::errc::no_such_file_or_directory);
+  if (folder == (node->bytes == nullptr)) return {};
+  return error_of(folder ? std::errc::not_a_directory : std::errc::is_a_directory);
 }
 
 bool MemoryStorage::has_children(const std::string& path) const {
@@ -381,9 +378,7 @@ std::error_code MemoryStorage::rename(const std::string& from, const std::string
 
 std::error_code MemoryStorage::sync_folder(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  const std::shared_ptr<Node> node = node_at(plain(path));
-  if (!node) return error_of(std::errc::no_such_file_or_directory);
-  return node->bytes ? error_of(std::errc::not_a_directory) : std::error_code();
+  return type_error(plain(path), true);
 }
 
 std::error_code MemoryStorage::make_folder(const std::string& path) {
@@ -396,18 +391,14 @@ std::error_code MemoryStorage::make_folder(const std::string& path) {
 
 std::error_code MemoryStorage::unlink(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  const std::shared_ptr<Node> node = node_at(path);
-  if (!node) return error_of(std::errc::no_such_file_or_directory);
-  if (!node->bytes) return error_of(std::errc::is_a_directory);
+  if (const auto error = type_error(path, false)) return error;
   nodes_.erase(path);
   return {};
 }
 
 std::error_code MemoryStorage::remove_folder(const std::string& path) {
   const std::lock_guard lock(mutex_);
-  const std::shared_ptr<Node> node = node_at(plain(path));
-  if (!node) return error_of(std::errc::no_such_file_or_directory);
-  if (node->bytes) return error_of(std::errc::not_a_directory);
+  if (const auto error = type_error(plain(path), true)) return error;
   if (has_children(plain(path))) return error_of(std::errc::directory_not_empty);
   nodes_.erase(plain(path));
   return {};
@@ -417,9 +408,7 @@ std::error_code MemoryStorage::list(const std::string& path, std::vector<std::st
   const std::lock_guard lock(mutex_);
   names.clear();
   const std::string folder = plain(path);
-  const std::shared_ptr<Node> node = node_at(folder);
-  if (!node) return error_of(std::errc::no_such_file_or_directory);
-  if (node->bytes) return error_of(std::errc::not_a_directory);
+  if (const auto error = type_error(folder, true)) return error;
   const std::string head = folder + "/";
   for (auto at = nodes_.lower_bound(head); at != nodes_.end() && at->first.starts_with(head); ++at) {
     const std::string name = at->first.substr(head.size());
@@ -431,10 +420,8 @@ std::error_code MemoryStorage::list(const std::string& path, std::vector<std::st
 std::error_code MemoryStorage::open(const std::string& path, int& file) {
   const std::lock_guard lock(mutex_);
   file = -1;
-  const std::shared_ptr<Node> node = node_at(path);
-  if (!node) return error_of(std::errc::no_such_file_or_directory);
-  if (!node->bytes) return error_of(std::errc::is_a_directory);
-  file = add_open({.node = node, .locked = {}});
+  if (const auto error = type_error(path, false)) return error;
+  file = add_open({.node = node_at(path), .locked = {}});
   return {};
 }
 
@@ -474,43 +461,13 @@ std::error_code MemoryStorage::lock(const std::string& path, int& file) {
 }
 
 std::string_view name_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::create:
-      return "create";
-    case OperationKind::write:
-      return "write";
-    case OperationKind::sync:
-      return "sync";
-    case OperationKind::close:
-      return "close";
-    case OperationKind::rename:
-      return "rename";
-    case OperationKind::sync_folder:
-      return "sync folder";
-    case OperationKind::make_folder:
-      return "make folder";
-    case OperationKind::unlink:
-      return "unlink";
-    case OperationKind::remove_folder:
-      return "remove folder";
-    case OperationKind::list:
-      return "list";
-    case OperationKind::open:
-      return "open";
-    case OperationKind::read:
-      return "read";
-    case OperationKind::stat:
-      return "stat";
-    case OperationKind::lock:
-      return "lock";
-    case OperationKind::gather:
-      return "gather";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"create",      "write",  "sync",          "close", "rename",
+                                                "sync folder", "make folder", "unlink", "remove folder", "list",
+                                                "open",        "read",   "stat",          "lock",  "gather"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string in_words(const Operation& operation) {
-  const std::string_view name = name_of(operation.kind);
   switch (operation.kind) {
     case OperationKind::write:
       return fmt::format("write {} bytes at {} of {}", operation.bytes.size(), operation.offset,
@@ -522,26 +479,13 @@ std::string in_words(const Operation& operation) {
     case OperationKind::gather:
       return fmt::format("gather '{}'", operation.path);
     default:
-      return fmt::format("{} {}", name, operation.path);
+      return fmt::format("{} {}", name_of(operation.kind), operation.path);
   }
-}
-
-Intervention Recorder::before(const Operation& operation) {
-  return next_ == nullptr ? Intervention{} : next_->before(operation);
-}
-
-void Recorder::after(const Operation& operation, std::error_code error) {
-  {
-    const std::lock_guard lock(mutex_);
-    Done& done = done_.emplace_back(Done{operation, std::string(operation.bytes), error});
-    done.operation.bytes = done.bytes;
-  }
-  if (next_ != nullptr) next_->after(operation, error);
 }
 
 Intervention SignalAt::before(const Operation& operation) {
   if (operation.number == number_) ::kill(::getpid(), signal_);
-  return {};
+  return {.left_out = unsynced_ && is_sync(operation.kind)};
 }
 
 }  // namespace lockstep::checkpoint

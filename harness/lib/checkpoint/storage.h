@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -146,36 +145,17 @@ class Seam {
   std::atomic<int64_t> count_{0};
 };
 
-/// What was done, in order, with the bytes; hands on to another hook if there is one.
-class Recorder final : public Hook {
- public:
-  struct Done {
-    Operation operation;  ///< its `bytes` point into `bytes`
-    std::string bytes;
-    std::error_code error;
-  };
-  explicit Recorder(Hook* next = nullptr) : next_(next) {}
-  Intervention before(const Operation& operation) override;
-  void after(const Operation& operation, std::error_code error) override;
-  /// To be read when no operation is under way.
-  const std::deque<Done>& done() const { return done_; }
-
- private:
-  Hook* next_;
-  std::mutex mutex_;
-  std::deque<Done> done_;
-};
-
 /// Sends this process a signal before the operation of that number: SIGKILL ends it there, SIGSTOP holds it
-/// there until SIGCONT comes.
+/// there until SIGCONT comes. `unsynced`: syncs are left out, since a killed process leaves its pages to the system.
 class SignalAt final : public Hook {
  public:
-  SignalAt(int64_t number, int signal) : number_(number), signal_(signal) {}
+  SignalAt(int64_t number, int signal, bool unsynced = false) : number_(number), signal_(signal), unsynced_(unsynced) {}
   Intervention before(const Operation& operation) override;
 
  private:
   int64_t number_;
   int signal_;
+  bool unsynced_;
 };
 
 // A storage with a hook before and after every operation.
@@ -208,6 +188,8 @@ class HookedStorage final : public Storage {
   };
   template <class Perform>
   std::error_code hooked(Operation operation, Perform perform);
+  template <class Perform>
+  std::error_code opened(OperationKind kind, const std::string& path, int& file, Perform perform);
   OpenFile& file_of(int file);
 
   Storage& inner_;
@@ -264,6 +246,8 @@ class MemoryStorage final : public Storage {
   };
   std::shared_ptr<Node> node_at(const std::string& path) const;
   std::error_code parent_error(const std::string& path) const;
+  /// Is there a file, or a folder?
+  std::error_code type_error(const std::string& path, bool folder) const;
   bool has_children(const std::string& path) const;
   int add_open(OpenFile open);
 

@@ -127,27 +127,6 @@ TEST_P(AnyStorage, SavesAndLoads) {
   }
 }
 
-TEST(Recorder, KeepsBytesPlacesAndErrors) {
-  MemoryStorage disk;
-  FaultHook fault;
-  fault.fail_at = 3;
-  fault.error = EIO;
-  Recorder recorder(&fault);
-  Seam seam(recorder);
-  HookedStorage storage(disk, seam);
-  int file = -1;
-  std::size_t written = 0;
-  storage.create("/f", file);
-  for (const char* bytes : {"one", "two"}) storage.write(file, bytes, written);
-  EXPECT_EQ(storage.sync(file), std::errc::io_error);
-  ASSERT_EQ(recorder.done().size(), 4u);
-  EXPECT_EQ(recorder.done()[2].operation.bytes, "two");
-  EXPECT_EQ(recorder.done()[2].operation.offset, 3);
-  EXPECT_EQ(recorder.done()[2].operation.path, "/f");
-  EXPECT_EQ(recorder.done()[3].operation.kind, OperationKind::sync);
-  EXPECT_EQ(recorder.done()[3].error, std::errc::io_error);
-}
-
 TEST(Names, SayWhatTheyAre) {
   const Writer writer{12, "0123456789abcdef"};
   const std::string name = checkpoint_name(2, 371);
@@ -418,8 +397,8 @@ class CountingGroup final : public Group {
 
 TEST(SaveErrors, AreNotMadeOfASlowDiskWhoseEveryOperationIsASign) {
   MemoryStorage disk = empty_disk();
-  Recorder recorder;
-  Seam seam(recorder);
+  Hook hook;
+  Seam seam(hook);
   HookedStorage storage(disk, seam);
   CountingGroup group;
   EXPECT_TRUE(Saver(save_options(), storage, group).save({1, 11}, state_at(11, 0, 1)));
