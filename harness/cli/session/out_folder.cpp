@@ -26,7 +26,7 @@
 #include "harness/plan/matrix/matrix.h"
 #include "harness/run/libraries.h"
 #include "harness/run/run_folder.h"
-#include "harness/suites/checkpoint/saver/kill.h"
+#include "harness/suites/checkpoint/saver/search.h"
 #include "harness/suites/checkpoint/trainer/restarts.h"
 #include "harness/suites/faults/faults.h"
 #include "harness/suites/foreign_saver/program.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "harness/base/text.h"
-#include "harness/suites/checkpoint/saver/kill.h"
+#include "harness/suites/checkpoint/saver/search.h"
 #include "harness/suites/faults/judge.h"
 #include "harness/suites/foreign_saver/failures.h"
 #include "harness/suites/foreign_saver/program.h"
@@ -123,7 +123,7 @@ TEST(PlantedMistake, ThatIsNotFoundIsTheFault) {
   using namespace saver;
   const auto verdict = [](std::string_view harmless, bool is_found) {
     const auto search = [is_found] {
-      return MutantFound{.found = is_found, .tried = 9, .outcome = "torn", .sentence = "It is torn."};
+      return MutantFound{is_found, 9, {"torn", CaseVerdict::fault, 1, "It is torn."}};
     };
     const SuiteRun run;
     Slot slot(run, 0);

@@ -1,4 +1,4 @@
-#include "harness/suites/checkpoint/saver/corruption_search.h"
+// Corruption: every bit, every length, exchanged and stale blocks and files, forged fields, bad input; and clean loads.
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -8,151 +8,59 @@
 
 #include "harness/base/json.h"
 #include "harness/base/text.h"
+#include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/manifest.h"
-#include "harness/lib/checkpoint/state.h"
-#include "harness/lib/checkpoint/storage.h"
-#include "harness/suites/checkpoint/saver/judge.h"
-#include "harness/suites/checkpoint/saver/kill.h"
+#include "harness/suites/checkpoint/saver/search.h"
 
 namespace lockstep::saver {
 namespace {
 
-using checkpoint::MemoryStorage;
-
-std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
-
-std::string of_older(const CorruptFixture& corrupt_fixture, const std::string& path) {
-  std::string other = path;
-  const std::size_t at = other.find(corrupt_fixture.newest());
-  if (at != std::string::npos) other.replace(at, corrupt_fixture.newest().size(), corrupt_fixture.older());
-  return other;
-}
-
-using NewBytes = std::function<std::string(const CorruptFixture&)>;
-
-Damage of_file(std::string name, std::string failure, const std::string& path, std::string words, NewBytes bytes) {
-  Damage damage{std::move(name), std::move(failure), CorruptFixture::kind_of(path), std::move(words), {}};
-  damage.judge = [path, bytes = std::move(bytes)](const CorruptFixture& corrupt_fixture) {
-    MemoryStorage disk(corrupt_fixture.disk());
-    disk.put_file(path, bytes(corrupt_fixture));
-    return corrupt_fixture.judge(disk, CorruptFixture::look_at(path));
-  };
-  return damage;
-}
-
-enum class BlockDamage { zeroed, stale, exchanged };
-
-/// The file's bytes with that done to its block; `other` is the block that it changes places with.
-std::string damaged(const CorruptFixture& corrupt_fixture, const std::string& path, BlockDamage how, std::size_t block, std::size_t first,
-                    std::size_t other) {
-  const std::string& whole = *corrupt_fixture.disk().bytes(path);
-  const std::size_t begin = first * block, length = std::min(block, whole.size() - begin);
-  std::string bytes = whole;
-  switch (how) {
-    case BlockDamage::zeroed:
-      return bytes.replace(begin, length, length, '\0');
-    case BlockDamage::stale: {
-      const auto older = corrupt_fixture.disk().bytes(of_older(corrupt_fixture, path));
-      return begin + length > older->size() ? bytes : bytes.replace(begin, length, *older, begin, length);
-    }
-    case BlockDamage::exchanged:
-      if (other * block + length > whole.size()) return bytes;
-      bytes.replace(begin, length, whole, other * block, length);
-      return bytes.replace(other * block, length, whole, begin, length);
-  }
-  return bytes;
-}
-
-/// Blocks of one size in one file.
-void add_blocks(const CorruptFixture& corrupt_fixture, const std::string& path, std::size_t block, std::vector<Damage>& all) {
-  const std::size_t count = (corrupt_fixture.disk().bytes(path)->size() + block - 1) / block;
-  const std::string file = file_name(path);
-  const auto add = [&](BlockDamage how, std::string_view kind, std::string_view what, std::size_t first, std::size_t second) {
-    if (damaged(corrupt_fixture, path, how, block, first, second) == *corrupt_fixture.disk().bytes(path)) return;
-    all.push_back(of_file(fmt::format("{}-{}:{}:{}-{}", kind, block, file, first, second), fmt::format("{} of {} bytes", what, block),
-                          path, fmt::format("{}: {} of {} bytes, {} and {}", file, what, block, first, second),
-                          [=](const CorruptFixture& one) { return damaged(one, path, how, block, first, second); }));
-  };
-  for (std::size_t first = 0; first < count; ++first) {
-    add(BlockDamage::zeroed, "zero", "block of zeros", first, first);
-    if (CorruptFixture::look_at(path) == Look::newest) add(BlockDamage::stale, "stale", "stale block", first, first);
-    for (std::size_t second = first + 1; second < count; ++second)
-      add(BlockDamage::exchanged, "swap", "exchanged blocks", first, second);
-  }
-}
-
-using Change = std::function<void(MemoryStorage&)>;
-
-Damage of_files(const std::string& name, const std::string& failure, const std::string& place, Change change,
-                Look look = Look::newest) {
-  Damage damage{name, failure, place, place, {}};
-  damage.judge = [change = std::move(change), look](const CorruptFixture& corrupt_fixture) {
-    MemoryStorage disk(corrupt_fixture.disk());
-    change(disk);
-    return corrupt_fixture.judge(disk, look);
-  };
-  return damage;
-}
-
-}  // namespace
-
-/// Blocks of 512 and 4,096 bytes exchanged, zeroed, and those of the older checkpoint; whole files exchanged, missing, and
-/// those of the older one. What changes no byte is left out.
-static std::vector<Damage> block_damages(const CorruptFixture& corrupt_fixture) {
-  std::vector<Damage> all;
-  for (const std::string& path : corrupt_fixture.files()) {
-    for (const std::size_t block : {std::size_t{512}, std::size_t{4096}}) {
-      if (corrupt_fixture.disk().bytes(path)->size() > block) add_blocks(corrupt_fixture, path, block, all);
-    }
-  }
-  return all;
-}
-
-static std::vector<Damage> file_damages(const CorruptFixture& corrupt_fixture) {
-  std::vector<Damage> all;
-  std::vector<std::string> parts;
-  for (const std::string& path : corrupt_fixture.files()) {
-    const std::string file = file_name(path);
-    all.push_back(of_file("longer:" + file, "a byte more at the end", path, file + ": a byte more",
-                          [path](const CorruptFixture& one) { return *one.disk().bytes(path) + '\0'; }));
-    if (CorruptFixture::look_at(path) != Look::newest) continue;
-    parts.push_back(path);
-    all.push_back(of_files("missing:" + file, "missing", file, [path](MemoryStorage& disk) { disk.take(path); }));
-    all.push_back(of_files("older:" + file, "that of the older step", file, [path, &corrupt_fixture](MemoryStorage& disk) {
-      disk.put_file(path, *corrupt_fixture.disk().bytes(of_older(corrupt_fixture, path)));
-    }));
-  }
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    for (std::size_t j = i + 1; j < parts.size(); ++j) {
-      const std::string first = parts[i], second = parts[j];
-      const std::string both = file_name(first) + "-" + file_name(second);
-      all.push_back(of_files("exchanged:" + both, "two files exchanged", both, [=, &corrupt_fixture](MemoryStorage& disk) {
-        disk.put_file(first, *corrupt_fixture.disk().bytes(second));
-        disk.put_file(second, *corrupt_fixture.disk().bytes(first));
-      }));
-      all.push_back(of_files("both-older:" + both, "two files of the older step", both, [=, &corrupt_fixture](MemoryStorage& disk) {
-        for (const std::string& path : {first, second}) disk.put_file(path, *corrupt_fixture.disk().bytes(of_older(corrupt_fixture, path)));
-      }));
-    }
-  }
-  all.push_back(of_files("all-older", "all files of the older step", "the whole folder", [parts, &corrupt_fixture](MemoryStorage& disk) {
-    for (const std::string& path : parts) disk.put_file(path, *corrupt_fixture.disk().bytes(of_older(corrupt_fixture, path)));
-  }));
-  return all;
-}
-
-namespace {
-
 using checkpoint::Loaded;
 using checkpoint::LoadOutcome;
+using checkpoint::MemoryStorage;
+
+/// How a damaged disk is looked at.
+enum class Look {
+  newest,       ///< the newest must be refused, the older one loaded, and that said
+  pointer,      ///< `latest` is damaged: the newest is loaded, and that is said; `latest` by name is refused
+  best_by_name, ///< `best_model` by name is refused
+};
 
 bool names(const std::vector<std::string>& lines, const std::string& checkpoint) {
   return std::ranges::any_of(lines, [&](const std::string& line) { return line.find(checkpoint) != std::string::npos; });
 }
 
-std::string name_in_folder(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
+std::string file_name(std::string_view path) { return std::string(path.substr(path.rfind('/') + 1)); }
 
-}  // namespace
+/// A small checkpoint to damage: two ranks saved two steps, the older one stays whole.
+class CorruptFixture {
+ public:
+  /// `floats`: of each of two moments; they are most of its bytes.
+  explicit CorruptFixture(int64_t floats);
+
+  static constexpr int kRanks = 2;
+  const MemoryStorage& disk() const { return *disk_; }
+  const std::string& bytes(const std::string& path) const { return *disk_->bytes(path); }
+  const std::string& newest() const { return newest_; }  ///< its folder
+  const std::string& older() const { return older_; }
+  /// Every file of the newest checkpoint, and the pointers.
+  const std::vector<std::string>& files() const { return files_; }
+  /// The bytes of the older checkpoint's file of that name.
+  const std::string& older_bytes(std::string path) const {
+    const std::size_t at = path.find(newest_);
+    return bytes(at == std::string::npos ? path : path.replace(at, newest_.size(), older_));
+  }
+
+  /// What a load makes of a damaged disk.
+  Judgement judge(MemoryStorage& disk, Look look) const;
+
+ private:
+  mutable Contents contents_;
+  std::vector<Content> contents_of_;  ///< the newer one first
+  std::unique_ptr<MemoryStorage> disk_;
+  std::string newest_, older_;
+  std::vector<std::string> files_;
+};
 
 CorruptFixture::CorruptFixture(int64_t floats)
     : contents_of_{{.step = 11, .floats = floats, .few_kinds = true}, {.step = 10, .floats = floats, .few_kinds = true}},
@@ -160,11 +68,7 @@ CorruptFixture::CorruptFixture(int64_t floats)
   disk_->put_folder(std::string(kRoot));
   Scene scene{.name = "specimen", .words = "", .best = true};
   for (int i = 1; i >= 0; --i) {
-    SaveCase how;
-    how.scene = &scene;
-    how.content = contents_of_[static_cast<std::size_t>(i)];
-    how.ranks = kRanks;
-    how.writer = 30 + i;
+    const SaveCase how{{contents_of_[static_cast<std::size_t>(i)], kRanks, 30 + i}, &scene};
     for (const auto& outcome : save_scheduled(*disk_, how, contents_).told)
       LOCKSTEP_CHECK(outcome, "a corrupt fixture is saved: " + outcome.problem);
   }
@@ -176,21 +80,15 @@ CorruptFixture::CorruptFixture(int64_t floats)
   }
 }
 
-std::vector<KnownSave> CorruptFixture::known() const {
-  return {{contents_of_[0], kRanks, true}, {contents_of_[1], kRanks, true}};
+Look look_at(std::string_view path) {
+  if (file_name(path) == checkpoint::kLatest) return Look::pointer;
+  return file_name(path) == checkpoint::kBest ? Look::best_by_name : Look::newest;
 }
 
-Look CorruptFixture::look_at(std::string_view file) {
-  if (name_in_folder(file) == checkpoint::kLatest) return Look::pointer;
-  return name_in_folder(file) == checkpoint::kBest ? Look::best_by_name : Look::newest;
-}
+/// Which table row a file stands in: "shard", "manifest.json".
+std::string kind_of(std::string_view path) { return path.ends_with(".safetensors") ? "shard" : file_name(path); }
 
-std::string CorruptFixture::kind_of(std::string_view file) {
-  const std::string name = name_in_folder(file);
-  return name.ends_with(".safetensors") ? "shard" : name;
-}
-
-Judgement CorruptFixture::judge(checkpoint::Storage& disk, Look look) const {
+Judgement CorruptFixture::judge(MemoryStorage& disk, Look look) const {
   const auto by_name = [&](std::string_view pointer) {
     return load_scheduled(disk, 1, std::string(pointer))[0].loaded == Loaded::refused;
   };
@@ -203,8 +101,7 @@ Judgement CorruptFixture::judge(checkpoint::Storage& disk, Look look) const {
     if (!loaded[0].problem.empty() && look == Look::newest) return {"refused, and named", false, ""};
     return {"torn", true, "a whole checkpoint was to be loaded; the load refuses: " + loaded[0].problem};
   }
-  const std::vector<KnownSave> all = known();
-  const Judgement judged = judge_load(contents_, all, false, loaded);
+  const Judgement judged = judge_load(contents_, {{{contents_of_[0], kRanks}, {contents_of_[1], kRanks}}}, loaded);
   if (judged.fault) return judged;
   if (look == Look::pointer) {
     if (judged.outcome != "whole, new") return {"lost work", true, "the newest was to be loaded; the load finds the older one"};
@@ -219,8 +116,96 @@ Judgement CorruptFixture::judge(checkpoint::Storage& disk, Look look) const {
   return {"older one loaded, and said so", false, ""};
 }
 
+/// What is done to the fixture's disk, and how the load after it is looked at.
+using Change = std::function<void(MemoryStorage&)>;
+/// One damage: a choice of a single try.
+struct Damage {
+  std::string name;     ///< of the trial: "swap:rank-0-of-2.safetensors:3:7"
+  std::string failure;  ///< a row of the table
+  std::string place;
+  std::string words;    ///< "blocks 3 and 7 of 512 bytes exchanged in rank-0-of-2.safetensors"
+  Change change;
+  Look look = Look::newest;
+  bool sealed_anew = false;  ///< all that hashes say of it: what is then accepted is counted, and not claimed
+};
+
+/// The file gets other bytes.
+Damage of_file(std::string name, std::string failure, const std::string& path, std::string words,
+               std::function<std::string()> bytes) {
+  return {std::move(name), std::move(failure), kind_of(path), std::move(words),
+          [path, bytes = std::move(bytes)](MemoryStorage& disk) { disk.put_file(path, bytes()); }, look_at(path)};
+}
+
+/// Blocks of one size in one file exchanged, zeroed, and those of the older one. What changes no byte is left out.
+void add_blocks(const CorruptFixture& fixture, const std::string& path, std::size_t block, std::vector<Damage>& all) {
+  const std::string &whole = fixture.bytes(path), &older = fixture.older_bytes(path), file = file_name(path);
+  const auto add = [&](std::string_view kind, std::string what, std::size_t first, std::size_t second, auto bytes) {
+    if (bytes() == whole) return;
+    what += fmt::format(" of {} bytes", block);
+    all.push_back(of_file(fmt::format("{}-{}:{}:{}-{}", kind, block, file, first, second), what, path,
+                          fmt::format("{}: {}, {} and {}", file, what, first, second), bytes));
+  };
+  for (std::size_t first = 0; first * block < whole.size(); ++first) {
+    const std::size_t begin = first * block, length = std::min(block, whole.size() - begin);
+    add("zero", "block of zeros", first, first,
+        [&whole, begin, length] { return std::string(whole).replace(begin, length, length, '\0'); });
+    if (look_at(path) == Look::newest && begin + length <= older.size())
+      add("stale", "stale block", first, first,
+          [&whole, &older, begin, length] { return std::string(whole).replace(begin, length, older, begin, length); });
+    for (std::size_t second = first + 1; second * block + length <= whole.size(); ++second) {
+      add("swap", "exchanged blocks", first, second, [&whole, begin, length, other = second * block] {
+        return std::string(whole).replace(begin, length, whole, other, length).replace(other, length, whole, begin, length);
+      });
+    }
+  }
+}
+
+std::vector<Damage> block_damages(const CorruptFixture& fixture) {
+  std::vector<Damage> all;
+  for (const std::string& path : fixture.files()) {
+    for (const std::size_t block : {std::size_t{512}, std::size_t{4096}}) {
+      if (fixture.bytes(path).size() > block) add_blocks(fixture, path, block, all);
+    }
+  }
+  return all;
+}
+
+/// Whole files exchanged, missing, longer, and those of the older checkpoint.
+std::vector<Damage> file_damages(const CorruptFixture& fixture) {
+  std::vector<Damage> all;
+  std::vector<std::string> parts;
+  const auto add = [&](const std::string& name, const std::string& failure, const std::string& place, Change change) {
+    all.push_back({name, failure, place, place, std::move(change)});
+  };
+  const auto older = [&fixture](const std::vector<std::string>& paths) {
+    return [&fixture, paths](MemoryStorage& disk) {
+      for (const std::string& path : paths) disk.put_file(path, fixture.older_bytes(path));
+    };
+  };
+  for (const std::string& path : fixture.files()) {
+    const std::string file = file_name(path);
+    all.push_back(of_file("longer:" + file, "a byte more at the end", path, file + ": a byte more",
+                          [&fixture, path] { return fixture.bytes(path) + '\0'; }));
+    if (look_at(path) != Look::newest) continue;
+    parts.push_back(path);
+    add("missing:" + file, "missing", file, [path](MemoryStorage& disk) { disk.take(path); });
+    add("older:" + file, "that of the older step", file, older({path}));
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    for (std::size_t j = i + 1; j < parts.size(); ++j) {
+      const std::string first = parts[i], second = parts[j], both = file_name(first) + "-" + file_name(second);
+      add("exchanged:" + both, "two files exchanged", both, [&fixture, first, second](MemoryStorage& disk) {
+        disk.put_file(first, fixture.bytes(second));
+        disk.put_file(second, fixture.bytes(first));
+      });
+      add("both-older:" + both, "two files of the older step", both, older({first, second}));
+    }
+  }
+  add("all-older", "all files of the older step", "the whole folder", older(parts));
+  return all;
+}
+
 // Fields that are not what was written, in files whose seals fit; and folders and files that are no checkpoint.
-namespace {
 
 using Json = nlohmann::json;
 
@@ -280,44 +265,39 @@ std::string forged_commit(const Json& commit, const Json& manifest, const std::s
   return checkpoint::canonical_text(forged);
 }
 
-Judgement judge_forged(const CorruptFixture& corrupt_fixture, MemoryStorage& disk) {
-  const Judgement judged = corrupt_fixture.judge(disk, Look::newest);
-  if (!judged.fault) return judged;
-  // A forger who makes every seal anew is not found by hashes: that is counted and not claimed.
-  return {"forged throughout, accepted", false, ""};
-}
-
-void add_fields(const CorruptFixture& corrupt_fixture, const std::string& path, std::vector<Damage>& all) {
-  const Json object = Json::parse(*corrupt_fixture.disk().bytes(path));
-  const std::string kind = CorruptFixture::kind_of(path), folder = path.substr(0, path.rfind('/') + 1);
+/// Each field of a file changed or taken away, with the file's own seal made anew; of the manifest also with the commit
+/// record made anew, as a forger would.
+void add_fields(const CorruptFixture& fixture, const std::string& path, std::vector<Damage>& all) {
+  const Json object = Json::parse(fixture.bytes(path));
+  const std::string kind = kind_of(path), commit_path = path.substr(0, path.rfind('/') + 1) + std::string(checkpoint::kCommit);
   for (const std::string& field : fields_of(object)) {
     for (const bool taken : {false, true}) {
       Json other = changed(object, field, taken);
       other.erase("checksum");
       const std::string text = checkpoint::canonical_text(other);
-      const std::string what = taken ? "field taken away, sealed anew" : "field changed, sealed anew";
-      const std::string name = fmt::format("{}:{}:{}", taken ? "taken" : "changed", kind, plain(field));
-      Damage damage{name, what, kind, fmt::format("{}: {} {}", kind, field, what), {}};
-      damage.judge = [path, text](const CorruptFixture& one) {
-        MemoryStorage disk(one.disk());
-        disk.put_file(path, text);
-        return one.judge(disk, CorruptFixture::look_at(path));
-      };
+      const std::string what = taken ? "field taken away" : "field changed";
+      Damage damage = of_file(fmt::format("{}:{}:{}", taken ? "taken" : "changed", kind, plain(field)), what + ", sealed anew", path,
+                              fmt::format("{}: {} {}, sealed anew", kind, field, what), [text] { return text; });
       all.push_back(damage);
       if (kind != checkpoint::kManifest) continue;
-      const std::string commit_path = folder + std::string(checkpoint::kCommit);
-      const std::string commit = forged_commit(Json::parse(*corrupt_fixture.disk().bytes(commit_path)), other, text);
-      damage.name = "forged-" + name;
-      damage.failure = taken ? "field taken away, every seal anew" : "field changed, every seal anew";
-      damage.judge = [=](const CorruptFixture& one) {
-        MemoryStorage disk(one.disk());
+      damage.name = "forged-" + damage.name;
+      damage.failure = what + ", every seal anew";
+      damage.sealed_anew = true;
+      damage.change = [=, commit = forged_commit(Json::parse(fixture.bytes(commit_path)), other, text)](MemoryStorage& disk) {
         disk.put_file(path, text);
         disk.put_file(commit_path, commit);
-        return judge_forged(one, disk);
       };
       all.push_back(damage);
     }
   }
+}
+
+std::vector<Damage> field_damages(const CorruptFixture& fixture) {
+  std::vector<Damage> all;
+  for (const std::string& path : fixture.files()) {
+    if (kind_of(path) != "shard") add_fields(fixture, path, all);
+  }
+  return all;
 }
 
 /// Opening a path that ends so fails.
@@ -343,8 +323,8 @@ struct BadInput {
   std::string root = std::string(kRoot);
 };
 
-Judgement judge_bad_input(const CorruptFixture& corrupt_fixture, const BadInput& bad) {
-  MemoryStorage disk(corrupt_fixture.disk());
+Judgement judge_bad_input(const CorruptFixture& fixture, const BadInput& bad) {
+  MemoryStorage disk(fixture.disk());
   if (bad.change) bad.change(disk);
   const std::vector<std::string> before = disk.paths();
   for (const int ranks : {1, 2}) {
@@ -376,8 +356,8 @@ Judgement judge_bad_input(const CorruptFixture& corrupt_fixture, const BadInput&
   return {"refused, and named", false, ""};
 }
 
-void make_newer(const CorruptFixture& corrupt_fixture, MemoryStorage& disk, bool commit_too) {
-  const std::string folder = std::string(kRoot) + "/" + corrupt_fixture.newest() + "/";
+void make_newer(const CorruptFixture& fixture, MemoryStorage& disk, bool commit_too) {
+  const std::string folder = std::string(kRoot) + "/" + fixture.newest() + "/";
   Json manifest = Json::parse(*disk.bytes(folder + "manifest.json")), commit = Json::parse(*disk.bytes(folder + "commit.json"));
   manifest["format_version"] = checkpoint::kFormatVersion + 1;
   manifest.erase("checksum");
@@ -387,30 +367,18 @@ void make_newer(const CorruptFixture& corrupt_fixture, MemoryStorage& disk, bool
   disk.put_file(folder + "commit.json", forged_commit(commit, commit_too ? manifest : Json::object(), text));
 }
 
-}  // namespace
-
-/// Each field of the manifest, the commit record and the pointers changed or taken away, with the file's own seal made anew.
-/// `whole`: also with the commit record made anew, as a forger would: what is then accepted is counted, and not claimed.
-static std::vector<Damage> field_damages(const CorruptFixture& corrupt_fixture) {
-  std::vector<Damage> all;
-  for (const std::string& path : corrupt_fixture.files()) {
-    if (CorruptFixture::kind_of(path) != "shard") add_fields(corrupt_fixture, path, all);
-  }
-  return all;
-}
-
-/// Newer format, another config, files that nobody may read, folders that hold no checkpoint. Each must be refused, name what
-/// it is about, and change nothing.
-static std::vector<Damage> bad_inputs(const CorruptFixture& corrupt_fixture) {
-  const std::string root(kRoot), newest = corrupt_fixture.newest();
+/// Newer format, another config, files that nobody may read, folders that hold no checkpoint. Each must be refused, name
+/// what it is about, and change nothing.
+std::vector<BadInput> bad_inputs(const CorruptFixture& fixture) {
+  const std::string root(kRoot), newest = fixture.newest();
   const auto emptied = [root](MemoryStorage& disk) {
     disk.take(root);
     disk.put_folder(root);
   };
   std::vector<BadInput> inputs{
-      {"newer-format", "a newer format", "format_version", [&corrupt_fixture](MemoryStorage& disk) { make_newer(corrupt_fixture, disk, true); }},
+      {"newer-format", "a newer format", "format_version", [&fixture](MemoryStorage& disk) { make_newer(fixture, disk, true); }},
       {"newer-manifest", "a newer format of the manifest alone", "format_version",
-       [&corrupt_fixture](MemoryStorage& disk) { make_newer(corrupt_fixture, disk, false); }},
+       [&fixture](MemoryStorage& disk) { make_newer(fixture, disk, false); }},
       {"other-config", "another config", "config_hash", {}, "another"},
       {"empty-folder", "an empty folder", "no checkpoint in it", emptied},
       {"strange-folder", "a folder of other files", "none of a saver's",
@@ -427,27 +395,19 @@ static std::vector<Damage> bad_inputs(const CorruptFixture& corrupt_fixture) {
       {"checkpoint-itself", "a checkpoint's own folder", "looks like a checkpoint itself", {}, std::string(kConfigHash), "",
        root + "/" + newest},
       {"all-gone", "latest without any checkpoint", "what was saved is gone",
-       [=, &corrupt_fixture](MemoryStorage& disk) {
-         disk.take(root + "/" + corrupt_fixture.newest());
-         disk.take(root + "/" + corrupt_fixture.older());
+       [=, &fixture](MemoryStorage& disk) {
+         disk.take(root + "/" + fixture.newest());
+         disk.take(root + "/" + fixture.older());
        }},
       {"unreadable-folder", "a folder that nobody may read", root, {}, std::string(kConfigHash), root},
   };
-  for (const std::string& path : corrupt_fixture.files()) {
-    if (CorruptFixture::look_at(path) != Look::newest) continue;
+  for (const std::string& path : fixture.files()) {
+    if (look_at(path) != Look::newest) continue;
     const std::string file = path.substr(path.rfind('/') + 1);
     inputs.push_back({"unreadable:" + file, "a file that nobody may read", file, {}, std::string(kConfigHash), newest + "/" + file});
   }
-  std::vector<Damage> all;
-  for (const BadInput& input : inputs) {
-    all.push_back({"input:" + input.name, "bad input", input.words, input.words,
-                   [input](const CorruptFixture& one) { return judge_bad_input(one, input); }});
-  }
-  return all;
+  return inputs;
 }
-
-// Corruption: every bit, every length, exchanged and stale blocks and files, forged fields, bad input; and clean loads.
-namespace {
 
 /// Of each of two moments: the newest checkpoint's files and the pointers have some 65,000 bytes.
 constexpr int64_t kCorruptFixtureFloats = 7700;
@@ -455,63 +415,23 @@ constexpr int64_t kCorruptFixtureFloats = 7700;
 constexpr std::size_t kBytes_a_trial = 64;
 constexpr int kCleanCheckpoints = 500, kLoadsOfEach = 20;
 
-/// Counts cases that ended alike; faults are told one by one, the first few of a trial.
-class CaseCounts {
+class CorruptionSearch final : public Search {
  public:
-  void add(const Judgement& judgement, const std::string& words) {
-    if ((!judgement.fault || told_ >= kMostTold) && count_alike(cases_, judgement.outcome, judgement.verdict())) return;
-    cases_.push_back(case_of(judgement, words));
-    if (judgement.fault) ++told_;
-  }
-  std::vector<CaseResult> take() { return std::move(cases_); }
-
- private:
-  static constexpr int kMostTold = 3;
-  std::vector<CaseResult> cases_;
-  int told_ = 0;
-};
-
-class CorruptionSearch final : public Suite {
- public:
-  explicit CorruptionSearch(const SaverConfig& config) : config_(config), corrupt_fixture_(kCorruptFixtureFloats) {}
+  explicit CorruptionSearch(const SaverConfig& config) : Search(config), fixture_(kCorruptFixtureFloats) {}
 
   std::string subject() const override { return "the saver library, its files damaged"; }
 
   std::vector<std::string> plan() const override {
     std::size_t bytes = 0;
-    for (const std::string& path : corrupt_fixture_.files()) bytes += corrupt_fixture_.disk().bytes(path)->size();
+    for (const std::string& path : fixture_.files()) bytes += fixture_.bytes(path).size();
     return {fmt::format("every one of {} bits, and every length, of {}", with_commas(static_cast<int64_t>(bytes * 8)),
-                        counted(static_cast<int64_t>(corrupt_fixture_.files().size()), "file")),
+                        counted(static_cast<int64_t>(fixture_.files().size()), "file")),
             "blocks of 512 and 4,096 bytes exchanged, zeroed, and those of an older checkpoint",
             "files exchanged between ranks and steps, missing, longer",
             "each field of manifest, commit record and pointers changed or taken away, its seal made anew",
             "newer format, another config, unreadable files, folders that are no checkpoint",
             fmt::format("{} loads of what nothing befell, none of which may say a word",
                         with_commas(int64_t{kCleanCheckpoints} * kLoadsOfEach))};
-  }
-
-  std::vector<Trial> trials(const SuiteRun& run) override {
-    std::vector<Trial> all;
-    for (const std::string& path : corrupt_fixture_.files()) {
-      const std::size_t length = corrupt_fixture_.disk().bytes(path)->size();
-      std::vector<Trial> of_file;
-      for (std::size_t begin = 0; begin < length; begin += kBytes_a_trial) {
-        const std::size_t end = std::min(begin + kBytes_a_trial, length);
-        of_file.push_back(flips(path, begin, end));
-        of_file.push_back(lengths(path, begin, end));
-      }
-      append(all, of_file);
-    }
-    append(all, damages("block", block_damages(corrupt_fixture_)));
-    append(all, damages("file", file_damages(corrupt_fixture_)));
-    append(all, damages("field", field_damages(corrupt_fixture_)));
-    append(all, damages("input", bad_inputs(corrupt_fixture_)));
-    std::vector<Trial> clean;
-    for (int i = 0; i < kCleanCheckpoints; ++i) clean.push_back(clean_loads(i));
-    append(all, clean);
-    if (config_.planted) add_blind(all);
-    run.say(fmt::format("{} trials", with_commas(static_cast<int64_t>(all.size()))));
-    return all;
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
@@ -534,128 +454,123 @@ class CorruptionSearch final : public Suite {
   }
 
  private:
-  void append(std::vector<Trial>& all, const std::vector<Trial>& some) const {
-    const std::vector<Trial> sample = even_sample(some, static_cast<std::size_t>(config_.points));
-    all.insert(all.end(), sample.begin(), sample.end());
+  std::vector<Choice> choices(const SuiteRun&) override {
+    std::vector<Choice> all;
+    const auto append = [&](const std::vector<Choice>& some) {
+      for (const Choice& choice : even_sample(some, config_.points)) all.push_back(choice);
+    };
+    for (const std::string& path : fixture_.files()) {
+      std::vector<Choice> of_file;
+      const std::size_t length = fixture_.bytes(path).size();
+      for (std::size_t begin = 0; begin < length; begin += kBytes_a_trial) {
+        const std::size_t end = std::min(begin + kBytes_a_trial, length);
+        of_file.push_back(flips(path, begin, end));
+        of_file.push_back(lengths(path, begin, end));
+      }
+      append(of_file);
+    }
+    append(choices_of(block_damages(fixture_), "parts"));
+    append(choices_of(file_damages(fixture_), "parts"));
+    append(choices_of(field_damages(fixture_), "fields"));
+    std::vector<Choice> inputs, clean;
+    for (const BadInput& input : bad_inputs(fixture_)) {
+      inputs.push_back({"input:" + input.name, "bad input", input.words, 0.001, [this, input](const Each& each) {
+                          count(each, judge_bad_input(fixture_, input), "inputs", [&] { return input.words; });
+                        }});
+    }
+    append(inputs);
+    for (int i = 0; i < kCleanCheckpoints; ++i) clean.push_back(clean_loads(i));
+    append(clean);
+    return all;
   }
 
-  void count(const Judgement& judgement) {
+  /// As if the seals had not been looked at. Damage that no hash shows must be seen by the comparison with what was saved.
+  std::vector<Choice> choices_of(const checkpoint::Planted&, const std::vector<std::string_view>&) override {
+    std::vector<Damage> forged = field_damages(fixture_);
+    std::erase_if(forged, [](const Damage& each) { return !each.sealed_anew; });
+    for (Damage& each : forged) each.sealed_anew = false;
+    return choices_of(forged, "fields");
+  }
+
+  std::vector<Choice> choices_of(const std::vector<Damage>& damages, const std::string& counter) {
+    std::vector<Choice> all;
+    for (const Damage& damage : damages) {
+      all.push_back({damage.name, damage.failure, damage.place, 0.001, [this, damage, counter](const Each& each) {
+                       MemoryStorage disk(fixture_.disk());
+                       damage.change(disk);
+                       Judgement judgement = fixture_.judge(disk, damage.look);
+                       // A forger who makes every seal anew is not found by hashes: that is counted and not claimed.
+                       if (judgement.fault && damage.sealed_anew) judgement = {"forged throughout, accepted", false, ""};
+                       count(each, judgement, counter, [&] { return damage.words; });
+                     }});
+    }
+    return all;
+  }
+
+  static bool count(const Each& each, const Judgement& judgement, const std::string& counter,
+                    std::function<std::string()> words) {
+    measured().add(counter);
     if (judgement.outcome == "forged throughout, accepted")
       measured().add("forged");
     else if (!judgement.fault)
       measured().add("noticed");
+    return each({judgement, std::move(words)});
   }
 
-  Trial flips(const std::string& path, std::size_t begin, std::size_t end) {
-    const std::string file = path.substr(path.rfind('/') + 1);
-    Trial planned{fmt::format("flip:{}:{}-{}", file, begin, end), "one bit flipped", CorruptFixture::kind_of(path),
-                  0.5};
-    planned.run = [this, path, file, begin, end](Slot&) {
-      CaseCounts counts;
-      MemoryStorage disk(corrupt_fixture_.disk());
-      const std::string whole = *corrupt_fixture_.disk().bytes(path);
-      for (std::size_t bit = begin * 8; bit < end * 8; ++bit) {
-        std::string bytes = whole;
-        bytes[bit / 8] = static_cast<char>(static_cast<unsigned char>(bytes[bit / 8]) ^ (1U << (bit % 8)));
-        disk.put_file(path, std::move(bytes));
-        const Judgement judgement = corrupt_fixture_.judge(disk, CorruptFixture::look_at(path));
-        counts.add(judgement, fmt::format("Bit {} of byte {} of {} is flipped", bit % 8, bit / 8, file));
-        count(judgement);
-        measured().add("flips");
-      }
-      return counts.take();
-    };
-    return planned;
+  Choice flips(const std::string& path, std::size_t begin, std::size_t end) {
+    const std::string file = file_name(path);
+    return {fmt::format("flip:{}:{}-{}", file, begin, end), "one bit flipped", kind_of(path), 0.5,
+            [this, path, file, begin, end](const Each& each) {
+              MemoryStorage disk(fixture_.disk());
+              for (std::size_t bit = begin * 8; bit < end * 8; ++bit) {
+                std::string bytes = fixture_.bytes(path);
+                bytes[bit / 8] = static_cast<char>(static_cast<unsigned char>(bytes[bit / 8]) ^ (1U << (bit % 8)));
+                disk.put_file(path, std::move(bytes));
+                count(each, fixture_.judge(disk, look_at(path)), "flips",
+                      [&] { return fmt::format("Bit {} of byte {} of {} is flipped", bit % 8, bit / 8, file); });
+              }
+            }};
   }
 
-  Trial lengths(const std::string& path, std::size_t begin, std::size_t end) {
-    const std::string file = path.substr(path.rfind('/') + 1);
-    Trial planned{fmt::format("cut:{}:{}-{}", file, begin, end), "cut short", CorruptFixture::kind_of(path), 0.1};
-    planned.run = [this, path, file, begin, end](Slot&) {
-      CaseCounts counts;
-      MemoryStorage disk(corrupt_fixture_.disk());
-      const std::string whole = *corrupt_fixture_.disk().bytes(path);
-      for (std::size_t length = begin; length < end; ++length) {
-        disk.put_file(path, whole.substr(0, length));
-        const Judgement judgement = corrupt_fixture_.judge(disk, CorruptFixture::look_at(path));
-        counts.add(judgement, fmt::format("{} is cut to {} bytes", file, length));
-        count(judgement);
-        measured().add("cuts");
-      }
-      return counts.take();
-    };
-    return planned;
-  }
-
-  std::vector<Trial> damages(std::string_view kind, const std::vector<Damage>& all) {
-    std::vector<Trial> trials;
-    const std::string counter = kind == "field" ? "fields" : kind == "input" ? "inputs" : "parts";
-    for (const Damage& damage : all) {
-      Trial planned{damage.name, damage.failure, damage.place, 0.001};
-      planned.run = [this, damage, counter](Slot&) {
-        const Judgement judgement = damage.judge(corrupt_fixture_);
-        count(judgement);
-        measured().add(counter);
-        return std::vector<CaseResult>{case_of(judgement, damage.words)};
-      };
-      trials.push_back(std::move(planned));
-    }
-    return trials;
+  Choice lengths(const std::string& path, std::size_t begin, std::size_t end) {
+    const std::string file = file_name(path);
+    return {fmt::format("cut:{}:{}-{}", file, begin, end), "cut short", kind_of(path), 0.1,
+            [this, path, file, begin, end](const Each& each) {
+              MemoryStorage disk(fixture_.disk());
+              for (std::size_t length = begin; length < end; ++length) {
+                disk.put_file(path, fixture_.bytes(path).substr(0, length));
+                count(each, fixture_.judge(disk, look_at(path)), "cuts",
+                      [&] { return fmt::format("{} is cut to {} bytes", file, length); });
+              }
+            }};
   }
 
   /// A checkpoint of its own, loaded by other numbers of ranks and by its names.
-  Trial clean_loads(int number) {
-    Trial planned{fmt::format("clean:{}", number), "nothing", "clean loads", 0.02};
-    planned.run = [this, number](Slot&) {
-      CaseCounts counts;
-      Contents contents;
-      Scene scene{.name = "clean", .words = "", .best = number % 3 == 0};
-      SaveCase how;
-      how.scene = &scene;
-      how.content = {.step = 1 + number, .writer = number % 5, .floats = 5 + number % 60};
-      how.ranks = 1 + number % 4;
-      MemoryStorage disk;
-      disk.put_folder(std::string(kRoot));
-      const SaveEnd saved = save_scheduled(disk, how, contents);
-      const std::string own = checkpoint::checkpoint_name(how.content.step / 10, how.content.step);
-      for (int i = 0; i < kLoadsOfEach; ++i) {
-        const int ranks = 1 + i % 5;
-        const std::string name = i % 4 == 1 ? std::string(checkpoint::kLatest) : i % 4 == 2 ? own : "";
-        const std::vector<LoadOutcome> loaded = load_scheduled(disk, ranks, name);
-        Judgement judgement = judge_load(contents, {{how.content, how.ranks, true}}, false, loaded);
-        const bool alarm = judgement.fault || !saved.told[0] || !loaded[0].refused.empty() || !loaded[0].remarks.empty();
-        if (alarm) measured().add("alarms");
-        if (alarm && !judgement.fault) judgement = {"false alarm", true, "a clean load tells of damage"};
-        counts.add(judgement, fmt::format("{} ranks load {}, which {} saved", ranks, own, counted(how.ranks, "rank")));
-        measured().add("clean");
-      }
-      return counts.take();
-    };
-    return planned;
+  Choice clean_loads(int number) {
+    return {fmt::format("clean:{}", number), "nothing", "clean loads", 0.02, [number](const Each& each) {
+              Contents contents;
+              const Scene scene{.name = "clean", .words = "", .best = number % 3 == 0};
+              const SaveCase how{{{.step = 1 + number, .writer = number % 5, .floats = 5 + number % 60}, 1 + number % 4}, &scene};
+              MemoryStorage disk;
+              disk.put_folder(std::string(kRoot));
+              const SaveEnd saved = save_scheduled(disk, how, contents);
+              const std::string own = checkpoint::checkpoint_name(how.content.step / 10, how.content.step);
+              for (int i = 0; i < kLoadsOfEach; ++i) {
+                const int ranks = 1 + i % 5;
+                const std::string name = i % 4 == 1 ? std::string(checkpoint::kLatest) : i % 4 == 2 ? own : "";
+                const std::vector<LoadOutcome> loaded = load_scheduled(disk, ranks, name);
+                Judgement judgement = judge_load(contents, {{{how.content, how.ranks}}}, loaded);
+                const bool alarm = judgement.fault || !saved.told[0] || !loaded[0].refused.empty() || !loaded[0].remarks.empty();
+                if (alarm) measured().add("alarms");
+                if (alarm && !judgement.fault) judgement = {"false alarm", true, "a clean load tells of damage"};
+                measured().add("clean");
+                const std::string saved_by = counted(how.ranks, "rank");
+                each({judgement, [&] { return fmt::format("{} ranks load {}, which {} saved", ranks, own, saved_by); }});
+              }
+            }};
   }
 
-  /// Damage that no hash can show: the comparison with what was saved must see it, or the search is blind.
-  void add_blind(std::vector<Trial>& all) {
-    Trial planned{"planted:sealed_damage", "planted: seals that fit damaged values", "manifest.json", 0.01};
-    planned.run = [this](Slot&) {
-      // As if the seals had not been looked at: a damaged manifest, and all that is said of it made anew.
-      std::vector<Damage> forged = field_damages(corrupt_fixture_);
-      std::erase_if(forged, [](const Damage& each) { return !each.name.starts_with("forged-"); });
-      const auto accepted = std::ranges::find_if(
-          forged, [&](const Damage& each) { return each.judge(corrupt_fixture_).outcome == "forged throughout, accepted"; });
-      const bool found = accepted != forged.end();
-      return std::vector<CaseResult>{{found ? "planted, found: silent" : "planted, not found",
-                                      found ? CaseVerdict::planted : CaseVerdict::fault, 1,
-                                      found ? "a value that is another, with every seal made anew: " + accepted->words +
-                                                  ". The load takes it, and the comparison with what was saved shows it"
-                                            : "no forged value shows that the comparison sees what hashes do not",
-                                      {}}};
-    };
-    all.push_back(std::move(planned));
-  }
-
-  const SaverConfig config_;
-  const CorruptFixture corrupt_fixture_;
+  const CorruptFixture fixture_;
 };
 
 }  // namespace

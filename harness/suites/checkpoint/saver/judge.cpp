@@ -157,7 +157,6 @@ using checkpoint::MemoryStorage;
 using checkpoint::SaveOptions;
 using checkpoint::SaveOutcome;
 using checkpoint::State;
-using checkpoint::Storage;
 
 constexpr int kLeftoversWriter = 7;
 constexpr std::size_t kSceneBlock_bytes = 96;
@@ -183,11 +182,7 @@ SaveOutcome save_as(checkpoint::Saver& saver, const Scene& scene, const checkpoi
 
 /// A save that ends at the first operation whose kind is this, on rank 0.
 void leave_unfinished(MemoryStorage& disk, const Scene& scene, int64_t step, int ranks, Contents& contents) {
-  SaveCase how;
-  how.scene = &scene;
-  how.content = {.step = step, .writer = kLeftoversWriter};
-  how.ranks = ranks;
-  how.writer = kLeftoversWriter;
+  SaveCase how{{{.step = step, .writer = kLeftoversWriter}, ranks, kLeftoversWriter}, &scene};
   MemoryStorage probe(disk);
   const SaveEnd whole = save_scheduled(probe, how, contents);
   // Before the gather at which all have installed it: under its final name, and no commit record.
@@ -243,14 +238,9 @@ std::unique_ptr<MemoryStorage> disk_of(const Scene& scene, int ranks, Contents& 
   older.keep_last = 8;
   int writer = 10;
   for (const int64_t step : scene.before) {
-    SaveCase how;
     Scene one = older;
     one.best = scene.best && step == scene.before.front();
-    how.scene = &one;
-    how.content = content_of(step);
-    how.ranks = ranks;
-    how.writer = ++writer;
-    for (const SaveOutcome& outcome : save_scheduled(*disk, how, contents).told)
+    for (const SaveOutcome& outcome : save_scheduled(*disk, {{content_of(step), ranks, ++writer}, &one}, contents).told)
       LOCKSTEP_CHECK(outcome, "an older checkpoint of a scene is saved: " + outcome.problem);
   }
   if (scene.leftovers) {
@@ -260,56 +250,92 @@ std::unique_ptr<MemoryStorage> disk_of(const Scene& scene, int ranks, Contents& 
   return disk;
 }
 
+bool SaveEnd::any(checkpoint::Saved saved) const {
+  bool found = false;
+  for (std::size_t i = 0; i < told.size(); ++i) found = found || (!ended[i] && told[i].saved == saved);
+  return found;
+}
+
 SaveEnd save_scheduled(Storage& disk, const SaveCase& how, Contents& contents) {
-  const auto ranks = static_cast<std::size_t>(how.ranks);
+  struct Process {
+    const SavingRun& run;
+    std::unique_ptr<scheduler::ScheduledGroup> group;
+    std::unique_ptr<scheduler::ScheduledProcess> hook;
+  };
+  std::vector<const SavingRun*> runs{&how};
+  for (const SavingRun& rival : how.rivals) runs.push_back(&rival);
+  int count = 0;
+  for (const SavingRun* run : runs) count += run->ranks;
   std::vector<int> order = how.order;
-  for (int rank = 0; order.size() < ranks; ++rank) order.push_back(rank);
-  scheduler::Scheduler scheduler(how.ranks, order, how.scene->async ? scheduler::Engine::threads : scheduler::Engine::fibers);
-  scheduler::Meeting meeting(scheduler, 0, how.ranks);
-  scheduler::SharedRun play{.scheduler = scheduler, .preemptions = how.preemptions, .notes_wanted = how.notes, .bytes_wanted = how.bytes,
-                   .syncs_left_out = how.unsynced};
+  for (int process = 0; static_cast<int>(order.size()) < count; ++process) order.push_back(process);
+  scheduler::Scheduler scheduler(count, order, how.scene->async ? scheduler::Engine::threads : scheduler::Engine::fibers);
+  scheduler::SharedRun play{.scheduler = scheduler, .preemptions = how.preemptions, .notes_wanted = how.notes,
+                            .bytes_wanted = how.bytes, .syncs_left_out = how.unsynced};
   play.preempted.resize(how.preemptions.size());
-  std::vector<std::unique_ptr<scheduler::ScheduledGroup>> groups;
-  std::vector<std::unique_ptr<scheduler::ScheduledProcess>> processes;
-  for (int rank = 0; rank < how.ranks; ++rank) {
-    groups.push_back(std::make_unique<scheduler::ScheduledGroup>(meeting, rank));
-    const bool befallen = how.everyone || rank == how.victim;
-    processes.push_back(std::make_unique<scheduler::ScheduledProcess>(play, rank, groups.back().get(),
-                                                    befallen ? how.script : scheduler::Script{}));
+  std::vector<std::unique_ptr<scheduler::Meeting>> meetings;
+  std::vector<Process> processes;
+  for (const SavingRun* run : runs) {
+    meetings.push_back(std::make_unique<scheduler::Meeting>(scheduler, static_cast<int>(processes.size()), run->ranks));
+    for (int rank = 0; rank < run->ranks; ++rank) {
+      const int index = static_cast<int>(processes.size());
+      auto group = std::make_unique<scheduler::ScheduledGroup>(*meetings.back(), rank);
+      auto hook = std::make_unique<scheduler::ScheduledProcess>(play, index, group.get(),
+                                                                index == how.victim ? how.script : scheduler::Script{});
+      processes.push_back({*run, std::move(group), std::move(hook)});
+    }
   }
   if (how.script.injected == scheduler::InjectedFault::end_all) {
     std::vector<scheduler::ScheduledProcess*> job;
-    for (const auto& process : processes) job.push_back(process.get());
-    processes[static_cast<std::size_t>(how.victim)]->ends_with(job);
+    for (const Process& process : processes) job.push_back(process.hook.get());
+    processes[static_cast<std::size_t>(how.victim)].hook->ends_with(job);
   }
   SaveEnd end;
-  end.told.resize(ranks);
-  end.then.resize(ranks);
-  const checkpoint::SaveRequest request{how.content.step / 10, how.content.step, how.scene->best};
-  scheduler.run([&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    checkpoint::Seam seam(*processes[at]);
+  end.told.resize(processes.size());
+  end.then.resize(processes.size());
+  scheduler.run([&](int process) {
+    const auto at = static_cast<std::size_t>(process);
+    const auto& [run, group, hook] = processes[at];
+    checkpoint::Seam seam(*hook);
     checkpoint::HookedStorage storage(disk, seam);
-    checkpoint::HookedGroup group(*groups[at], seam);
-    checkpoint::SaveOptions options = options_of(*how.scene, how.writer, how.planted, how.root);
+    checkpoint::HookedGroup hooked(*group, seam);
+    checkpoint::SaveOptions options = options_of(*how.scene, run.writer, how.planted, how.root);
     options.block_bytes = how.block_bytes;
-    checkpoint::Saver saver(options, storage, group);
-    end.told[at] = save_as(saver, *how.scene, request, *contents.state(how.content, rank, how.ranks));
+    checkpoint::Saver saver(options, storage, hooked);
+    end.told[at] = save_as(saver, *how.scene, {run.content.step / 10, run.content.step, how.scene->best},
+                           *contents.state(run.content, group->rank(), run.ranks));
     if (how.then) {
-      processes[at]->relent();
+      hook->relent();
       const Content next = then_content(*how.scene);
-      end.then[at] = saver.save({next.step / 10, next.step, false}, *contents.state(next, rank, how.ranks));
+      end.then[at] = saver.save({next.step / 10, next.step, false}, *contents.state(next, group->rank(), run.ranks));
     }
-    groups[at]->end();
+    group->end();
   });
-  for (const auto& process : processes) {
-    end.ended.push_back(process->ended());
-    end.kinds.push_back(process->kinds());
-    end.acted = end.acted || process->acted();
+  for (const Process& process : processes) {
+    end.ended.push_back(process.hook->ended());
+    end.kinds.push_back(process.hook->kinds());
+    end.acted = end.acted || process.hook->acted();
   }
+  end.preempted = std::move(play.preempted);
+  end.committed = std::move(play.committed);
   end.stalled = scheduler.stalled();
   end.notes = std::move(play.notes);
   return end;
+}
+
+std::string Setting::in_words() const {
+  return fmt::format("A save {} by {}", how.scene->words, counted(how.ranks, "rank"));
+}
+
+SettingPtr setting_of(const Scene& scene, int ranks, const checkpoint::Planted& planted, Contents& contents,
+                      std::size_t block_bytes, int64_t floats) {
+  SaveCase how{{new_content(scene), ranks}, &scene};
+  how.content.floats = floats;
+  how.block_bytes = block_bytes;
+  how.planted = planted;
+  auto setting = std::make_shared<Setting>(Setting{how, disk_of(scene, ranks, contents), {}});
+  MemoryStorage disk(*setting->disk);
+  setting->operations = save_scheduled(disk, how, contents).kinds;
+  return setting;
 }
 
 std::vector<LoadOutcome> load_scheduled(Storage& disk, int ranks, const std::string& name, std::string_view root) {
@@ -370,8 +396,13 @@ int save_in(Contents& contents, const std::vector<KnownSave>& known, const std::
 
 }  // namespace
 
-Judgement judge_load(Contents& contents, const std::vector<KnownSave>& known, bool none_may,
-                     const std::vector<LoadOutcome>& loaded) {
+CaseVerdict Judgement::verdict() const {
+  if (outcome == "not reached") return CaseVerdict::undecided;
+  return fault ? CaseVerdict::fault : CaseVerdict::good;
+}
+
+Judgement judge_load(Contents& contents, const Allowed& allowed, const std::vector<LoadOutcome>& loaded) {
+  const std::vector<KnownSave>& known = allowed.known;
   const int ranks = static_cast<int>(loaded.size());
   const std::string expected = expected_of(known);
   for (int rank = 0; rank < ranks; ++rank) {
@@ -381,7 +412,7 @@ Judgement judge_load(Contents& contents, const std::vector<KnownSave>& known, bo
                                        rank, outcome.name, outcome.problem)};
   }
   if (loaded[0].loaded == Loaded::refused) {
-    if (none_may) return {"refused, none was there", false, ""};
+    if (allowed.none_may) return {"refused, none was there", false, ""};
     return {"torn", true, fmt::format("{} expected; the load refuses: {}", expected, loaded[0].problem)};
   }
   if (loaded[0].loaded == Loaded::fresh)
@@ -427,10 +458,77 @@ std::string told_problem(const std::vector<checkpoint::SaveOutcome>& told, const
   return "";
 }
 
-CaseResult case_of(const Judgement& judgement, const std::string& done, int64_t cases) {
-  CaseResult result{judgement.outcome, judgement.verdict(), cases, "", {}};
-  if (judgement.fault) result.sentence = done + ". " + judgement.found;
-  return result;
+Allowed Allowed::any() const {
+  Allowed all{known};
+  for (KnownSave& save : all.known) save.may = true;
+  return all;
+}
+
+Allowed allowed_after(const Scene& scene, const SavingRun& saved, bool committed, bool failed) {
+  Allowed allowed{{{saved.content, saved.ranks, !failed}}, scene.before.empty() && !committed};
+  for (auto step = scene.before.rbegin(); step != scene.before.rend(); ++step)
+    allowed.known.push_back({content_of(*step), saved.ranks, step == scene.before.rbegin() && !committed});
+  return allowed;
+}
+
+namespace {
+
+constexpr int kNextWriter = 5;
+
+Judgement in_turn(Judgement judgement, std::string_view who) {
+  if (judgement.fault) judgement.found = fmt::format("{}: {}", who, judgement.found);
+  return judgement;
+}
+
+}  // namespace
+
+Judgement judge_latest(Storage& disk, const Allowed& allowed, Contents& contents, std::string_view root) {
+  if (checkpoint::read_pointer(disk, std::string(root), checkpoint::kLatest).missing) return {};
+  return in_turn(judge_load(contents, allowed.any(), load_scheduled(disk, 1, std::string(checkpoint::kLatest), root)),
+                 "a load of latest");
+}
+
+Judgement judge_next(Storage& disk, const Scene& scene, int ranks, Contents& contents, std::string_view root) {
+  Scene next = scene;
+  next.async = next.best = false;
+  next.step = scene.step + 2;
+  SaveCase how{{{.step = next.step, .writer = kNextWriter}, ranks, kNextWriter}, &next};
+  how.root = root;
+  how.unsynced = root != kRoot;
+  for (const SaveOutcome& outcome : save_scheduled(disk, how, contents).told) {
+    if (!outcome) return {"save failed", true, "the next save fails: " + outcome.problem};
+  }
+  const Judgement loaded = judge_load(contents, {{{how.content, ranks, true}}}, load_scheduled(disk, 1, "", root));
+  if (loaded.fault) return in_turn(loaded, "after the next save");
+  const checkpoint::Survey left = checkpoint::survey(disk, std::string(root), true);
+  if (left.entries.size() > static_cast<std::size_t>(scene.keep_last))
+    return {"not cleaned", true, fmt::format("after the next save at most {} checkpoints expected, found {}", scene.keep_last,
+                                             left.entries.size())};
+  return loaded;
+}
+
+Judgement judge_best(Storage& disk, const Scene& scene, const Allowed& allowed, int newest, Contents& contents,
+                     std::string_view root) {
+  if (!scene.best || newest < 0) return {};
+  KnownSave best = newest == 0 ? allowed.known.front() : allowed.known.back();
+  best.may = true;
+  return in_turn(judge_load(contents, {{best}}, load_scheduled(disk, 1, std::string(checkpoint::kBest), root)),
+                 "a load of best_model");
+}
+
+Judgement judge_disk(Storage& disk, const Scene& scene, int ranks, const Allowed& allowed, Contents& contents,
+                     std::string_view root) {
+  const int others = ranks == 1 ? 2 : ranks / 2;
+  Judgement first;
+  for (const int loading : {ranks, others}) {
+    const Judgement found = judge_load(contents, allowed, load_scheduled(disk, loading, "", root));
+    if (found.fault) return in_turn(found, fmt::format("{} ranks load", loading));
+    if (loading == ranks) first = found;
+  }
+  if (const Judgement latest = judge_latest(disk, allowed, contents, root); latest.fault) return latest;
+  if (const Judgement next = judge_next(disk, scene, others, contents, root); next.fault) return next;
+  const Judgement best = judge_best(disk, scene, allowed, first.save, contents, root);
+  return best.fault ? best : first;
 }
 
 }  // namespace lockstep::saver

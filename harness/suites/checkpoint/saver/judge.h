@@ -23,6 +23,8 @@
 
 namespace lockstep::saver {
 
+using checkpoint::Storage;
+
 /// What one save saved. Two tries to save one step differ in their `writer`.
 struct Content {
   int64_t step = 0;
@@ -89,37 +91,58 @@ checkpoint::SaveOptions options_of(const Scene& scene, int writer, const checkpo
 /// Makes the scene's disk: its older checkpoints, saved by so many ranks.
 std::unique_ptr<checkpoint::MemoryStorage> disk_of(const Scene& scene, int ranks, Contents& contents);
 
-/// How a save is to go.
-struct SaveCase {
-  const Scene* scene = nullptr;
+/// A run whose ranks save one content together; `writer` stands in its names.
+struct SavingRun {
   Content content = {};
   int ranks = 1;
-  int victim = 0;     ///< whom the script befalls
+  int writer = 9;
+};
+
+/// How a save is to go.
+struct SaveCase : SavingRun {
+  const Scene* scene = nullptr;
+  std::vector<SavingRun> rivals = {};  ///< that save into the same folder meanwhile; their processes come after this run's
+  int victim = 0;                      ///< the process that the script is for
   scheduler::Script script = {};
-  bool everyone = false;  ///< the script befalls every rank
-  std::vector<int> order = {};  ///< in which ranks have the turn; empty: from 0 up
+  std::vector<int> order = {};  ///< in which processes have the turn; empty: from 0 up
   std::vector<scheduler::Preemption> preemptions = {};
   checkpoint::Planted planted = {};
-  int writer = 9;
   std::string_view root = kRoot;
   bool notes = false, bytes = false;
   bool unsynced = false;  ///< syncs are left out
   std::size_t block_bytes = 96;
-  bool then = false;  ///< nothing befalls anybody any more, and the same savers save the next step
+  bool then = false;  ///< nothing is disturbed any more, and the same savers save the next step
 };
 
 struct SaveEnd {
-  std::vector<checkpoint::SaveOutcome> told;  ///< by rank
-  std::vector<checkpoint::SaveOutcome> then;  ///< by rank, of the step after it
-  std::vector<bool> ended;                    ///< by rank: killed
-  std::vector<std::vector<checkpoint::OperationKind>> kinds;  ///< by rank: of its operations
-  bool acted = false;    ///< the script's operation was reached
-  bool stalled = false;  ///< somebody waited for the whole deadline
+  std::vector<checkpoint::SaveOutcome> told;  ///< by process
+  std::vector<checkpoint::SaveOutcome> then;  ///< by process, of the step after it
+  std::vector<bool> ended;                    ///< by process: killed
+  std::vector<std::vector<checkpoint::OperationKind>> kinds;  ///< by process: of its operations
+  std::vector<bool> preempted;                ///< by preemption: it took place
+  std::vector<int> committed;                 ///< processes that heard of their commit, the first one first
+  bool acted = false;                         ///< the script's operation was reached
+  bool stalled = false;                       ///< somebody waited for the whole deadline
   std::vector<scheduler::Note> notes;
+  /// Was a process that lives told so?
+  bool any(checkpoint::Saved saved) const;
 };
 
-/// The ranks of one run save, one at a time on a scheduler.
+/// The ranks of one run, or of several, save, one at a time on a scheduler.
 SaveEnd save_scheduled(checkpoint::Storage& disk, const SaveCase& how, Contents& contents);
+
+/// A save in a scene that nothing disturbs.
+struct Setting {
+  SaveCase how;
+  std::unique_ptr<checkpoint::MemoryStorage> disk;  ///< before it
+  std::vector<std::vector<checkpoint::OperationKind>> operations;  ///< by process
+  /// "A save over an older one by 2 ranks"
+  std::string in_words() const;
+};
+using SettingPtr = std::shared_ptr<const Setting>;
+/// The content is the scene's new one of `floats`.
+SettingPtr setting_of(const Scene& scene, int ranks, const checkpoint::Planted& planted, Contents& contents,
+                      std::size_t block_bytes = SaveCase{}.block_bytes, int64_t floats = Content{}.floats);
 
 /// Ranks load, one at a time on a scheduler. `name` as in LoadOptions.
 std::vector<checkpoint::LoadOutcome> load_scheduled(checkpoint::Storage& disk, int ranks, const std::string& name = "",
@@ -142,18 +165,35 @@ struct Judgement {
   bool fault = false;
   std::string found;  ///< what was expected and what was found, if it is a fault
   int save = -1;      ///< which of the known saves was found; -1: none
-  CaseVerdict verdict() const { return fault ? CaseVerdict::fault : CaseVerdict::good; }
+  CaseVerdict verdict() const;
 };
 
-/// Known saves, the newest first. A load must find one that may be found, with all of its bits, on every rank.
-/// `none_may`: none of them counts for sure, and a refusal is as it must be.
-Judgement judge_load(Contents& contents, const std::vector<KnownSave>& known, bool none_may,
-                     const std::vector<checkpoint::LoadOutcome>& loaded);
+/// What a load must find.
+struct Allowed {
+  std::vector<KnownSave> known;  ///< the newest first
+  bool none_may = false;         ///< none of them counts for sure, and a refusal is as it must be
+  /// Any of the known ones, as what a pointer names may be behind.
+  Allowed any() const;
+};
+/// Every save that stands on a scene's disk, the new one first. `committed`, `failed`: so a rank was told.
+Allowed allowed_after(const Scene& scene, const SavingRun& saved, bool committed, bool failed);
+
+/// A load must find one that may be found, with all of its bits, on every rank.
+Judgement judge_load(Contents& contents, const Allowed& allowed, const std::vector<checkpoint::LoadOutcome>& loaded);
+/// `latest`, if it stands, names one that is whole; it may be behind.
+Judgement judge_latest(Storage& disk, const Allowed& allowed, Contents& contents, std::string_view root = kRoot);
+/// The next save must succeed, and stand there with no more than keep_last in all.
+Judgement judge_next(Storage& disk, const Scene& scene, int ranks, Contents& contents, std::string_view root = kRoot);
+/// When a later save or resumption has finished what the save left undone: `best_model` names the scene's best save, of
+/// those that count. `newest`: which of the known saves a load found.
+Judgement judge_best(Storage& disk, const Scene& scene, const Allowed& allowed, int newest, Contents& contents,
+                     std::string_view root = kRoot);
+/// Loads by the same ranks, by others and by `latest`; then the next save, and `best_model`. The first that is wrong, or
+/// what the first load found.
+Judgement judge_disk(Storage& disk, const Scene& scene, int ranks, const Allowed& allowed, Contents& contents,
+                     std::string_view root = kRoot);
 
 /// What the ranks that live were told must be the same, of a committed save the remarks as well. Empty: it is.
 std::string told_problem(const std::vector<checkpoint::SaveOutcome>& told, const std::vector<bool>& ended);
-
-/// The case, and the timeline if it is a fault.
-CaseResult case_of(const Judgement& judgement, const std::string& done, int64_t cases = 1);
 
 }  // namespace lockstep::saver

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <set>
 
 #include "harness/base/text.h"
 #include "harness/lib/checkpoint/loader.h"
 #include "harness/lib/checkpoint/saver.h"
-#include "harness/suites/checkpoint/saver/kill.h"
+#include "harness/suites/checkpoint/saver/search.h"
 #include "harness/suites/power_loss/power_disk.h"
 
 namespace lockstep::saver {
@@ -35,10 +34,8 @@ constexpr std::string_view kPowerScenes[] = {"fresh", "over_older", "same_step",
 
 /// One save, as it was recorded.
 struct Recorded {
-  const Scene* scene = nullptr;
-  int ranks = 1;
+  SettingPtr setting;
   bool together = false;  ///< every rank has written before one of them syncs
-  std::unique_ptr<MemoryStorage> before;
   std::vector<scheduler::Note> notes;
   std::vector<std::size_t> moments;  ///< operations before which the power goes; the count of them: at the end
 };
@@ -92,9 +89,14 @@ std::unique_ptr<MemoryStorage> storage_of(const std::vector<power::Standing>& st
   return storage;
 }
 
-class PowerSearch final : public Suite {
+/// The commit was told, as seen by who looks at the operations.
+bool tells_commit(const checkpoint::Operation& operation) {
+  return operation.kind == OperationKind::gather && operation.path == "committed";
+}
+
+class PowerSearch final : public Search {
  public:
-  explicit PowerSearch(const SaverConfig& config) : config_(config) {}
+  using Search::Search;
 
   std::string subject() const override { return "the saver library, the power lost"; }
 
@@ -104,22 +106,6 @@ class PowerSearch final : public Suite {
     lines.emplace_back("saves are recorded; before each sync, after the commit is told and at the end the power goes; every disk "
                        "that may be left then is loaded");
     return lines;
-  }
-
-  std::vector<Trial> trials(const SuiteRun& run) override {
-    std::vector<Trial> all;
-    if (config_.planted) add_mutants(all);
-    for (const std::string_view scene : kPowerScenes) {
-      for (const int64_t ranks : config_.world_sizes) {
-        for (const bool together : {false, true}) {
-          if (together && ranks == 1) continue;
-          recorded_.push_back(record(scene_named(scene), static_cast<int>(ranks), together, {}));
-          for (const DiskModel model : kDiskModels) all.push_back(states(*recorded_.back(), model));
-        }
-      }
-    }
-    run.say(fmt::format("{} trials", with_commas(static_cast<int64_t>(all.size()))));
-    return all;
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
@@ -145,37 +131,43 @@ class PowerSearch final : public Suite {
   }
 
  private:
-  std::size_t most_ways() const { return config_.points > 0 ? kMostWaysOfASlice : kMostWays; }
-
-  SaveCase case_of_save(const Scene& scene, int ranks, const checkpoint::Planted& planted) const {
-    SaveCase how;
-    how.scene = &scene;
-    how.content = new_content(scene);
-    how.content.floats = kDiskFloats;
-    how.ranks = ranks;
-    how.block_bytes = kDiskBlock_bytes;
-    how.planted = planted;
-    return how;
-  }
-
-  std::unique_ptr<Recorded> record(const Scene& scene, int ranks, bool together, const checkpoint::Planted& planted) {
-    auto recorded = std::make_unique<Recorded>();
-    recorded->scene = &scene;
-    recorded->ranks = ranks;
-    recorded->together = together;
-    recorded->before = disk_of(scene, ranks, contents_);
-    SaveCase how = case_of_save(scene, ranks, planted);
-    if (together) {
-      MemoryStorage probe(*recorded->before);
-      const SaveEnd end = save_scheduled(probe, how, contents_);
-      for (int rank = 0; rank + 1 < ranks; ++rank) {
-        const auto& kinds = end.kinds[static_cast<std::size_t>(rank)];
-        const auto sync = std::ranges::find(kinds, OperationKind::sync);
-        how.preemptions.push_back({rank, sync - kinds.begin(), rank + 1});
+  std::vector<Choice> choices(const SuiteRun&) override {
+    std::vector<Choice> all;
+    for (const std::string_view scene : kPowerScenes) {
+      for (const int64_t ranks : config_.world_sizes) {
+        for (const bool together : {false, true}) {
+          if (together && ranks == 1) continue;
+          const auto recorded = record(scene_named(scene), static_cast<int>(ranks), together, {});
+          for (const DiskModel model : kDiskModels) all.push_back(states(recorded, model));
+        }
       }
     }
+    return all;
+  }
+
+  /// The model that promises the most first.
+  std::vector<Choice> choices_of(const checkpoint::Planted& planted, const Names& among) override {
+    std::vector<Choice> all;
+    for (const DiskModel model : kDiskModels) {
+      for (const std::string_view scene : among) all.push_back(states(record(scene_named(scene), 2, false, planted), model));
+    }
+    return all;
+  }
+
+  std::size_t most_ways() const { return config_.points > 0 ? kMostWaysOfASlice : kMostWays; }
+
+  std::shared_ptr<const Recorded> record(const Scene& scene, int ranks, bool together,
+                                         const checkpoint::Planted& planted) {
+    auto recorded = std::make_shared<Recorded>();
+    recorded->together = together;
+    recorded->setting = setting_of(scene, ranks, planted, contents_, kDiskBlock_bytes, kDiskFloats);
+    SaveCase how = recorded->setting->how;
+    for (int rank = 0; together && rank + 1 < ranks; ++rank) {
+      const auto& kinds = recorded->setting->operations[static_cast<std::size_t>(rank)];
+      how.preemptions.push_back({rank, std::ranges::find(kinds, OperationKind::sync) - kinds.begin(), rank + 1});
+    }
     how.notes = how.bytes = true;
-    MemoryStorage disk(*recorded->before);
+    MemoryStorage disk(*recorded->setting->disk);
     recorded->notes = save_scheduled(disk, how, contents_).notes;
     std::erase_if(recorded->notes, [](const scheduler::Note& note) { return note.error || !note.mark.empty(); });
     recorded->moments = moments_of(recorded->notes);
@@ -185,28 +177,24 @@ class PowerSearch final : public Suite {
   std::vector<std::size_t> moments_of(const std::vector<scheduler::Note>& notes) const {
     std::vector<std::size_t> moments;
     for (std::size_t i = 0; i < notes.size(); ++i) {
-      const checkpoint::Operation& before = notes[i == 0 ? 0 : i - 1].operation;
-      const bool told = before.kind == OperationKind::gather && before.path == "committed";
-      if (is_sync(notes[i].operation.kind) || told) moments.push_back(i);
+      if (is_sync(notes[i].operation.kind) || tells_commit(notes[i == 0 ? 0 : i - 1].operation)) moments.push_back(i);
     }
     moments.push_back(notes.size());
-    return even_sample(moments, static_cast<std::size_t>(config_.points));
+    return even_sample(moments, config_.points);
   }
 
-  /// Every disk of the model that none before it allows. `each` gets them; false ends it.
-  template <class Each>
-  void explore(const Recorded& recorded, DiskModel model, Each each) {
+  /// Every disk of the model that none before it allows.
+  void explore(const Recorded& recorded, DiskModel model, const Each& each) {
     std::set<std::string> seen;
     for (const DiskModel at : kDiskModels) {
-      SavedDisk saved(*recorded.before, at);
+      SavedDisk saved(*recorded.setting->disk, at);
       const PowerDisk& disk = saved.disk();
       bool told = false;
       std::size_t next = 0;
       for (const std::size_t moment : recorded.moments) {
         for (; next < moment; ++next) {
-          const scheduler::Note& note = recorded.notes[next];
-          saved.apply(static_cast<int>(next), note);
-          told = told || (note.operation.kind == OperationKind::gather && note.operation.path == "committed");
+          saved.apply(static_cast<int>(next), recorded.notes[next]);
+          told = told || tells_commit(recorded.notes[next].operation);
         }
         bool every = false;
         const std::vector<Remains> ways = disk.ways(most_ways(), moment, every);
@@ -217,112 +205,57 @@ class PowerSearch final : public Suite {
         for (const Remains& remains : ways) {
           const std::string hash = disk.hash(remains);
           if (!seen.insert(hash + (told ? "+" : "-")).second || at != model) continue;
-          if (!each(disk, moment, remains, hash, told)) return;
+          measured().keep("distinct", hash);
+          if (!each(tried(recorded, model, disk, remains, moment, told))) return;
         }
       }
       if (at == model) return;
     }
   }
 
-  std::vector<KnownSave> known_of_save(const Recorded& recorded, bool told, bool& none_may) const {
-    std::vector<KnownSave> known = known_of(*recorded.scene, recorded.ranks);
-    known.front().content.floats = kDiskFloats;
-    if (told) {
-      for (std::size_t i = 1; i < known.size(); ++i) known[i].may = false;
-    }
-    none_may = known.size() == 1 && !told;
-    return known;
+  /// What stands on the disk `remains` is loaded.
+  Tried tried(const Recorded& recorded, DiskModel model, const PowerDisk& disk, const Remains& remains,
+              std::size_t moment, bool told) {
+    const Judgement judgement = judge(recorded, *storage_of(disk.standing(remains)), told);
+    measured().add(std::string(name_of(model)));
+    if (judgement.fault && told) measured().add("lost");
+    if (judgement.outcome == "silent" || judgement.outcome == "mixed") measured().add("silent");
+    const auto words = [&recorded, model, moment, told] {
+      const std::string at = moment == recorded.notes.size() ? "after the last operation"
+                                                             : "before " + checkpoint::in_words(recorded.notes[moment].operation);
+      return fmt::format("{}: the power goes {}{} ({})", recorded.setting->in_words(), at, told ? ", the commit being told" : "",
+                         words_of(model));
+    };
+    const auto timeline = [&recorded, &disk, &remains, moment, told] {
+      std::vector<scheduler::Note> until(recorded.notes.begin(), recorded.notes.begin() + static_cast<std::ptrdiff_t>(moment));
+      for (const auto& [number, mark] : disk.lost(remains)) until[static_cast<std::size_t>(number)].mark = mark;
+      std::vector<TimelineStep> steps = timeline_of(until, rank_names(recorded.setting->how.ranks));
+      steps.push_back({"machine", "the power goes", told ? "the commit was told" : ""});
+      return steps;
+    };
+    return {judgement, words, timeline};
   }
 
   Judgement judge(const Recorded& recorded, MemoryStorage& disk, bool told) {
-    bool none_may = false;
-    std::vector<KnownSave> known = known_of_save(recorded, told, none_may);
+    const SaveCase& how = recorded.setting->how;
     // The first save makes the folder: whether it stands is not yet certain.
-    Judgement judged = judge_load(contents_, known, none_may, load_scheduled(disk, 1));
+    const Allowed allowed = allowed_after(*how.scene, how, told, false);
+    Judgement judged = judge_load(contents_, allowed, load_scheduled(disk, 1));
     if (judged.fault || checkpoint::read_pointer(disk, std::string(kRoot), checkpoint::kLatest).missing) return judged;
-    for (KnownSave& save : known) save.may = true;
-    const Judgement pointed = judge_load(contents_, known, false, load_scheduled(disk, 1, "latest"));
-    if (pointed.fault) return {pointed.outcome, true, "a load of latest: " + pointed.found};
+    if (Judgement latest = judge_latest(disk, allowed, contents_); latest.fault) return latest;
     checkpoint::AloneGroup alone;
-    const std::vector<std::string> left = checkpoint::Saver(options_of(*recorded.scene, kResumingWriter), disk, alone).finish_earlier();
+    const std::vector<std::string> left = checkpoint::Saver(options_of(*how.scene, kResumingWriter), disk, alone).finish_earlier();
     if (!left.empty()) return {"not cleaned", true, "what the save left undone is not finished: " + left.front()};
-    const Judgement best = judge_best(disk, *recorded.scene, known, judged.save, contents_);
+    const Judgement best = judge_best(disk, *how.scene, allowed, judged.save, contents_);
     return best.fault ? best : judged;
   }
 
-  CaseResult fault_of(const Recorded& recorded, DiskModel model, const Judgement& judgement, std::size_t moment,
-                      const std::map<int, std::string>& lost, bool told) const {
-    const std::string at = moment == recorded.notes.size()
-                               ? "after the last operation"
-                               : "before " + checkpoint::in_words(recorded.notes[moment].operation);
-    CaseResult result =
-        case_of(judgement, fmt::format("A save {} by {}: the power goes {}{} ({})", recorded.scene->words,
-                                       counted(recorded.ranks, "rank"), at, told ? ", the commit being told" : "", words_of(model)));
-    std::vector<scheduler::Note> until(recorded.notes.begin(), recorded.notes.begin() + static_cast<std::ptrdiff_t>(moment));
-    for (const auto& [number, mark] : lost) until[static_cast<std::size_t>(number)].mark = mark;
-    result.timeline = timeline_of(until, rank_names(recorded.ranks));
-    result.timeline.push_back({"machine", "the power goes", told ? "the commit was told" : ""});
-    return result;
+  Choice states(const std::shared_ptr<const Recorded>& recorded, DiskModel model) {
+    const SaveCase& how = recorded->setting->how;
+    return {fmt::format("{}:{}-ranks{}:{}", how.scene->name, how.ranks, recorded->together ? "-together" : "", name_of(model)),
+            fmt::format("power lost, {}", words_of(model)), std::string(how.scene->words), model == DiskModel::least ? 1.0 : 0.2,
+            [this, recorded, model](const Each& each) { explore(*recorded, model, each); }};
   }
-
-  Trial states(const Recorded& recorded, DiskModel model) {
-    Trial planned{fmt::format("{}:{}-ranks{}:{}", recorded.scene->name, recorded.ranks,
-                              recorded.together ? "-together" : "", name_of(model)),
-                  fmt::format("power lost, {}", words_of(model)), std::string(recorded.scene->words),
-                  model == DiskModel::least ? 1.0 : 0.2};
-    planned.run = [this, &recorded, model](Slot&) {
-      std::vector<CaseResult> results;
-      explore(recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string& hash,
-                                   bool told) {
-        const Judgement judgement = judge(recorded, *storage_of(disk.standing(remains)), told);
-        measured().keep("distinct", hash);
-        measured().add(std::string(name_of(model)));
-        if (judgement.fault && told) measured().add("lost");
-        if (judgement.outcome == "silent" || judgement.outcome == "mixed") measured().add("silent");
-        if (count_alike(results, judgement.outcome, judgement.verdict())) return true;
-        if (judgement.fault)
-          results.push_back(fault_of(recorded, model, judgement, moment, disk.lost(remains), told));
-        else
-          results.push_back(case_of(judgement, ""));
-        return true;
-      });
-      return results;
-    };
-    return planned;
-  }
-
-  MutantFound search(std::string_view mutant) {
-    MutantFound found;
-    const checkpoint::Planted planted = mutant_named(mutant).planted;
-    for (const DiskModel model : kDiskModels) {
-      for (const std::string_view scene : {"over_older", "retention", "same_step"}) {
-        const std::unique_ptr<Recorded> recorded = record(scene_named(scene), 2, false, planted);
-        explore(*recorded, model, [&](const PowerDisk& disk, std::size_t moment, const Remains& remains, const std::string&,
-                                      bool told) {
-          ++found.tried;
-          const Judgement judgement = judge(*recorded, *storage_of(disk.standing(remains)), told);
-          if (!judgement.fault) return true;
-          const CaseResult result = fault_of(*recorded, model, judgement, moment, disk.lost(remains), told);
-          found.found = true;
-          found.outcome = result.outcome;
-          found.sentence = result.sentence;
-          found.timeline = result.timeline;
-          return false;
-        });
-        if (found.found) return found;
-      }
-    }
-    return found;
-  }
-
-  void add_mutants(std::vector<Trial>& all) {
-    for (const std::string_view mutant : {"no_data_sync", "no_folder_sync", "latest_before_commit"})
-      all.push_back(mutant_trial(mutant, "any disk", "", [this, mutant] { return search(mutant); }));
-  }
-
-  const SaverConfig config_;
-  Contents contents_;
-  std::vector<std::unique_ptr<Recorded>> recorded_;
 };
 
 }  // namespace
