@@ -248,6 +248,28 @@ const Entry* SuiteSource::find(std::string_view key) const {
   return at == entries.end() ? nullptr : &*at;
 }
 
+std::vector<std::string> take_words(SuiteSource& source, std::string_view key, const std::vector<std::string_view>& known,
+                                    Problems& problems) {
+  const Entry* const entry = source.find(key);
+  if (entry == nullptr) return {};
+  std::vector<std::string> words;
+  if (!entry->value.is_sequence() || entry->value.items.empty()) problems.add(entry->place, fmt::format("{} must be a list", key));
+  for (const YamlNode& item : entry->value.items) {
+    words.push_back(item.text);
+    if (known.empty() || std::ranges::find(known, item.text) != known.end()) continue;
+    problems.add(item.place, fmt::format("{}: unknown {}; known are {}", key, in_quotes(item.text), fmt::join(known, ", ")),
+                 nearest(item.text, known));
+  }
+  std::erase_if(source.entries, [key](const Entry& each) { return each.key == key; });
+  return words;
+}
+
+SchemaJson words_schema(const std::vector<std::string_view>& known, const std::string& help) {
+  SchemaJson items{{"type", "string"}};
+  if (!known.empty()) items["enum"] = known;
+  return list_schema(std::move(items), help);
+}
+
 bool names_a_suite(const std::string& text) {
   Problems unread("");
   const YamlNode root = read_yaml(text, 0, unread);

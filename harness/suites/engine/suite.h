@@ -261,4 +261,10 @@ void read_fields(const SuiteSource& source, std::span<const Field<Owner>> fields
   }
 }
 
+/// The texts of the list under a key, which is taken out of the entries. Reports what is no list, and words that are not `known`; where
+/// none is, any word is. The other one: its schema.
+std::vector<std::string> take_words(SuiteSource& source, std::string_view key, const std::vector<std::string_view>& known,
+                                    Problems& problems);
+SchemaJson words_schema(const std::vector<std::string_view>& known, const std::string& help);
+
 }  // namespace lockstep

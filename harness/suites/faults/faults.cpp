@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <map>
 
 #include "harness/base/json.h"
 #include "harness/base/machine.h"
@@ -24,6 +23,81 @@
 namespace lockstep {
 namespace faults {
 namespace {
+
+// The section `faults` of a config.
+
+struct FaultsConfig {
+  std::vector<std::string> tries;  ///< of kTries
+  double threshold_s = 0.5;        ///< T of the suite
+  int64_t control_repeats = 1;        ///< how often each control run runs
+  int64_t dead = 200;              ///< kills of one of eight ranks
+  int64_t hung = 200;              ///< stops of one of three
+  double hung_threshold_s = 1;
+  int64_t steady_steps = 10000;
+  double steady_threshold_s = 0.05;
+  double straggle_share = 0.01;    ///< of the steps, at which a rank is late by half the threshold
+  double deadline_s = 30;
+  int64_t seed = 0;
+  std::string mistake;             ///< of the bench, to see it found; empty: none
+};
+
+/// What can be tried, in the order in which it is.
+const std::vector<std::string_view> kTries = {"wrong", "control", "dead", "hung", "steady"};
+
+constexpr Range kSeconds{0.01, 3600}, kCount{1, 1e6};
+
+std::vector<std::string_view> mistake_names() { return {"", "unwatched"}; }
+
+#define FAULTS(key, member, ...)                                                                \
+  Field<FaultsConfig> {                                                                         \
+    {"faults." key, __VA_ARGS__}, [](FaultsConfig& c) -> FieldRef { return ref_to(c.member); } \
+  }
+const std::array kFields{
+    FAULTS("threshold_s", threshold_s, kSeconds, "s",
+        "longest time without progress in a step or an evaluation of the suite's programs; a save and the "
+        "teardown have twice as long"),
+    FAULTS("control_repeats", control_repeats, kCount, "runs", "runs of each correct program, the control runs"),
+    FAULTS("dead", dead, kCount, "kills", "times that one of eight ranks is killed at a random moment"),
+    FAULTS("hung", hung, kCount, "stops", "times that one of three ranks is stopped at a random moment"),
+    FAULTS("hung_threshold_s", hung_threshold_s, kSeconds, "s", "`faults.threshold_s` of the runs with a stopped rank"),
+    FAULTS("steady_steps", steady_steps, kCount, "steps", "length of the run with stragglers, which must raise no alarm"),
+    FAULTS("steady_threshold_s", steady_threshold_s, kSeconds, "s",
+        "threshold of that run, in which every rank is also late at every step by up to a twenty-fifth of it"),
+    FAULTS("straggle_share", straggle_share, Range{0, 1}, "",
+        "share of that run's steps at which a rank is late by half the threshold"),
+    FAULTS("deadline_s", deadline_s, kSeconds, "s", "a program that takes longer is killed, which is a fault"),
+    FAULTS("seed", seed, Range{0, 1e6}, "", "seed of ranks and moments"),
+    FAULTS("mistake", mistake, {}, "",
+        "mistake planted in the bench, to check that it is found: `unwatched` sees no hang; empty: none", Words::any,
+           Setter::user, &mistake_names),
+};
+#undef FAULTS
+
+FaultsConfig read_faults_config(const SuiteSource& source, Problems& problems) {
+  FaultsConfig config;
+  SuiteSource plain = source;
+  // Names until 0.1.
+  for (Entry& entry : plain.entries) {
+    if (entry.key == "faults.twin_repeats") entry.key = "faults.control_repeats";
+    for (YamlNode& item : entry.value.items) {
+      if (item.text == "twin") item.text = "control";
+    }
+  }
+  config.tries = take_words(plain, "faults.tries", kTries, problems);
+  if (config.tries.empty()) config.tries.assign(kTries.begin(), kTries.end());
+  read_fields<FaultsConfig>(plain, kFields, config, problems);
+  return config;
+}
+
+nlohmann::ordered_json faults_schema() {
+  const FaultsConfig defaults;
+  SchemaJson schema = object_schema();
+  add_fields(schema, kFields, defaults);
+  schema["properties"]["tries"] = words_schema(kTries,
+      "what is tried: `wrong`, programs with one fault each; `control`, their correct versions; `dead` and "
+      "`hung`, kills and stops at random moments; `steady`, stragglers that must raise no alarm; default all");
+  return schema;
+}
 
 /// Where the suite's faults act: the first, a middle and the last rank and step.
 struct Position {
@@ -64,7 +138,6 @@ struct Planned {
   std::string what;  ///< of kTries
   int64_t number = 0;
 };
-using Plans = std::map<std::string, Planned>;
 
 /// Plays programs on the ranks of one slot.
 class Player {
@@ -233,11 +306,6 @@ class FaultsSuite : public Suite {
     for (int64_t n = 0; tries("dead") && n < config_.dead; ++n) add_struck("dead", 8, config_.threshold_s * 10, n, trials);
     for (int64_t n = 0; tries("hung") && n < config_.hung; ++n) add_struck("hung", 3, config_.hung_threshold_s, n, trials);
     if (tries("steady")) add_steady(trials);
-    for (Trial& trial : trials) {
-      trial.run = [this, name = trial.name](Slot& slot) {
-        return slot.keep<Player>([&] { return Player(bench_options(slot)); }).run(name, plans_.at(name));
-      };
-    }
     return trials;
   }
 
@@ -260,6 +328,13 @@ class FaultsSuite : public Suite {
     return {rank_program_path(), slot.folder(), config_.deadline_s, slot.run().stop_requested, config_.mistake != "unwatched"};
   }
 
+  void add(const Planned& planned, Trial trial, std::vector<Trial>& trials) {
+    trial.run = [this, planned, name = trial.name](Slot& slot) {
+      return slot.keep<Player>([&] { return Player(bench_options(slot)); }).run(name, planned);
+    };
+    trials.push_back(std::move(trial));
+  }
+
   bool tries(std::string_view what) const { return std::ranges::find(config_.tries, what) != config_.tries.end(); }
   void add_suite(const FaultKind& kind, bool wrong, std::vector<Trial>& trials) {
     for (std::size_t place = 0; place < kPositions.size(); ++place) {
@@ -280,9 +355,8 @@ class FaultsSuite : public Suite {
         std::string name = fmt::format("{}:{}:{}", planned.what, kind.name, place);
         if (!wrong) name += fmt::format(":{}", again);
         const bool silent = kind.notice == Notice::hung || kind.notice == Notice::slow;
-        trials.push_back({name, wrong ? std::string(kind.name) : fmt::format("control of {}", kind.name),
-                          fmt::format("rank {}, step {}", position.rank, position.step), silent && wrong ? 2 * config_.threshold_s : 0.3});
-        plans_.emplace(std::move(name), std::move(planned));
+        add(planned, {name, wrong ? std::string(kind.name) : fmt::format("control of {}", kind.name),
+                      fmt::format("rank {}, step {}", position.rank, position.step), silent && wrong ? 2 * config_.threshold_s : 0.3}, trials);
       }
     }
   }
@@ -297,9 +371,8 @@ class FaultsSuite : public Suite {
     planned.order.threshold_s = threshold_s;
     planned.order.disk_thresholds = 1;  // so that T is the threshold wherever the rank is struck
     planned.order.records = false;
-    const std::string name = fmt::format("{}:{}", what, n);
-    trials.push_back({name, what, fmt::format("one of {} ranks", world), planned.what == "hung" ? threshold_s + 0.5 : 1});
-    plans_.emplace(name, std::move(planned));
+    const double estimate_s = planned.what == "hung" ? threshold_s + 0.5 : 1;
+    add(planned, {fmt::format("{}:{}", what, n), what, fmt::format("one of {} ranks", world), estimate_s}, trials);
   }
 
   void add_steady(std::vector<Trial>& trials) {
@@ -311,12 +384,10 @@ class FaultsSuite : public Suite {
     planned.order.saves = false;  // a disk that others use too may take longer than such a threshold
     planned.order.jitter_s = config_.steady_threshold_s / 25;
     planned.order.records = false;
-    trials.push_back({"steady:0", "stragglers and jitter", "three ranks", 0.01 * static_cast<double>(config_.steady_steps)});
-    plans_.emplace("steady:0", std::move(planned));
+    add(planned, {"steady:0", "stragglers and jitter", "three ranks", 0.01 * static_cast<double>(config_.steady_steps)}, trials);
   }
 
   FaultsConfig config_;
-  Plans plans_;
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
@@ -335,74 +406,3 @@ const SuiteKind& faults_suite() {
 }
 
 }  // namespace lockstep
-
-namespace lockstep::faults {
-namespace {
-
-constexpr std::string_view kTriesKey = "faults.tries";
-constexpr Range kSeconds{0.01, 3600}, kCount{1, 1e6};
-
-std::vector<std::string_view> mistake_names() { return {"", "unwatched"}; }
-
-#define FAULTS(key, member, ...)                                                                \
-  Field<FaultsConfig> {                                                                         \
-    {"faults." key, __VA_ARGS__}, [](FaultsConfig& c) -> FieldRef { return ref_to(c.member); } \
-  }
-const std::array kFields{
-    FAULTS("threshold_s", threshold_s, kSeconds, "s",
-        "longest time without progress in a step or an evaluation of the suite's programs; a save and the "
-        "teardown have twice as long"),
-    FAULTS("control_repeats", control_repeats, kCount, "runs", "runs of each correct program, the control runs"),
-    FAULTS("dead", dead, kCount, "kills", "times that one of eight ranks is killed at a random moment"),
-    FAULTS("hung", hung, kCount, "stops", "times that one of three ranks is stopped at a random moment"),
-    FAULTS("hung_threshold_s", hung_threshold_s, kSeconds, "s", "`faults.threshold_s` of the runs with a stopped rank"),
-    FAULTS("steady_steps", steady_steps, kCount, "steps", "length of the run with stragglers, which must raise no alarm"),
-    FAULTS("steady_threshold_s", steady_threshold_s, kSeconds, "s",
-        "threshold of that run, in which every rank is also late at every step by up to a twenty-fifth of it"),
-    FAULTS("straggle_share", straggle_share, Range{0, 1}, "",
-        "share of that run's steps at which a rank is late by half the threshold"),
-    FAULTS("deadline_s", deadline_s, kSeconds, "s", "a program that takes longer is killed, which is a fault"),
-    FAULTS("seed", seed, Range{0, 1e6}, "", "seed of ranks and moments"),
-    FAULTS("mistake", mistake, {}, "",
-        "mistake planted in the bench, to check that it is found: `unwatched` sees no hang; empty: none", Words::any,
-           Setter::user, &mistake_names),
-};
-#undef FAULTS
-
-}  // namespace
-
-FaultsConfig read_faults_config(const SuiteSource& source, Problems& problems) {
-  FaultsConfig config;
-  SuiteSource plain = source;
-  for (Entry& entry : plain.entries) {
-    if (entry.key == "faults.twin_repeats") entry.key = "faults.control_repeats";  // its name until 0.1
-  }
-  if (const Entry* entry = source.find(kTriesKey)) {
-    if (!entry->value.is_sequence() || entry->value.items.empty()) problems.add(entry->place, "faults.tries must be a list");
-    for (const YamlNode& item : entry->value.items) {
-      config.tries.push_back(item.text == "twin" ? "control" : item.text);  // its name until 0.1
-      const std::vector<std::string_view> known(std::begin(kTries), std::end(kTries));
-      if (std::ranges::find(known, config.tries.back()) != known.end()) continue;
-      problems.add(entry->place, fmt::format("faults.tries: unknown {}; known are {}", in_quotes(item.text), fmt::join(known, ", ")),
-                   nearest(item.text, known));
-    }
-    std::erase_if(plain.entries, [](const Entry& each) { return each.key == kTriesKey; });
-  }
-  if (config.tries.empty()) config.tries.assign(std::begin(kTries), std::end(kTries));
-  read_fields<FaultsConfig>(plain, kFields, config, problems);
-  return config;
-}
-
-nlohmann::ordered_json faults_schema() {
-  const FaultsConfig defaults;
-  SchemaJson schema = object_schema();
-  add_fields(schema, kFields, defaults);
-  SchemaJson names = SchemaJson::array();
-  for (const std::string_view name : kTries) names.push_back(name);
-  schema["properties"]["tries"] = list_schema({{"type", "string"}, {"enum", names}},
-      "what is tried: `wrong`, programs with one fault each; `control`, their correct versions; `dead` and "
-      "`hung`, kills and stops at random moments; `steady`, stragglers that must raise no alarm; default all");
-  return schema;
-}
-
-}  // namespace lockstep::faults

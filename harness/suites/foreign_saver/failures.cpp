@@ -139,12 +139,6 @@ class Planner {
 
 std::span<const FailureKind> failure_kinds() { return kKinds; }
 
-/// Null if there is none.
-static const FailureKind* find_failure_kind(std::string_view name) {
-  const auto at = std::ranges::find(kKinds, name, &FailureKind::name);
-  return at == kKinds.end() ? nullptr : &*at;
-}
-
 std::vector<std::string> writers_of(const std::vector<Operation>& operations) {
   std::set<std::string> names;
   for (const Operation& operation : operations) names.insert(operation.process);
@@ -159,7 +153,6 @@ FailurePlan plan_failures(const std::vector<Operation>& operations, const PlanLi
 
 namespace {
 
-constexpr std::string_view kFailures = "program.failures";
 constexpr Range kSeconds{0.05, 86400};
 
 #define PROGRAM(member, ...)                                                                     \
@@ -199,24 +192,6 @@ std::vector<std::string_view> failure_names() {
   return names;
 }
 
-void read_failures(const Entry& entry, ProgramConfig& config, Problems& problems) {
-  if (!entry.value.is_sequence() || entry.value.items.empty()) {
-    problems.add(entry.place, "program.failures must be a list of failures");
-    return;
-  }
-  const std::vector<std::string_view> names = failure_names();
-  for (const YamlNode& item : entry.value.items) {
-    if (find_failure_kind(item.text) != nullptr) {
-      config.failures.push_back(item.text);
-      continue;
-    }
-    std::string known;
-    for (const std::string_view name : names) known += (known.empty() ? "" : ", ") + std::string(name);
-    problems.add(item.place, fmt::format("unknown failure {}; known are {}", in_quotes(item.text), known),
-                 nearest(item.text, names));
-  }
-}
-
 /// Every {word} of a command must be a placeholder that it may have, and those that it needs must stand there.
 void check_placeholders(const SuiteSource& source, std::string_view key, const std::string& command,
                         std::span<const std::string_view> needed, Problems& problems) {
@@ -234,10 +209,7 @@ void check_placeholders(const SuiteSource& source, std::string_view key, const s
 ProgramConfig read_program_config(const SuiteSource& source, Problems& problems) {
   ProgramConfig config;
   SuiteSource plain = source;
-  if (const Entry* entry = source.find(kFailures); entry != nullptr) {
-    read_failures(*entry, config, problems);
-    std::erase_if(plain.entries, [](const Entry& each) { return each.key == kFailures; });
-  }
+  config.failures = take_words(plain, "program.failures", failure_names(), problems);
   config.folder = std::filesystem::absolute(source.file).parent_path().string();
   read_fields<ProgramConfig>(plain, kFields, config, problems);
   if (config.save.empty()) problems.add(source.place, "program.save is missing: the command that saves into {out}");
@@ -259,10 +231,7 @@ nlohmann::ordered_json program_schema() {
   SchemaJson schema = object_schema();
   schema["required"] = {"save"};
   add_fields(schema, kFields, defaults);
-  SchemaJson names = SchemaJson::array();
-  for (const std::string_view name : failure_names()) names.push_back(name);
-  schema["properties"]["failures"] =
-      list_schema({{"type", "string"}, {"enum", names}}, "failures that are tried; default all");
+  schema["properties"]["failures"] = words_schema(failure_names(), "failures that are tried; default all");
   return schema;
 }
 

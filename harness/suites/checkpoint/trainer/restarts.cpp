@@ -19,93 +19,10 @@
 #include "harness/suites/checkpoint/trainer/resumes.h"
 #include "harness/suites/engine/suite.h"
 
-namespace lockstep {
-namespace restarts {
-namespace {
-
-class TrainerSuite : public Suite {
- public:
-  explicit TrainerSuite(RestartsConfig config) : config_(std::move(config)) {
-    for (const ExperimentKind& kind : experiment_kinds()) {
-      if (std::ranges::find(config_.tries, kind.name) != config_.tries.end())
-        experiments_[std::string(kind.name)] = kind.make(config_.subject);
-    }
-  }
-
-  std::string subject() const override { return fmt::format("checkpoints of {}, real ranks", config_.cell); }
-
-  std::string identity() const override { return canonical_json(config_.subject.config); }
-
-  std::vector<std::string> plan() const override {
-    std::vector<std::string> lines;
-    for (const ExperimentKind& kind : experiment_kinds()) {
-      if (experiments_.contains(std::string(kind.name))) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
-    }
-    return lines;
-  }
-
-  std::vector<Trial> trials(const SuiteRun& run) override {
-    std::vector<Trial> all;
-    Bench bench = bench_of(run, "references");
-    for (const ExperimentKind& kind : experiment_kinds()) {
-      const auto experiment = experiments_.find(std::string(kind.name));
-      if (experiment == experiments_.end() || *run.stop_requested != 0) continue;
-      std::vector<Trial> trials = experiment->second->trials(bench);
-      run.say(fmt::format("{}: {} trials, after the runs that they are compared with", kind.name, trials.size()));
-      for (Trial& trial : trials) {
-        trial.run = [this, of = experiment->second.get(), what = trial](Slot& slot) {
-          return of->run(what, slot.keep<Bench>([&] { return bench_of(slot.run(), fmt::format("slot-{}", slot.number())); }));
-        };
-      }
-      all.insert(all.end(), std::make_move_iterator(trials.begin()), std::make_move_iterator(trials.end()));
-    }
-    return all;
-  }
-
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
-    std::vector<std::pair<std::string, std::string>> all;
-    for (const auto& [name, experiment] : experiments_) {
-      for (auto& fact : experiment->facts(m)) all.push_back(std::move(fact));
-    }
-    return all;
-  }
-
-  std::vector<std::string> notes(const Measurements&) const override {
-    return {"A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
-            "trials.",
-            "Saves stand between two steps: a position within a step's accumulation is never saved, so none can be lost."};
-  }
-
- private:
-  Bench bench_of(const SuiteRun& run, const std::string& name) const {
-    return Bench(rank_program_path(), fmt::format("{}/work/{}", run.out_dir, name), config_.deadline_s, run.stop_requested);
-  }
-
-  RestartsConfig config_;
-  std::map<std::string, std::unique_ptr<Experiment>> experiments_;
-};
-
-std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
-  RestartsConfig config = read_restarts_config(source, problems);
-  return problems.empty() ? std::make_unique<TrainerSuite>(std::move(config)) : nullptr;
-}
-
-}  // namespace
-}  // namespace restarts
-
-const SuiteKind& trainer_suite() {
-  static const SuiteKind kKind{
-      "trainer", "real runs of a trainer, killed, told to stop and started again, compared with runs that were not",
-      &restarts::make, &restarts::restarts_schema};
-  return kKind;
-}
-
-}  // namespace lockstep
-
 namespace lockstep::restarts {
 namespace {
 
-constexpr std::string_view kSet = "trainer.set", kTries = "trainer.tries", kMatrix = "trainer.matrix";
+constexpr std::string_view kMatrix = "trainer.matrix";
 constexpr Range kSeconds{0.05, 86400}, kCount{0, 1e6};
 
 std::vector<std::string_view> mistake_names() {
@@ -140,30 +57,6 @@ std::vector<std::string_view> names_of_experiments() {
   return names;
 }
 
-/// The texts of a list, and the entry taken away.
-std::vector<std::string> take_list(SuiteSource& source, std::string_view key, Problems& problems) {
-  const Entry* entry = source.find(key);
-  if (entry == nullptr) return {};
-  std::vector<std::string> texts;
-  if (!entry->value.is_sequence() || entry->value.items.empty()) {
-    problems.add(entry->place, fmt::format("{} must be a list", key));
-  }
-  for (const YamlNode& item : entry->value.items) texts.push_back(item.text);
-  std::erase_if(source.entries, [key](const Entry& each) { return each.key == key; });
-  return texts;
-}
-
-void check_tries(const SuiteSource& source, const std::vector<std::string>& tries, Problems& problems) {
-  const std::vector<std::string_view> names = names_of_experiments();
-  const Entry* const entry = source.find(kTries);
-  for (const std::string& each : tries) {
-    if (std::ranges::find(names, each) != names.end()) continue;
-    problems.add(entry == nullptr ? source.place : entry->place,
-                 fmt::format("trainer.tries: unknown {}; known are {}", in_quotes(each), fmt::join(names, ", ")),
-                 nearest(each, names));
-  }
-}
-
 /// The cell's config, with what a trial decides by itself set aside.
 void read_cell(const SuiteSource& source, RestartsConfig& config, Problems& problems) {
   const Entry* const named = source.find(kMatrix);
@@ -195,12 +88,10 @@ void read_cell(const SuiteSource& source, RestartsConfig& config, Problems& prob
 RestartsConfig read_restarts_config(const SuiteSource& source, Problems& problems) {
   RestartsConfig config;
   SuiteSource plain = source;
-  config.set = take_list(plain, kSet, problems);
-  config.tries = take_list(plain, kTries, problems);
-  check_tries(source, config.tries, problems);
-  if (config.tries.empty()) {
-    for (const std::string_view name : names_of_experiments()) config.tries.emplace_back(name);
-  }
+  const std::vector<std::string_view> names = names_of_experiments();
+  config.set = take_words(plain, "trainer.set", {}, problems);
+  config.tries = take_words(plain, "trainer.tries", names, problems);
+  if (config.tries.empty()) config.tries.assign(names.begin(), names.end());
   read_fields<RestartsConfig>(plain, kFields, config, problems);
   if (config.matrix.empty()) problems.add(source.place, "trainer.matrix is missing: the config whose cell is trained");
   if (config.cell.empty()) problems.add(source.place, "trainer.cell is missing: the name of the cell that is trained");
@@ -208,20 +99,86 @@ RestartsConfig read_restarts_config(const SuiteSource& source, Problems& problem
   return config;
 }
 
+namespace {
+
 nlohmann::ordered_json restarts_schema() {
   const RestartsConfig defaults;
   SchemaJson schema = object_schema();
   schema["required"] = {"matrix", "cell"};
   add_fields(schema, kFields, defaults);
-  SchemaJson text;
-  text["type"] = "string";
-  schema["properties"]["set"] = list_schema(std::move(text), "settings of that config, each `key=value`");
-  SchemaJson names = SchemaJson::array();
-  for (const std::string_view name : names_of_experiments()) names.push_back(name);
-  schema["properties"]["tries"] =
-      list_schema({{"type", "string"}, {"enum", names}}, "what is tried; default all");
+  schema["properties"]["set"] = words_schema({}, "settings of that config, each `key=value`");
+  schema["properties"]["tries"] = words_schema(names_of_experiments(), "what is tried; default all");
   return schema;
 }
+
+class TrainerSuite : public Suite {
+ public:
+  explicit TrainerSuite(RestartsConfig config) : config_(std::move(config)) {
+    for (const ExperimentKind& kind : experiment_kinds()) {
+      if (std::ranges::find(config_.tries, kind.name) != config_.tries.end())
+        experiments_[std::string(kind.name)] = kind.make(config_.subject);
+    }
+  }
+
+  std::string subject() const override { return fmt::format("checkpoints of {}, real ranks", config_.cell); }
+
+  std::string identity() const override { return canonical_json(config_.subject.config); }
+
+  std::vector<std::string> plan() const override {
+    std::vector<std::string> lines;
+    for (const ExperimentKind& kind : experiment_kinds()) {
+      if (experiments_.contains(std::string(kind.name))) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
+    }
+    return lines;
+  }
+
+  std::vector<Trial> trials(const SuiteRun& run) override {
+    std::vector<Trial> all;
+    Bench bench = bench_of(run, "references");
+    for (const ExperimentKind& kind : experiment_kinds()) {
+      const auto experiment = experiments_.find(std::string(kind.name));
+      if (experiment == experiments_.end() || *run.stop_requested != 0) continue;
+      std::vector<BenchTrial> trials = experiment->second->trials(bench);
+      run.say(fmt::format("{}: {} trials, after the runs that they are compared with", kind.name, trials.size()));
+      for (BenchTrial& each : trials) {
+        all.push_back(std::move(each.trial));
+        all.back().run = [this, on = std::move(each.run)](Slot& slot) {
+          return on(slot.keep<Bench>([&] { return bench_of(slot.run(), fmt::format("slot-{}", slot.number())); }));
+        };
+      }
+    }
+    return all;
+  }
+
+  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& [name, experiment] : experiments_) {
+      for (auto& fact : experiment->facts(m)) all.push_back(std::move(fact));
+    }
+    return all;
+  }
+
+  std::vector<std::string> notes(const Measurements&) const override {
+    return {"A killed process leaves what it wrote in the page cache: what a power loss would take is not shown by these "
+            "trials.",
+            "Saves stand between two steps: a position within a step's accumulation is never saved, so none can be lost."};
+  }
+
+ private:
+  Bench bench_of(const SuiteRun& run, const std::string& name) const {
+    return Bench(rank_program_path(), fmt::format("{}/work/{}", run.out_dir, name), config_.deadline_s, run.stop_requested);
+  }
+
+  RestartsConfig config_;
+  std::map<std::string, std::unique_ptr<Experiment>> experiments_;
+};
+
+std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
+  RestartsConfig config = read_restarts_config(source, problems);
+  return problems.empty() ? std::make_unique<TrainerSuite>(std::move(config)) : nullptr;
+}
+
+}  // namespace
 
 // A run of 4 ranks is killed at random moments and started again, many times over.
 namespace {
@@ -244,20 +201,18 @@ class Cycles : public Experiment {
  public:
   explicit Cycles(const Subject& subject) : subject_(subject) {}
 
-  std::vector<Trial> trials(Bench& bench) override {
+  std::vector<BenchTrial> trials(Bench& bench) override {
     config_ = shaped(subject_.config, {kCycleRanks, kCycleSteps, kCycleEvery, kKeep, false, false});
     whole_ = reference(bench, "cycles", config_);
-    std::vector<Trial> trials;
+    std::vector<BenchTrial> trials;
     for (int64_t first = 0; first < subject_.cycles; first += kCyclesOfChain) {
-      const std::string name = fmt::format("cycle:from_{}", first);
-      trials.push_back({name, "random kill and restart", "4 ranks", 15});
-      planned_[name] = {first, std::min(first + kCyclesOfChain, subject_.cycles)};
+      trials.push_back({{fmt::format("cycle:from_{}", first), "random kill and restart", "4 ranks", 15},
+                        [this, first](Bench& on) { return run(first, std::min(first + kCyclesOfChain, subject_.cycles), on); }});
     }
     return trials;
   }
 
-  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
-    const auto [first, end] = planned_.at(trial.name);
+  std::vector<CaseResult> run(int64_t first, int64_t end, Bench& bench) const {
     Chain chain;
     chain.dir = bench.empty("run");
     for (int64_t cycle = first; cycle < end; ++cycle) {
@@ -345,7 +300,6 @@ class Cycles : public Experiment {
   const Subject& subject_;
   RunConfig config_;
   std::string whole_;
-  std::map<std::string, std::pair<int64_t, int64_t>> planned_;
 };
 
 }  // namespace
@@ -426,14 +380,13 @@ class Kills : public Experiment {
  public:
   explicit Kills(const Subject& subject) : subject_(subject) {}
 
-  std::vector<Trial> trials(Bench& bench) override {
-    std::vector<Trial> trials;
+  std::vector<BenchTrial> trials(Bench& bench) override {
+    std::vector<BenchTrial> trials;
     for (const Variant& variant : kVariants) add(variant, bench, trials);
     return trials;
   }
 
-  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
-    const Point& point = points_.at(trial.name);
+  std::vector<CaseResult> run(const Point& point, Bench& bench) const {
     const Variant& variant = *point.variant;
     const Made& made = made_.at(variant.name);
     const std::string dir = variant.fresh ? bench.empty("run") : bench.copy(made.before, "run");
@@ -470,7 +423,7 @@ class Kills : public Experiment {
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"operations of saves at which ranks were killed", fmt::format("{} of {}", points_.size(), all_)}};
+    return {{"operations of saves at which ranks were killed", fmt::format("{} of {}", tried_, all_)}};
   }
 
  private:
@@ -479,7 +432,7 @@ class Kills : public Experiment {
     std::string whole, before;
   };
 
-  void add(const Variant& variant, Bench& bench, std::vector<Trial>& trials) {
+  void add(const Variant& variant, Bench& bench, std::vector<BenchTrial>& trials) {
     Made made;
     made.config = shaped(subject_.config, variant.shape);
     Planted record;
@@ -513,16 +466,15 @@ class Kills : public Experiment {
     made_[variant.name] = std::move(made);
   }
 
-  void add(const Point& point, std::vector<Trial>& trials) {
+  void add(const Point& point, std::vector<BenchTrial>& trials) {
     const std::string name = fmt::format("kill:{}:rank_{}:{}", point.variant->name, point.rank, point.operation.number);
-    trials.push_back({name, "kill", place_of(point.rank, point.operation), 0.5});
-    points_.emplace(name, point);
+    trials.push_back({{name, "kill", place_of(point.rank, point.operation), 0.5}, [this, point](Bench& on) { return run(point, on); }});
+    ++tried_;
   }
 
   const Subject& subject_;
   std::map<std::string, Made> made_;
-  std::map<std::string, Point> points_;
-  int64_t all_ = 0;
+  int64_t tried_ = 0, all_ = 0;
 };
 
 }  // namespace
@@ -530,3 +482,14 @@ class Kills : public Experiment {
 std::unique_ptr<Experiment> make_kills(const Subject& subject) { return std::make_unique<Kills>(subject); }
 
 }  // namespace lockstep::restarts
+
+namespace lockstep {
+
+const SuiteKind& trainer_suite() {
+  static const SuiteKind kKind{
+      "trainer", "real runs of a trainer, killed, told to stop and started again, compared with runs that were not",
+      &restarts::make, &restarts::restarts_schema};
+  return kKind;
+}
+
+}  // namespace lockstep

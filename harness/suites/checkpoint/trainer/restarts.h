@@ -31,6 +31,4 @@ struct RestartsConfig {
 /// Reads the section and the cell that it names. Reports every problem.
 RestartsConfig read_restarts_config(const SuiteSource& source, Problems& problems);
 
-nlohmann::ordered_json restarts_schema();
-
 }  // namespace lockstep::restarts

@@ -331,13 +331,13 @@ class LeftOut : public Experiment {
  public:
   explicit LeftOut(const Subject& subject) : subject_(subject) {}
 
-  std::vector<Trial> trials(Bench& bench) override {
+  std::vector<BenchTrial> trials(Bench& bench) override {
     // Long enough to be in the second epoch, where the sampler's epoch counts.
     config_ = shaped(subject_.config, {2, kLeftOutSteps, kLeftOutEvery, 3, false, false});
     whole_ = reference(bench, "left_out-whole", config_);
     before_ = bench.empty("left_out");
     saved_after(before_, {}, bench, 0);
-    std::vector<Trial> trials;
+    std::vector<BenchTrial> trials;
     for (const auto& [kind, entry] : newest_in(before_).kinds) {
       add("not saved", kind, trials);
       const bool same_anyway = std::ranges::find(kDerived, kind) != kDerived.end() ||
@@ -351,8 +351,7 @@ class LeftOut : public Experiment {
     return trials;
   }
 
-  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
-    const auto& [how, kind] = planned_.at(trial.name);
+  std::vector<CaseResult> run(const std::string& how, const std::string& kind, Bench& bench) const {
     std::string dir;
     Planted planted;
     if (how == "not saved") {
@@ -381,10 +380,6 @@ class LeftOut : public Experiment {
   }
 
  private:
-  struct Planned {
-    std::string how, kind;
-  };
-
   CaseResult unnoticed(const std::string& kind, Planted planted, const std::string& dir, Bench& bench) const {
     planted.unchecked = true;
     const int64_t until = kept_in(dir).newest() + kLeftOutFurther;
@@ -398,11 +393,10 @@ class LeftOut : public Experiment {
     return good(difference.empty() ? std::string("same bits") : "other bits");
   }
 
-  void add(const std::string& how, const std::string& kind, std::vector<Trial>& trials) {
+  void add(const std::string& how, const std::string& kind, std::vector<BenchTrial>& trials) {
     const char* const word = how == "not saved" ? "not_saved" : how == "not put back" ? "not_put_back" : "unnoticed";
-    std::string name = fmt::format("left_out:{}:{}", word, kind);
-    trials.push_back({name, how, checkpoint::words_of(kind), 0.5});
-    planned_[name] = {how, kind};
+    trials.push_back({{fmt::format("left_out:{}:{}", word, kind), how, checkpoint::words_of(kind), 0.5},
+                      [this, how, kind](Bench& on) { return run(how, kind, on); }});
   }
 
   checkpoint::Manifest newest_in(const std::string& dir) const {
@@ -426,7 +420,6 @@ class LeftOut : public Experiment {
   const Subject& subject_;
   RunConfig config_;
   std::string whole_, before_;
-  std::map<std::string, Planned> planned_;
   int64_t kinds_ = 0;
 };
 
@@ -451,7 +444,7 @@ class Preemptions : public Experiment {
  public:
   explicit Preemptions(const Subject& subject) : subject_(subject) {}
 
-  std::vector<Trial> trials(Bench& bench) override {
+  std::vector<BenchTrial> trials(Bench& bench) override {
     for (const bool async : {false, true}) {
       Made& made = made_[async];
       made.config = shaped(subject_.config, {kPreemptionRanks, kPreemptionSteps, kPreemptionEvery, 3, async, false});
@@ -464,25 +457,21 @@ class Preemptions : public Experiment {
       });
       made.seconds = timed.seconds - began_s;
     }
-    std::vector<Trial> trials;
+    std::vector<BenchTrial> trials;
     for (int64_t number = 0; number < subject_.signals; ++number) {
       const auto draw = [&](uint64_t what) {
         return keyed(static_cast<uint64_t>(subject_.seed), static_cast<uint64_t>(number), what);
       };
-      Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<int>(draw(2) % (kPreemptionRanks + 1)) - 1,
+      const Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<int>(draw(2) % (kPreemptionRanks + 1)) - 1,
                     static_cast<double>(draw(3) % 10000) / 10000};
-      const std::string name = fmt::format("preempt:{}", number);
-      trials.push_back({name, signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1",
-                        fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank",
-                                    signal.async ? ", asynchronous saves" : ""),
-                        1});
-      planned_[name] = signal;
+      const std::string place = fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank", signal.async ? ", asynchronous saves" : "");
+      trials.push_back({{fmt::format("preempt:{}", number), signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1", place, 1},
+                        [this, signal](Bench& on) { return run(signal, on); }});
     }
     return trials;
   }
 
-  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
-    Signal signal = planned_.at(trial.name);
+  std::vector<CaseResult> run(Signal signal, Bench& bench) const {
     const Made& made = made_.at(signal.async);
     std::string dir, who;
     Ended ended;
@@ -506,7 +495,7 @@ class Preemptions : public Experiment {
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"signals", fmt::format("{}, half of them to a run that saves asynchronously", planned_.size())}};
+    return {{"signals", fmt::format("{}, half of them to a run that saves asynchronously", subject_.signals)}};
   }
 
  private:
@@ -557,7 +546,6 @@ class Preemptions : public Experiment {
 
   const Subject& subject_;
   std::map<bool, Made> made_;
-  std::map<std::string, Signal> planned_;
 };
 
 }  // namespace
@@ -575,9 +563,9 @@ class Reshards : public Experiment {
  public:
   explicit Reshards(const Subject& subject) : subject_(subject) {}
 
-  std::vector<Trial> trials(Bench& bench) override {
+  std::vector<BenchTrial> trials(Bench& bench) override {
     whole_ = reference(bench, "reshards", config_of(1));
-    std::vector<Trial> trials;
+    std::vector<BenchTrial> trials;
     for (const int from : kWorlds) {
       const std::string dir = bench.empty(fmt::format("reshard-{}", from));
       bench.attempt(dir, config_of(from), {}, [](const Going& going) {
@@ -587,16 +575,14 @@ class Reshards : public Experiment {
         throw ConfigError(fmt::format("{} ranks left no checkpoint of step {}: {}", from, kReshardEvery, result_of(dir, 0).error));
       before_[from] = dir;
       for (const int to : kWorlds) {
-        const std::string name = fmt::format("reshard:{}_to_{}", from, to);
-        trials.push_back({name, "reshard", fmt::format("from {} ranks", from), 1});
-        planned_[name] = {from, to};
+        trials.push_back({{fmt::format("reshard:{}_to_{}", from, to), "reshard", fmt::format("from {} ranks", from), 1},
+                          [this, from, to](Bench& on) { return run(from, to, on); }});
       }
     }
     return trials;
   }
 
-  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
-    const auto [from, to] = planned_.at(trial.name);
+  std::vector<CaseResult> run(int from, int to, Bench& bench) const {
     const std::string dir = bench.copy(before_.at(from), "run");
     if (from != to) {
       for (int rank = 0; rank < from; ++rank) std::filesystem::remove(trace_of(dir, rank));
@@ -614,7 +600,7 @@ class Reshards : public Experiment {
   }
 
   std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"pairs of world sizes", fmt::format("{} of {{{}}}²", planned_.size(), fmt::join(kWorlds, ", "))}};
+    return {{"pairs of world sizes", fmt::format("{} of {{{}}}²", kWorlds.size() * kWorlds.size(), fmt::join(kWorlds, ", "))}};
   }
 
  private:
@@ -628,7 +614,6 @@ class Reshards : public Experiment {
   const Subject& subject_;
   std::string whole_;
   std::map<int, std::string> before_;
-  std::map<std::string, std::pair<int, int>> planned_;
 };
 
 }  // namespace
@@ -640,7 +625,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kNames = "resume:names";
 constexpr int64_t kResumeFurther = 10;  ///< steps that are compared with the run that was never stopped
 constexpr int64_t kBetween = 3;   ///< steps between two stops in a row
 
@@ -648,25 +632,24 @@ class Resumes : public Experiment {
  public:
   explicit Resumes(const Subject& subject) : subject_(subject) {}
 
-  std::vector<Trial> trials(Bench& bench) override {
+  std::vector<BenchTrial> trials(Bench& bench) override {
     const int64_t steps = subject_.resume_steps + kBetween + kResumeFurther + 2;
     config_ = shaped(subject_.config, {2, steps, 1, static_cast<int>(steps) + 1, false, false});
     whole_ = reference(bench, "resumes", config_);
-    std::vector<Trial> trials;
+    std::vector<BenchTrial> trials;
     for (int64_t step = 1; step <= subject_.resume_steps; ++step) {
       for (const int times : {1, 2}) {
         const std::string name = fmt::format("resume:step_{}:{}", step, times == 1 ? "once" : "twice");
-        trials.push_back({name, times == 1 ? "resume" : "resume twice in a row", "every step", 0.6});
-        planned_[name] = {step, times};
+        trials.push_back({{name, times == 1 ? "resume" : "resume twice in a row", "every step", 0.6},
+                          [this, step, times](Bench& on) { return run(step, times, on); }});
       }
     }
-    trials.push_back({kNames, "names and pointers", "folder of checkpoints", 0.1});
+    trials.push_back({{"resume:names", "names and pointers", "folder of checkpoints", 0.1},
+                      [this](Bench&) { return std::vector{named_right()}; }});
     return trials;
   }
 
-  std::vector<CaseResult> run(const Trial& trial, Bench& bench) const override {
-    if (trial.name == kNames) return {named_right()};
-    const auto [step, times] = planned_.at(trial.name);
+  std::vector<CaseResult> run(int64_t step, int times, Bench& bench) const {
     const std::string dir = stopped_at(step, bench);
     int64_t from = step;
     if (times == 2) {
@@ -714,11 +697,6 @@ class Resumes : public Experiment {
     return good("as documented");
   }
 
-  struct Planned {
-    int64_t step = 0;
-    int times = 1;
-  };
-
   /// What the uninterrupted run left when it had saved that step.
   std::string stopped_at(int64_t step, Bench& bench) const {
     std::string dir = bench.empty("run");
@@ -751,7 +729,6 @@ class Resumes : public Experiment {
   const Subject& subject_;
   RunConfig config_;
   std::string whole_;
-  std::map<std::string, Planned> planned_;
 };
 
 }  // namespace

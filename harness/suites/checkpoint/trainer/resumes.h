@@ -86,13 +86,18 @@ struct Subject {
   std::string mistake;  ///< planted in the saver that is killed, to see it found; empty: none
 };
 
+/// A trial that runs on the bench of its slot.
+struct BenchTrial {
+  Trial trial;
+  std::function<std::vector<CaseResult>(Bench&)> run;
+};
+
 class Experiment {
  public:
   virtual ~Experiment() = default;
   /// Runs, on a bench of its own, what trials are compared with. Throws ConfigError where a run without a failure fails, or
   /// where two of them differ.
-  virtual std::vector<Trial> trials(Bench& bench) = 0;
-  virtual std::vector<CaseResult> run(const Trial& trial, Bench& bench) const = 0;
+  virtual std::vector<BenchTrial> trials(Bench& bench) = 0;
   virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
 };
 
