@@ -76,7 +76,7 @@ OutFolder::OutFolder(const std::string& path, const Matrix& matrix, Files& files
     throw MachineError(lock_path + ": " + why);
   }
   if (hold == Hold::alone) remove_temporaries();
-  // Syncing a file takes longer than anything else that a matrix which is finished has to do.
+  // Syncing a file takes longer than anything else that a finished matrix has to do.
   const std::string stamp = matrix_stamp(matrix), stamp_path = path + "/matrix.json";
   if (read_file(stamp_path).text != stamp) write_file_atomically(stamp_path, stamp, files);
 }
