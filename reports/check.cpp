@@ -30,13 +30,9 @@ const char* symbol(Mark mark) {
   return "–";
 }
 
-std::string painted(const std::string& text, Mark mark, bool colour) {
-  if (!colour || mark == Mark::none) return text;
-  return fmt::format("\x1b[{}m{}\x1b[0m",
-                     mark == Mark::same        ? "32"
-                     : mark == Mark::different ? "31"
-                                                    : "33",
-                     text);
+std::string tinted(const std::string& text, Mark mark, bool colour) {
+  const char* const css = mark == Mark::same ? "ok" : mark == Mark::different ? "bad" : "und";
+  return painted(text, css, colour && mark != Mark::none);
 }
 
 std::string fact_text(const Fact& fact) {
@@ -166,7 +162,7 @@ std::string check_text(const CheckDocument& document, bool colour, int width) {
                alone = differs && ++alone_so_far <= kMostAlone;
     const std::size_t columns = static_cast<std::size_t>(display_width(words));
     if (alone || used + columns + 3 > room) flush();
-    line += (line.empty() ? "" : "   ") + painted(words, fact.mark, colour && differs);
+    line += (line.empty() ? "" : "   ") + tinted(words, fact.mark, colour && differs);
     used += columns + 3;
     if (alone) flush();
   }
@@ -179,7 +175,7 @@ std::string check_text(const CheckDocument& document, bool colour, int width) {
     text += "  more: " + clean_line(document.more) + "\n";
   // The cause and how to fix it are never cut; what is said beyond them is, where the lines are full.
   std::string head =
-      painted(fmt::format("{} {}", symbol(document.verdict), clean_line(document.headline)), document.verdict, colour) +
+      tinted(fmt::format("{} {}", symbol(document.verdict), clean_line(document.headline)), document.verdict, colour) +
       "\n";
   lines += 2 + (document.fix.empty() ? 0 : 1);
   const std::size_t left = std::max<std::size_t>(1, kMostLines - std::min(lines, kMostLines));
@@ -189,16 +185,37 @@ std::string check_text(const CheckDocument& document, bool colour, int width) {
   return head + text;
 }
 
+/// All but the headline.
+static std::vector<Section> sections_of(const CheckDocument& document) {
+  Section why{"why", "", "", {}};
+  for (const std::string& sentence : document.because) why.parts.push_back(prose(sentence));
+  if (!document.fix.empty()) why.parts.push_back(prose("Fix: " + document.fix));
+  std::vector<Section> sections{std::move(why)};
+  for (const SuiteChart& chart : document.charts) {
+    if (chart_drawing(chart).empty()) continue;
+    sections.push_back({"chart-" + slug(chart.title), chart.title, chart.why, {charted(chart)}});
+  }
+  Table facts{.columns = {"", "compared", "found"}, .rows = {}};
+  for (const Fact& fact : document.facts) {
+    const char* const css = fact.mark == Mark::same ? "t-ok" : fact.mark == Mark::different ? "t-bad" : "t-und";
+    facts.rows.push_back({{Datum(symbol(fact.mark), css), fact.name, fact.text}});
+  }
+  sections.push_back({"facts", "What was compared", "", {tabled(std::move(facts))}});
+  Section commands{"again", "Commands", "", {}};
+  const std::pair<const char*, const std::string*> all[] = {{"Reference:", &document.commands[0]},
+                                                            {"Run:", &document.commands[1]},
+                                                            {"To decide:", &document.decide},
+                                                            {"Again:", &document.again}};
+  for (const auto& [name, command] : all) {
+    if (!command->empty()) commands.parts.insert(commands.parts.end(), {prose(name), code(clean_line(*command))});
+  }
+  sections.push_back(std::move(commands));
+  return sections;
+}
+
 std::string check_markdown(const CheckDocument& document) {
-  std::string text = fmt::format("### {} {}\n\n", symbol(document.verdict), escape_markdown(document.headline));
-  for (const std::string& sentence : document.because) text += escape_markdown(sentence) + "  \n";
-  if (!document.fix.empty()) text += "**fix** " + escape_markdown(document.fix) + "\n";
-  text += "\n| | | |\n|---|---|---|\n";
-  for (const Fact& fact : document.facts)
-    text +=
-        fmt::format("| {} | {} | {} |\n", symbol(fact.mark), escape_markdown(fact.name), escape_markdown(fact.text));
-  if (!document.decide.empty()) text += "\nTo decide: `" + clean_line(document.decide) + "`\n";
-  if (!document.again.empty()) text += "\nAgain: `" + clean_line(document.again) + "`\n";
+  std::string text = fmt::format("### {} {}\n", symbol(document.verdict), escape_markdown(document.headline));
+  for (const Section& section : sections_of(document)) text += markdown_of(section);
   return text;
 }
 
@@ -208,25 +225,7 @@ std::string check_page(const CheckDocument& document) {
   out.open("body").open("main");
   out.element("h1", {}, fmt::format("{} {}", symbol(document.verdict), document.headline));
   out.element("p", {}, fmt::format("{} against {}", document.run, document.reference));
-  for (const std::string& sentence : document.because) out.element("p", {}, sentence);
-  if (!document.fix.empty()) out.open("p").element("strong", {}, "Fix: ").text(document.fix).close();
-  for (const SuiteChart& chart : document.charts) {
-    out.open("section").element("h2", {}, chart.title);
-    if (!chart.why.empty()) out.element("p", {}, chart.why);
-    out.raw(chart_drawing(chart)).close();
-  }
-  out.open("section").element("h2", {}, "What was compared").open("table").open("tbody");
-  for (const Fact& fact : document.facts) {
-    out.open("tr")
-        .element("td", {}, symbol(fact.mark))
-        .element("td", {}, fact.name)
-        .element("td", {}, fact.text)
-        .close();
-  }
-  out.close().close().close();
-  out.open("section").element("h2", {}, "Commands").open("pre");
-  for (const std::string& command : document.commands) out.text(command + "\n");
-  out.text(document.again).close().close();
+  for (const Section& section : sections_of(document)) write_section(out, section);
   return out.take();
 }
 

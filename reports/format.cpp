@@ -138,6 +138,7 @@ std::string html_report(const Results& results) {
     const auto show = [&out](const Section& section) { write_section(out, section); };
     if (!asked.by_outcome && !results.certificate) show(band_section(page));
     if (results.certificate) show(certificate_section(*results.certificate));
+    if (!asked.by_outcome && !results.certificate) show(mechanism_section(page));
     show(grid_section(page));
     if (const std::optional<Headline> headline = headline_of(results)) show(answers_section(*headline));
     if (asked.by_outcome || has_outcome) show(outcome_section(page));
@@ -148,7 +149,8 @@ std::string html_report(const Results& results) {
     show(growth_section(page));
     show(noise_section(page));
     if (results.timing) show(costs_section(*results.timing));
-    for (const auto& make : {power_section, looks_section, target_section, mechanism_section}) show(make(page));
+    for (const auto& make : {power_section, looks_section, target_section}) show(make(page));
+    if (asked.by_outcome || results.certificate) show(mechanism_section(page));
     for (const Section& section : rewards_sections(page)) show(section);
     for (const auto& make : {gradients_section, certification_section, metrics_section, failures_section})
       show(make(page));
@@ -169,10 +171,6 @@ bool is_error(const CellResult& cell) {
 }
 
 bool is_failure(const CellResult& cell) { return !is_as_expected(cell) && !is_error(cell); }
-
-void property(Markup& out, std::string_view name, std::string_view value) {
-  out.empty("property", {{"name", std::string(name)}, {"value", std::string(value)}});
-}
 
 std::string exact(double value) { return fmt::format("{}", value); }
 
@@ -274,20 +272,9 @@ void write_case(Markup& out, const Results& results, const CellResult& cell) {
 
 std::string junit_report(const Results& results) {
   if (results.suite) return suite_junit(results);
-  const auto failures = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_failure));
-  const auto errors = std::to_string(std::count_if(results.cells.begin(), results.cells.end(), is_error));
-  const std::string tests = std::to_string(results.cells.size());
-  Markup out;
-  out.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-  out.open("testsuites",
-           {{"name", "lockstep"}, {"tests", tests}, {"failures", failures}, {"errors", errors}});
-  out.open("testsuite", {{"name", clean_line(results.name)},
-                         {"tests", tests},
-                         {"failures", failures},
-                         {"errors", errors},
-                         {"skipped", "0"}});
-  out.open("properties");
-  property(out, "config", results.config_file);
+  const auto failures = std::ranges::count_if(results.cells, is_failure);
+  const auto errors = std::ranges::count_if(results.cells, is_error);
+  Markup out = junit_begin(results, results.cells.size(), failures, errors);
   property(out, "question", question_words(results));
   property(out, "steps", std::to_string(results.steps));
   property(out, "seeds", seeds_words(results.seeds));
@@ -341,36 +328,42 @@ std::string interval_of(const Results& results, const CellResult& cell, int deci
   return interval_words(interval, decimals) + level;
 }
 
-std::string row(const Results& results, const CellResult& cell, int decimals) {
-  const VerdictStyle& style = style_of(cell.verdict);
-  std::string difference = "—", interval = "—", n = "—";
-  if (cell.outcome) {
-    difference = signed_number(cell.outcome->primary.mean, decimals);
-    interval = interval_of(results, cell, decimals);
-    n = std::to_string(cell.outcome->n);
+/// A row a cell; those that are not as expected first.
+Table cells_table(const Results& results) {
+  const int decimals = decimals_for(results.primary.margin);
+  Table table{.columns = {"cell", "verdict", "expected", numbers("difference"), numbers(interval_name(results)),
+                          numbers("n"), "mechanism", "note"},
+              .rows = {}};
+  for (const CellResult& cell : results.cells) {
+    if (!is_judged(cell)) continue;
+    const VerdictStyle& style = style_of(cell.verdict);
+    const std::string note = note_words(cell);
+    DataRow row({name_words(cell.scenario), fmt::format("{} {}", style.symbol, style.words),
+                 states_nothing(cell) ? "–" : is_as_expected(cell) ? "✓" : "✗", "—", "—", "—", mechanism_words(cell),
+                 note.empty() ? "—" : note});
+    row.cells.front().tag = cell.power_control ? "power control" : "";
+    row.fault = !is_as_expected(cell);
+    if (cell.outcome) {
+      row.cells[3] = signed_number(cell.outcome->primary.mean, decimals);
+      row.cells[4] = interval_of(results, cell, decimals);
+      row.cells[5] = std::to_string(cell.outcome->n);
+    }
+    table.rows.push_back(std::move(row));
   }
-  return fmt::format("| {} | {} {} | {} | {} | {} | {} | {} | {} |\n",
-                     cell_text(cell.scenario, kLongestRowName) + (cell.power_control ? " (power control)" : ""),
-                     style.symbol, is_as_expected(cell) ? style.words : fmt::format("**{}**", style.words),
-                     states_nothing(cell) ? "–" : is_as_expected(cell) ? "✓" : "✗", difference, interval, n,
-                     cell_text(mechanism_words(cell), kLongestNote),
-                     cell_text(note_words(cell), kLongestNote));
+  return table;
 }
 
 /// What noise alone does; nothing is judged by it.
-std::string noise_table(const Results& results, int decimals) {
-  std::string out;
+Table noise_pairs(const Results& results) {
+  const int decimals = decimals_for(results.primary.margin);
+  Table table{.columns = {"A/A pair, not judged", numbers("difference"), numbers(interval_name(results)), numbers("n")},
+              .rows = {}};
   for (const CellResult& cell : results.cells) {
     if (!cell.noise || !cell.outcome) continue;
-    const MetricDifference& d = cell.outcome->primary;
-    if (out.empty()) {
-      out = fmt::format("\n| A/A pair, not judged | difference | {} | n |\n|---|--:|--:|--:|\n",
-                        interval_name(results));
-    }
-    out += fmt::format("| {} | {} | {} | {} |\n", cell_text(cell.scenario, kLongestRowName),
-                       signed_number(d.mean, decimals), interval_of(results, cell, decimals), cell.outcome->n);
+    table.rows.push_back({{name_words(cell.scenario), signed_number(cell.outcome->primary.mean, decimals),
+                           interval_of(results, cell, decimals), std::to_string(cell.outcome->n)}});
   }
-  return out;
+  return table;
 }
 
 /// Of a cell that is not as expected, in the form of `lockstep check`, of which its note has the headline.
@@ -407,7 +400,6 @@ std::string markdown_summary(const Results& results) {
   if (results.suite) return suite_markdown(results);
   constexpr int kLongestSentence = 4000;
   const Status status = status_of(results);
-  const int decimals = decimals_for(results.primary.margin);
   Budget out;
   out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestRowName)));
   if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
@@ -430,14 +422,9 @@ std::string markdown_summary(const Results& results) {
   if (results.detection) out.add(markdown_of(detection_section(*results.detection)));
   // The table of losses speaks for the cases that are certified; the others follow one by one.
   if (!results.cells.empty() && !results.detection && !results.certificate) {
-    out.add(
-        fmt::format("\n| cell | verdict | expected | difference | {} | n | mechanism | note |\n"
-                    "|---|---|:-:|--:|--:|--:|---|---|\n",
-                    interval_name(results)));
-    while (rows < results.cells.size() &&
-           (!is_judged(results.cells[rows]) || out.add(row(results, results.cells[rows], decimals))))
-      ++rows;
-    out.add(noise_table(results, decimals));
+    std::istringstream lines(markdown_of(tabled(cells_table(results))));
+    for (std::string line; std::getline(lines, line) && out.add(line + "\n");) ++rows;
+    if (const Table pairs = noise_pairs(results); !pairs.rows.empty()) out.add(markdown_of(tabled(pairs)));
     if (const std::string more = more_seeds_words(results); !more.empty())
       out.add("\n" + cell_text(more, kLongestNote) + "\n");
   }
@@ -456,7 +443,7 @@ std::string markdown_summary(const Results& results) {
   if (out.full() && !results.certificate) {
     end = fmt::format(
         "\nShown: {} of {} cells and {} of {} details; the rest is in report.html and results.json.\n",
-        rows, results.cells.size(), details, wanted);
+        rows < 3 ? 0 : rows - 3, results.cells.size(), details, wanted);
   }
   if (!results.rerun.empty())
     end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
@@ -466,20 +453,6 @@ std::string markdown_summary(const Results& results) {
 namespace {
 
 constexpr int kUnlimited = 1 << 20, kIndent = 6;
-
-struct Paint {
-  bool colour;
-  std::string operator()(std::string_view text, std::string_view css) const {
-    if (!colour) return std::string(text);
-    const char* code = css == "ok"     ? "32"
-                       : css == "bad"  ? "31"
-                       : css == "und"  ? "33"
-                       : css == "fail" ? "35"
-                       : css == "bold" ? "1"
-                                       : "2";
-    return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
-  }
-};
 
 /// "+0.000 ± 0.006": the mean and half of its interval, and its own n and level where cells differ in them.
 std::string difference_words(const Results& results, const CellResult& cell, int decimals) {
@@ -532,32 +505,13 @@ int widest(const std::vector<Row>& rows, std::string Row::*column) {
   return width;
 }
 
-/// What noise alone does; nothing is judged by it.
-std::string noise_lines(const Results& results, int columns) {
-  const int decimals = decimals_for(results.primary.margin);
-  std::string out;
-  int name = 0;
-  for (const CellResult& cell : results.cells) {
-    if (cell.noise) name = std::max(name, std::min(columns / 2, display_width(name_words(cell.scenario))));
-  }
-  for (const CellResult& cell : results.cells) {
-    if (!cell.noise || !cell.outcome) continue;
-    if (out.empty()) out = shorten("A/A pairs (noise only, not judged)", columns) + "\n";
-    out += shorten(fmt::format("  {}  {}", pad_right(shorten(name_words(cell.scenario), name), name),
-                               difference_words(results, cell, decimals)),
-                   columns) +
-           "\n";
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string terminal_table(const Results& results, bool colour, int width) {
   if (results.suite) return suite_text(results, colour, width);
   const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited;
   if (width > 0) width = columns;
-  const Paint paint{colour};
+  const auto paint = [colour](std::string_view text, std::string_view css) { return painted(text, css, colour); };
   const Status status = status_of(results);
   std::string out =
       paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
@@ -589,9 +543,9 @@ std::string terminal_table(const Results& results, bool colour, int width) {
       for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
     }
   }
-  const std::string noise = noise_lines(results, columns);
-  out += noise;
-  if (difference > 0 || !noise.empty()) out += legend(results, columns);
+  const Table pairs = noise_pairs(results);
+  if (!pairs.rows.empty()) out += text_of(tabled(pairs), colour, width);
+  if (difference > 0) out += legend(results, columns);
   if (const std::string more = more_seeds_words(results); difference > 0 && !more.empty())
     out += shorten("  " + more, columns) + "\n";
   out += text_of(growth_section(page), colour, width);

@@ -151,31 +151,9 @@ std::string predicted_words(const Growth& g) {
   return fmt::format("{:.2f}", g.predicted_exponent);
 }
 
-std::string growth_words(const Growth& g, int decimals) {
-  std::string text;
-  const auto named = [&g](const std::string& name) {
-    const auto found = std::find_if(g.rules.begin(), g.rules.end(),
-                                    [&](const auto& r) { return r.cell == name || r.rule == name; });
-    return found == g.rules.end() ? nullptr : &*found;
-  };
-  const Growth::Rule* best = named(g.best);
-  if (!best) return "";
-  const int n = g.n > 0 ? g.n : best->n;
-  text = fmt::format("From {} to {} rows, {}, {} has the best mean{}: {} against {} (± half of the {} "
-                     "interval)",
-                     g.from_batch, g.to_batch, samples_in_words(g.samples_ratio), clean_line(best->rule), n > 0 ? " over " + counted(n, "paired seed") : "",
-                     difference_and_half(best->difference, decimals), name_words(g.reference),
-                     level_words(best->difference.interval.level));
-  std::vector<std::string> others;
-  for (const std::string& name : g.not_worse) {
-    const Growth::Rule* rule = named(name);
-    if (rule && rule != best) others.push_back(clean_line(rule->rule));
-  }
-  if (!others.empty())
-    text += fmt::format("; the {} not shown to be worse",
-                        others.size() == 1 ? "rule " + others.front() + " is"
-                                           : "rules " + join_words(others) + " are");
-  text += ".";
+std::string growth_words(const Growth& g) {
+  std::string text = clean_line(g.sentence);
+  if (text.empty()) return text;
   if (std::isfinite(g.measured_exponent)) {
     text += fmt::format(" Measured exponent {:.2f}", g.measured_exponent);
     if (std::isfinite(g.measured_interval.low) && std::isfinite(g.measured_interval.high))
@@ -282,7 +260,7 @@ std::optional<Headline> headline_of(const Results& results) {
   if (!failed.empty()) headline.answers.push_back({"Which cells failed or cannot be judged?", join_words(failed) + ".", "fail"});
   for (const Growth& growth : results.growth) {
     if (growth.from_batch == growth.to_batch || !varies_batch_or_rate_rule(results)) continue;
-    if (const std::string text = growth_words(growth, decimals); !text.empty())
+    if (const std::string text = growth_words(growth); !text.empty())
       headline.answers.push_back({"Which learning-rate rule fits when the batch grows?", text, "ctl"});
   }
   if (results.timing && !results.timing->rows.empty())

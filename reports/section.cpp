@@ -38,11 +38,6 @@ Part on_pages(Part part) {
   return part;
 }
 
-static void open_section(Markup& out, std::string_view id, std::string_view heading, std::string_view why) {
-  out.open("section", {{"id", std::string(id)}}).element("h2", {}, heading);
-  if (!why.empty()) out.element("p", {{"class", "why"}}, why);
-}
-
 static void open_table(Markup& out, std::string_view css, const std::vector<Column>& heads) {
   std::string label = "Table";
   for (const Column& column : heads) label += (&column == heads.data() ? ": " : ", ") + column.head;
@@ -221,7 +216,9 @@ void write_part(Markup& out, const Part& part) {
 
 void write_section(Markup& out, const Section& section) {
   if (section.parts.empty()) return;
-  open_section(out, section.id, section.title, section.intro);
+  out.open("section", {{"id", section.id}});
+  if (!section.title.empty()) out.element("h2", {}, section.title);
+  if (!section.intro.empty()) out.element("p", {{"class", "why"}}, section.intro);
   for (const Part& part : section.parts) write_part(out, part);
   out.close();
 }
@@ -323,8 +320,7 @@ std::string table_text(const Table& given, bool colour, int width) {
   for (const TableLine& line : cells.empty()
                                    ? std::vector<TableLine>{}
                                    : table_lines(table.columns, cells, "    ", width > 0 ? width : table_width(0))) {
-    const bool red = colour && line.row && table.rows[*line.row].fault;
-    out += (red ? "\x1b[31m" + line.text + "\x1b[0m" : line.text) + "\n";
+    out += painted(line.text, "bad", colour && line.row && table.rows[*line.row].fault) + "\n";
   }
   if (!whole) out += fmt::format("  ({} rows: report.html)\n", all);
   return out;

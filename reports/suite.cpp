@@ -44,10 +44,6 @@ bool folds_outcomes(const SuiteResult& suite) {
   return !suite.tables.empty() && suite.faults == 0 && outcome_table(suite, true).rows.size() > kMostPlaceRows;
 }
 
-void suite_property(Markup& out, std::string_view name, std::string_view value) {
-  out.empty("property", {{"name", std::string(name)}, {"value", std::string(value)}});
-}
-
 }  // namespace
 
 OutcomeTable outcome_table(const SuiteResult& suite, bool by_place) {
@@ -75,6 +71,22 @@ OutcomeTable outcome_table(const SuiteResult& suite, bool by_place) {
 static std::string tables_text(const SuiteResult& suite, bool colour, int width) {
   std::string out;
   for (const Section& section : sections_of(suite.tables, suite.charts)) out += text_of(section, colour, width);
+  return out;
+}
+
+void property(Markup& out, std::string_view name, std::string_view value) {
+  out.empty("property", {{"name", std::string(name)}, {"value", std::string(value)}});
+}
+
+Markup junit_begin(const Results& results, std::size_t tests, std::ptrdiff_t failures, std::ptrdiff_t errors) {
+  Attributes counts{{"name", "lockstep"}, {"tests", std::to_string(tests)}, {"failures", std::to_string(failures)},
+                    {"errors", std::to_string(errors)}};
+  Markup out;
+  out.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n").open("testsuites", counts);
+  counts[0].value = clean_line(results.name);
+  counts.push_back({"skipped", "0"});
+  out.open("testsuite", counts).open("properties");
+  property(out, "config", results.config_file);
   return out;
 }
 
@@ -147,11 +159,9 @@ static Table outcomes_on_terminal(const SuiteResult& suite) {
 std::string suite_text(const Results& results, bool colour, int width) {
   const SuiteResult& suite = *results.suite;
   const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kWholeText;
-  const auto paint = [colour](std::string_view text, const char* code) {
-    return colour ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : std::string(text);
-  };
+  const auto paint = [colour](std::string_view text, const char* css) { return painted(text, css, colour); };
   std::string out =
-      paint(shorten(clean_line(results.name) + " · " + clean_line(suite.subject), columns), "1") + "\n";
+      paint(shorten(clean_line(results.name) + " · " + clean_line(suite.subject), columns), "bold") + "\n";
   if (width > 0) width = columns;
   out += tables_text(suite, colour, width);
   const Table table = outcomes_on_terminal(suite);
@@ -163,7 +173,7 @@ std::string suite_text(const Results& results, bool colour, int width) {
   for (const SuiteFinding& finding : suite.findings) {
     if (finding.verdict != CaseVerdict::fault) continue;
     if (++shown > kTerminalFindings) break;
-    out += paint(shorten("✗ " + clean_line(finding.trial) + ": " + clean_line(finding.sentence), columns), "31") + "\n";
+    out += paint(shorten("✗ " + clean_line(finding.trial) + ": " + clean_line(finding.sentence), columns), "bad") + "\n";
     if (!finding.replay.empty()) out += shorten("  again: " + clean_line(finding.replay), columns) + "\n";
   }
   if (suite.faults > static_cast<int64_t>(kTerminalFindings))
@@ -171,7 +181,7 @@ std::string suite_text(const Results& results, bool colour, int width) {
   const Status status = suite_status(results);
   std::string ended = wrapped(fmt::format("{} {}: {}", status.symbol, status.word, status.detail), columns);
   ended.pop_back();
-  out += paint(ended, suite.faults > 0 ? "31" : "32") + "\n";
+  out += paint(ended, suite.faults > 0 ? "bad" : "ok") + "\n";
   if (!results.rerun.empty()) out += shorten("again: " + clean_line(results.rerun), columns) + "\n";
   return out;
 }
@@ -202,19 +212,12 @@ std::string suite_junit(const Results& results) {
     return text;
   };
   const auto failures = std::ranges::count_if(table.rows, [&](const auto& row) { return !faults_of(row).empty(); });
-  Markup out;
-  out.raw("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
-  const std::string tests = std::to_string(table.rows.size()), failed = std::to_string(failures);
-  out.open("testsuites", {{"name", "lockstep"}, {"tests", tests}, {"failures", failed}, {"errors", "0"}});
-  out.open("testsuite", {{"name", clean_line(results.name)}, {"tests", tests}, {"failures", failed},
-                         {"errors", "0"}, {"skipped", "0"}});
-  out.open("properties");
-  suite_property(out, "config", results.config_file);
-  suite_property(out, "laboratory", suite.kind);
-  suite_property(out, "subject", suite.subject);
-  suite_property(out, "exit_code", std::to_string(results.summary.exit_code));
-  suite_property(out, "rerun", results.rerun);
-  for (const auto& [what, figure] : suite.facts) suite_property(out, what, figure);
+  Markup out = junit_begin(results, table.rows.size(), failures, 0);
+  property(out, "laboratory", suite.kind);
+  property(out, "subject", suite.subject);
+  property(out, "exit_code", std::to_string(results.summary.exit_code));
+  property(out, "rerun", results.rerun);
+  for (const auto& [what, figure] : suite.facts) property(out, what, figure);
   out.close();
   for (const OutcomeTable::Row& row : table.rows) {
     out.open("testcase", {{"classname", "lockstep." + clean_line(results.name)},

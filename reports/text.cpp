@@ -164,6 +164,17 @@ std::string pad_right(std::string_view text, int width) {
          std::string(static_cast<std::size_t>(std::max(0, width - display_width(text))), ' ');
 }
 
+std::string painted(std::string_view text, std::string_view css, bool colour) {
+  if (!colour) return std::string(text);
+  const char* const code = css == "ok"     ? "32"
+                           : css == "bad"  ? "31"
+                           : css == "und"  ? "33"
+                           : css == "fail" ? "35"
+                           : css == "bold" ? "1"
+                                           : "2";
+  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+}
+
 std::string name_with_unit(std::string_view name, std::string_view unit) {
   return clean_line(name) + (unit.empty() ? "" : " (" + clean_line(unit) + ")");
 }

@@ -34,6 +34,9 @@ std::string wrapped(std::string_view text, int width);
 /// Every U+2212 made a hyphen, as terminals want it.
 std::string ascii_minus(std::string text);
 
+/// In a terminal's colour, by the class that pages give it: ok, bad, und, fail, bold; as it is without `colour`.
+std::string painted(std::string_view text, std::string_view css, bool colour);
+
 /// `text` followed by spaces up to `width` columns.
 std::string pad_right(std::string_view text, int width);
 

@@ -121,6 +121,7 @@ Datum verdict_of(const CellResult& cell, VerdictKind kind) {
   if (cell.noise) return Datum().note("A/A pair: shown, not judged");
   const VerdictStyle& style = style_of(kind);
   Datum verdict(std::string(style.symbol) + " " + style.words, "t-" + row_css(cell, kind));
+  if (const Cause* cause = cause_of(cell)) verdict.note(cause->code);
   if (is_missed_control(cell)) return verdict.note({"✗ must be found to differ", "t-bad"});
   if (!cell.as_expected) return verdict.note({cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell), "t-bad"});
   return verdict.note(cell.power_control       ? "✓ found, as required"

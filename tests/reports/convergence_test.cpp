@@ -136,17 +136,6 @@ TEST(Headline, SaysWhetherTheMatrixCanTell) {
   EXPECT_THAT(text_of(r, "Can this matrix detect a difference?"), HasSubstr("Unknown: it has no power control."));
 }
 
-TEST(Headline, SaysOfAColumnWithoutAControlThatNothingShowsWhatItCouldSee) {
-  const Results r = convergence_results();
-  const std::vector<std::string> sentences = headline_of(r)->sentences;
-  EXPECT_THAT(sentences, Contains("With global negatives: every layout trains the same as 1x24."));
-  EXPECT_THAT(sentences, Contains(AllOf(HasSubstr("With layer negatives: 2x12, 3x8 and 4x6 came out equivalent to "
-                                                  "1x24; "),
-                                        HasSubstr("; but no power control and no other cell was found to differ from "
-                                                  "1x24 layer, so nothing shows that a difference would be noticed in "
-                                                  "these comparisons."))));
-}
-
 TEST(Headline, SaysWhatMayComeOutOtherwise) {
   const std::string text = text_of(convergence_results(), "Which results are uncertain?");
   EXPECT_THAT(text, AllOf(HasSubstr("8x3 local: the paired differences are skewed"),
@@ -163,7 +152,7 @@ TEST(Headline, SaysWhyCellsDivergeAndWhichRuleFits) {
   EXPECT_THAT(why, HasSubstr("4x6 local and 8x3 local: Each row sees"));
   EXPECT_THAT(why, HasSubstr("24x1 local: a row has no negatives"));
   const std::string rule = text_of(r, "Which learning-rate rule fits when the batch grows?");
-  EXPECT_THAT(rule, HasSubstr("adam_sqrt has the best mean over 10 paired seeds"));
+  EXPECT_THAT(rule, HasSubstr("adam_sqrt has the best mean 24-way accuracy over 10 paired seeds"));
   EXPECT_THAT(rule, HasSubstr("linear and sqrt are not shown to be worse"));
   EXPECT_THAT(text_of(r, "What does it cost?"), HasSubstr("share 2 cores: a speed-up above 2 is not possible"));
 }
@@ -236,8 +225,7 @@ TEST(Headline, GivesFiguresTheirIntervalAndN) {
   EXPECT_THAT(text_of(r, "Can this matrix detect a difference?"),
               HasSubstr("8x3 global lr_scale=0.125 (−0.347, 95 % interval [−0.365, −0.329], 10 paired seeds)"));
   EXPECT_THAT(text_of(r, "Which learning-rate rule fits when the batch grows?"),
-              AllOf(HasSubstr("(± half of the 95 % interval)"),
-                    HasSubstr("Measured exponent 0.58 (95 % interval 0.44 to 0.81)")));
+              HasSubstr("Measured exponent 0.58 (95 % interval 0.44 to 0.81)"));
 }
 
 TEST(ConvergencePage, SaysOfAStepAloneThatItIsAlone) {
@@ -369,7 +357,7 @@ TEST(ConvergenceTerminal, ShowsTheGridFirst) {
   const std::string text = terminal_table(convergence_results(), false, 0);
   EXPECT_LT(text.find("With global negatives"), text.find("8x3     = +0.000"));
   EXPECT_LT(text.find("8x3     = +0.000"), text.find("8x3 local against 1x3"));
-  EXPECT_LT(text.find("control 8x3 global"), text.find("A/A pairs"));
+  EXPECT_LT(text.find("control 8x3 global"), text.find("A/A pair, not judged"));
   std::istringstream in(text.substr(0, text.find("  8x3 local against 1x3")));
   for (std::string line; std::getline(in, line);) EXPECT_LE(display_width(line), 118) << line;
   EXPECT_THAT(text, Not(HasSubstr("  1x24 local  "))) << "a cell that is its own reference has no row";
