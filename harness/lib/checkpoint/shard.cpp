@@ -23,13 +23,16 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
   return tensor.elements();
 }
 
+/// Null if none is called so.
+template <class Named>
+const Named* named(const std::vector<Named>& all, const std::string& name) {
+  const auto found = std::ranges::find(all, name, &Named::name);
+  return found == all.end() ? nullptr : &*found;
+}
+
 const Tensor* expected_tensor(const PartRequest& request, const std::string& kind, const std::string& name) {
   const Section* const section = request.expected == nullptr ? nullptr : request.expected->find(kind);
-  if (section == nullptr) return nullptr;
-  for (const Tensor& tensor : section->tensors) {
-    if (tensor.name == name) return &tensor;
-  }
-  return nullptr;
+  return section == nullptr ? nullptr : named(section->tensors, name);
 }
 
 /// How this rank wants a tensor that is one for all ranks.
@@ -73,18 +76,15 @@ std::string tensor_misfit(const std::string& where, const TensorEntry& entry, co
 
 std::string kind_misfit(const std::string& words, const KindEntry& entry, const Section& expected) {
   for (const Tensor& tensor : expected.tensors) {
-    const auto found = std::find_if(entry.tensors.begin(), entry.tensors.end(),
-                                    [&](const TensorEntry& other) { return other.name == tensor.name; });
-    if (found == entry.tensors.end()) {
+    const TensorEntry* const found = named(entry.tensors, tensor.name);
+    if (found == nullptr) {
       return fmt::format("{}: {}: the run needs it, the checkpoint has none", words, tensor.name);
     }
     if (std::string problem = tensor_misfit(words + ": " + tensor.name, *found, tensor); !problem.empty())
       return problem;
   }
   for (const TensorEntry& tensor : entry.tensors) {
-    const bool needed = std::any_of(expected.tensors.begin(), expected.tensors.end(),
-                                    [&](const Tensor& other) { return other.name == tensor.name; });
-    if (!needed)
+    if (named(expected.tensors, tensor.name) == nullptr)
       return fmt::format("{}: {}: the checkpoint has it, the run does not know it", words, tensor.name);
   }
   for (const auto& [name, value] : expected.values.items()) {
@@ -267,17 +267,22 @@ std::vector<int64_t> shape_of(const Tensor& tensor) {
   return shape;
 }
 
+/// What a shard says of itself, in the order in which a reader compares it.
+std::vector<std::pair<std::string, std::string>> metadata_of(const ShardIdentity& identity) {
+  return {{"lockstep.format_version", std::to_string(kShardFormatVersion)},
+          {"lockstep.step", std::to_string(identity.step)},
+          {"lockstep.rank", std::to_string(identity.rank)},
+          {"lockstep.world_size", std::to_string(identity.world_size)},
+          {"lockstep.epoch", std::to_string(identity.epoch)},
+          {"lockstep.config_hash", identity.config_hash},
+          {"lockstep.save_id", identity.save_id}};
+}
+
 ShardHeader header_of(const ShardIdentity& identity, const std::vector<Piece>& pieces) {
   ShardHeader header;
   // "pt" is what readers of PyTorch models look for.
-  header.metadata = {{"format", "pt"},
-                     {"lockstep.format_version", std::to_string(kShardFormatVersion)},
-                     {"lockstep.save_id", identity.save_id},
-                     {"lockstep.epoch", std::to_string(identity.epoch)},
-                     {"lockstep.step", std::to_string(identity.step)},
-                     {"lockstep.rank", std::to_string(identity.rank)},
-                     {"lockstep.world_size", std::to_string(identity.world_size)},
-                     {"lockstep.config_hash", identity.config_hash}};
+  header.metadata = {{"format", "pt"}};
+  for (const auto& [name, value] : metadata_of(identity)) header.metadata[name] = value;
   nlohmann::json slices = nlohmann::json::object();
   uint64_t at = 0;
   for (const Piece& piece : pieces) {
@@ -445,15 +450,9 @@ std::error_code read_whole(Storage& storage, int file, std::span<char> into, con
 
 /// The first thing in which a shard's header is not what the manifest says: "save_id: … expected, found …".
 std::string identity_problem(const ShardHeader& header, const ShardIdentity& identity) {
-  const std::pair<const char*, std::string> expected[] = {{"format_version", std::to_string(kShardFormatVersion)},
-                                                          {"step", std::to_string(identity.step)},
-                                                          {"rank", std::to_string(identity.rank)},
-                                                          {"world_size", std::to_string(identity.world_size)},
-                                                          {"epoch", std::to_string(identity.epoch)},
-                                                          {"config_hash", identity.config_hash},
-                                                          {"save_id", identity.save_id}};
-  for (const auto& [name, value] : expected) {
-    const auto found = header.metadata.find(std::string("lockstep.") + name);
+  for (const auto& [key, value] : metadata_of(identity)) {
+    const auto found = header.metadata.find(key);
+    const std::string name = key.substr(key.find('.') + 1);
     if (found == header.metadata.end()) return fmt::format("{}: {} expected, found nothing", name, value);
     if (found->second != value) return fmt::format("{}: {} expected, found {}", name, value, found->second);
   }
@@ -463,14 +462,10 @@ std::string identity_problem(const ShardHeader& header, const ShardIdentity& ide
 }  // namespace
 
 std::span<const std::byte> ReadShard::tensor(const std::string& name, const ShardTensor** entry) const {
-  for (const ShardTensor& tensor : header.tensors) {
-    if (tensor.name != name) continue;
-    if (entry != nullptr) *entry = &tensor;
-    return {reinterpret_cast<const std::byte*>(bytes.get()) + data_begin + tensor.begin,
-            tensor.end - tensor.begin};
-  }
-  if (entry != nullptr) *entry = nullptr;
-  return {};
+  const ShardTensor* const found = named(header.tensors, name);
+  if (entry != nullptr) *entry = found;
+  if (found == nullptr) return {};
+  return {reinterpret_cast<const std::byte*>(bytes.get()) + data_begin + found->begin, found->end - found->begin};
 }
 
 ReadShard read_shard(Storage& storage, const std::string& folder, const FileEntry& entry,
