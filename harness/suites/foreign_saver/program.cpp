@@ -20,9 +20,6 @@
 
 namespace lockstep::program {
 
-/// Nothing if there is neither file nor folder.
-static std::optional<EndResult> end_result_of(const std::string& path);
-
 namespace fs = std::filesystem;
 
 namespace {
@@ -33,6 +30,36 @@ std::string emptied_folder(const SuiteRun& run, int slot) {
   const std::string folder = fmt::format("{}/work/{}", run.out_dir, slot);
   make_empty(folder);
   return fs::canonical(folder).string();
+}
+
+std::vector<std::pair<std::string, std::string>> lines_of(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    lines.emplace_back(fmt::format("line {}", lines.size() + 1), text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+/// Nothing if there is neither file nor folder.
+std::optional<EndResult> end_result_of(const std::string& path) {
+  std::error_code error;
+  EndResult result;
+  if (fs::is_regular_file(path, error)) {
+    const FileText file = read_file(path);
+    if (!file) return std::nullopt;
+    result.parts = lines_of(file.text);
+    return result;
+  }
+  if (!fs::is_directory(path, error)) return std::nullopt;
+  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
+    if (!at->is_regular_file(error)) continue;
+    result.parts.emplace_back(fs::relative(at->path(), path, error).string(),
+                              long_hash_in_hex(read_file(at->path().string()).text));
+  }
+  std::ranges::sort(result.parts);
+  return result;
 }
 
 }  // namespace
@@ -125,16 +152,6 @@ void Bench::resume(Observed& observed) {
 
 namespace {
 
-std::vector<std::pair<std::string, std::string>> lines_of(const std::string& text) {
-  std::vector<std::pair<std::string, std::string>> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    lines.emplace_back(fmt::format("line {}", lines.size() + 1), text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
 /// Words and numbers, and each other character by itself.
 std::vector<std::string> tokens_of(const EndResult& result) {
   std::vector<std::string> tokens;
@@ -209,25 +226,6 @@ std::string last_line(const std::string& text) {
   const std::size_t before = text.find_last_of('\n', end);
   const std::size_t begin = before == std::string::npos ? 0 : before + 1;
   return clean_line(text.substr(begin, std::min(end + 1 - begin, kMost)));
-}
-
-std::optional<EndResult> end_result_of(const std::string& path) {
-  std::error_code error;
-  EndResult result;
-  if (fs::is_regular_file(path, error)) {
-    const FileText file = read_file(path);
-    if (!file) return std::nullopt;
-    result.parts = lines_of(file.text);
-    return result;
-  }
-  if (!fs::is_directory(path, error)) return std::nullopt;
-  for (fs::recursive_directory_iterator at(path, error), end; !error && at != end; at.increment(error)) {
-    if (!at->is_regular_file(error)) continue;
-    result.parts.emplace_back(fs::relative(at->path(), path, error).string(),
-                              long_hash_in_hex(read_file(at->path().string()).text));
-  }
-  std::ranges::sort(result.parts);
-  return result;
 }
 
 namespace {

@@ -105,12 +105,6 @@ std::span<const SystemCall> system_calls() {
   return kCalls;
 }
 
-/// Requests of ioctl that change a file's bytes.
-static std::span<const unsigned> cloning_requests() {
-  static constexpr unsigned kRequests[] = {FICLONE, FICLONERANGE};
-  return kRequests;
-}
-
 const SystemCall* find_system_call(long number) {
   const auto at = std::ranges::find(system_calls(), number, &SystemCall::number);
   return at == system_calls().end() ? nullptr : &*at;
@@ -348,11 +342,8 @@ class Decoder {
         return of_fd(0);
       case Shape::fd: return of_fd(0);
       case Shape::path:
-        operation_.path = named(-1, 0);
-        operation_.existed = stands();
-        return true;
       case Shape::path_at:
-        operation_.path = named(0, 1);
+        operation_.path = stopped_.call->shape == Shape::path ? named(-1, 0) : named(0, 1);
         operation_.existed = stands();
         return true;
       case Shape::two_paths: return two(-1, 0, -1, 1);
@@ -430,20 +421,12 @@ sock_filter line(uint32_t code, uint32_t value, unsigned if_true = 0, unsigned i
   return {static_cast<uint16_t>(code), static_cast<uint8_t>(if_true), static_cast<uint8_t>(if_false), value};
 }
 
-/// Traced only if one of these bits is set in that argument.
-void add_if_bits(std::vector<sock_filter>& filter, uint32_t number, int argument, uint32_t bits) {
+/// Traced only if that argument has this value, or one of these bits (kEqual, kAnyBit). The number of the call stands in the accumulator
+/// again where it has not.
+void add_if(std::vector<sock_filter>& filter, uint32_t number, int argument, uint32_t test, uint32_t value) {
   filter.push_back(line(kEqual, number, 0, 4));
   filter.push_back(line(kLoad, low_half(argument)));
-  filter.push_back(line(kAnyBit, bits, 0, 1));
-  filter.push_back(line(kReturn, SECCOMP_RET_TRACE));
-  filter.push_back(line(kReturn, SECCOMP_RET_ALLOW));
-}
-
-/// Traced only if that argument has this value. The number of the call stands in the accumulator again where it has not.
-void add_if_equal(std::vector<sock_filter>& filter, uint32_t number, int argument, uint32_t value) {
-  filter.push_back(line(kEqual, number, 0, 4));
-  filter.push_back(line(kLoad, low_half(argument)));
-  filter.push_back(line(kEqual, value, 0, 1));
+  filter.push_back(line(test, value, 0, 1));
   filter.push_back(line(kReturn, SECCOMP_RET_TRACE));
   filter.push_back(line(kLoad, offsetof(seccomp_data, nr)));
 }
@@ -460,13 +443,14 @@ std::vector<sock_filter> tracing_filter() {
   for (const SystemCall& call : system_calls()) {
     const auto number = static_cast<uint32_t>(call.number);
     if (call.shape == Shape::open) {
-      add_if_bits(filter, number, 1, kWriting);
+      add_if(filter, number, 1, kAnyBit, kWriting);
     } else if (call.shape == Shape::openat) {
-      add_if_bits(filter, number, 2, kWriting);
+      add_if(filter, number, 2, kAnyBit, kWriting);
     } else if (call.shape == Shape::mmap) {
-      add_if_bits(filter, number, 3, MAP_SHARED);
+      add_if(filter, number, 3, kAnyBit, MAP_SHARED);
     } else if (call.shape == Shape::clone) {
-      for (const unsigned request : cloning_requests()) add_if_equal(filter, number, 1, request);
+      for (const unsigned request : {FICLONE, FICLONERANGE})  // they change a file's bytes
+         add_if(filter, number, 1, kEqual, request);
     } else {
       filter.push_back(line(kEqual, number, 0, 1));
       filter.push_back(line(kReturn, SECCOMP_RET_TRACE));

@@ -434,26 +434,17 @@ Judgement judge_load(Contents& contents, const Allowed& allowed, const std::vect
 }
 
 std::string told_problem(const std::vector<checkpoint::SaveOutcome>& told, const std::vector<bool>& ended) {
-  const checkpoint::SaveOutcome* first = nullptr;
-  std::size_t first_rank = 0;
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
-    if (ended[rank]) continue;
-    if (first == nullptr) {
-      first = &told[rank];
-      first_rank = rank;
-      continue;
-    }
-    const auto words = [](const checkpoint::SaveOutcome& outcome) {
-      return fmt::format("{}{}{}",
-                         outcome.saved == Saved::committed ? "committed"
-                         : outcome.saved == Saved::failed  ? "failed"
-                                                           : "unknown",
-                         outcome.problem.empty() ? "" : ": " + outcome.problem,
-                         outcome.remarks.empty() || !outcome ? "" : fmt::format(" (remarks: {})", fmt::join(outcome.remarks, "; ")));
-    };
-    if (words(*first) != words(told[rank])) {
-      return fmt::format("rank {} was told \"{}\", rank {} \"{}\"", first_rank, words(*first), rank, words(told[rank]));
-    }
+  const auto words = [](const checkpoint::SaveOutcome& outcome) {
+    constexpr std::string_view kSaved[] = {"committed", "failed", "unknown"};
+    std::string text(kSaved[static_cast<std::size_t>(outcome.saved)]);
+    if (!outcome.problem.empty()) text += ": " + outcome.problem;
+    if (outcome && !outcome.remarks.empty()) text += fmt::format(" (remarks: {})", fmt::join(outcome.remarks, "; "));
+    return text;
+  };
+  const auto first = static_cast<std::size_t>(std::ranges::find(ended, false) - ended.begin());
+  for (std::size_t rank = first; rank < told.size(); ++rank) {
+    if (ended[rank] || words(told[first]) == words(told[rank])) continue;
+    return fmt::format("rank {} was told \"{}\", rank {} \"{}\"", first, words(told[first]), rank, words(told[rank]));
   }
   return "";
 }
