@@ -1,117 +1,52 @@
-"""Asks `lockstep compare` about runs of trainers that are not lockstep's, and holds its answers against the truth.
+"""Asks `lockstep compare` about recorded runs of trainers that are not lockstep's, and holds its answers against foreign.json.
 
-    conformance.py --lockstep PROGRAM [--only TEXT] [--keep FOLDER]
+    conformance.py --lockstep PROGRAM [--only TEXT] [--update]
 
-Fails on any alarm about a clean run, on any wrong name, and where too few faults are placed or named.
+foreign.tar.xz holds the runs: models of several kinds on one to eight ranks, plain, sharded, tensor- and pipeline-parallel, resumed,
+in low precision, with and without declarations, each right and with a mistake. A row has the run's name, that of its reference, how many
+permuted repeats of this there are, and what is said. `truth`: the right names where none of them is said. --update rewrites the rows.
 """
 
 import argparse
-import hashlib
 import json
 import pathlib
-import subprocess
 import sys
+import tarfile
 import tempfile
-import warnings
 
-warnings.filterwarnings("ignore")
+from said import said_by
 
-import torch  # noqa: E402
-
-from cases import QUIET, all_cases  # noqa: E402
-from foreign import Run  # noqa: E402
-
-LEAST_PLACED, LEAST_NAMED = 0.95, 0.60
-# Names of what is seen rather than of why: no answer, and no wrong one.
-GENERAL = {"", "unexplained", "constant-factor", "update-differs"}
-
-
-def trained(settings, folder):
-    if not folder.exists():
-        settings.go_to(str(folder)) if hasattr(settings, "go_to") else Run(settings, str(folder)).go()
-    return str(folder)
-
-
-def compared(program, case, folder):
-    key = hashlib.sha256((case.a.name_of_model() + case.a.in_words()).encode()).hexdigest()[:12]
-    a = trained(case.a, folder / f"reference-{key}")
-    b = trained(case.b, folder / case.name.replace(" ", "-").replace(",", "").replace(":", ""))
-    command = [program, "compare", a, b, "--json"]
-    if case.repeats:
-        for k in range(1, 5):
-            command += ["--repeat", trained(case.a.but(order=k), folder / f"reference-{key}-order-{k}")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    try:
-        return json.loads(done.stdout)
-    except ValueError:
-        return {"verdict": "failed", "sentence": done.stderr.strip(), "first_divergence": None, "cause": None}
-
-
-class Score:
-    def __init__(self):
-        self.problems = []
-        self.clean = self.faults = self.placed = self.nameable = self.named = self.undeclared = 0
-
-    def judge(self, case, answer):
-        where, cause = answer["first_divergence"], answer["cause"]
-        code = cause["code"] if cause else ""
-        said = f"{answer['verdict']}, step {where['step'] if where else '-'}, {code or '-'}: {answer['sentence']}"
-        if case.step is None:
-            self.clean += 1
-            wanted = {case.verdict} if case.verdict else QUIET
-            if answer["verdict"] not in wanted or case.says not in answer["sentence"]:
-                self.problems.append(f"alarm about {case.name}: {said}")
-            elif answer["verdict"] == "divergent" and code not in ("", "unexplained"):
-                self.problems.append(f"wrong name of {case.name}: {said}")
-            return said
-        if code not in case.causes and code not in GENERAL:
-            self.problems.append(f"wrong name of {case.name}: {said}")
-        if case.silent:
-            self.undeclared += 1
-            return said
-        self.faults += 1
-        right_place = where is not None and where["step"] == case.step and case.where in (where["phase"] + where["where"])
-        self.placed += right_place
-        self.nameable += bool(case.causes)
-        self.named += code in case.causes
-        if not right_place:
-            print(f"  not at its place: {case.name}: {said}")
-        elif case.causes and code not in case.causes:
-            print(f"  not named: {case.name}: {said}")
-        return said
-
-    def verdict(self):
-        placed, named = self.placed / max(self.faults, 1), self.named / max(self.nameable, 1)
-        if placed < LEAST_PLACED:
-            self.problems.append(f"only {self.placed} of {self.faults} faults are at their step")
-        if named < LEAST_NAMED:
-            self.problems.append(f"only {self.named} of {self.nameable} faults are named rightly")
-        print(f"{self.clean} clean runs, {self.faults} faults: {self.placed} at their step and place, "
-              f"{self.named} of {self.nameable} that have a name named rightly; {self.undeclared} of these faults without "
-              f"declarations; {len(self.problems)} problems")  # fmt: skip
-        for problem in self.problems:
-            print("problem:", problem)
-        return 1 if self.problems else 0
+HERE = pathlib.Path(__file__).parent
+ASKED = ("truth", "reference", "repeats")  # what a row says beside the answer
+WORDS = {ord(" "): "-", ord(","): None, ord(":"): None}  # of a name, as a folder
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--lockstep", required=True)
     parser.add_argument("--only", default="")
-    parser.add_argument("--keep", type=pathlib.Path)
-    parser.add_argument("--verbose", action="store_true")
+    parser.add_argument("--update", action="store_true")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    score = Score()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = options.keep or pathlib.Path(scratch)
-        for case in all_cases():
-            if options.only not in case.name:
-                continue
-            said = score.judge(case, compared(options.lockstep, case, folder))
-            if options.verbose:
-                print(f"{case.name}: {said}")
-    return 0 if options.only and not score.problems else score.verdict()
+    rows, now, problems = json.loads((HERE / "foreign.json").read_text()), [], 0
+    with tempfile.TemporaryDirectory() as scratch, tarfile.open(HERE / "foreign.tar.xz") as runs:
+        runs.extractall(scratch)
+        folder = pathlib.Path(scratch)
+        for row in rows:
+            asked = {key: row[key] for key in ASKED if key in row}
+            expected = {key: value for key, value in row.items() if key not in ASKED}
+            said, words = expected, ""
+            if options.only in row["name"]:
+                a, b = folder / row["reference"], folder / row["name"].translate(WORDS)
+                repeats = [f"{a}-order-{k + 1}" for k in range(row.get("repeats", 0))]
+                said, words = said_by(options.lockstep, a, b, expected, repeats)
+            now.append(said | asked)
+            if said != expected:
+                problems += 1
+                print(f"problem: expected {expected}, lockstep says {said}: {words}")
+    if options.update:
+        (HERE / "foreign.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in now) + "\n]\n")
+    print(f"{len(rows)} pairs, {problems} problems")
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

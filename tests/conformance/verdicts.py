@@ -12,7 +12,6 @@ import json
 import math
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -21,6 +20,7 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 
+from said import said_by  # noqa: E402
 from tiny import Tiny, added, dyadic, norm_of, orthogonal, scaled, tokens  # noqa: E402
 from trace_writer import Placement, mix, tensor_hash  # noqa: E402
 
@@ -614,24 +614,6 @@ def not_as_written(folder):
     return [name for name in names if not filecmp.cmp(folder / name, HERE / name, shallow=False)]
 
 
-def said_by(program, base, expected):
-    """What the program says of the pair in that folder, in the form of its expectation."""
-    done = subprocess.run([program, "compare", base / "a", base / "b", "--json"], capture_output=True, text=True, check=False)
-    if "refused" in expected:
-        words = expected["refused"] if expected["refused"] in done.stderr else done.stderr.strip()
-        return {"name": expected["name"], "refused": words, "exit_code": done.returncode}, done.stderr
-    answer = json.loads(done.stdout)
-    said = {"name": expected["name"], "verdict": answer["verdict"]}
-    where, cause = answer["first_divergence"], answer["cause"]
-    if where:
-        said |= {"step": where["step"], "phase": where["phase"]}
-        if "rank" in expected:
-            said["rank"] = where["rank"]
-    if cause:
-        said["cause"] = cause["code"]
-    return said, answer["sentence"]
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--check", action="store_true")
@@ -652,7 +634,8 @@ def main():
         for pair in pairs if options.lockstep else ():
             if options.only not in pair.name:
                 continue
-            said, sentence = said_by(options.lockstep, folder / ("verdicts" if pair.kept else "more") / pair.name, pair.expected)
+            base = folder / ("verdicts" if pair.kept else "more") / pair.name
+            said, sentence = said_by(options.lockstep, base / "a", base / "b", pair.expected)
             if said != pair.expected:
                 problems.append(f"expected {pair.expected}, lockstep says {said}: {sentence}")
     for problem in problems:

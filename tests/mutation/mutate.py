@@ -119,7 +119,7 @@ def failed_test(program, tests, folder):
 
 
 def passes_exam(program):
-    """tests/conformance, with the Python that runs this: it needs torch."""
+    """What the program says of the recorded runs of tests/conformance."""
     exam = [sys.executable, str(ROOT / "tests/conformance/conformance.py"), "--lockstep", str(program)]
     return subprocess.run(exam, capture_output=True).returncode == 0
 

@@ -18,7 +18,7 @@ import warnings
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-sys.path[:0] = [str(HERE), str(ROOT / "probe" / "python"), str(HERE.parent / "real_reports")]
+sys.path[:0] = [str(HERE), str(ROOT / "probe" / "python")]
 sys.path.insert(0, str(HERE))
 warnings.filterwarnings("ignore", message=".*NumPy.*")
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -509,58 +509,73 @@ INSTANTIATE_TEST_SUITE_P(FirstHalf, EvidenceSubsets, testing::Range(std::size_t{
 
 INSTANTIATE_TEST_SUITE_P(SecondHalf, EvidenceSubsets, testing::Range(kMiddle, faults().size()), &name_of_fault);
 
-// Pairs of tiny traces whose truth is known, as tests/conformance/verdicts.py writes them: what is said of each.
+// What is said of recorded pairs of tiny traces: those that tests/conformance/verdicts.py writes, mistakes of trainers that are not ours
+// with what must not be mistaken for them, and small programs with the mistakes of public reports.
 
 using Json = nlohmann::json;
 
 const std::string kFolder = LOCKSTEP_SOURCE_DIR "/tests/conformance/";
 
-Json all_pairs() {
-  std::ifstream file(kFolder + "verdicts.json");
-  return Json::parse(file);
+Json rows_of(const std::string& file) {
+  std::ifstream rows(kFolder + file);
+  return Json::parse(rows);
 }
 
-CompareOptions options_of(const std::string& name) {
-  return {kFolder + "verdicts/" + name + "/a", kFolder + "verdicts/" + name + "/b", {}, {}};
+CompareOptions options_of(const std::string& folder, const std::string& a = "a", const std::string& b = "b") {
+  return {kFolder + folder + "/" + a, kFolder + folder + "/" + b, {}, {}};
 }
 
-void hold(const Json& expected) {
-  const Mechanism said = compare_runs(options_of(expected["name"]));
+void hold(const Json& expected, const CompareOptions& runs) {
+  const Mechanism said = compare_runs(runs);
   EXPECT_EQ(name_of(said.verdict), expected["verdict"]) << said.sentence;
-  EXPECT_THAT(said.sentence, testing::Not(testing::HasSubstr("of another shape"))) << "parts are put together";
+  EXPECT_THAT(said.sentence, testing::HasSubstr(expected.value("says", "")));
+  EXPECT_THAT(said.sentence, testing::Not(testing::HasSubstr(expected.value("unsaid", "of another shape")))) << "parts are put together";
   ASSERT_EQ(said.first_divergence.has_value(), expected.contains("step")) << said.sentence;
   if (!said.first_divergence) return;
   ASSERT_THAT(said, parts_at({.step = expected["step"].get<int64_t>(),
                               .phase = expected["phase"].get<std::string>(),
                               .rank = expected.value("rank", said.first_divergence->rank),
                               .cause = expected["cause"].get<std::string>()}));
+  EXPECT_THAT(said.cause->evidence, testing::HasSubstr(expected.value("evidence", "")));
 }
 
 TEST(Verdicts, OfPairsWhoseTruthIsKnownAreThatTruth) {
-  const Json pairs = all_pairs();
+  const Json pairs = rows_of("verdicts.json");
   std::set<std::string> causes, verdicts;
   for (const Json& expected : pairs) {
     SCOPED_TRACE(expected["name"].get<std::string>());
-    if (expected.contains("refused")) continue;
-    hold(expected);
+    const CompareOptions runs = options_of("verdicts/" + expected["name"].get<std::string>());
+    if (expected.contains("refused")) {
+      EXPECT_THAT([&] { compare_runs(runs); }, testing::ThrowsMessage<TraceError>(testing::HasSubstr(expected["refused"].get<std::string>())));
+      verdicts.insert("refused");
+      continue;
+    }
+    hold(expected, runs);
     verdicts.insert(expected["verdict"]);
     if (expected.contains("cause")) causes.insert(expected["cause"]);
   }
   EXPECT_GE(pairs.size(), 60u);
   EXPECT_GE(causes.size(), 30u);
-  EXPECT_THAT(verdicts, testing::ElementsAre("divergent", "identical", "inconclusive", "within_envelope"));
+  EXPECT_THAT(verdicts, testing::ElementsAre("divergent", "identical", "inconclusive", "refused", "within_envelope"));
 }
 
-TEST(Verdicts, OfATraceThatIsNewerThanThisBuildAreRefused) {
-  int refused = 0;
-  for (const Json& expected : all_pairs()) {
-    if (!expected.contains("refused")) continue;
-    ++refused;
-    EXPECT_THAT([&] { compare_runs(options_of(expected["name"])); },
-                testing::ThrowsMessage<TraceError>(testing::HasSubstr(expected["refused"].get<std::string>())))
-        << expected["name"] << " was compared";
+TEST(Verdicts, OfMistakesOfAnyTrainerAreNamedAndNothingElseIs) {
+  for (const Json& expected : rows_of("mistakes.json")) {
+    SCOPED_TRACE(expected["name"].get<std::string>());
+    hold(expected, options_of("mistakes/" + expected["name"].get<std::string>()));
   }
-  EXPECT_EQ(refused, 1);
+}
+
+TEST(Verdicts, OfPublicReportsNameTheirRootCauses) {
+  const Json reports = rows_of("reports.json");
+  for (const Json& report : reports) {
+    SCOPED_TRACE(report["report"].get<std::string>());
+    const std::string folder = "reports/" + report["name"].get<std::string>();
+    hold(report, options_of(folder, "reference", "wrong"));
+    const Mechanism right = compare_runs(options_of(folder, "reference", "right"));
+    EXPECT_EQ(name_of(right.verdict), report["right"]) << right.sentence;
+  }
+  EXPECT_GE(std::ranges::count_if(reports, [](const Json& report) { return report["cause"] != "unexplained"; }), 48);
 }
 
 // The same planted faults in traces of other trainers, whose parameters and records happen to have the energy
