@@ -212,14 +212,6 @@ TEST_P(GoldenText, Terminal) {
 INSTANTIATE_TEST_SUITE_P(Reports, GoldenText, testing::ValuesIn(kFixtures),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Render, MakesEveryFormatThatItLists) {
-  for (const ReportFormat& format : report_formats()) {
-    const std::string text = render(outcome_results(), std::string(format.name));
-    EXPECT_THAT(text, testing::HasSubstr("8x3 global")) << format.name;
-    EXPECT_EQ(text, render(outcome_results(), std::string(format.name))) << format.name;
-  }
-}
-
 TEST(Render, MakesTheSameFromADocumentAsFromWhatItWasWrittenFrom) {
   for (const auto& make : {outcome_results, missed_control_results, mechanism_results, certificate_results,
                            detection_results, empty_results, convergence_results,
@@ -326,22 +318,6 @@ TEST(HtmlReport, EveryDrawingHasATitleAndADescription) {
   });
 }
 
-TEST(HtmlReport, GivesEqualBytesForEqualResults) {
-  EXPECT_EQ(html_report(outcome_results()), html_report(outcome_results()));
-}
-
-TEST(HtmlReport, SaysFirstThatAMatrixCannotTell) {
-  const std::string page = html_report(missed_control_results());
-  const std::size_t cannot = page.find("Cannot tell</span>");
-  ASSERT_NE(cannot, std::string::npos);
-  EXPECT_LT(cannot, page.find("<section"));
-  EXPECT_THAT(html_report(outcome_results()), Not(HasSubstr("annot tell")));
-}
-
-TEST(HtmlReport, NamesNoCauseWhereNoneIsKnown) {
-  EXPECT_THAT(html_report(mechanism_results()), HasSubstr("no cause named"));
-}
-
 TEST(HtmlReport, MarksMetricsThatDisagreeInSign) {
   const std::string page = html_report(outcome_results());
   EXPECT_THAT(page, HasSubstr("better, although 24-way accuracy is worse"));
@@ -408,13 +384,6 @@ TEST(CurvePanels, AreEmptyWithoutThatCurve) {
   EXPECT_EQ(curve_panels(outcome_results(), "no_such_metric"), "");
 }
 
-TEST(HtmlReport, AnswersForCertificates) {
-  const std::string certificate = html_report(certificate_results());
-  EXPECT_THAT(certificate, HasSubstr("Does every loss equal the loss of one process?"));
-  EXPECT_THAT(certificate, HasSubstr("0 of 1"));
-  EXPECT_THAT(certificate, Not(HasSubstr("rows=unequal"))) << "the row's worst case speaks for it";
-}
-
 TEST(Markdown, EveryRowOfTheTableHasEightColumns) {
   for (const auto& fixture : {outcome_results, missed_control_results, mechanism_results, hostile_results}) {
     std::istringstream in(markdown_summary(fixture()));
@@ -451,13 +420,6 @@ TEST(Markdown, StaysBelowTheLimitAndSaysWhatIsLeftOut) {
   EXPECT_THAT(text, HasSubstr("the rest is in report.html"));
   EXPECT_THAT(text, HasSubstr("The whole matrix again"));
   EXPECT_THAT(markdown_summary(outcome_results()), Not(HasSubstr("the rest is in")));
-}
-
-TEST(Markdown, ShowsUnexpectedCellsWithTheirLastLinesAndCommand) {
-  const std::string text = markdown_summary(outcome_results());
-  EXPECT_THAT(text, HasSubstr("### × 8x3 global lr\\_rule=linear"));
-  EXPECT_THAT(text, HasSubstr("rank 3: all_gather loss.actions, 1152 bytes"));
-  EXPECT_THAT(text, Not(HasSubstr("### ≠ 8x3 local")));
 }
 
 TEST(Markdown, CutsNoCauseOffHoweverLongTheEvidenceIs) {
@@ -497,18 +459,6 @@ TEST(Junit, CountsWhatItHolds) {
     EXPECT_EQ(suite.get<std::string>("<xmlattr>.failures"), std::to_string(failures));
     EXPECT_EQ(suite.get<std::string>("<xmlattr>.errors"), std::to_string(errors));
   }
-}
-
-TEST(Junit, AnUnexpectedVerdictFailsWithCellPlaceAndCommand) {
-  const auto cases = cases_of(suite_of(mechanism_results()));
-  const ptree& planted = cases.at("8x3 global mutant=grad_scale");
-  EXPECT_EQ(planted.get<std::string>("failure.<xmlattr>.type"), "divergent");
-  EXPECT_EQ(planted.get<std::string>("failure.<xmlattr>.message"),
-            "8x3 global mutant=grad_scale is divergent, expected within envelope; different from step 0: "
-            "reduced gradients");
-  EXPECT_NE(planted.get<std::string>("failure").find("Run it again: lockstep run configs/smoke.yaml --only"),
-            std::string::npos);
-  EXPECT_EQ(cases.at("8x3 global").count("failure"), 0u);
 }
 
 TEST(Junit, ARunThatDiedIsAnError) {
@@ -590,12 +540,6 @@ TEST(TerminalTable, AlignsItsColumnsByWidthNotBytes) {
     return display_width(line.substr(0, line.find(symbol)));
   };
   EXPECT_EQ(column(lines[1], "= equivalent"), column(lines[2], "≠ divergent"));
-}
-
-TEST(TerminalTable, SaysWhatWasExpectedAndHowToRepeatIt) {
-  const std::string text = terminal_table(mechanism_results(), false, 0);
-  EXPECT_THAT(text, HasSubstr("✗ expected within envelope; different from step 0: reduced gradients"));
-  EXPECT_THAT(text, HasSubstr("again: lockstep run configs/smoke.yaml\n"));
 }
 
 TEST(TerminalTable, NamesCauseAndRemedyOfAnUnexpectedCellAtAnyWidth) {

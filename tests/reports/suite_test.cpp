@@ -49,48 +49,12 @@ std::string tables_text(const SuiteResult& suite, bool colour, int width) {
 /// Where `text` first stands, behind `from`; the end if it does not.
 std::size_t place_of(const std::string& in, const std::string& text, std::size_t from = 0) { return std::min(in.find(text, from), in.size()); }
 
-TEST(SuiteReport, TableHasGoodOutcomesThenFaultsThenUndecidedOnes) {
-  const OutcomeTable table = outcome_table(*results().suite, true);
-  std::vector<std::string> names;
-  for (const auto& outcome : table.outcomes) names.push_back(outcome.name);
-  EXPECT_THAT(names, ElementsAre("whole, old", "torn", "not reached"));
-  EXPECT_THAT(table.rows[0].cases, ElementsAre(1000, 2, 0));
-  EXPECT_THAT(table.rows[1].cases, ElementsAre(7, 0, 1));
-}
-
 TEST(SuiteReport, TableCanBeOneRowAFailure) {
   Results each = results();
   each.suite->table.push_back({"killed", "rank 1, write", "torn", CaseVerdict::fault, 5});
   const OutcomeTable table = outcome_table(*each.suite, false);
   ASSERT_EQ(table.rows.size(), 2U);
   EXPECT_THAT(table.rows[0].cases, ElementsAre(1000, 7, 0));
-}
-
-TEST(SuiteReport, EveryFormatSaysWhatWasFoundAndHowToSeeItAgain) {
-  for (const ReportFormat& format : report_formats()) {
-    const std::string text = render(results(), std::string(format.name));
-    EXPECT_THAT(text, HasSubstr("0:3")) << format.name;  // Markdown writes @ as an entity
-    EXPECT_THAT(text, HasSubstr("kill-0-3.sh")) << format.name;
-    EXPECT_THAT(text, HasSubstr("torn")) << format.name;
-    if (format.name == "html" || format.name == "junit") {
-      EXPECT_THAT(text, Not(HasSubstr("<refuses>"))) << format.name;
-    }
-  }
-}
-
-TEST(SuiteReport, TheTerminalCountsByFailureAndPlace) {
-  const std::string text = render(results(), "text");
-  EXPECT_THAT(text, HasSubstr("killed   rank 0, write"));
-  EXPECT_THAT(text, HasSubstr("1000"));
-  EXPECT_THAT(text, HasSubstr("✗ Faults found: 12 trials (1010 cases), 2 wrong, 1 undecided."));
-  EXPECT_THAT(text, HasSubstr("A power loss is not shown."));
-  EXPECT_THAT(text, HasSubstr("operations tried: 11 of 11"));
-}
-
-TEST(SuiteReport, ThePageShowsTheTimeline) {
-  const std::string page = render(results(), "html");
-  EXPECT_THAT(page, HasSubstr("killed before it"));
-  EXPECT_THAT(page, HasSubstr("Does it survive &lt;kills&gt;?"));
 }
 
 TEST(SuiteReport, IsGoodWhereNothingWasFound) {
@@ -101,19 +65,6 @@ TEST(SuiteReport, IsGoodWhereNothingWasFound) {
   each.suite->undecided = 1;
   each.summary.exit_code = 5;
   EXPECT_EQ(suite_status(each).word, "Undecided");
-}
-
-TEST(SuiteTables, StandInEveryFormat) {
-  for (const ReportFormat& format : report_formats()) {
-    const std::string text = render(results(), std::string(format.name));
-    EXPECT_THAT(text, HasSubstr("What they took")) << format.name;
-    EXPECT_THAT(text, HasSubstr("41.00")) << format.name;
-    EXPECT_THAT(text, HasSubstr("Time against size")) << format.name;
-    if (format.name != "json") {
-      EXPECT_THAT(text, HasSubstr("time (us)")) << format.name;
-      EXPECT_THAT(text, Not(HasSubstr("<one>"))) << format.name;
-    }
-  }
 }
 
 TEST(SuiteTables, AreNowhereWhereThereAreNone) {
@@ -188,37 +139,6 @@ TEST(SuiteTables, LetALongListOfGoodOutcomesBeFolded) {
   // The good ones are counted, with tables beside them or without.
   each.suite->tables.clear();
   EXPECT_THAT(render(each, "text"), testing::ContainsRegex("39 failures without a fault\\) +117"));
-}
-
-TEST(SuiteCharts, AreDrawnInOneFrame) {
-  const SuiteChart chart = results().suite->charts[0];
-  const std::string drawing = chart_drawing(chart);
-  EXPECT_THAT(drawing, testing::AllOf(HasSubstr("<figcaption><b>gather|all</b></figcaption>"),
-                                      HasSubstr("class=\"line c1\""), HasSubstr("class=\"line bad\"")));
-  EXPECT_THAT(drawing, HasSubstr("<b>broadcast</b><span class=\"sub t-bad\">✗ 2 ranks</span>"));
-  EXPECT_THAT(drawing, HasSubstr("up: time (us), to the right: size (B)"));
-  EXPECT_THAT(drawing, HasSubstr("2 ranks: 35.2 us at 4 B, 900 us at 1 MiB"));
-  const ChartFrame frame = frame_of(chart);
-  std::vector<std::string> ticks;
-  for (const Tick& tick : ticks_of(chart.x, frame.x, 4)) ticks.push_back(tick.text);
-  EXPECT_THAT(ticks, ElementsAre("32 B", "1 KiB", "32 KiB", "1 MiB"));
-}
-
-TEST(SuiteCharts, HaveARowForEachSeriesAndALineForEachMark) {
-  const std::string drawing = chart_drawing(results().suite->charts[1]);
-  EXPECT_THAT(drawing, testing::AllOf(HasSubstr("T: 1000 ms"), HasSubstr(">Processes<"), HasSubstr("✗ stop"), HasSubstr("kill: median 20 ms, at most 31 ms")));
-  // Nothing took no time on a logarithmic axis: an arrow at its edge.
-  EXPECT_THAT(drawing, HasSubstr("M1 0 10-6 10 6z"));
-}
-
-TEST(SuiteCharts, AreTypedWhereNothingCanBeDrawn) {
-  const std::vector<std::string> lines = chart_lines(results().suite->charts[0]), rows = chart_lines(results().suite->charts[1]);
-  ASSERT_EQ(lines.size(), 3U);
-  EXPECT_EQ(lines[0], "gather|all, 2 ranks   ▁▂▆  35.2 to 900 us");
-  EXPECT_EQ(lines[2], "✗ broadcast, 2 ranks  ▁▆   41 to 812 us");
-  ASSERT_EQ(rows.size(), 4U);
-  EXPECT_THAT(rows[1], testing::AllOf(testing::StartsWith("✗ stop"), HasSubstr("●"), testing::EndsWith("1004 to 2900 ms")));
-  EXPECT_EQ(rows[3], "│ T: 1000 ms");
 }
 
 TEST(SuiteCharts, AreNotDrawnWithoutAPoint) {
@@ -499,12 +419,6 @@ TEST(RateScaling, IsVariedByTheBatchOrByARuleOfSeveralRanks) {
   EXPECT_TRUE(varies_batch_or_rate_rule(ruled)) << "eight times the rate of the reference";
   grown.cells[0].layout = Layout{8, 6};
   EXPECT_TRUE(varies_batch_or_rate_rule(grown));
-}
-
-TEST(GrowthReport, IsSilentWhereNothingGrew) {
-  for (const std::string& text :
-       {terminal_table(outcome_results(), false, 118), markdown_summary(outcome_results())})
-    EXPECT_THAT(text, AllOf(Not(HasSubstr("noise scale")), Not(HasSubstr("ules of the learning rate"))));
 }
 
 }  // namespace
