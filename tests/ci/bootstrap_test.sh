@@ -2,15 +2,8 @@
 # ci/bootstrap without a network and without installing anything: what it accepts, refuses and falls back to.
 set -euo pipefail
 source_dir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
+source "$(dirname "$0")/lib.sh"
 
-complain() {
-  echo "bootstrap_test: $*" >&2
-  [[ ! -r $work/log ]] || sed 's/^/    /' "$work/log" >&2
-  failures=$((failures + 1))
-}
 
 # A checkout of its own, and shims: every package is installed, apt-get only notes its call.
 mkdir -p "$work/checkout" "$work/bin" "$work/empty"

@@ -2,17 +2,10 @@
 # install_test BUILD_DIR: what `cmake --install` leaves works from an empty folder, and says what to do next where a part is missing.
 set -euo pipefail
 build=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
+source "$(dirname "$0")/lib.sh"
 prefix=$work/prefix
 unset LOCKSTEP_DATA LOCKSTEP_RANK LOCKSTEP_LIBTORCH
 
-complain() {
-  echo "install_test: $*" >&2
-  sed 's/^/    /' "$work/log" >&2
-  failures=$((failures + 1))
-}
 # ends STATUS TEXT COMMAND...: the command ends with that status and says the text, wherever.
 ends() {
   local wanted=$1 text=$2 status=0

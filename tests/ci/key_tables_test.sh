@@ -4,14 +4,7 @@
 set -euo pipefail
 source_dir=$1 bin_dir=$2
 command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-
-complain() {
-  echo "key_tables_test: $*" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/lib.sh"
 
 # tables EXPECTED ARGUMENTS...: ci/key_tables on the copy must end with that exit status.
 tables() {

@@ -2,14 +2,7 @@
 # ci/layers: the tree passes; every planted violation is found where it stands, and nothing is found without it.
 set -euo pipefail
 source_dir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-
-complain() {
-  echo "layers_test: $*" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/lib.sh"
 
 "$source_dir/ci/layers" "$source_dir" >"$work/own.log" || {
   cat "$work/own.log" >&2

@@ -5,13 +5,7 @@ build=$1
 for tool in cpack dpkg-deb dpkg-shlibdeps; do
   command -v "$tool" >/dev/null || { echo "package_test: skipped, there is no $tool (on Debian: apt-get install dpkg-dev)"; exit 77; }
 done
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-complain() {
-  echo "package_test: $*" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/lib.sh"
 
 cpack --config "$build/CPackConfig.cmake" -G DEB -B "$work" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 deb=$(echo "$work"/lockstep_*.deb)

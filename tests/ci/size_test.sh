@@ -3,13 +3,7 @@
 # about the project's own tree, before anything is built.
 set -euo pipefail
 source_dir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-complain() {
-  echo "size_test: $*" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/lib.sh"
 says() { grep -qF -- "$1" "$work/log" || complain "not said: $1; got $(cat "$work/log")"; }
 size() { "$source_dir/ci/size" "$@" "$tree" >"$work/log" 2>&1; }
 

@@ -10,14 +10,7 @@ for tool in strip objdump; do command -v "$tool" >/dev/null || { echo "wheel_tes
 [[ -n $python ]] || { echo "wheel_test: skipped, no Python has the torch package of this LibTorch"; exit 77; }
 [[ -e $program ]] || { echo "wheel_test: skipped, $program is not built (yaml-cpp or xxhash has no static library here)"; exit 77; }
 [[ -d $probe && -n $library ]] || { echo "wheel_test: skipped, there is no $probe, or lockstep_hash is not built"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-complain() {
-  echo "wheel_test: $*" >&2
-  [[ ! -s $work/log ]] || sed 's/^/    /' "$work/log" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/lib.sh"
 
 version=$(sed -n 's/^CMAKE_PROJECT_VERSION:STATIC=//p' "$build/CMakeCache.txt")
 write_wheels() {

@@ -2,13 +2,7 @@
 # words_test SOURCE_DIR: ci/words passes on the tree, and finds a word of the former dialect that is planted in code, a config or a page.
 set -euo pipefail
 source_dir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-complain() {
-  echo "words_test: $*" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/lib.sh"
 
 "$source_dir/ci/words" >"$work/own.log" || { cat "$work/own.log" >&2; complain "the tree itself has such words"; }
 

@@ -3,14 +3,7 @@
 # quiet beside each other; planted mistakes are named; what free runs leave open a run that its reference leads decides.
 set -euo pipefail
 lockstep=$1 trainer=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-complain() {
-  echo "probe_cpp_test: $*" >&2
-  [[ ! -s $work/log ]] || sed 's/^/    /' "$work/log" >&2
-  failures=$((failures + 1))
-}
+source "$(dirname "$0")/../ci/lib.sh"
 # train NAME WORLD_SIZE [FAULT]: into $work/NAME; the statuses of all ranks in $statuses.
 train() {
   local rank pids=()

@@ -14,23 +14,12 @@
 #include "harness/base/text.h"
 #include "harness/lib/data/series.h"
 #include "scenarios/energy/spec.h"
+#include "tests/support/members.h"
 
 namespace lockstep {
 namespace {
 
-struct Anything {
-  template <class T>
-  operator T() const;
-};
-
-template <class T, class... Some>
-constexpr std::size_t member_count() {
-  if constexpr (requires { T{Some{}..., Anything{}}; }) {
-    return member_count<T, Some..., Anything>();
-  } else {
-    return sizeof...(Some);
-  }
-}
+using support::member_count;
 
 std::size_t keys_in_group(std::string_view prefix) {
   return static_cast<std::size_t>(std::ranges::count_if(

@@ -167,6 +167,12 @@ void write_fake_run(const std::string& dir, const FakeRun& run) {
       run.finish);
 }
 
+void scale(std::vector<std::pair<std::string, std::vector<float>>>& list, const std::string& name, float factor) {
+  for (auto& [tensor, values] : list) {
+    for (float& value : values) value *= tensor.starts_with(name) ? factor : 1;
+  }
+}
+
 std::vector<float>& tensor_of(std::vector<std::pair<std::string, std::vector<float>>>& list,
                                      const std::string& name) {
   for (auto& [each, values] : list) {

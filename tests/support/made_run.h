@@ -70,6 +70,9 @@ int64_t fake_sample(int64_t step, int64_t row);
 FakeStep fake_step(const FakeRun& run, int64_t step, int rank);
 void write_fake_run(const std::string& dir, const FakeRun& run);
 
+/// Each tensor whose name begins so, times the factor.
+void scale(std::vector<std::pair<std::string, std::vector<float>>>& list, const std::string& name, float factor);
+
 /// The tensor of that name in a list.
 std::vector<float>& tensor_of(std::vector<std::pair<std::string, std::vector<float>>>& list, const std::string& name);
 
@@ -158,6 +161,14 @@ struct Parting {
   std::optional<DivergenceKind> kind = {};
   std::optional<std::string> expected = {}, actual = {}, parted = {};
   std::optional<std::string> cause = {};  ///< its code
+};
+
+/// What is planted in the steps of a FakeRun, where they must part for it, and words of the sentence.
+struct PlantedStep {
+  const char* what;
+  std::function<void(FakeStep&)> fault;
+  Parting parting;
+  std::string says = "";
 };
 
 MATCHER_P(PartsAt, parting, "parts there") {

@@ -16,6 +16,7 @@
 #include "harness/base/json.h"
 #include "scenarios/energy/spec.h"
 #include "tests/support/json_schema.h"
+#include "tests/support/members.h"
 #include "tests/support/synthetic_matrix.h"
 
 namespace lockstep {
@@ -233,28 +234,7 @@ namespace {
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-template <class T>
-inline constexpr bool is_optional = false;
-
-template <class T>
-inline constexpr bool is_optional<std::optional<T>> = true;
-
-// Converts to anything: counts the members of an aggregate by trying how many initialisers it takes. An
-// optional is made from what it holds, lest there be two ways.
-struct Anything {
-  template <class T>
-    requires(!is_optional<T>)
-  operator T() const;
-};
-
-template <class T, class... Some>
-constexpr std::size_t member_count() {
-  if constexpr (requires { T{Some{}..., Anything{}}; }) {
-    return member_count<T, Some..., Anything>();
-  } else {
-    return sizeof...(Some);
-  }
-}
+using support::member_count;
 
 template <class T>
 void expect_all_members(const char* name, std::initializer_list<const Object<T>*> views) {

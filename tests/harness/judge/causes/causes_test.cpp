@@ -530,11 +530,13 @@ void hold(const Json& expected, const CompareOptions& runs) {
   EXPECT_EQ(name_of(said.verdict), expected["verdict"]) << said.sentence;
   EXPECT_THAT(said.sentence, testing::HasSubstr(expected.value("says", "")));
   EXPECT_THAT(said.sentence, testing::Not(testing::HasSubstr(expected.value("unsaid", "of another shape")))) << "parts are put together";
+  EXPECT_EQ(said.decide, expected.value("decide", said.decide));
   ASSERT_EQ(said.first_divergence.has_value(), expected.contains("step")) << said.sentence;
   if (!said.first_divergence) return;
   ASSERT_THAT(said, parts_at({.step = expected["step"].get<int64_t>(),
                               .phase = expected["phase"].get<std::string>(),
                               .rank = expected.value("rank", said.first_divergence->rank),
+                              .where = expected.value("where", said.first_divergence->where),
                               .cause = expected["cause"].get<std::string>()}));
   EXPECT_THAT(said.cause->evidence, testing::HasSubstr(expected.value("evidence", "")));
 }

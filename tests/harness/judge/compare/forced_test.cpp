@@ -274,13 +274,6 @@ TEST_P(JudgeForced, MissingNegativesComeBeforeTheirGradients) {
   EXPECT_NEAR(group(result, 0, "head").ratio, 0.46, 1e-5);
 }
 
-TEST_P(JudgeForced, OtherNegativesInEqualNumberAreNamed) {
-  const Mechanism result = judged([](FakeStep& it) {
-    if (it.rank == 1) it.columns[3] = 1400;
-  });
-  ASSERT_THAT(result, parts_at({.phase = "energies", .rank = 1, .actual = "1 other negative a row"}));
-}
-
 TEST_P(JudgeForced, OtherColumnsOfAnUnknownTrainerAreNoNegatives) {
   trainer_ = "theirs";
   const auto judged_with = [&](float factor) {
@@ -298,17 +291,6 @@ TEST_P(JudgeForced, OtherColumnsOfAnUnknownTrainerAreNoNegatives) {
               parts_at({.phase = "energies", .expected = "the reference's columns", .actual = "1 other column a row"}));
 }
 
-TEST_P(JudgeForced, OneWrongEnergyIsNamedByRowAndColumn) {
-  const Mechanism result = judged([](FakeStep& it) {
-    if (it.step == 5 && it.rank == 2) it.energies[4] += 1e-3F;
-  });
-  ASSERT_THAT(result, parts_at({.step = 5,
-                                .phase = "energies",
-                                .rank = 2,
-                                .where = "energies, row " + std::to_string(support::fake_sample(5, 2)) + ", column " +
-                                         std::to_string(support::fake_sample(5, 4))}));
-}
-
 TEST(ScoreSpecs, ColumnsWhoseIdsAreACodeHaveNames) {
   const ScoreSpec& scores = find_trainer_spec("flow_rl")->scores;
   ASSERT_NE(scores.column_name, nullptr);
@@ -320,30 +302,50 @@ TEST(ScoreSpecs, ColumnsWhoseIdsAreACodeHaveNames) {
   EXPECT_EQ(find_trainer_spec("energy")->scores.column_name, nullptr) << "its columns are samples";
 }
 
-TEST_P(JudgeForced, AnotherLossIsNamed) {
-  const Mechanism result = judged([](FakeStep& it) {
-    if (it.rank == 0) it.loss *= 1.01;
-  });
-  ASSERT_THAT(result, parts_at({.phase = "loss", .kind = DivergenceKind::band}));
+TEST_P(JudgeForced, WhatIsPlantedAtForcedStepsIsNamedAtItsPlace) {
+  const std::string cell = "energies, row " + std::to_string(support::fake_sample(5, 2)) + ", column " +
+                           std::to_string(support::fake_sample(5, 4));
+  const std::vector<support::PlantedStep> rows = {
+      {"other negatives in equal number", [](FakeStep& it) { if (it.rank == 1) it.columns[3] = 1400; },
+       {.phase = "energies", .rank = 1, .actual = "1 other negative a row"}},
+      {"an energy, by row and column", [](FakeStep& it) { if (it.step == 5 && it.rank == 2) it.energies[4] += 1e-3F; },
+       {.step = 5, .phase = "energies", .rank = 2, .where = cell}},
+      {"a loss", [](FakeStep& it) { it.loss *= it.rank == 0 ? 1.01 : 1; }, {.phase = "loss", .kind = DivergenceKind::band}},
+      {"a norm alone", [](FakeStep& it) { it.gradient_norm *= 1.01; }, {.phase = "gradient norm"}},
+      {"no number", [](FakeStep& it) { if (it.step == 10) tensor_of(it.reduced_gradients, "head.weight")[1] = std::nanf(""); },
+       {.step = 10, .where = "head.weight"}},
+      {"a gradient too few", [](FakeStep& it) { it.reduced_gradients.pop_back(); },
+       {.where = "temperature", .kind = DivergenceKind::missing, .actual = "nothing"}},
+  };
+  write_reference();
+  for (const support::PlantedStep& row : rows) {
+    SCOPED_TRACE(row.what);
+    write_cell(row.fault);
+    const Mechanism result = judge_forced(inputs_);
+    EXPECT_THAT(result, parts_at(row.parting));
+    EXPECT_EQ(std::isinf(result.band_used), row.what == std::string("no number"));
+  }
 }
 
-TEST_P(JudgeForced, AnotherGradientNormAloneIsNamed) {
-  const Mechanism result = judged([](FakeStep& it) { it.gradient_norm *= 1.01; });
-  ASSERT_THAT(result, parts_at({.phase = "gradient norm"}));
-}
-
-TEST_P(JudgeForced, NotANumberIsOutsideEveryBand) {
-  const Mechanism result = judged([](FakeStep& it) {
-    if (it.step == 10)
-      tensor_of(it.reduced_gradients, "head.weight")[1] = std::numeric_limits<float>::quiet_NaN();
-  });
-  EXPECT_THAT(result, parts_at({.step = 10, .where = "head.weight"}));
-  EXPECT_TRUE(std::isinf(result.band_used));
-}
-
-TEST_P(JudgeForced, AMissingGradientIsNamed) {
-  const Mechanism result = judged([](FakeStep& it) { it.reduced_gradients.pop_back(); });
-  ASSERT_THAT(result, parts_at({.where = "temperature", .kind = DivergenceKind::missing, .actual = "nothing"}));
+TEST_P(JudgeForced, WhatIsPlantedBetweenForcedStepsIsNamedAtItsPlace) {
+  const std::vector<support::PlantedStep> rows = {
+      {"a stream", [](FakeStep& it) { it.streams[0].second += it.step == 13 && it.rank == 1 ? 1 : 0; },
+       {.step = 13, .where = "context noise"}},
+      {"no number after the last forced step",
+       [](FakeStep& it) {
+         if (it.step == 25 && it.rank == 2) tensor_of(it.local_gradients, "head.weight")[1] = std::nanf("");
+         for (auto* list : {&it.reduced_gradients, &it.parameters})
+           if (it.step >= 25) tensor_of(*list, "head.weight")[1] = std::nanf("");
+         if (it.step > 25) it.loss = std::nan("");
+       },
+       {.step = 25, .phase = "local gradients", .rank = 2, .where = "head.weight", .cause = "non-finite"}},
+  };
+  write_reference();
+  for (const support::PlantedStep& row : rows) {
+    SCOPED_TRACE(row.what);
+    write_cell(nullptr, row.fault);
+    EXPECT_THAT(judge_forced(inputs_), parts_at(row.parting));
+  }
 }
 
 TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
@@ -364,26 +366,6 @@ TEST_P(JudgeForced, TheEarliestOfFreeAndForcedWins) {
     if (it.step >= 6) it.controls[0].second = 2e-3;
   });
   EXPECT_THAT(judge_forced(inputs_), parts_at({.step = 5, .phase = "reduced gradients"}));
-}
-
-TEST_P(JudgeForced, NotANumberAfterTheLastForcedStepIsFoundInTheFreeRuns) {
-  const Mechanism result = judged(nullptr, [](FakeStep& it) {
-    const float nan = std::numeric_limits<float>::quiet_NaN();
-    if (it.step == 25 && it.rank == 2) tensor_of(it.local_gradients, "head.weight")[1] = nan;
-    if (it.step >= 25) tensor_of(it.reduced_gradients, "head.weight")[1] = nan;
-    if (it.step >= 25) tensor_of(it.parameters, "head.weight")[1] = nan;
-    if (it.step > 25) it.loss = std::nan("");
-  });
-  ASSERT_THAT(
-      result,
-      parts_at({.step = 25, .phase = "local gradients", .rank = 2, .where = "head.weight", .cause = "non-finite"}));
-}
-
-TEST_P(JudgeForced, AStreamThatDiffersBetweenForcedStepsIsNamed) {
-  const Mechanism result = judged(nullptr, [](FakeStep& it) {
-    if (it.step == 13 && it.rank == 1) it.streams[0].second += 1;
-  });
-  ASSERT_THAT(result, parts_at({.step = 13, .where = "context noise"}));
 }
 
 TEST_P(JudgeForced, WithoutRepeatsTheBoundIsNotCalledMeasured) {

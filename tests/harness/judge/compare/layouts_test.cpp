@@ -104,13 +104,37 @@ TEST_P(CompareLayouts, MistakesAmongUnequalParametersArePassedByNobodyAsFine) {
   EXPECT_EQ(signs.verdict, VerdictKind::inconclusive) << signs.sentence;
 }
 
-TEST_P(CompareLayouts, TurnedSignsLeaveTheBoundThoughNoNormChanges) {
-  const Mechanism result = with([](FakeStep& it) {
-    for (auto& [name, values] : it.reduced_gradients) {
-      for (float& value : values) value = -value;
-    }
-  });
-  EXPECT_THAT(result, parts_at({.phase = "reduced gradients"}));
+TEST_P(CompareLayouts, WhatIsPlantedIsNamedAtItsPlace) {
+  const std::string own_sample = "sample " + std::to_string(support::fake_sample(110, 2 + GetParam()));
+  const std::vector<support::PlantedStep> rows = {
+      {"turned signs, which change no norm", [](FakeStep& it) { support::scale(it.reduced_gradients, "", -1); },
+       {.phase = "reduced gradients"}},
+      {"another sample, at any step", [](FakeStep& it) { if (it.step == 110 && it.rank == 2) it.samples[1] = 1403; },
+       {.step = 110, .phase = "samples", .rank = 2, .expected = own_sample, .actual = "sample 1403"}},
+      {"one stream for all ranks", [](FakeStep& it) { it.streams[1].second = static_cast<uint64_t>(it.step) * 77; },
+       {.step = 0, .phase = "random", .where = "dropout in head"}, "ranks drew the same numbers"},
+      {"a rate beyond the bounded steps", [](FakeStep& it) { if (it.step >= 100) it.controls[0].second *= 8; },
+       {.step = 100, .phase = "control", .rank = -1, .actual = "0.008"}},
+      {"a control value of one rank", [](FakeStep& it) { it.controls[1].second += it.rank == 2 ? 1 : 0; },
+       {.rank = 2, .where = "step"}},
+      {"a scaled gradient", [](FakeStep& it) { support::scale(it.reduced_gradients, "action_encoder.weight1", 1.001F); },
+       {.step = 0, .phase = "reduced gradients", .kind = DivergenceKind::band}, "action_encoder.weight1"},
+      {"an exact phase behind an undecided one",
+       [](FakeStep& it) {
+         it.loss *= it.step >= 3 ? 2 : 1;
+         if (it.step == 50 && it.rank == 1) it.samples[0] = 1403;
+       },
+       {.step = 50, .phase = "samples"}},
+      {"no number", [](FakeStep& it) { it.loss = it.step == 5 ? std::nan("") : it.loss; }, {.step = 5, .phase = "loss"}},
+      {"a loss, whose mean over ranks shows no rank", [](FakeStep& it) { it.loss *= it.rank == 1 ? 1.01 : 1; },
+       {.phase = "loss", .rank = kRankUnknown}},
+  };
+  for (const support::PlantedStep& row : rows) {
+    SCOPED_TRACE(row.what);
+    const Mechanism result = with(row.fault);
+    EXPECT_THAT(result, parts_at(row.parting));
+    EXPECT_THAT(result.sentence, HasSubstr(row.says));
+  }
 }
 
 TEST_P(CompareLayouts, ValuesThatBothKeptAreComparedAsValues) {
@@ -213,24 +237,6 @@ TEST_P(CompareLayouts, RowsOnOtherRanksAreTheSameBatch) {
   EXPECT_FALSE(result.first_divergence.has_value()) << result.sentence;
 }
 
-TEST_P(CompareLayouts, AnExchangedSampleIsNamedAtAnyStep) {
-  const Mechanism result = with([](FakeStep& it) {
-    if (it.step == 110 && it.rank == 2) it.samples[1] = 1403;
-  });
-  ASSERT_THAT(result, parts_at({.step = 110,
-                                .phase = "samples",
-                                .rank = 2,
-                                .expected = "sample " + std::to_string(support::fake_sample(110, 2 + GetParam())),
-                                .actual = "sample 1403"}));
-}
-
-TEST_P(CompareLayouts, OneStreamForAllRanksIsNamed) {
-  const Mechanism result =
-      with([](FakeStep& it) { it.streams[1].second = static_cast<uint64_t>(it.step) * 77; });
-  ASSERT_THAT(result, parts_at({.step = 0, .phase = "random", .where = "dropout in head"}));
-  EXPECT_THAT(result.sentence, HasSubstr("ranks drew the same numbers"));
-}
-
 TEST_P(CompareLayouts, AReplayMustDrawWhatWasDrawnFirst) {
   const auto replay = [](uint64_t more) {
     return [more](FakeStep& it) {
@@ -241,20 +247,6 @@ TEST_P(CompareLayouts, AReplayMustDrawWhatWasDrawnFirst) {
   EXPECT_EQ(with(replay(0)).verdict, VerdictKind::inconclusive);
   const Mechanism result = with(replay(1));
   ASSERT_THAT(result, parts_at({.step = 4, .phase = "random", .where = "dropout in head replay"}));
-}
-
-TEST_P(CompareLayouts, AChangedRateIsNamedBeyondTheBoundedSteps) {
-  const Mechanism result = with([](FakeStep& it) {
-    if (it.step >= 100) it.controls[0].second *= 8;
-  });
-  ASSERT_THAT(result, parts_at({.step = 100, .phase = "control", .rank = -1, .actual = "0.008"}));
-}
-
-TEST_P(CompareLayouts, AControlValueOfOneRankIsNamed) {
-  const Mechanism result = with([](FakeStep& it) {
-    if (it.rank == 2) it.controls[1].second += 1;
-  });
-  ASSERT_THAT(result, parts_at({.rank = 2, .where = "step"}));
 }
 
 TEST_P(CompareLayouts, MissingNegativesAreCounted) {
@@ -287,31 +279,6 @@ TEST_P(CompareLayouts, ColumnsOfAnUnknownTrainerAreNobodysNegatives) {
                         .actual = std::to_string(own) + " columns a row (" + std::to_string(24 - own) + " missing)"}));
   EXPECT_THAT(result.sentence, HasSubstr(std::to_string(own) + " columns of 24 a row"));
   ASSERT_THAT(result, parts_at({.cause = "unexplained"}));
-}
-
-TEST_P(CompareLayouts, AScaledGradientLeavesTheBound) {
-  const Mechanism result = with([](FakeStep& it) {
-    for (float& value : tensor_of(it.reduced_gradients, "action_encoder.weight1")) value *= 1.001F;
-  });
-  ASSERT_THAT(result, parts_at({.step = 0, .phase = "reduced gradients"}));
-  EXPECT_THAT(result.first_divergence->where, HasSubstr("action_encoder.weight1"));
-  EXPECT_EQ(result.first_divergence->kind, DivergenceKind::band);
-  EXPECT_GT(result.band_used, 1);
-}
-
-TEST_P(CompareLayouts, AnExactPhaseBehindAnUndecidedOneIsNamed) {
-  const Mechanism result = with([](FakeStep& it) {
-    if (it.step >= 3) it.loss *= 2;
-    if (it.step == 50 && it.rank == 1) it.samples[0] = 1403;
-  });
-  ASSERT_THAT(result, parts_at({.step = 50, .phase = "samples"}));
-}
-
-TEST_P(CompareLayouts, ANumberThatIsNoneIsNoRounding) {
-  const Mechanism result = with([](FakeStep& it) {
-    if (it.step == 5) it.loss = std::nan("");
-  });
-  ASSERT_THAT(result, parts_at({.step = 5, .phase = "loss"}));
 }
 
 TEST_P(CompareLayouts, Bfloat16HasNoBoundThatSaysAnything) {
@@ -401,13 +368,6 @@ TEST_P(CompareLayouts, AResumedRunSaysWhichStepsHaveNoPartner) {
   const Mechanism result = compare_runs({folder_ / "a", folder_ / "b", {}, {}});
   EXPECT_EQ(result.verdict, VerdictKind::inconclusive) << result.sentence;
   EXPECT_THAT(result.sentence, HasSubstr("Not compared: steps 0 to 39 have no partner"));
-}
-
-TEST_P(CompareLayouts, AnotherLossLeavesTheBound) {
-  const Mechanism result = with([](FakeStep& it) {
-    if (it.rank == 1) it.loss *= 1.01;
-  });
-  ASSERT_THAT(result, parts_at({.phase = "loss", .rank = kRankUnknown})) << "a mean over ranks tells no rank";
 }
 
 // Updates of matrices of which ranks hold parts: parts that stand still, and optimizers of whole matrices that work on each part.

@@ -5,11 +5,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 
 #include "harness/base/json.h"
@@ -18,29 +16,10 @@
 #include "harness/lib/data/series.h"
 #include "harness/lib/data/sharding/tasks.h"
 #include "scenarios/energy/spec.h"
+#include "tests/support/sampler_cases.h"
 
 namespace lockstep {
 namespace {
-
-uint64_t fnv(const std::vector<int64_t>& values) {
-  uint64_t state = 0xcbf29ce484222325u;
-  for (const int64_t value : values) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      state = (state ^ ((static_cast<uint64_t>(value) >> shift) & 0xffu)) * 0x100000001b3u;
-    }
-  }
-  return state;
-}
-
-/// Lines of what PyTorch answered, as make_sampler_golden.py wrote them.
-std::vector<std::istringstream> golden(const std::string& kind) {
-  std::ifstream file(LOCKSTEP_SOURCE_DIR "/tests/harness/lib/data/sampler_golden.txt");
-  std::vector<std::istringstream> cases;
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind(kind + " ", 0) == 0) cases.emplace_back(line.substr(kind.size() + 1));
-  }
-  return cases;
-}
 
 std::vector<int64_t> global_batch(std::vector<DistributedSampler>& ranks, int64_t step) {
   std::vector<std::vector<int64_t>> batches;
@@ -58,51 +37,38 @@ std::vector<DistributedSampler> all_ranks(SamplerOptions options) {
   return ranks;
 }
 
-TEST(TorchRandperm, GivesTheBitsOfPyTorch) {
-  auto cases = golden("randperm");
-  ASSERT_GE(cases.size(), 100u);
-  for (std::istringstream& line : cases) {
-    int64_t n = 0, seed = 0;
-    uint64_t hash = 0;
-    line >> n >> seed >> std::hex >> hash;
-    ASSERT_FALSE(line.fail());
-    EXPECT_EQ(fnv(torch_randperm(n, static_cast<uint64_t>(seed))), hash) << "n " << n << " seed " << seed;
-  }
-}
-
 TEST(TorchRandperm, NeighbouringSeedsGiveOtherOrders) {
   EXPECT_NE(torch_randperm(100, 0), torch_randperm(100, 1));
 }
 
-TEST(DistributedSampler, GivesTheBatchesOfPyTorchsLoader) {
-  auto cases = golden("batches");
-  ASSERT_GE(cases.size(), 100u);
+/// The lists that sampler_python_test.cpp holds against PyTorch itself, and batches as its loader takes them.
+TEST(DistributedSampler, GivesTheListsAndBatchesOfPyTorch) {
+  std::string hashes;
   int refused = 0;
-  for (std::istringstream& line : cases) {
-    SamplerOptions options;
-    int64_t epoch = 0, batches = 0;
-    uint64_t hash = 0;
-    line >> options.samples >> options.world_size >> options.rows_per_rank >> options.drop_last >>
-        options.shuffle >> options.seed >> epoch >> batches >> std::hex >> hash;
-    ASSERT_FALSE(line.fail());
-    SCOPED_TRACE(line.str());
-    if (batches == 0) {
-      EXPECT_THROW(DistributedSampler{options}, ConfigError);
+  for (support::Drawn drawn : support::sampler_cases()) {
+    hashes += support::hash_of_lists(drawn);
+    const auto list = [&] { return DistributedSampler(drawn.options).epoch_indices(drawn.epoch); };
+    if (drawn.options.samples == 0) {
+      EXPECT_THROW(list(), ConfigError);
       ++refused;
-      continue;
     }
-    std::vector<int64_t> flat;
-    for (DistributedSampler& rank : all_ranks(options)) {
-      ASSERT_EQ(rank.batches_per_epoch(), batches);
+    drawn.options.rows_per_rank = 3;
+    for (int& rank = drawn.options.rank; drawn.options.samples >= 3 * drawn.options.world_size && rank < drawn.options.world_size; ++rank) {
+      const std::vector<int64_t> ids = list();
+      DistributedSampler sampler(drawn.options);
+      const auto whole = static_cast<int64_t>(ids.size()) / 3, rest = static_cast<int64_t>(ids.size()) % 3;
+      const int64_t batches = whole + (rest > 0 && !drawn.options.drop_last ? 1 : 0);
+      ASSERT_EQ(sampler.batches_per_epoch(), batches) << ids.size();
+      std::vector<int64_t> taken;
       for (int64_t i = 0; i < batches; ++i) {
-        const std::vector<int64_t> batch = rank.batch(epoch * batches + i);
-        flat.push_back(static_cast<int64_t>(batch.size()));
-        flat.insert(flat.end(), batch.begin(), batch.end());
+        for (const int64_t id : sampler.batch(drawn.epoch * batches + i)) taken.push_back(id);
       }
+      ASSERT_EQ(taken, std::vector<int64_t>(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(taken.size())));
+      ASSERT_GE(taken.size(), 3 * static_cast<std::size_t>(whole));
     }
-    EXPECT_EQ(fnv(flat), hash);
   }
   EXPECT_GT(refused, 0);
+  EXPECT_EQ(hash_in_hex(hashes), "15b63ac3895ce140");
 }
 
 TEST(DistributedSampler, RanksTogetherHaveTheRowsOfOneProcess) {

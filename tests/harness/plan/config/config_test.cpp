@@ -16,24 +16,12 @@
 #include "harness/plan/config/trainer_spec.h"
 #include "harness/plan/matrix/matrix.h"
 #include "tests/harness/plan/matrix/matrix_helpers.h"
+#include "tests/support/members.h"
 
 namespace lockstep {
 namespace {
 
-// Converts to anything: counts the members of an aggregate by trying how many initialisers it takes.
-struct Anything {
-  template <class T>
-  operator T() const;
-};
-
-template <class T, class... Some>
-constexpr std::size_t member_count() {
-  if constexpr (requires { T{Some{}..., Anything{}}; }) {
-    return member_count<T, Some..., Anything>();
-  } else {
-    return sizeof...(Some);
-  }
-}
+using support::member_count;
 
 std::string json_problem(const std::string& text) {
   try {
