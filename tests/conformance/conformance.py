@@ -10,15 +10,36 @@ permuted repeats of this there are, and what is said. `truth`: the right names w
 import argparse
 import json
 import pathlib
+import subprocess
 import sys
 import tarfile
 import tempfile
 
-from said import said_by
-
 HERE = pathlib.Path(__file__).parent
 ASKED = ("truth", "reference", "repeats")  # what a row says beside the answer
 WORDS = {ord(" "): "-", ord(","): None, ord(":"): None}  # of a name, as a folder
+
+
+def said_by(program, a, b, expected, repeats=()):
+    """What the program says of the runs, in the form of its expectation, and its words; `repeats`: folders of the reference's permuted runs."""
+    command = [program, "compare", a, b, "--json"]
+    for repeat in repeats:
+        command += ["--repeat", repeat]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "refused" in expected:
+        words = expected["refused"] if expected["refused"] in done.stderr else done.stderr.strip()
+        return {"name": expected["name"], "refused": words, "exit_code": done.returncode}, done.stderr
+    answer = json.loads(done.stdout)
+    said = {"name": expected["name"], "verdict": answer["verdict"]}
+    where, cause = answer["first_divergence"], answer["cause"]
+    if where:
+        said |= {"step": where["step"], "phase": where["phase"]}
+        for key in ("rank", "where"):
+            if key in expected:
+                said[key] = where[key]
+    if cause:
+        said["cause"] = cause["code"]
+    return said, answer["sentence"]
 
 
 def main():

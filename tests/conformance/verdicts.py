@@ -20,7 +20,7 @@ warnings.filterwarnings("ignore")
 
 import torch  # noqa: E402
 
-from said import said_by  # noqa: E402
+from conformance import said_by  # noqa: E402
 from tiny import Tiny, added, dyadic, norm_of, orthogonal, scaled, tokens  # noqa: E402
 from trace_writer import Placement, mix, tensor_hash  # noqa: E402
 

@@ -56,7 +56,9 @@ class Validator {
                                              "required",    "properties",  "additionalProperties",
                                              "items",       "enum",        "const",
                                              "anyOf",       "minimum",     "maximum",
-                                             "pattern",     "default"};
+                                             "pattern",     "default",     "exclusiveMinimum",
+                                             "exclusiveMaximum", "minItems", "minProperties",
+                                             "uniqueItems", "patternProperties"};
     for (const auto& [word, rule] : schema.items()) {
       if (!known.contains(word))
         add(at, "the schema says \"" + word + "\", which this validator does not know");
@@ -85,6 +87,16 @@ class Validator {
       add(at, value.dump() + " is too small");
     if (schema.contains("maximum") && value.is_number() && value > schema["maximum"])
       add(at, value.dump() + " is too large");
+    if (schema.contains("exclusiveMinimum") && value.is_number() && value <= schema["exclusiveMinimum"])
+      add(at, value.dump() + " is not above the least");
+    if (schema.contains("exclusiveMaximum") && value.is_number() && value >= schema["exclusiveMaximum"])
+      add(at, value.dump() + " is not below the most");
+    if (schema.contains(value.is_array() ? "minItems" : "minProperties") && value.is_structured() &&
+        value.size() < schema[value.is_array() ? "minItems" : "minProperties"])
+      add(at, "has too few items");
+    if (schema.contains("uniqueItems") && value.is_array() &&
+        std::set<Json>(value.begin(), value.end()).size() < value.size())
+      add(at, "has an item twice");
     if (schema.contains("pattern") && value.is_string() &&
         !matches(value.get<std::string>(), schema["pattern"].get<std::string>())) {
       add(at, value.dump() + " does not match " + schema["pattern"].dump());
@@ -105,10 +117,16 @@ class Validator {
       }
     }
     const Json properties = schema.value("properties", Json::object());
+    const Json patterns = schema.value("patternProperties", Json::object());
     for (const auto& [name, inner] : value.items()) {
-      if (properties.contains(name)) {
-        check(inner, properties[name], at + "/" + name);
-      } else if (schema.contains("additionalProperties")) {
+      bool known = properties.contains(name);
+      if (known) check(inner, properties[name], at + "/" + name);
+      for (const auto& [pattern, rule] : patterns.items()) {
+        if (!matches(name, pattern)) continue;
+        known = true;
+        check(inner, rule, at + "/" + name);
+      }
+      if (!known && schema.contains("additionalProperties")) {
         const Json& rule = schema["additionalProperties"];
         if (rule == false) add(at + "/" + name, "is not allowed");
         if (rule.is_object()) check(inner, rule, at + "/" + name);

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
-#include <regex.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -16,6 +15,7 @@
 #include "harness/plan/matrix/read_source.h"
 #include "scenarios/energy/spec.h"
 #include "tests/harness/plan/matrix/matrix_helpers.h"
+#include "tests/support/json_schema.h"
 #include "tests/support/suite_config.h"
 
 namespace lockstep {
@@ -54,98 +54,10 @@ json json_of(const YamlNode& node) {
   return node.text;
 }
 
-// The part of draft-07 that config_schema() uses; a keyword that it does not know fails the test.
-class Checker {
- public:
-  bool accepts(const json& value, const json& rule) const {
-    return std::all_of(rule.items().begin(), rule.items().end(),
-                       [&](const auto& item) { return keyword(item.key(), item.value(), value, rule); });
-  }
-
- private:
-  bool keyword(const std::string& key, const json& wanted, const json& value, const json& rule) const {
-    static const std::set<std::string> kSilent{"description", "default", "title", "$schema", "definitions"};
-    if (kSilent.contains(key)) return true;
-    if (key == "$ref") {
-      return accepts(value, schema()["definitions"].at(
-                                wanted.get<std::string>().substr(std::string("#/definitions/").size())));
-    }
-    if (key == "type") return has_type(value, wanted);
-    if (key == "enum") return std::find(wanted.begin(), wanted.end(), value) != wanted.end();
-    if (key == "anyOf") {
-      return std::any_of(wanted.begin(), wanted.end(),
-                         [&](const json& option) { return accepts(value, option); });
-    }
-    if (key == "minimum") return !value.is_number() || value >= wanted;
-    if (key == "maximum") return !value.is_number() || value <= wanted;
-    if (key == "exclusiveMinimum") return !value.is_number() || value > wanted;
-    if (key == "exclusiveMaximum") return !value.is_number() || value < wanted;
-    if (key == "pattern") {
-      return !value.is_string() || matches(value.get<std::string>(), wanted.get<std::string>());
-    }
-    if (key == "minItems") return !value.is_array() || value.size() >= wanted;
-    if (key == "minProperties") return !value.is_object() || value.size() >= wanted;
-    if (key == "uniqueItems") {
-      return !value.is_array() || std::set<json>(value.begin(), value.end()).size() == value.size();
-    }
-    if (key == "items") {
-      return !value.is_array() ||
-             std::all_of(value.begin(), value.end(), [&](const json& item) { return accepts(item, wanted); });
-    }
-    if (key == "required") {
-      return std::all_of(wanted.begin(), wanted.end(),
-                         [&](const json& name) { return value.contains(name.get<std::string>()); });
-    }
-    if (key == "properties") return properties(wanted, value);
-    if (key == "patternProperties") {
-      return std::all_of(wanted.items().begin(), wanted.items().end(), [&](const auto& pattern) {
-        return !value.is_object() || std::all_of(value.items().begin(), value.items().end(), [&](const auto& item) {
-          return !matches(item.key(), pattern.key()) || accepts(item.value(), pattern.value());
-        });
-      });
-    }
-    if (key == "additionalProperties") {
-      const json patterns = rule.value("patternProperties", json::object());
-      const auto known = [&](const auto& item) {
-        const auto fits = [&](const auto& pattern) { return matches(item.key(), pattern.key()); };
-        return rule.value("properties", json::object()).contains(item.key()) || std::any_of(patterns.items().begin(), patterns.items().end(), fits);
-      };
-      return !value.is_object() || std::all_of(value.items().begin(), value.items().end(), known);
-    }
-    ADD_FAILURE() << "unknown keyword " << key;
-    return false;
-  }
-  bool properties(const json& wanted, const json& value) const {
-    if (!value.is_object()) return true;
-    for (const auto& [key, part] : value.items()) {
-      if (wanted.contains(key) && !accepts(part, wanted.at(key))) return false;
-    }
-    return true;
-  }
-  static bool matches(const std::string& text, const std::string& pattern) {
-    regex_t compiled;
-    if (regcomp(&compiled, pattern.c_str(), REG_EXTENDED | REG_NOSUB) != 0) {
-      ADD_FAILURE() << "malformed pattern " << pattern;
-      return false;
-    }
-    const bool found = regexec(&compiled, text.c_str(), 0, nullptr, 0) == 0;
-    regfree(&compiled);
-    return found;
-  }
-  static bool has_type(const json& value, const std::string& type) {
-    if (type == "object") return value.is_object();
-    if (type == "array") return value.is_array();
-    if (type == "string") return value.is_string();
-    if (type == "boolean") return value.is_boolean();
-    if (type == "integer") return value.is_number_integer();
-    return type == "number" && value.is_number();
-  }
-};
-
 bool schema_accepts(const std::string& text) {
   Problems problems("m.yaml");
   const YamlNode root = read_yaml(text, 0, problems);
-  return Checker().accepts(json_of(root), schema());
+  return support::schema_violations(json_of(root), schema()).empty();
 }
 
 std::set<std::string> keys_of(const json& properties) {
