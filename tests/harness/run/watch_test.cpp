@@ -44,56 +44,50 @@ TEST_F(RunWatchTest, CountsFromTheStartUntilAnythingIsReported) {
   EXPECT_EQ(watch_.deadline(60), 160);
 }
 
-TEST_F(RunWatchTest, NamesTheRankWithTheLowestStep) {
-  report(0, 5, "all_reduce", 101);
-  report(1, 4, "all_reduce", 101);
-  report(2, 5, "all_reduce", 101);
-  EXPECT_EQ(watch_.behind(), 1);
-  EXPECT_EQ(watch_.deadline(60), 161);
-}
-
-TEST_F(RunWatchTest, NamesTheRankThatDoesSomethingElse) {
-  report(2, 5, "train", 103);
-  report(0, 5, "all_gather loss.actions", 101);
-  report(1, 5, "all_gather loss.actions", 102);
-  EXPECT_EQ(watch_.behind(), 2) << "though it reported last";
-}
-
-TEST_F(RunWatchTest, NamesOneOfTwoThatIsInNoCollective) {
-  report(0, 5, "all_gather loss.actions", 101);
+TEST_F(RunWatchTest, NamesTheRankThatIsBehind) {
+  struct Report {
+    int rank;
+    int64_t step;
+    const char* operation;
+    double at;
+    bool enters = false;
+  };
+  struct Row {
+    const char* what;
+    std::vector<Report> reports;
+    int behind;
+    double deadline = 0;  ///< of 60 s; 0: it is not asked
+  };
+  const char* const gather = "all_gather loss.actions";
+  const std::vector<Row> rows = {
+      {"the lowest step", {{0, 5, "all_reduce", 101}, {1, 4, "all_reduce", 101}, {2, 5, "all_reduce", 101}}, 1, 161},
+      {"something else, though reported last", {{2, 5, "train", 103}, {0, 5, gather, 101}, {1, 5, gather, 102}}, 2},
+      {"another collective", {{0, 5, "all_reduce bucket 0", 101}, {2, 5, "all_reduce bucket 0", 102}, {1, 5, gather, 103}}, 1},
+      {"reported longest ago", {{0, 5, "train", 103}, {1, 5, "train", 101}, {2, 5, "train", 102}}, 1},
+      {"ranks ahead of it report", {{1, 4, "train", 101}, {0, 5, "all_reduce", 130}, {2, 5, "all_reduce", 150}}, 1, 161},
+      {"not entered, though a step ahead",
+       {{0, 5, "all_reduce w", 101, true}, {2, 5, "all_reduce w", 102, true}, {1, 6, "forward", 103}}, 1},
+      {"it works, and has just reported",
+       {{0, 5, "evaluate", 101}, {1, 5, "barrier", 101}, {2, 5, "barrier", 101}, {0, 5, "evaluate", 190}}, 0, 250},
+  };
+  for (const Row& row : rows) {
+    heartbeat_ = HeartbeatFile::create(folder_ / row.what, 3);
+    watch_ = RunWatch(3, 100);
+    for (const Report& each : row.reports) {
+      if (each.enters) enter(each.rank, each.step, each.operation, each.at);
+      else report(each.rank, each.step, each.operation, each.at);
+    }
+    EXPECT_EQ(watch_.behind(), row.behind) << row.what;
+    if (row.deadline > 0) {
+      EXPECT_EQ(watch_.deadline(60), row.deadline) << row.what;
+    }
+  }
+  heartbeat_ = HeartbeatFile::create(folder_ / "two", 3);
+  watch_ = RunWatch(3, 100);
+  report(0, 5, gather, 101);
   report(1, 5, "train", 102);
   watch_.ended(2);
   EXPECT_EQ(watch_.behind(), 1) << "rank 0 waits for it";
-}
-
-TEST_F(RunWatchTest, NamesTheRankInAnotherCollectiveThanTheOthers) {
-  report(0, 5, "all_reduce bucket 0", 101);
-  report(2, 5, "all_reduce bucket 0", 102);
-  report(1, 5, "all_gather loss.actions", 103);
-  EXPECT_EQ(watch_.behind(), 1);
-}
-
-TEST_F(RunWatchTest, NamesTheRankThatReportedLongestAgo) {
-  report(0, 5, "train", 103);
-  report(1, 5, "train", 101);
-  report(2, 5, "train", 102);
-  EXPECT_EQ(watch_.behind(), 1);
-}
-
-TEST_F(RunWatchTest, DoesNotAccuseRanksThatWaitForOneThatWorks) {
-  report(0, 5, "evaluate", 101);
-  report(1, 5, "barrier", 101);
-  report(2, 5, "barrier", 101);
-  report(0, 5, "evaluate", 190);
-  EXPECT_EQ(watch_.deadline(60), 250) << "rank 0 has just reported, at the step that all stand at";
-}
-
-TEST_F(RunWatchTest, IsNotFooledByRanksAheadOfTheSilentOne) {
-  report(1, 4, "train", 101);
-  report(0, 5, "all_reduce", 130);
-  report(2, 5, "all_reduce", 150);
-  EXPECT_EQ(watch_.behind(), 1);
-  EXPECT_EQ(watch_.deadline(60), 161);
 }
 
 TEST_F(RunWatchTest, ForgetsRanksThatHaveEnded) {
@@ -132,13 +126,6 @@ TEST_F(RunWatchTest, IsSilentOnAStragglerWithinItsThreshold) {
     enter(0, step, "all_reduce w", at + 0.5);
     EXPECT_FALSE(watch_.standstill(limits_, at + 0.9));
   }
-}
-
-TEST_F(RunWatchTest, NamesTheRankThatHasNotEnteredThoughItIsAStepAhead) {
-  enter(0, 5, "all_reduce w", 101);
-  enter(2, 5, "all_reduce w", 102);
-  report(1, 6, "forward", 103);
-  EXPECT_EQ(watch_.behind(), 1);
 }
 
 TEST_F(RunWatchTest, NamesOneOfRanksThatAllWaitInDifferentCollectives) {
@@ -248,9 +235,7 @@ TEST_F(HangWatchTest, NamesAStoppedRankWithinAHundredthOfTheThreshold) {
 }
 
 TEST_F(HangWatchTest, NamesWhoStoppedWhereAllWaitInACollective) {
-  for (int rank = 0; rank < 3; ++rank) heartbeat_.enter(rank, HeartbeatGroup::data), heartbeat_.report(rank, 5, "all_reduce grad");
-  now_ = 10;
-  watch_.look(heartbeat_, now_);
+  all_but(-1, "all_reduce grad", 10);
   process(2).state.state = 'T';
   EXPECT_LT(alarm_before(12), 11.01);
   EXPECT_EQ(alarm_->standstill.rank, 2);
@@ -320,9 +305,7 @@ TEST_F(HangWatchTest, DoesNotJudgeARankElsewhereOfWhichNobodyTells) {
 }
 
 TEST_F(HangWatchTest, AddsUpTheCoresThatRanksOfOneCollectiveLacked) {
-  for (int rank = 0; rank < 3; ++rank) heartbeat_.enter(rank, HeartbeatGroup::data), heartbeat_.report(rank, 5, "all_reduce grad");
-  now_ = 10;
-  watch_.look(heartbeat_, now_);
+  all_but(-1, "all_reduce grad", 10);
   for (int rank = 0; rank < 3; ++rank) process(rank).since.all_without_core_s = 0.2;
   const double at = alarm_before(12);
   EXPECT_GT(at, 11.6);
@@ -330,9 +313,7 @@ TEST_F(HangWatchTest, AddsUpTheCoresThatRanksOfOneCollectiveLacked) {
 }
 
 TEST_F(HangWatchTest, WaitsForNobodysCoreWhereARankIsStopped) {
-  for (int rank = 0; rank < 3; ++rank) heartbeat_.enter(rank, HeartbeatGroup::data), heartbeat_.report(rank, 5, "all_reduce grad");
-  now_ = 10;
-  watch_.look(heartbeat_, now_);
+  all_but(-1, "all_reduce grad", 10);
   process(0).since.all_without_core_s = 0.5;
   process(1).state.state = 'T';
   EXPECT_LT(alarm_before(12), 11.01);
