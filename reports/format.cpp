@@ -40,9 +40,8 @@ void write_verdict_box(Markup& out, const Results& results) {
   const Status status = status_of(results);
   out.open("div", {{"class", std::string("verdict ") + status.css}, {"role", "status"}});
   out.element("span", {{"class", "status"}}, std::string(status.symbol) + " " + status.word);
-  out.element("span", {{"class", "detail"}}, status.detail);
   if (const std::optional<Headline> headline = headline_of(results)) {
-    out.open("ul", {{"class", "first list"}});
+    out.element("span", {{"class", "detail"}}, status.detail).open("ul", {{"class", "first list"}});
     for (const std::string& sentence : headline->sentences) out.element("li", {}, sentence);
     out.close().close();
     return;
@@ -50,12 +49,17 @@ void write_verdict_box(Markup& out, const Results& results) {
   // Documents of earlier builds hold the text alone.
   std::vector<std::string> sentences = results.summary.sentences;
   if (sentences.empty()) sentences = {results.summary.sentence};
+  // A headline has two lines at most.
+  const bool folds = sentences.front().size() > kLongSentence && !results.suite &&
+                     !question_named(results.question).by_outcome;
+  if (folds) sentences.insert(sentences.begin(), status.detail);
+  if (!folds) out.element("span", {{"class", "detail"}}, status.detail);
   const std::string first = clean_line(sentences.front());
-  if (!first.empty())
-    out.element("p", {{"class", first.size() > kLongSentence ? "first long" : "first"}}, first);
+  if (!first.empty()) out.element("p", {{"class", first.size() > kLongSentence ? "first long" : "first"}}, first);
   std::string rest;
   for (std::size_t i = 1; i < sentences.size(); ++i) rest += (i > 1 ? " " : "") + clean_line(sentences[i]);
-  if (!rest.empty()) out.element("p", {{"class", "rest"}}, rest);
+  if (folds) write_part(out, fold("In sentences", {prose(rest)}));
+  if (!folds && !rest.empty()) out.element("p", {{"class", "rest"}}, rest);
   out.close();
 }
 

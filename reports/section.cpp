@@ -158,7 +158,6 @@ void write_table(Markup& out, const Table& given) {
   close_table(out);
 }
 
-/// A heading's words, and what stands behind them.
 void write_head(Markup& out, const Part& part) {
   if (part.more.empty()) {
     out.text(part.text).close();
@@ -196,7 +195,6 @@ void write_part(Markup& out, const Part& part) {
     case Part::Kind::chart:
       out.raw(chart_drawing(part.chart));
       return;
-    case Part::Kind::keys:
     case Part::Kind::drawing:
       out.raw(part.drawing);
       return;
@@ -280,7 +278,6 @@ std::string markdown_of(const Part& part) {
       if (part.kind == Part::Kind::columns || out.empty()) return out;
       return "\n<details><summary>" + escape_markup(clean_line(head_words(part))) + "</summary>\n" + out +
              "\n</details>\n";
-    case Part::Kind::keys:
     case Part::Kind::drawing:
       return out;
   }
@@ -430,7 +427,6 @@ std::string text_of(const Part& part, bool colour, int width) {
       for (const Part& each : part.parts) out += text_of(each, colour, width);
       return out;
     case Part::Kind::fold:
-    case Part::Kind::keys:
     case Part::Kind::drawing:
       return out;
   }

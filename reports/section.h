@@ -60,7 +60,7 @@ struct Table {
 
 /// The tree's nodes.
 struct Part {
-  enum class Kind { heading, prose, list, code, keys, table, chart, drawing, fold, columns };
+  enum class Kind { heading, prose, list, code, table, chart, drawing, fold, columns };
   Kind kind = Kind::prose;
   std::string text = {}, id = {}, css = {};  ///< css: of a heading's `more`
   std::string more = {};                     ///< behind a heading, in its colour

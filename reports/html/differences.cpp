@@ -403,8 +403,10 @@ DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
     const Divergence& d = *m.first_divergence;
     const std::string phase = replaced(clean_line(d.phase), "_", " ");
     when = Datum(fmt::format("step {}", d.step)).note(phase + (phase.empty() ? "" : ", ") + rank_words(d.rank));
-    where = Datum(d.where.empty() ? "—" : d.where).note(d.sentence);
-    if (!d.expected.empty() || !d.actual.empty()) values = Datum(d.expected + " → " + d.actual).as_code();
+    where = Datum(d.where.empty() ? "—" : d.where).note(d.expected.empty() && d.actual.empty() ? d.sentence : "");
+    const std::string expected = d.expected.substr(0, d.expected.find("; ")),
+                      found = d.actual.substr(0, d.actual.find("; "));
+    if (!expected.empty() || !found.empty()) values = Datum(expected + " → " + found).as_code();
   }
   if (m.cause) {
     cause = Datum(m.cause->code, "strong")

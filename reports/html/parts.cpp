@@ -1,8 +1,5 @@
 #include "reports/html/parts.h"
 
-#include <string>
-#include <vector>
-
 #include "reports/plots/chart.h"
 #include "reports/section.h"
 #include "reports/text.h"
@@ -66,9 +63,9 @@ svg .tick{fill:var(--mut);font-size:11.5px}.mid{text-anchor:middle}.end{text-anc
 .m{fill:var(--k);stroke:var(--bg);stroke-width:1.4}.seed{fill:var(--k);opacity:.42}.ring{fill:none;stroke:var(--k);stroke-width:1.3;opacity:.8}
 .line{fill:none;stroke:var(--k);stroke-width:2;stroke-linejoin:round}.ref.line{stroke-width:2.4}.band{fill:var(--k);opacity:.13}
 .c1.line{stroke-dasharray:7 3}.c2.line{stroke-dasharray:2 2.5}.c3.line{stroke-dasharray:9 3 2 3}.c4.line{stroke-dasharray:5 2 1.5 2 1.5 2}.c5.line{stroke-dasharray:12 4}
-.hollow{fill:var(--bg);stroke:var(--k);stroke-width:2}.dashed.line,.dashed.ref.line{stroke-dasharray:5 4;stroke-width:1.4}.band.strong{opacity:.22}.lab.strong{font-weight:700}.predicted{fill:var(--h2)}
+.hollow{fill:var(--bg);stroke:var(--k);stroke-width:2}.dashed.line,.dashed.ref.line{stroke-dasharray:5 4;stroke-width:1.4}.predicted{fill:var(--h2)}
 .answer{table-layout:fixed;min-width:460px;margin:10px 0 0;border-spacing:5px;border-collapse:separate}.answer th,.answer td{border:0;padding:7px 10px 8px;vertical-align:top}.answer th:first-child{width:4.6em;padding-left:0}.answer tbody th{vertical-align:middle;font-size:15px}.answer td{border-radius:7px;background:var(--card);line-height:1.35}
-.answer td a{text-decoration:none}.answer .figure{display:block;font-size:13px}.answer .none{color:var(--mut);text-align:center;vertical-align:middle}.answer .a-ok{background:var(--okbg)}.answer .a-bad{background:var(--badbg)}.answer .a-und{background:var(--undbg)}.answer .a-fail{background:var(--failbg)}
+.answer td a{text-decoration:none}.answer .none{color:var(--mut);text-align:center;vertical-align:middle}.answer .a-ok{background:var(--okbg)}.answer .a-bad{background:var(--badbg)}.answer .a-und{background:var(--undbg)}.answer .a-fail{background:var(--failbg)}
 .mini{display:block;width:100%;height:20px;margin-top:5px;overflow:hidden}.mini .zero{opacity:.7}.mini .margin{fill:var(--bg)}
 .list{list-style:none;padding:0}.list li{margin:0 0 3px}.first.list{max-width:none;font-size:16px;line-height:1.35}
 .group td{grid-column:1/-1;color:var(--mut);font-size:13px;padding-top:16px!important;border-bottom:1px solid var(--line)!important}
@@ -88,11 +85,11 @@ pre{background:var(--card);padding:10px 14px;border-radius:7px;margin:4px 0 14px
 .metrics{table-layout:fixed;min-width:880px}.metrics td.n{white-space:normal}.metrics th:first-child{width:27%}.metrics th:nth-child(n+2){width:11%}.metrics th:nth-child(5){width:18%}.metrics th:nth-child(6){width:22%}
 .metrics td:last-child,.metrics th:last-child{padding-left:10px}.config th:first-child{width:34%}.config th:nth-child(2){width:24%}
 .heat td.n,.heat th.n{padding:5px 12px}.heat thead th{text-align:right}.heat thead th:first-child{text-align:left}
-.heat .sub{color:inherit}.heat{width:auto;min-width:62%}.heat.long{min-width:40%}
+.heat .sub{color:inherit}.heat{width:auto;min-width:62%}
 .h1{background:var(--h1)}.h2{background:var(--h2)}.h3{background:var(--h3)}.h4{background:var(--h4)}.h5{background:var(--h5)}.h6{background:var(--h6)}
 .swatch{display:inline-block;width:22px;height:12px;border-radius:2px;border:1px solid var(--line)}
 .clash{background:var(--badbg)}.clash td:last-child{color:var(--bad)}
-.failure{border-left:4px solid var(--fail);padding-left:16px;margin:16px 0}.same td,.same th{color:var(--mut);font-weight:400}
+
 details{margin:8px 0}summary{cursor:pointer;color:var(--mut);font-size:14px}summary:hover{color:var(--link)}summary b{color:var(--ink)}details[open]>summary{margin-bottom:6px}
 :target{scroll-margin-top:12px}tr:target{background:var(--undbg)}
 footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:var(--mut);font-size:13px}
@@ -100,13 +97,13 @@ footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:v
 @media screen and (max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:20px}
 .rows,.rows tbody,.rows tfoot{display:block}.rows thead,.rows .gap{display:none}.rows tr{display:grid;grid-template-columns:1fr auto auto;gap:0 14px;padding:8px 0;border-bottom:1px solid var(--line)}
 .rows tfoot tr{padding-top:0;border:0}.rows th,.rows td{padding:2px 0}.rows .name{width:auto;grid-column:1/3}.rows .v{width:auto;grid-column:3;grid-row:1;text-align:right;padding-left:0}
-.rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.bands td.plot{width:36%}.bands td.worst{width:17%}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline;margin-left:6px}.power td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}.power td.plot{min-width:0}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
+.rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline;margin-left:6px}.power td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}.power td.plot{min-width:0}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
 .dots tbody .name{grid-column:1;grid-row:1}.dots tbody td.n{width:auto;grid-row:1;text-align:right}.dots tbody td.plot+td{grid-column:2}.dots tbody td:last-child{grid-column:3}.dots tbody .group td{grid-column:1/-1}.dots td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}
 .stack,.stack tbody,.stack td,.stack tbody th{display:block}.stack thead{display:none}.stack tr{display:block;border-bottom:1px solid var(--line);padding:8px 0}.stack tr th:first-child,.stack tr td{border:0;padding:1px 0;width:auto}
 .stack td[data-label]::before{content:attr(data-label) ": ";color:var(--mut)}}
 @media print{:root{color-scheme:light}@page{margin:13mm}main{max-width:none;padding:0;zoom:.66}h2{margin-top:30px}
 .verdict,.status,.h1,.h2,.h3,.h4,.h5,.h6,.rung,pre,.swatch,.clash,.answer td{print-color-adjust:exact;-webkit-print-color-adjust:exact}
-tr,figure,.ladder,.answer,.failure,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible;background:none}a{text-decoration:none}
+tr,figure,.ladder,.answer,pre,.verdict,.heat,.metrics{break-inside:avoid}h2,h3,summary,p.why,.keys{break-after:avoid}.scroll{overflow:visible;background:none}a{text-decoration:none}
 details:not([open]){display:none}}
 )";
 }

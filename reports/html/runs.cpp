@@ -364,8 +364,7 @@ Section grid_section(const Page& page) {
       "",
       {tabled(std::move(table)), prose(caption),
        on_pages(prose(fmt::format(
-           "A bar shows the interval; the strip in its middle is the margin, and it ends at {:g} margins. Each cell "
-           "is compared with its own reference: same seeds, same samples.",
+           "A bar shows the interval, its middle strip the margin; it ends at {:g} margins.",
            kReachOfBar)))}};
 }
 
