@@ -104,7 +104,13 @@ std::string config_path(const std::string& name) {
     const fs::path candidate = fs::path(folder) / file;
     if (fs::is_regular_file(candidate, error)) return candidate.string();
   }
-  return name;
+  if (stem.find('.') != std::string::npos || fs::exists(name, error)) return name;
+  std::vector<std::string> stems;
+  for (const ListedEntry& entry : configs_in(folder)) stems.push_back(fs::path(entry.name).stem().string());
+  ConfigProblem problem;
+  problem.message = fmt::format("there is no file and no config '{}'; lockstep list configs lists them", name);
+  problem.suggestion = nearest(stem, std::vector<std::string_view>(stems.begin(), stems.end()));
+  throw ConfigError(std::vector<ConfigProblem>{problem});
 }
 
 std::string list_text(const std::vector<ListedKind>& kinds) {

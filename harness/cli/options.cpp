@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <sstream>
+#include <tuple>
 
 #include "harness/base/text.h"
 #include "harness/cli/commit.h"
@@ -290,19 +291,94 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   return command;
 }
 
-/// What is wrong with the command's name, in our words: CLI11 says no more than that there is none. Empty if
-/// it is known.
-std::string command_problem(const CLI::App& app, int argc, const char* const* argv) {
+/// Each command, with what its options are read into.
+template <typename Options>
+using Add = CLI::App* (*)(CLI::App& app, Options& options);
+struct Commands {
+  std::tuple<CheckOptions, RunOptions, PlanOptions, CompareCommandOptions, ReportOptions, ListOptions, StatusOptions,
+             WaitOptions, CheckpointsOptions, DoctorOptions, ExplainOptions, SchemaOptions, TraceOptions>
+      options;
+  std::optional<CommandOptions> chosen;
+
+  template <typename Options>
+  void add(CLI::App& app, Add<Options> add_to, const char* example, const char* page) {
+    auto& own = std::get<Options>(options);
+    CLI::App* command = add_to(app, own);
+    command->footer(fmt::format("Example: lockstep {}\nMore: docs/{}", example, page));
+    command->callback([this, &own] { chosen = own; });
+  }
+};
+
+void add_all(CLI::App& app, Commands& commands) {
+  commands.add(app, add_check, "check --ranks 4 -- torchrun --nproc-per-node {ranks} train.py --batch {batch}", "check.md");
+  commands.add(app, add_run, "run smoke", "commands.md");
+  commands.add(app, add_plan, "plan convergence --seeds 0..2", "commands.md");
+  commands.add(app, add_compare, "compare A B", "commands.md");
+  commands.add(app, add_report, "report out/smoke --format md", "report.md");
+  commands.add(app, add_list, "list causes", "commands.md");
+  commands.add(app, add_status, "status out/smoke", "commands.md");
+  commands.add(app, add_wait, "wait out/smoke", "commands.md");
+  commands.add(app, add_checkpoints, "checkpoints out/smoke", "checkpoint.md");
+  commands.add(app, add_doctor, "doctor", "commands.md");
+  commands.add(app, add_explain, "explain mean-of-means", "meaning.md");
+  commands.add(app, add_schema, "schema results", "config.md");
+  commands.add(app, add_trace, "trace --out A -- torchrun --nproc-per-node 2 train.py", "probe.md");
+}
+
+std::vector<std::string_view> options_of(const CLI::App& command) {
+  std::vector<std::string_view> names;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back(name);
+  return names;
+}
+
+/// What is wrong with the command's or an option's name, in our words: CLI11 says no more than that it is none. Empty if
+/// they are known.
+std::string name_problem(const CLI::App& app, const std::vector<std::string>& words) {
   std::vector<std::string> names;
   for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
-  if (argc < 2) return "lockstep: no command; known are " + CLI::detail::join(names, ", ") + "\n";
-  if (argv[1][0] == '-') return "";
+  if (words.empty()) return "lockstep: no command; known are " + CLI::detail::join(names, ", ") + "\n";
+  if (words.front().starts_with("-")) return "";
   try {
-    require_known(argv[1], {names.begin(), names.end()}, "lockstep", "command");
+    require_known(words.front(), {names.begin(), names.end()}, "lockstep", "command");
   } catch (const ConfigError& error) {
     return error.problems().front().text() + "\n";
   }
+  const std::vector<std::string_view> known = options_of(*app.get_subcommand(words.front()));
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    const std::string_view name = std::string_view(word).substr(0, word.find('='));
+    if (!name.starts_with("--") || std::ranges::find(known, name.substr(2)) != known.end()) continue;
+    const std::string_view near = nearest(name.substr(2), known);
+    return fmt::format("lockstep {0}: unknown option {1}{2}; lockstep {0} --help lists all\n", words.front(), name,
+                       near.empty() ? "" : fmt::format("; did you mean --{}?", near));
+  }
   return "";
+}
+
+/// For `eval "$(lockstep completion bash)"`, which zsh reads as well.
+std::string completion_script(const CLI::App& app, bool of_zsh) {
+  std::string names, cases;
+  for (const CLI::App* command : app.get_subcommands({})) {
+    names += " " + command->get_name();
+    std::string words;
+    for (const std::string_view name : options_of(*command)) words += fmt::format(" --{}", name);
+    cases += fmt::format("    {}) words=\"{}\" ;;\n", command->get_name(), words.substr(1));
+  }
+  return fmt::format(R"SH({}_lockstep() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" words=""
+  COMPREPLY=()
+  [ "$COMP_CWORD" = 1 ] && words="{}"
+  [ "$COMP_CWORD" != 1 ] && case "${{COMP_WORDS[1]}}" in
+{}  esac
+  local kind=""
+  case "${{COMP_WORDS[1]}}:$word" in *:-*) ;; run:* | plan:*) kind=configs ;; explain:*) kind=causes ;; esac
+  [ -n "$kind" ] && words="$(lockstep list $kind 2>/dev/null | awk '{{print $1}}')"
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
+}}
+complete -o default -F _lockstep lockstep
+)SH",
+                     of_zsh ? "autoload -U +X bashcompinit && bashcompinit\n" : "", names.substr(1), cases);
 }
 
 }  // namespace
@@ -312,56 +388,28 @@ ParsedLine parse_command_line(int argc, const char* const* argv) {
   app.footer(kExitCodes);
   app.require_subcommand(1);
   app.set_help_all_flag("--help-all", "help of all commands");
-  app.set_version_flag("--version", version_text);
-  RunOptions run;
-  PlanOptions plan;
-  CompareCommandOptions compare;
-  ReportOptions report;
-  ListOptions list;
-  StatusOptions status;
-  WaitOptions wait;
-  CheckpointsOptions checkpoints;
-  DoctorOptions doctor;
-  ExplainOptions explain;
-  SchemaOptions schema;
-  TraceOptions trace;
-  CheckOptions check;
-  const CLI::App* check_command = add_check(app, check);
-  const CLI::App* run_command = add_run(app, run);
-  const CLI::App* plan_command = add_plan(app, plan);
-  const CLI::App* compare_command = add_compare(app, compare);
-  const CLI::App* report_command = add_report(app, report);
-  const CLI::App* list_command = add_list(app, list);
-  const CLI::App* status_command = add_status(app, status);
-  const CLI::App* wait_command = add_wait(app, wait);
-  const CLI::App* checkpoints_command = add_checkpoints(app, checkpoints);
-  const CLI::App* doctor_command = add_doctor(app, doctor);
-  const CLI::App* explain_command = add_explain(app, explain);
-  const CLI::App* schema_command = add_schema(app, schema);
-  const CLI::App* trace_command = add_trace(app, trace);
+  app.set_version_flag("-V,--version", version_text);
+  Commands commands;
+  add_all(app, commands);
+  std::vector<std::string> words(argv + 1, argv + argc);
+  if (!words.empty() && words.front() == "help") {
+    words.erase(words.begin());
+    words.resize(std::min<std::size_t>(1, words.size()));
+    words.emplace_back("--help");
+  }
+  if (words.size() == 2 && words[0] == "completion" && (words[1] == "bash" || words[1] == "zsh"))
+    return {std::nullopt, 0, completion_script(app, words[1] == "zsh"), ""};
   try {
-    app.parse(argc, argv);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
   } catch (const CLI::ParseError& error) {
     std::ostringstream out, err;
     const int code = app.exit(error, out, err);
     if (code == 0) return {std::nullopt, 0, out.str(), ""};
-    const std::string problem = command_problem(app, argc, argv);
+    const std::string problem = name_problem(app, words);
     return {std::nullopt, kExitUsage, "", problem.empty() ? "lockstep: " + err.str() : problem};
   }
   ParsedLine line;
-  if (run_command->parsed()) line.command = run;
-  if (plan_command->parsed()) line.command = plan;
-  if (compare_command->parsed()) line.command = compare;
-  if (report_command->parsed()) line.command = report;
-  if (list_command->parsed()) line.command = list;
-  if (status_command->parsed()) line.command = status;
-  if (wait_command->parsed()) line.command = wait;
-  if (checkpoints_command->parsed()) line.command = checkpoints;
-  if (doctor_command->parsed()) line.command = doctor;
-  if (explain_command->parsed()) line.command = explain;
-  if (schema_command->parsed()) line.command = schema;
-  if (trace_command->parsed()) line.command = trace;
-  if (check_command->parsed()) line.command = check;
+  line.command = std::move(commands.chosen);
   return line;
 }
 

@@ -188,6 +188,8 @@ Answer rate_scaled(const CauseInputs& inputs, const Rate& rate) {
   const double declared = inputs.reference_facts.declared_rate, own = inputs.cell_facts.declared_rate;
   if (world < 2 || rate.expected == 0 || (declared > 0 && own > 0 && declared != own)) return {};
   const double factor = root ? std::sqrt(world) : world;
+  // Twice the rate in two runs of as many ranks is a rate of somebody's choice as well.
+  if (factor == 2 && inputs.reference && static_cast<int>(inputs.reference->ranks.size()) == world) return {};
   if (!same(rate.value(), factor * rate.expected) || rate.wrong.size() != rate.actual.size()) return {};
   // A schedule of another length, or of another loss, has this factor at some steps alone.
   for (const auto& [step, expected] : inputs.reference_rates) {

@@ -127,6 +127,10 @@ TEST_F(LockstepProgram, RefusesWhatIsNoCommand) {
       "unknown command 'rum'; known are check, run, plan, compare, report, list, status, wait, checkpoints, doctor, explain, schema, trace; "
       "did you mean run?");
   expect_usage_error({"list", "mutant"}, "did you mean mutants?");
+  expect_usage_error({"run", "tiny.yaml", "--sed", "k=1"}, "lockstep run: unknown option --sed; did you mean --set?");
+  expect_usage_error({"run", "tin"}, "there is no file and no config 'tin'");
+  expect_usage_error({"explain", "gather-withot"}, "did you mean gather-without-gradient?");
+  EXPECT_EQ(run({"help", "run"}).out, run({"run", "--help"}).out);
   expect_usage_error({"report", "."}, "results.json");
   expect_usage_error({"compare", "a", "b"}, "a");
 }
