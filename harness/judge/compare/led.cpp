@@ -232,6 +232,14 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
   const Fetches fetches = in_turn(reference);
   if (fetches.empty() || run.asked.empty()) return;
   const std::vector<int64_t> a = joined(fetches);
+  const auto loads_all = [&](const Fetches& rank) {
+    return rank.size() >= fetches.size() && std::equal(fetches.begin(), fetches.end(), rank.begin());
+  };
+  if (std::ranges::all_of(run.asked, loads_all)) {
+    if (item.state == Mark::none) item.state = Mark::same;
+    item.steps = std::max(item.steps, steps), item.text = "every rank loads the whole batch";
+    return;
+  }
   LoaderRows ranks = run;
   if (replicas < run.asked.size()) ranks = by_replica(run);
   const Fetches of_ranks = in_turn(ranks);
@@ -434,6 +442,11 @@ class LedJudge {
     return agree;
   }
 
+  /// Do ranks that hold a parameter alike take other gradients of it?
+  static bool stay_apart(const StepOfRun& step, const std::string& name) {
+    return hashes_of(step, Phase::snapshot, name).size() == 1 && hashes_of(step, Phase::applied_gradients, name).size() == step.ranks.size();
+  }
+
   /// Is what every rank takes of that parameter, which all hold alike, its own gradient?
   static bool keeps_own(const StepOfRun& step, const std::string& name) {
     return each_keeps_its_own(step, name) && hashes_of(step, Phase::snapshot, name).size() == 1 &&
@@ -445,13 +458,16 @@ class LedJudge {
     const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
     LedItem& own = item("reduction");
     if (!mean.form.empty() || own.state == Mark::different) return;
-    if (!(mean.residual < 1e-9)) {
+    if (!(mean.residual < 1e-7)) {
       const std::vector<NamedTensor> means = mean_of_local(at.values_b);
-      std::size_t kept = 0;
+      // Scaled by hand, it is the rank's own still.
+      const bool all_own = apart(at.values_b.local[0], at.values_b.gradients).residual < 1e-7 &&
+                           std::ranges::all_of(means, [&](const NamedTensor& each) { return stay_apart(at.b, each.name); });
+      std::size_t kept = all_own ? means.size() : 0;
       for (const NamedTensor& each : means) {
         const NamedTensor* taken = find_tensor(at.values_b.gradients, each.name);
-        const bool keeps = keeps_own(at.b, each.name);
-        if (!keeps && taken && distance(each.values, taken->values) > 1e-9 * norm(each.values)) return;
+        const bool keeps = !all_own && keeps_own(at.b, each.name);
+        if (!keeps && !all_own && taken && distance(each.values, taken->values) > 1e-9 * norm(each.values)) return;
         kept += keeps;
       }
       if (kept == 0) return;
@@ -469,6 +485,30 @@ class LedJudge {
                : std::abs(factor - ranks) < 1e-9
                    ? "sum of the ranks' gradients"
                    : fmt::format("{} times the mean of the ranks' gradients", short_number(factor));
+  }
+
+  /// Then what they clipped was alike, whatever was recorded before somebody scaled it.
+  static bool clip_by_one_norm(const Pair& at) {
+    const Record* a = find_record(at.a.ranks[0], Phase::gradient_norm, "gradient_norm");
+    const Record* b = find_record(at.b.ranks[0], Phase::gradient_norm, "gradient_norm");
+    return a && b && a->is_scalar && b->is_scalar && a->value > 0 && distance(a->value, b->value) < 1e-9 * a->value;
+  }
+
+  /// Does the reference scale what it takes by a number of its own? What is clipped has one norm in all steps.
+  bool scales_by_hand() {
+    if (scales_by_hand_) return *scales_by_hand_;
+    std::vector<double> norms;
+    for (StepPairs pairs(reference_, run_); pairs.next();) {
+      const ForcedValues values = values_of(pairs.step_a(), reference_);
+      const Apart own = apart(values.gradients, values.applied, &values.applied);
+      if (values.applied.empty() || own.residual > 1e-6 || std::abs(own.factor - 1) < 1e-6) continue;
+      double square = 0;
+      for (const NamedTensor& each : values.applied) square += dot(each.values, each.values);
+      norms.push_back(std::sqrt(square));
+    }
+    const auto [least, most] = std::ranges::minmax_element(norms);
+    scales_by_hand_ = norms.size() > 1 && *most - *least > 1e-6 * *most;
+    return *scales_by_hand_;
   }
 
   bool gradients(const Pair& at, LedStep& found) {
@@ -489,7 +529,7 @@ class LedJudge {
                   own_b = apart(at.values_b.gradients, taken_b, &taken_b);
       // Of who clips by hand only what is taken may be known.
       const bool is_taken = (own_a.all <= bounds_.same) != (own_b.all <= bounds_.same);
-      if (!told.form.empty() || is_taken || own_a.residual > 1e-6 || own_b.residual > 1e-6)
+      if (!told.form.empty() || is_taken || clip_by_one_norm(at) || scales_by_hand() || own_a.residual > 1e-6 || own_b.residual > 1e-6)
         off = 0, found.gradients = taken.all;
     }
     return add(item("gradients"), at.a.step, off, told.where, told.form.empty() ? factor_text(told) : told.form,
@@ -595,25 +635,21 @@ class LedJudge {
     const std::string name = worst.where.substr(worst.where.find('/') + 1);
     LedItem& own = item("buffers");
     add(own, at.a.step, worst.share, name, fmt::format("{} {:.3g} % off", name, 100 * worst.share), beyond(1e-10));
-    if (own.state == Mark::different && own.first == at.a.step && own.code.empty() &&
-        std::ranges::any_of(at.values_a.parameters, [&](const auto& each) { return is_mean_of_ranks(each, at.b); }))
+    if (own.state == Mark::different && own.first == at.a.step && own.code.empty() && are_each_ranks_own(at))
       own.code = "buffers-not-synchronised";
   }
 
-  /// A buffer that is another on each rank, and the reference's on average.
-  static bool is_mean_of_ranks(const NamedTensor& expected, const StepOfRun& step) {
-    if (!expected.name.starts_with("buffer/")) return false;
-    std::vector<double> mean(expected.values.size());
-    double apart = 0;
-    for (const StepRecords& rank : step.ranks) {
+  /// Do several ranks end the step with buffers that are neither the reference's nor the other ranks'?
+  static bool are_each_ranks_own(const Pair& at) {
+    const auto is_own = [&](const StepRecords& rank, const NamedTensor& expected) {
+      if (!expected.name.starts_with("buffer/") || hashes_of(at.b, Phase::parameters, expected.name).size() < 2) return false;
       const Record* record = find_record(rank, Phase::parameters, expected.name);
       const auto values = record ? values_of(*record) : std::nullopt;
-      if (!values || values->size() != mean.size()) return false;
-      apart = std::max(apart, distance(*values, expected.values));
-      for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += (*values)[i] / static_cast<double>(step.ranks.size());
-    }
-    const double size = norm(expected.values);
-    return apart > 1e-6 * size && distance(mean, expected.values) < 1e-12 * size;
+      return values && values->size() == expected.values.size() && distance(*values, expected.values) > 1e-6 * norm(expected.values);
+    };
+    return std::ranges::count_if(at.b.ranks, [&](const StepRecords& rank) {
+             return std::ranges::any_of(at.values_a.parameters, [&](const auto& each) { return is_own(rank, each); });
+           }) > 1;
   }
 
   /// Do all ranks end the step with the same parameters?
@@ -717,8 +753,12 @@ class LedJudge {
     const int ranks = row_takers_ > 0 ? row_takers_ : pairs_.b().world_size();
     const std::vector<LoaderRows> there = loaders_of(reference_, pairs_.a().world_size()),
                                   here = loaders_of(run_, pairs_.b().world_size());
+    const auto taken = json_as<Fetches>(rows_of(reference_, 0).value("taken", nlohmann::json())).value_or(Fetches());
+    const auto trains = [&](const std::vector<int64_t>& fetch) { return std::ranges::find(taken, fetch) != taken.end(); };
     for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {
       if (item("rows").state == Mark::different) break;
+      // An evaluation's are no steps'.
+      if (!taken.empty() && !there[i].asked.empty() && std::ranges::none_of(there[i].asked[0], trains)) continue;
       judge_loader(there[i], here[i], static_cast<std::size_t>(ranks), steps, item("rows"));
     }
   }
@@ -729,6 +769,7 @@ class LedJudge {
   std::vector<LedItem> items_;
   std::map<int64_t, std::set<std::string>> narrow_;
   bool clipped_ = false;  ///< at a step before, alike
+  std::optional<bool> scales_by_hand_;
   int row_takers_ = 0;  ///< ranks that share out a step's rows, where others hold one model with them; 0: all
   int64_t micro_steps_ = 1;  ///< see LedFindings
 };

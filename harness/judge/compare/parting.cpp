@@ -148,6 +148,9 @@ class Kinds : public Walk {
         {"micro-steps-weighted-alike", &Kinds::own_count_of_micro_steps},
         {"mean-of-means", &Kinds::own_count},
         {"local-statistics", &Kinds::own_number},
+        {"average-of-weights-differs", &Kinds::other_average},
+        {"loss-times-world", &Kinds::times_ranks},
+        {"loss-over-world", &Kinds::over_ranks},
         {"", &Kinds::other_number},
         {"local-statistics", &Kinds::own_statistic},
         {"mask-ignored", &Kinds::padding},
@@ -239,12 +242,17 @@ class Kinds : public Walk {
       if (!everywhere(met, is_of_data) || !is_of_rows(i) || !is_used_by_weights(i) || at(i).out[0].shape.empty() ||
           at(i).out[0].shape[0] < 2)
         continue;
-      if (draws(at(i)) || !makes_one_on_all(met)) return std::nullopt;
+      if (is_drawn(i) || !makes_one_on_all(met)) return std::nullopt;
       if (!found)
         found = Parting{"shards-identical",
                         fmt::format("They part in {}: every rank takes the same rows.", where_of(at(i))), at(i).place};
     }
     return found;
+  }
+
+  bool is_drawn(int i) const {
+    const auto& makers = first().makers(i);
+    return draws(at(i)) || std::ranges::any_of(makers, [this](int maker) { return maker != kNone && is_drawn(maker); });
   }
 
   bool is_used_by_weights(int i) const {
@@ -373,8 +381,23 @@ class Kinds : public Walk {
         seen.operation.name, {"nll_loss_forward", "nll_loss2d_forward", "gather", "index", "index_put_", "diagonal"});
     if (seen.any([](const Relation& in) { return in.other_columns; }) && (seen.of_rows || takes_places))
       return "it takes candidates in another order, at places of the reference's";
-    return says(seen.of_rows && seen.any([](const Relation& in) { return in.other_order && !in.same; }),
+    const auto in_other_order = [](const Relation& in) { return in.other_order && !in.same; };
+    const bool of_all = seen.in.size() > 1 && std::ranges::all_of(seen.in, in_other_order) && picks_alike(seen.i);
+    return says(of_all || (seen.of_rows && seen.any(in_other_order)),
                 "its rows are compared with candidates in another order than the reference's");
+  }
+
+  /// Does anything that it leads to take what lies at places of the program's own, which are the reference's?
+  bool picks_alike(int from) const {
+    return std::ranges::any_of(led_to(from), [&](int i) {
+      if (!met_.contains(i)) return false;
+      const auto& makers = first().makers(i);
+      const bool at_places = is_one_of(at(i).name, {"index", "gather", "nll_loss_forward"}) &&
+                             std::ranges::any_of(makers, [&](int maker) {
+                               return first().is_constant(maker) && met_.contains(maker) && met_.at(maker).out[0].same;
+                             });
+      return at_places || (is_one_of(at(i).name, {"diagonal"}) && of_pass(met_.at(i), kRun, 0).numbers == at(i).numbers);
+    });
   }
 
   std::string own_candidates(const Seen& seen) const {
@@ -611,10 +634,54 @@ class Kinds : public Walk {
     return true;
   }
 
+  /// It takes what fits times or over one number, which is another in the reference.
+  static bool takes_other_number(const Seen& seen) {
+    return is_one_of(seen.operation.name, {"mul", "div", "mul_", "div_", "lerp", "lerp_"}) && !seen.in.empty() &&
+           std::ranges::all_of(seen.in, &Relation::fits) && seen.own.numbers.size() == 1 &&
+           seen.operation.numbers.size() == 1 && seen.own.numbers != seen.operation.numbers;
+  }
+
   std::string other_number(const Seen& seen) const {
-    if (!is_one_of(seen.operation.name, {"mul", "div"}) || seen.in.size() != 1 || !seen.in[0].fits()) return "";
-    return fmt::format("by {}, in the reference by {}", fmt::join(seen.own.numbers, ", "),
-                       fmt::join(seen.operation.numbers, ", "));
+    if (!takes_other_number(seen)) return "";
+    return fmt::format("by {:.6g}, in the reference by {:.6g}", seen.own.numbers[0], seen.operation.numbers[0]);
+  }
+
+  /// Of the loss, whose mean over ranks is the reference's before it.
+  bool is_by_ranks(const Seen& seen, const char* name) const {
+    const auto is_linear = [&](int i) { return moves(at(i)) || is_one_of(at(i).name, {"mul", "div", "neg", "mean"}); };
+    return takes_other_number(seen) && is_one_of(seen.operation.name, {name}) && seen.in[0].mean && !seen.in[0].sum &&
+           seen.operation.numbers[0] == ranks_[kReference] && seen.own.numbers[0] == ranks_[kRun] &&
+           std::ranges::all_of(led_to(seen.i), is_linear);
+  }
+
+  std::string times_ranks(const Seen& seen) const {
+    return is_by_ranks(seen, "mul") ? "the loss is multiplied by the number of ranks" : "";
+  }
+
+  std::string over_ranks(const Seen& seen) const {
+    return is_by_ranks(seen, "div") ? "the loss is divided by the number of ranks" : "";
+  }
+
+  /// Weights, of which what is kept takes a share, and what is trained the rest.
+  std::string other_average(const Seen& seen) const {
+    if (!takes_other_number(seen) || !seen.in[0].same || seen.operation.in[0].shape.empty()) return "";
+    const bool interpolates = is_one_of(seen.operation.name, {"lerp", "lerp_"});
+    const auto is_rest = [&](int i, Side side) {
+      const double own = side == kRun ? seen.own.numbers[0] : seen.operation.numbers[0];
+      const Operation& operation = first(side).at(i);
+      return std::ranges::any_of(operation.numbers, [&](double number) { return are_close(number + own, 1, 1); });
+    };
+    const auto has_rest = [&](Side side) {
+      const Pass& pass = first(side);
+      return std::ranges::any_of(pass.all, [&](int i) {
+        const auto& makers = pass.makers(i);
+        const bool adds = is_one_of(pass.at(i).name, {"add", "add_"}) && std::ranges::find(makers, seen.met.of[side][0]) != makers.end();
+        return adds && (is_rest(i, side) || std::ranges::any_of(makers, [&](int maker) { return maker != kNone && is_rest(maker, side); }));
+      });
+    };
+    return interpolates || (has_rest(kReference) && has_rest(kRun))
+               ? "an average of weights takes another share of them: " + other_number(seen)
+               : "";
   }
 
   std::string own_statistic(const Seen& seen) const {
@@ -638,7 +705,7 @@ class Kinds : public Walk {
       if (counted[kRun] > counted[kReference] && std::floor(counted[kRun]) == counted[kRun])
         return fmt::format("it counts {} places, and {} in the reference", counted[kRun], counted[kReference]);
     }
-    for (std::size_t k = 0; k < seen.in.size(); ++k) {
+    for (std::size_t k = 0; k < seen.in.size() && !moves(seen.operation); ++k) {
       const Projection &own = seen.own.in[k], &there = seen.operation.in[k];
       if (seen.in[k].rows && own.shape.size() > 1 && own.shape.size() == there.shape.size() && !are_as_long(own, there))
         return fmt::format("it counts what pads rows, to {}, and to {} in the reference", fmt::join(own.shape, " x "),
@@ -681,8 +748,7 @@ class Kinds : public Walk {
   }
 };
 
-/// Passes of all ranks in groups that belong together: those whose backward passes begin at one place, or one after the
-/// other.
+/// Passes of all ranks in groups that belong together: all, or one after the other.
 std::vector<std::vector<Pass>> grouped(const std::vector<Flow>& flows, std::size_t groups) {
   std::vector<std::vector<Pass>> made(groups);
   for (const Flow& flow : flows) {
@@ -703,7 +769,12 @@ std::optional<Parting> find_parting(const std::vector<Operations>& reference, co
     roots[side] = flows[side].empty() ? 0 : flows[side][0].roots.size();
     if (roots[side] == 0) return std::nullopt;
   }
-  const std::size_t groups = std::gcd(roots[kReference], roots[kRun]);
+  // Of other counts at one place of the program, passes are micro-steps.
+  std::set<std::string> places;
+  for (const Side side : kSides)
+    for (const int root : flows[side][0].roots) places.insert(flows[side][0].of->all[static_cast<std::size_t>(root)].place);
+  const bool are_micro_steps = roots[kReference] != roots[kRun] && places.size() == 1 && !places.begin()->empty();
+  const std::size_t groups = are_micro_steps ? 1 : std::gcd(roots[kReference], roots[kRun]);
   const auto a = grouped(flows[kReference], groups), b = grouped(flows[kRun], groups);
   if (a.empty() || b.empty()) return std::nullopt;
   for (std::size_t k = 0; k < groups; ++k) {

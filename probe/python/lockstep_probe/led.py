@@ -226,7 +226,9 @@ class Rows:
             return None
         turn, ranks = self.turn()
         if len(there["ranks"]) == self.probe.world_size:
-            there, turn, ranks = {"flow": there["ranks"][self.probe.rank]}, 0, 1
+            there, turn, ranks = {"flow": there["ranks"][self.probe.rank], "fetches": []}, 0, 1
+        if own in there["fetches"][len(entry["asked"]) :][:1]:
+            return own  # every rank loads the whole batch, to take its part of it
         at = sum(map(len, entry["asked"])) * ranks + turn * len(entry["asked"][0] if entry["asked"] else own)  # an epoch's last may be shorter
         taken = there["flow"][at : at + len(own)]
         return taken if len(taken) == len(own) else None
@@ -263,7 +265,8 @@ class Rows:
             for each in taken:
                 if each not in fetches:  # ranks that hold one model together take the same
                     fetches.append(each)
-            flows.append({"rows": of_ranks[0]["rows"], "flow": [row for fetch in _in_turn(fetches) for row in fetch],
+            together = list(_in_turn(fetches))
+            flows.append({"rows": of_ranks[0]["rows"], "flow": list(itertools.chain(*together)), "fetches": together,
                           "ranks": [list(itertools.chain(*each)) for each in taken]})  # fmt: skip
         return flows
 

@@ -102,6 +102,20 @@ class Log:
             self._later.append((outputs, made))
         self.operations.append([name, self._place(), int(torch._C._current_graph_task_id() != -1), numbers, given, outputs])
 
+    def whole(self, name, function, args):
+        """An operation of others, of which no row can be followed through them."""
+        given = [each for each in tree_leaves(args) if isinstance(each, torch.Tensor)]
+        if not self.on or not all(map(_is_plain, given)):
+            return function(*args)
+        self.on = False
+        try:
+            result = function(*args)
+            made = [[projected(each) for each in of] for of in (given, [result])]
+            self.operations.append([name, self._place(), int(torch._C._current_graph_task_id() != -1), [], *made])
+        finally:
+            self.on = True
+        return result
+
     def draw(self, result):
         if self._probe is not None and not self.on and len(self.drawn) < _MOST:
             self.drawn += [projected(each, False)[1] for each in tree_leaves(result) if _is_plain(each)]
@@ -134,3 +148,5 @@ def switch_on():
     global log
     if os.environ.get("LOCKSTEP_OPERATIONS"):
         log = Log(int(os.environ["LOCKSTEP_OPERATIONS"]))
+        einsum = torch.einsum
+        torch.einsum = lambda *args: log.whole("einsum", einsum, args)
