@@ -13,7 +13,7 @@
 #include "harness/base/json.h"
 #include "harness/judge/causes/name_cause.h"
 #include "harness/judge/causes/rules.h"
-#include "harness/judge/compare/led.h"
+#include "harness/judge/compare/loader_rows.h"
 #include "harness/judge/compare/step_pairs.h"
 #include "harness/plan/config/trainer_spec.h"
 

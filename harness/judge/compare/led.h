@@ -5,27 +5,12 @@
 #include <string>
 #include <vector>
 
-#include <nlohmann/json_fwd.hpp>
-
-#include "harness/answer/results/results.h"
+#include "harness/judge/compare/led_item.h"
 
 // A run that its reference leads: each step begins with the reference's state and with its rows, so that every step can
 // be judged by itself.
 
 namespace lockstep {
-
-/// One thing that a step does, over all steps.
-struct LedItem {
-  std::string name;  ///< "rows", "start weights", "loss", "reduction", "gradients", "clip", "rate", "update",
-                     ///< "buffers", "replicas"
-  Mark state = Mark::none;
-  int64_t steps = 0;       ///< at which it was compared
-  int64_t first = -1;      ///< of `different` and `undecided`: the step
-  int rank = kAllRanks;    ///< the one rank that differs
-  std::string where = {};  ///< tensor
-  std::string text = {};   ///< in words; of what agrees too where there is something to say
-  std::string code = {};   ///< the cause, where it is clear from this alone
-};
 
 struct LedStep {
   int64_t step = 0;
@@ -54,10 +39,6 @@ struct LedBounds {
   double same = 1e-12, different = 1e-6;
 };
 LedFindings judge_led(const std::string& reference, const std::string& run, LedBounds bounds = {});
-
-/// A rank's rows.json: what its loaders were asked for, and what steps began with that is in no trace. An empty object:
-/// there is none.
-nlohmann::json rows_of(const std::string& dir, int rank);
 
 /// The steps alone, of runs in any precision.
 std::vector<LedStep> led_steps(const std::string& reference, const std::string& run);

@@ -647,19 +647,19 @@ class Kinds : public Walk {
   }
 
   /// Of the loss, whose mean over ranks is the reference's before it.
-  bool is_by_ranks(const Seen& seen, const char* name) const {
+  bool is_by_ranks(const Seen& seen, std::initializer_list<std::string_view> names) const {
     const auto is_linear = [&](int i) { return moves(at(i)) || is_one_of(at(i).name, {"mul", "div", "neg", "mean"}); };
-    return takes_other_number(seen) && is_one_of(seen.operation.name, {name}) && seen.in[0].mean && !seen.in[0].sum &&
+    return takes_other_number(seen) && is_one_of(seen.operation.name, names) && seen.in[0].mean && !seen.in[0].sum &&
            seen.operation.numbers[0] == ranks_[kReference] && seen.own.numbers[0] == ranks_[kRun] &&
            std::ranges::all_of(led_to(seen.i), is_linear);
   }
 
   std::string times_ranks(const Seen& seen) const {
-    return is_by_ranks(seen, "mul") ? "the loss is multiplied by the number of ranks" : "";
+    return is_by_ranks(seen, {"mul", "mul_"}) ? "the loss is multiplied by the number of ranks" : "";
   }
 
   std::string over_ranks(const Seen& seen) const {
-    return is_by_ranks(seen, "div") ? "the loss is divided by the number of ranks" : "";
+    return is_by_ranks(seen, {"div", "div_"}) ? "the loss is divided by the number of ranks" : "";
   }
 
   /// Weights, of which what is kept takes a share, and what is trained the rest.

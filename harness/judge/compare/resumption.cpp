@@ -16,6 +16,7 @@
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
 #include "harness/judge/compare/forced/values.h"
+#include "harness/judge/compare/loader_rows.h"
 #include "harness/judge/trace/reader.h"
 
 namespace lockstep {
