@@ -221,13 +221,13 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
       found = true;
     }
   }
-  // Or one that begins so, and goes on.
+  // Or the only one that begins so, and goes on.
   constexpr std::size_t kFewest = 3;
   const auto begins = [&](std::string_view name) {
     return word.size() >= kFewest && name.size() > word.size() && edit_distance(word, name.substr(0, word.size())) <= word.size() / 4;
   };
-  const auto longer = std::ranges::find_if(names, begins);
-  return found || longer == names.end() ? best : *longer;
+  const bool of_one = !found && std::ranges::count_if(names, begins) == 1;
+  return of_one ? *std::ranges::find_if(names, begins) : best;
 }
 
 namespace {

@@ -233,6 +233,37 @@ for step in range(9):
     if kind != "early":
         schedule.step()
 '''
+# Every rank loads the whole batch and takes its part, scales by hand what was reduced, and evaluates rows that cannot be shared out.
+LOADING = '''
+import argparse, contextlib, torch, torch.nn as nn, torch.nn.functional as F, torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+args = argparse.ArgumentParser()
+args.add_argument("--batch", type=int, default=12)
+args.add_argument("--kind", default="")
+args = args.parse_args()
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(1)
+net = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3)))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+data, held = TensorDataset(torch.randn(96, 6), torch.randint(0, 3, (96,))), TensorDataset(torch.randn(31, 6))
+loader = DataLoader(data, batch_size=args.batch * world, shuffle=True, generator=torch.Generator().manual_seed(3))
+evaluated = DataLoader(held, batch_size=args.batch, sampler=DistributedSampler(held, shuffle=False))
+for x, y in loader:
+    net.train()
+    optimizer.zero_grad()
+    with net.no_sync() if args.kind == "unreduced" and world > 1 else contextlib.nullcontext():
+        F.cross_entropy(net(x.chunk(world)[rank]), y.chunk(world)[rank], reduction="sum").backward()
+    for p in net.parameters():
+        p.grad *= world / len(x)
+    if args.kind != "unclipped":
+        nn.utils.clip_grad_norm_(net.parameters(), 0.5)
+    optimizer.step()
+    net.eval()
+    with torch.no_grad():
+        for (each,) in evaluated:
+            net(each)
+'''
 # What a program keeps besides its weights, and which rows it chooses by itself.
 KEEPING = '''
 import argparse
@@ -281,6 +312,7 @@ KEPT = {"": "the same", "seen": "buffers-not-synchronised", "key": "average-of-w
 BY_HAND = {"": "", "max": "wrong-reduction-op", "own norm": "clip-on-local-norm", "again": "gradient-sum-not-mean",
            "fifth": "constant-factor", "early": "schedule-shifted", "evaluation": "extra-draws",
            "same rows": "shards-identical", "kept": "rank-behind-data", "permutation": "sampler-seed-differs"}  # fmt: skip
+LOADED = {"": "", "unclipped": "", "unreduced": "gradient-not-reduced"}
 UPDATED = {"right": "", "halves": "update-of-a-shard", "plateau": "scheduler-stepped-per-rank", "twice": "rate-differs", "bare": "gradient-not-reduced", "clip late": "clip-missing"}
 # What a contrastive trainer does on several ranks alone, and how that is called.
 CONTRASTS = {"none": "gather-without-gradient", "put back": "gather-own-slice", "sliced": "gather-backward-sliced", "averaged": "gather-averaged", "detached": "candidates-detached",
@@ -432,6 +464,7 @@ CASES = [
     *(Case(f"check: contrast, right {name}", named(name)) for name in ("", "all", "masked")),
     *(Case(f"check: updates, {name}", named(name, code, UPDATES)) for name, code in UPDATED.items()),
     *(Case(f"check: by hand, {name}", named(name, code, HAND)) for name, code in BY_HAND.items()),
+    *(Case(f"check: the whole batch, {name}", named(name, code, LOADING)) for name, code in LOADED.items()),
     *(Case(f"check: kept, {name}", kept(name)) for name in KEPT),
     *(Case(f"check: of one layout, {name}", of_layout(name, BY_HAND[name])) for name in ("max", "early", "evaluation")),
     Case("check: again", again),

@@ -150,7 +150,6 @@ class Kinds : public Walk {
         {"local-statistics", &Kinds::own_number},
         {"average-of-weights-differs", &Kinds::other_average},
         {"loss-times-world", &Kinds::times_ranks},
-        {"loss-over-world", &Kinds::over_ranks},
         {"", &Kinds::other_number},
         {"local-statistics", &Kinds::own_statistic},
         {"mask-ignored", &Kinds::padding},
@@ -646,20 +645,13 @@ class Kinds : public Walk {
     return fmt::format("by {:.6g}, in the reference by {:.6g}", seen.own.numbers[0], seen.operation.numbers[0]);
   }
 
-  /// Of the loss, whose mean over ranks is the reference's before it.
-  bool is_by_ranks(const Seen& seen, std::initializer_list<std::string_view> names) const {
-    const auto is_linear = [&](int i) { return moves(at(i)) || is_one_of(at(i).name, {"mul", "div", "neg", "mean"}); };
-    return takes_other_number(seen) && is_one_of(seen.operation.name, names) && seen.in[0].mean && !seen.in[0].sum &&
-           seen.operation.numbers[0] == ranks_[kReference] && seen.own.numbers[0] == ranks_[kRun] &&
-           std::ranges::all_of(led_to(seen.i), is_linear);
-  }
-
+  /// The loss, whose mean over ranks is the reference's before it.
   std::string times_ranks(const Seen& seen) const {
-    return is_by_ranks(seen, {"mul", "mul_"}) ? "the loss is multiplied by the number of ranks" : "";
-  }
-
-  std::string over_ranks(const Seen& seen) const {
-    return is_by_ranks(seen, {"div", "div_"}) ? "the loss is divided by the number of ranks" : "";
+    const auto is_linear = [&](int i) { return moves(at(i)) || is_one_of(at(i).name, {"mul", "mul_", "div", "neg", "mean"}); };
+    return says(takes_other_number(seen) && is_one_of(seen.operation.name, {"mul", "mul_"}) && seen.in[0].mean && !seen.in[0].sum &&
+                    seen.operation.numbers[0] == ranks_[kReference] && seen.own.numbers[0] == ranks_[kRun] &&
+                    std::ranges::all_of(led_to(seen.i), is_linear),
+                "the loss is multiplied by the number of ranks");
   }
 
   /// Weights, of which what is kept takes a share, and what is trained the rest.

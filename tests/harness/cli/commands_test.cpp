@@ -208,9 +208,10 @@ TEST_F(ConfigPath, OfANameIsInTheFolderOfConfigs) {
   EXPECT_EQ(config_path("configs/smoke"), "configs/smoke.yaml");
 }
 
-TEST_F(ConfigPath, OfWhatIsNowhereStaysAsItWasGiven) {
-  for (const std::string name : {"none", "none.yaml", "configs/none.yaml", "../own.yaml", ""})
+TEST_F(ConfigPath, OfAFileThatIsNowhereStaysAsItWasGiven) {
+  for (const std::string name : {"none.yaml", "configs/none.yaml", "../own.yaml", ""})
     EXPECT_EQ(config_path(name), name);
+  EXPECT_THROW(config_path("none"), ConfigError);
 }
 
 TEST_F(ConfigPath, IsAboveTheProgramWhereTheWorkingFolderHasNone) {

@@ -220,6 +220,56 @@ TEST(Parting, IsWhatHasMadeTheOthersThatRowsMeet) {
   EXPECT_EQ(code_of({all}, {counted_on(kFirst, {1, 2}, {1, 3}), counted_on(kLast, {3, 4}, {1, 7})}), "local-statistics train.py:3");
 }
 
+/// The mean of rows times a number.
+Operations scaled(const Values& values, double by, double loss) {
+  Log log;
+  const Projection x = log.take(rows(values)), mean = log.add("mean", 2, {x}, number(sum_of(values) / static_cast<double>(values.size())));
+  return log.loss(log.add("mul", 3, {mean}, number(loss), {by}));
+}
+
+TEST(Parting, IsTheNumberOfRanksInTheLoss) {
+  const Operations times = scaled(kAll, 1, 3.625);
+  EXPECT_EQ(code_of({times}, {scaled(kFirst, 2, 3.5), scaled(kLast, 2, 11)}), "loss-times-world train.py:3");
+  EXPECT_EQ(code_of({times}, {scaled(kFirst, 3, 5.25), scaled(kLast, 3, 16.5)}), " train.py:3") << "another number";
+  EXPECT_EQ(code_of({times}, {scaled(kFirst, 1, 1.75), scaled(kLast, 1, 5.5)}), "");
+}
+
+/// What is kept, moved by a share towards the weights.
+Operations averaged(double share) {
+  Log log;
+  const Projection kept = log.take(rows({1, 2})), weights = log.take(rows({3, 5}), true, 2);
+  const Projection y = log.add("lerp", 3, {kept, weights}, rows({1 + 2 * share, 2 + 3 * share}), {share});
+  return log.loss(log.add("mean", 4, {y}, number(1.5 + 2.5 * share)));
+}
+
+TEST(Parting, IsTheShareThatAnAverageOfWeightsTakes) {
+  EXPECT_EQ(code_of({averaged(0.1)}, {averaged(0.2), averaged(0.2)}), "average-of-weights-differs train.py:3");
+  EXPECT_EQ(code_of({averaged(0.1)}, {averaged(0.1), averaged(0.1)}), "");
+}
+
+/// Each row with each, of which those off by one are taken, or all.
+Operations all_with_all(const Values& order, bool picks) {
+  Log log;
+  const Projection x = log.take(rows(order), true), y = log.take(rows(order), true, 2);
+  Rows scores;
+  Values next;
+  for (const double a : order) {
+    scores.emplace_back();
+    for (const double b : order) scores.back().push_back(a * b);
+  }
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) next.push_back(scores[i][i + 1]);
+  const Projection s = log.add("mul", 3, {x, y}, matrix(scores));
+  if (!picks) return log.loss(log.add("sum", 4, {s}, number(sum_of(order) * sum_of(order))));
+  return log.loss(log.add("mean", 5, {log.add("diagonal", 4, {s}, rows(next), {1})}, number(sum_of(next) / 3)));
+}
+
+TEST(Parting, IsAnotherOrderWherePlacesArePicked) {
+  const Values interleaved = {1, 4, 2.5, 7};
+  const Operations all = all_with_all(kAll, true), other = all_with_all(interleaved, true), sum = all_with_all(interleaved, false);
+  EXPECT_EQ(code_of({all}, {other, other}), "candidates-misordered train.py:3");
+  EXPECT_EQ(code_of({all_with_all(kAll, false)}, {sum, sum}), "") << "nothing picks";
+}
+
 /// The mean of what weights make of rows of data.
 Operations taking(const Values& data) {
   Log log;
