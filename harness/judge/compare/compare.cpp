@@ -165,7 +165,7 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   if (!by_bits.around) return by_bits;
   const CauseInputs& around = *by_bits.around;
   const std::optional<double> size = largest_relative_difference(*around.reference, *around.cell, true);
-  const bool of_calls = around.difference.phase == Phase::collective, of_buckets = of_calls && !around.ledger;
+  const bool of_buckets = around.difference.phase == Phase::collective && !around.ledger;
   const bool is_small = !size || *size <= rounding_bound(0), may_be_rounding = bits.kind == DivergenceKind::bits && is_small;
   StepPairs pairs(options.run_a, options.run_b, options.steps);
   Comparison by_values = compare_layouts(pairs, options);
@@ -180,10 +180,10 @@ Comparison by_values_where_bits_differ(Comparison by_bits, const CompareOptions&
   if (first) return first->step <= bits.step || may_be_rounding || of_buckets ? by_values : by_bits;
   // A loss that is scaled and gradients that are unscaled by hand are a way of training alike.
   const bool on_the_way = place_of(around.difference.phase) < place_of(Phase::applied_gradients) && takes_alike(*around.reference, *around.cell);
-  if (!may_be_rounding && !(of_calls && is_small) && !on_the_way) return by_bits;
+  if (!may_be_rounding && !(of_buckets && is_small) && !on_the_way) return by_bits;
   by_values.mechanism.sentence =
       fmt::format("Bits first differ at step {}, {}, {}, {}. {}", bits.step, bits.phase, bits.where,
-                  on_the_way ? "and optimizers take the same gradients" : around.ledger ? "and nothing that is trained does: an evaluation calls for others" : size ? "by no more than summing in another order changes" : "by an unknown amount: only hashes were recorded",
+                  on_the_way ? "and optimizers take the same gradients" : size ? "by no more than summing in another order changes" : "by an unknown amount: only hashes were recorded",
                   by_values.mechanism.sentence);
   return by_values;
 }

@@ -120,7 +120,8 @@ std::set<int> ranks_in_order(const std::vector<int64_t>& flow, const LoaderRows&
     const std::size_t per_fetch = run.asked[rank].empty() ? 0 : run.asked[rank].front().size();
     const std::vector<int64_t> own = joined(run.asked[rank]);
     bool strided = per_fetch > 0, blocks = strided;
-    for (std::size_t i = 0; per_fetch > 0 && i < own.size() && (i / per_fetch + 1) * per_fetch * ranks <= flow.size(); ++i) {
+    for (std::size_t i = 0; per_fetch > 0 && i < own.size() && (i / per_fetch + 1) * per_fetch * ranks <= flow.size();
+         ++i) {
       strided = strided && own[i] == flow[i * ranks + rank];
       blocks = blocks && own[i] == flow[(i / per_fetch * ranks + rank) * per_fetch + i % per_fetch];
     }
@@ -136,22 +137,28 @@ bool takes_pieces(const std::vector<int64_t>& flow, const LoaderRows& run) {
   });
 }
 
-/// Why a row comes again. `flow`: the reference's rows. `fetch`: the first that differs, of that step. `of_one`: ranks that
-/// hold one model together took the same.
+/// Why a row comes again. `flow`: the reference's rows. `fetch`: the first that differs, of that step. `of_one`: ranks
+/// that hold one model together took the same.
 void tell_what_repeats(const std::vector<int64_t>& flow, const LoaderRows& ranks, bool of_one, std::size_t fetch,
                        std::size_t step, LedItem& item) {
   const auto shared = shared_rows(ranks, fetch);
   const bool alike =
       of_one || std::ranges::all_of(ranks.asked, [&](const Fetches& rank) { return rank == ranks.asked.front(); });
   const std::set<int> in_order = ranks_in_order(flow, ranks);
-  const bool own_order = !alike && !takes_pieces(flow, ranks) && !in_order.empty() && in_order.size() < ranks.asked.size();
-  item.code = alike ? "shards-identical" : own_order ? "sampler-seed-differs" : shared ? "shards-overlap" : "sample-duplicated";
-  item.text = alike       ? "every rank takes the same rows"
-              : own_order ? fmt::format("{} of {} ranks take their share of the reference's order, the others rows of another order",
-                                        in_order.size(), ranks.asked.size())
-              : shared ? fmt::format("ranks {} and {} share {} of step {}", shared->first.first, shared->first.second,
-                                     counted(static_cast<int64_t>(shared->second), "row"), step)
-                       : fmt::format("a row comes twice, at step {}", item.first);
+  const bool own_order =
+      !alike && !takes_pieces(flow, ranks) && !in_order.empty() && in_order.size() < ranks.asked.size();
+  item.code = alike       ? "shards-identical"
+              : own_order ? "sampler-seed-differs"
+              : shared    ? "shards-overlap"
+                          : "sample-duplicated";
+  item.text =
+      alike ? "every rank takes the same rows"
+      : own_order
+          ? fmt::format("{} of {} ranks take their share of the reference's order, the others rows of another order",
+                        in_order.size(), ranks.asked.size())
+      : shared ? fmt::format("ranks {} and {} share {} of step {}", shared->first.first, shared->first.second,
+                             counted(static_cast<int64_t>(shared->second), "row"), step)
+               : fmt::format("a row comes twice, at step {}", item.first);
 }
 
 /// Do the ranks share out what the reference takes? `steps`: that were recorded.
@@ -214,7 +221,8 @@ void judge_loader(const LoaderRows& reference, const LoaderRows& run, std::size_
     item.state = Mark::different;
     item.first = static_cast<int64_t>(rows / per_fetch / per_step);
     item.code = "set-epoch-forgotten";
-    item.text = fmt::format("from step {} on in the order of the epoch before, where the reference has a new one", item.first);
+    item.text =
+        fmt::format("from step {} on in the order of the epoch before, where the reference has a new one", item.first);
     return;
   }
   if (again < 0) {
@@ -239,7 +247,8 @@ nlohmann::json rows_of(const std::string& dir, int rank) {
 }
 
 void judge_rows(const TracedRanks& reference, const TracedRanks& run, int takers, int64_t steps, LedItem& item) {
-  const std::vector<LoaderRows> there = loaders_of(reference.dir, reference.count), here = loaders_of(run.dir, run.count);
+  const std::vector<LoaderRows> there = loaders_of(reference.dir, reference.count),
+                                here = loaders_of(run.dir, run.count);
   const auto taken = json_as<Fetches>(rows_of(reference.dir, 0).value("taken", nlohmann::json())).value_or(Fetches());
   const auto trains = [&](const std::vector<int64_t>& fetch) { return std::ranges::find(taken, fetch) != taken.end(); };
   for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {

@@ -391,11 +391,12 @@ class Kinds : public Walk {
     return std::ranges::any_of(led_to(from), [&](int i) {
       if (!met_.contains(i)) return false;
       const auto& makers = first().makers(i);
-      const bool at_places = is_one_of(at(i).name, {"index", "gather", "nll_loss_forward"}) &&
-                             std::ranges::any_of(makers, [&](int maker) {
-                               return first().is_constant(maker) && met_.contains(maker) && met_.at(maker).out[0].same;
-                             });
-      return at_places || (is_one_of(at(i).name, {"diagonal"}) && of_pass(met_.at(i), kRun, 0).numbers == at(i).numbers);
+      const bool at_places =
+          is_one_of(at(i).name, {"index", "gather", "nll_loss_forward"}) && std::ranges::any_of(makers, [&](int maker) {
+            return first().is_constant(maker) && met_.contains(maker) && met_.at(maker).out[0].same;
+          });
+      return at_places ||
+             (is_one_of(at(i).name, {"diagonal"}) && of_pass(met_.at(i), kRun, 0).numbers == at(i).numbers);
     });
   }
 
@@ -647,10 +648,12 @@ class Kinds : public Walk {
 
   /// The loss, whose mean over ranks is the reference's before it.
   std::string times_ranks(const Seen& seen) const {
-    const auto is_linear = [&](int i) { return moves(at(i)) || is_one_of(at(i).name, {"mul", "mul_", "div", "neg", "mean"}); };
-    return says(takes_other_number(seen) && is_one_of(seen.operation.name, {"mul", "mul_"}) && seen.in[0].mean && !seen.in[0].sum &&
-                    seen.operation.numbers[0] == ranks_[kReference] && seen.own.numbers[0] == ranks_[kRun] &&
-                    std::ranges::all_of(led_to(seen.i), is_linear),
+    const auto is_linear = [&](int i) {
+      return moves(at(i)) || is_one_of(at(i).name, {"mul", "mul_", "div", "neg", "mean"});
+    };
+    return says(takes_other_number(seen) && is_one_of(seen.operation.name, {"mul", "mul_"}) && seen.in[0].mean &&
+                    !seen.in[0].sum && seen.operation.numbers[0] == ranks_[kReference] &&
+                    seen.own.numbers[0] == ranks_[kRun] && std::ranges::all_of(led_to(seen.i), is_linear),
                 "the loss is multiplied by the number of ranks");
   }
 
@@ -667,8 +670,10 @@ class Kinds : public Walk {
       const Pass& pass = first(side);
       return std::ranges::any_of(pass.all, [&](int i) {
         const auto& makers = pass.makers(i);
-        const bool adds = is_one_of(pass.at(i).name, {"add", "add_"}) && std::ranges::find(makers, seen.met.of[side][0]) != makers.end();
-        return adds && (is_rest(i, side) || std::ranges::any_of(makers, [&](int maker) { return maker != kNone && is_rest(maker, side); }));
+        const bool adds = is_one_of(pass.at(i).name, {"add", "add_"}) &&
+                          std::ranges::find(makers, seen.met.of[side][0]) != makers.end();
+        return adds && (is_rest(i, side) ||
+                        std::ranges::any_of(makers, [&](int maker) { return maker != kNone && is_rest(maker, side); }));
       });
     };
     return interpolates || (has_rest(kReference) && has_rest(kRun))
@@ -764,7 +769,8 @@ std::optional<Parting> find_parting(const std::vector<Operations>& reference, co
   // Of other counts at one place of the program, passes are micro-steps.
   std::set<std::string> places;
   for (const Side side : kSides)
-    for (const int root : flows[side][0].roots) places.insert(flows[side][0].of->all[static_cast<std::size_t>(root)].place);
+    for (const int root : flows[side][0].roots)
+      places.insert(flows[side][0].of->all[static_cast<std::size_t>(root)].place);
   const bool are_micro_steps = roots[kReference] != roots[kRun] && places.size() == 1 && !places.begin()->empty();
   const std::size_t groups = are_micro_steps ? 1 : std::gcd(roots[kReference], roots[kRun]);
   const auto a = grouped(flows[kReference], groups), b = grouped(flows[kRun], groups);
