@@ -249,9 +249,9 @@ class Kinds : public Walk {
     return found;
   }
 
-  bool is_drawn(int i) const {
-    const auto& makers = first().makers(i);
-    return draws(at(i)) || std::ranges::any_of(makers, [this](int maker) { return maker != kNone && is_drawn(maker); });
+  bool is_drawn(int of) const {
+    const Pass before = pass_of(*first().flow, of);
+    return draws(at(of)) || std::ranges::any_of(before.all, [this](int i) { return draws(at(i)); });
   }
 
   bool is_used_by_weights(int i) const {
@@ -393,7 +393,9 @@ class Kinds : public Walk {
       const auto& makers = first().makers(i);
       const bool at_places =
           is_one_of(at(i).name, {"index", "gather", "nll_loss_forward"}) && std::ranges::any_of(makers, [&](int maker) {
-            return first().is_constant(maker) && met_.contains(maker) && met_.at(maker).out[0].same;
+            const auto met = met_.find(maker);
+            return first().is_constant(maker) && met != met_.end() && !met->second.out.empty() &&
+                   met->second.out[0].same;
           });
       return at_places ||
              (is_one_of(at(i).name, {"diagonal"}) && of_pass(met_.at(i), kRun, 0).numbers == at(i).numbers);
