@@ -85,7 +85,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   std::optional<Difference> passed;  // the first difference in bits that of_any_trainer makes none
   std::set<std::string> shards;
   Mechanism result;
-  std::optional<CauseInputs> inputs;
+  std::optional<CauseInputs> inputs, called;  // called: other calls, which count where a value follows them
   std::optional<std::string> drift_of_both;
   std::optional<Difference> zeros;  // the first difference that lies in signs of zeros only
   Compared compared;
@@ -113,7 +113,13 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
         told.sentence += " The difference is small enough to be rounding alone: summing in another order may cause it.";
       inputs = inputs_at(pairs, *difference);
       inputs->ledger = of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pointer_to(pairs.before_b()), &pairs.step_a(), ours});
-      break;
+      const std::string code = !ours && size == 0 && inputs->ledger ? inputs->ledger->code : "";
+      const bool by_count = inputs->difference.phase == Phase::collective && (code == "collective-extra" || code == "collective-missing");
+      if (called) inputs = std::move(called);
+      if (!by_count) break;
+      called = std::move(inputs);
+      inputs.reset();
+      if (!passed) passed = called->difference;
     }
     compared.add_bits(pairs.step_a(), pairs.step_b());
     evaluations.differ(pairs.step_a(), pairs.step_b(), false, 0);
