@@ -117,8 +117,7 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       const bool by_count = inputs->difference.phase == Phase::collective && (code == "collective-extra" || code == "collective-missing");
       if (called) inputs = std::move(called);
       if (!by_count) break;
-      called = std::move(inputs);
-      inputs.reset();
+      called = std::exchange(inputs, std::nullopt);
       if (!passed) passed = called->difference;
     }
     compared.add_bits(pairs.step_a(), pairs.step_b());
