@@ -63,12 +63,11 @@ bool is_empty(const Datum& cell) { return cell.text.empty() && cell.notes.empty(
 /// Faults first, as every format shows them, and without columns in which no row says anything.
 Table in_order(Table table, bool page) {
   if (has_fault(table)) std::ranges::stable_partition(table.rows, &DataRow::fault);
-  for (std::size_t i = table.columns.size(); i-- > 0;) {
+  const bool spanned =
+      std::ranges::any_of(table.rows, [&](const DataRow& row) { return row.cells.size() != table.columns.size(); });
+  for (std::size_t i = table.columns.size(); i-- > 0 && !spanned;) {
     const auto says = [i](const DataRow& row) { return i < row.cells.size() && !is_empty(row.cells[i]); };
-    const bool spanned =
-        std::ranges::any_of(table.rows, [&](const DataRow& row) { return row.cells.size() != table.columns.size(); });
-    if (spanned || ((page || !table.columns[i].page) && (table.rows.empty() || std::ranges::any_of(table.rows, says))))
-      continue;
+    if ((page || !table.columns[i].page) && (table.rows.empty() || std::ranges::any_of(table.rows, says))) continue;
     table.columns.erase(table.columns.begin() + static_cast<std::ptrdiff_t>(i));
     for (DataRow& row : table.rows) row.cells.erase(row.cells.begin() + static_cast<std::ptrdiff_t>(i));
   }

@@ -85,7 +85,8 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   std::optional<Difference> passed;  // the first difference in bits that of_any_trainer makes none
   std::set<std::string> shards;
   Mechanism result;
-  std::optional<CauseInputs> inputs, called;  // called: other calls, which count where a value follows them
+  std::optional<CauseInputs> inputs;  // of the first difference
+  bool parts = false;                 // not yet by other calls, which count where a value follows them
   std::optional<std::string> drift_of_both;
   std::optional<Difference> zeros;  // the first difference that lies in signs of zeros only
   Compared compared;
@@ -111,14 +112,13 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
       const std::optional<double> size = largest_relative_difference(pairs.step_a(), pairs.step_b(), !ours);
       if (told.kind == DivergenceKind::bits && size && *size <= rounding_bound(0))
         told.sentence += " The difference is small enough to be rounding alone: summing in another order may cause it.";
-      inputs = inputs_at(pairs, *difference);
-      inputs->ledger = of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pointer_to(pairs.before_b()), &pairs.step_a(), ours});
-      const std::string code = !ours && size == 0 && inputs->ledger ? inputs->ledger->code : "";
-      const bool by_count = inputs->difference.phase == Phase::collective && (code == "collective-extra" || code == "collective-missing");
-      if (called) inputs = std::move(called);
-      if (!by_count) break;
-      called = std::exchange(inputs, std::nullopt);
-      if (!passed) passed = called->difference;
+      const std::optional<LedgerFinding> ledger =
+          of_ledger ? of_ledger : audit_ledger(pairs.step_b(), {pointer_to(pairs.before_b()), &pairs.step_a(), ours});
+      if (!inputs) inputs = inputs_at(pairs, *difference), inputs->ledger = ledger;
+      const std::string code = !ours && size == 0 && ledger ? ledger->code : "";
+      parts = difference->phase != Phase::collective || (code != "collective-extra" && code != "collective-missing");
+      if (parts) break;
+      if (!passed) passed = difference;
     }
     compared.add_bits(pairs.step_a(), pairs.step_b());
     evaluations.differ(pairs.step_a(), pairs.step_b(), false, 0);
@@ -127,9 +127,9 @@ Comparison compare_same_layout(StepPairs& pairs, const CompareOptions& options, 
   }
   result.compared_steps = pairs.compared();
   result.facts =
-      compared.facts(result.compared_steps, inputs ? std::optional(inputs->difference.divergence) : std::nullopt);
+      compared.facts(result.compared_steps, parts ? std::optional(inputs->difference.divergence) : std::nullopt);
   evaluations.tell(result.facts);
-  if (inputs) {
+  if (parts) {
     Comparison parted =
         parted_at(*std::move(inputs), pairs, rules_of(pairs.a(), pairs.b(), options.configs()), std::move(result));
     if (drift_of_both) parted.mechanism.sentence += both_drift(*drift_of_both);

@@ -242,11 +242,11 @@ class LedJudge {
 
   void reduction(const Pair& at) {
     if (at.values_b.local.size() < 2) return;
-    const Apart mean = apart(mean_of_local(at.values_b), at.values_b.gradients);
+    const std::vector<NamedTensor> means = mean_of_local(at.values_b);
+    const Apart mean = apart(means, at.values_b.gradients);
     LedItem& own = item("reduction");
     if (!mean.form.empty() || own.state == Mark::different) return;
     if (!(mean.residual < 1e-7)) {
-      const std::vector<NamedTensor> means = mean_of_local(at.values_b);
       // Scaled by hand, it is the rank's own still.
       const bool all_own = apart(at.values_b.local[0], at.values_b.gradients).residual < 1e-7 &&
                            std::ranges::all_of(means, [&](const NamedTensor& each) { return stay_apart(at.b, each.name); });
@@ -314,7 +314,7 @@ class LedJudge {
                   own_b = apart(at.values_b.gradients, taken_b, &taken_b);
       // Of who clips by hand only what is taken may be known.
       const bool is_taken = (own_a.all <= bounds_.same) != (own_b.all <= bounds_.same);
-      if (!told.form.empty() || is_taken || clip_by_one_norm(at) || scales_by_hand() || own_a.residual > 1e-6 || own_b.residual > 1e-6)
+      if (!told.form.empty() || is_taken || own_a.residual > 1e-6 || own_b.residual > 1e-6 || clip_by_one_norm(at) || scales_by_hand())
         off = 0, found.gradients = taken.all;
     }
     return add(item("gradients"), at.a.step, off, told.where, told.form.empty() ? factor_text(told) : told.form,

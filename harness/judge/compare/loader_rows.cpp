@@ -21,6 +21,7 @@ using Fetches = std::vector<std::vector<int64_t>>;
 struct LoaderRows {
   int64_t rows = 0;
   std::vector<Fetches> asked;  ///< by rank
+  bool trains = true;          ///< false: rank 0's batches of training are none of its; an evaluation's
 };
 
 std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
@@ -30,6 +31,7 @@ std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
     const auto all = json.find("loaders");
     if (all == json.end() || !all->is_array()) return {};
     loaders.resize(std::max(loaders.size(), all->size()));
+    const auto taken = json_as<Fetches>(json.value("taken", nlohmann::json())).value_or(Fetches());
     for (std::size_t i = 0; i < all->size(); ++i) {
       const nlohmann::json& each = (*all)[i];
       if (!each.is_object()) return {};
@@ -37,6 +39,8 @@ std::vector<LoaderRows> loaders_of(const std::string& dir, int world_size) {
       loaders[i].asked.resize(static_cast<std::size_t>(world_size));
       loaders[i].asked[static_cast<std::size_t>(rank)] =
           json_as<Fetches>(each.value("asked", nlohmann::json())).value_or(Fetches());
+      if (rank == 0 && !taken.empty())
+        loaders[i].trains = std::ranges::find_first_of(loaders[i].asked[0], taken) != loaders[i].asked[0].end();
     }
   }
   return loaders;
@@ -249,13 +253,9 @@ nlohmann::json rows_of(const std::string& dir, int rank) {
 void judge_rows(const TracedRanks& reference, const TracedRanks& run, int takers, int64_t steps, LedItem& item) {
   const std::vector<LoaderRows> there = loaders_of(reference.dir, reference.count),
                                 here = loaders_of(run.dir, run.count);
-  const auto taken = json_as<Fetches>(rows_of(reference.dir, 0).value("taken", nlohmann::json())).value_or(Fetches());
-  const auto trains = [&](const std::vector<int64_t>& fetch) { return std::ranges::find(taken, fetch) != taken.end(); };
   for (std::size_t i = 0; i < std::min(there.size(), here.size()); ++i) {
     if (item.state == Mark::different) break;
-    // An evaluation's are no steps'.
-    if (!taken.empty() && !there[i].asked.empty() && std::ranges::none_of(there[i].asked[0], trains)) continue;
-    judge_loader(there[i], here[i], static_cast<std::size_t>(takers), steps, item);
+    if (there[i].trains) judge_loader(there[i], here[i], static_cast<std::size_t>(takers), steps, item);
   }
 }
 

@@ -227,8 +227,8 @@ class Rows:
         turn, ranks = self.turn()
         if len(there["ranks"]) == self.probe.world_size:
             there, turn, ranks = {"flow": there["ranks"][self.probe.rank]}, 0, 1
-        if own in there.get("fetches", [])[len(entry["asked"]) :][:1]:
-            return own  # every rank loads the whole batch, to take its part of it
+        if own in there.get("fetches", [])[len(entry["asked"]) : len(entry["asked"]) + 1]:
+            return own  # every rank loads the whole batch
         at = sum(map(len, entry["asked"])) * ranks + turn * len(entry["asked"][0] if entry["asked"] else own)  # an epoch's last may be shorter
         taken = there["flow"][at : at + len(own)]
         return taken if len(taken) == len(own) else None
