@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 #include <span>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "harness/lib/data/series.h"
 #include "harness/plan/config/field.h"
 #include "harness/plan/config/run_config.h"
+#include "scenarios/samples.h"
 
 // The classifier's table: one line a key. A test counts the struct's members, so that none is forgotten here.
 
@@ -70,7 +70,6 @@ namespace {
 
 constexpr uint64_t kStepsKey = 0x7374657073;   // "steps"
 constexpr uint64_t kStartKey = 0x7374617274;   // "start"
-constexpr int64_t kMaxValues = int64_t{1} << 31;
 constexpr int kBasicMotionsClasses = 4, kSyntheticClasses = 4;
 
 void require_sound_crops(const CropConfig& crops) {
@@ -80,46 +79,11 @@ void require_sound_crops(const CropConfig& crops) {
   }
 }
 
-/// Crops of a part whose series have these lengths.
-int64_t require_crops(std::span<const int64_t> lengths, int channels, const CropConfig& config,
-                      const char* part) {
-  int64_t crops = 0, longest = 0;
-  for (const int64_t steps : lengths) {
-    longest = std::max(longest, steps);
-    crops += crops_of(steps, config.stride, config.min_steps, config.max_steps);
-  }
-  if (crops == 0) {
-    throw ConfigError(
-        fmt::format("the {} series give no row: data.min_steps {} does not fit into the longest, {} steps",
-                    part, config.min_steps, longest));
-  }
-  if (crops > kMaxValues / config.max_steps / channels) {
-    throw ConfigError(fmt::format(
-        "{} rows of the {} series are more than 2^31 values; use a larger data.stride", crops, part));
-  }
-  return crops;
+/// Crops as samples of series.
+SampleCut crop_cut(const CropConfig& crops) {
+  return {"rows", crops.max_steps, crops.holdout_series, fmt::format("data.min_steps {} does not fit", crops.min_steps),
+          [crops](int64_t steps) { return crops_of(steps, crops.stride, crops.min_steps, crops.max_steps); }};
 }
-
-std::vector<int64_t> lengths_of(const SeriesSet& set, std::span<const int> chosen) {
-  std::vector<int64_t> lengths;
-  for (const int index : chosen) lengths.push_back(set.steps_of(static_cast<std::size_t>(index)));
-  return lengths;
-}
-
-std::vector<int> all_of(const SeriesSet& set) {
-  std::vector<int> all(set.series.size());
-  std::iota(all.begin(), all.end(), 0);
-  return all;
-}
-
-/// What is read, and what of it belongs where.
-struct Parts {
-  SourceSeries series;
-  SeriesSplit split;
-  std::vector<int> tested;
-  std::vector<std::string> classes;
-  SampleCounts counts;
-};
 
 std::vector<std::string> require_classes(const SourceSeries& series) {
   const auto refuse = [](const std::string& file, const std::string& message) {
@@ -140,23 +104,13 @@ std::vector<std::string> require_classes(const SourceSeries& series) {
   return {known.begin(), known.end()};
 }
 
-Parts load_parts(const RunConfig& config) {
+/// The classes of the training file, too.
+SeriesParts load_parts(const RunConfig& config, std::vector<std::string>& classes) {
   const CropConfig& crops = classify(config).data;
   require_sound_crops(crops);
-  Parts parts;
-  parts.series = load_series(config.data);
-  parts.classes = require_classes(parts.series);
-  parts.split = split_series(static_cast<int>(parts.series.train.series.size()), crops.holdout_series);
-  parts.tested = all_of(parts.series.test);
-  const auto count = [&](const SeriesSet& set, std::span<const int> chosen, const char* part) {
-    return require_crops(lengths_of(set, chosen), set.channels, crops, part);
-  };
-  parts.counts.train = count(parts.series.train, parts.split.kept, "training");
-  parts.counts.test = count(parts.series.test, parts.tested, "test");
-  if (!parts.split.held_out.empty()) {
-    parts.counts.holdout = count(parts.series.train, parts.split.held_out, "held-out");
-  }
-  return parts;
+  SourceSeries series = load_series(config.data);
+  classes = require_classes(series);
+  return parts_of(std::move(series), crop_cut(crops));
 }
 
 /// Cuts crops of one part, one after the other.
@@ -222,56 +176,36 @@ int keyed_crop_steps(const RunConfig& config, CropPart part, int64_t crop) {
 }
 
 CropDataset load_crops(const RunConfig& config) {
-  const Parts parts = load_parts(config);
-  const ChannelScale scale = channel_scale(parts.series.train, parts.split.kept);
-  const Cutter cutter(config, scale, parts.classes);
   CropDataset dataset;
-  dataset.classes = parts.classes;
-  dataset.hash = parts.series.hash;
-  dataset.train = cutter.cut(parts.series.train, parts.split.kept, CropPart::train);
-  dataset.holdout = cutter.cut(parts.series.train, parts.split.held_out, CropPart::holdout);
-  dataset.test = cutter.cut(parts.series.test, parts.tested, CropPart::test);
-  dataset.description = fmt::format(
-      "{}: {} training series, {} rows; {} held out, {} rows; {} test series, {} rows; {} channels, {} classes",
-      title_of(config.data.source), parts.split.kept.size(), dataset.train.size(), parts.split.held_out.size(),
-      dataset.holdout.size(), parts.tested.size(), dataset.test.size(), dataset.train.channels,
-      dataset.classes.size());
+  const SeriesParts parts = load_parts(config, dataset.classes);
+  const ChannelScale scale = channel_scale(parts.source.train, parts.split.kept);
+  const Cutter cutter(config, scale, dataset.classes);
+  dataset.hash = parts.source.hash;
+  dataset.train = cutter.cut(parts.source.train, parts.split.kept, CropPart::train);
+  dataset.holdout = cutter.cut(parts.source.train, parts.split.held_out, CropPart::holdout);
+  dataset.test = cutter.cut(parts.source.test, parts.tested, CropPart::test);
+  const SampleCut cut = crop_cut(classify(config).data);
+  dataset.description =
+      fmt::format("{}, {} classes", parts.described(config.data.source, cut), dataset.classes.size());
   return dataset;
 }
 
 DataFacts inspect_crops(const RunConfig& config) {
   if (config.data.source != DataSource::synthetic) {
-    const Parts parts = load_parts(config);
-    return {parts.counts, parts.series.hash};
+    std::vector<std::string> classes;
+    const SeriesParts parts = load_parts(config, classes);
+    return {parts.counts, parts.source.hash};
   }
-  // Generated series are all of one length: none needs to be made.
-  const CropConfig& crops = classify(config).data;
   if (std::vector<ConfigProblem> problems = source_problems(config.data); !problems.empty()) {
     throw ConfigError(std::move(problems));
   }
-  require_sound_crops(crops);
-  const SeriesSplit split = split_series(config.data.series, crops.holdout_series);
-  const auto count = [&](std::size_t series, const char* part) {
-    const std::vector<int64_t> lengths(series, config.data.series_steps);
-    return require_crops(lengths, config.data.channels, crops, part);
-  };
-  DataFacts facts{{}, hash_of_generator(config.data)};
-  facts.samples.train = count(split.kept.size(), "training");
-  facts.samples.test = count(static_cast<std::size_t>(config.data.series), "test");
-  if (!split.held_out.empty()) facts.samples.holdout = count(split.held_out.size(), "held-out");
-  return facts;
+  require_sound_crops(classify(config).data);
+  return facts_of_generator(config.data, crop_cut(classify(config).data));
 }
 
 std::optional<SampleCounts> counted_crops(const RunConfig& config) {
-  if (config.data.source == DataSource::ts_files) return std::nullopt;
   const CropConfig& crops = classify(config).data;
-  const bool synthetic = config.data.source == DataSource::synthetic;
-  const int64_t series = synthetic ? config.data.series : kBasicMotionsSeries;
-  const int64_t of_each = crops_of(synthetic ? config.data.series_steps : kBasicMotionsSteps, crops.stride,
-                                   crops.min_steps, crops.max_steps);
-  if (of_each == 0 || crops.min_steps > crops.max_steps || crops.holdout_series >= series) return std::nullopt;
-  return SampleCounts{(series - crops.holdout_series) * of_each, crops.holdout_series * of_each,
-                      series * of_each};
+  return crops.min_steps > crops.max_steps ? std::nullopt : counted_samples(config.data, crop_cut(crops));
 }
 
 int64_t classes_of(const RunConfig& config) {
@@ -324,14 +258,8 @@ std::any section() { return ClassifyConfig{}; }
 
 std::string how_to_get_samples(const RunConfig& config, std::string_view part) {
   const CropConfig& crops = classify(config).data;
-  std::string text = fmt::format("more come with a smaller data.stride ({}) or data.max_steps ({})", crops.stride,
-                                 crops.max_steps);
-  if (part == "training") text += fmt::format(", with a smaller data.holdout_series ({})", crops.holdout_series);
-  if (part == "held-out") text += fmt::format(", with a larger data.holdout_series ({})", crops.holdout_series);
-  return text + (config.data.source == DataSource::synthetic
-                     ? fmt::format(", or with more data.series ({}) of more data.series_steps ({})",
-                                   config.data.series, config.data.series_steps)
-                     : ", or from files with more or longer series");
+  return how_to_cut_more(config.data, crop_cut(crops),
+                         fmt::format("data.stride ({}) or data.max_steps ({})", crops.stride, crops.max_steps), part);
 }
 
 std::vector<ModelParameter> parameters(const RunConfig& config, int64_t channels) {
@@ -465,15 +393,13 @@ void check_crops(const RunConfig& config, Found& found) {
                                                      crops.max_steps));
     return;
   }
-  if (config.data.source == DataSource::ts_files) return;  // What the files hold is known when they are read.
-  const bool synthetic = config.data.source == DataSource::synthetic;
-  if (const int64_t length = synthetic ? config.data.series_steps : kBasicMotionsSteps; crops.min_steps > length) {
+  const std::optional<SeriesSize> size = size_of_parts(config.data);
+  if (!size) return;  // What the files hold is known when they are read.
+  if (crops.min_steps > size->steps) {
     found.emplace_back("data.min_steps",
-                       fmt::format("rows of {} time steps do not fit into series of {}", crops.min_steps, length));
+                       fmt::format("rows of {} time steps do not fit into series of {}", crops.min_steps, size->steps));
   } else if (!counted_crops(config)) {
-    found.emplace_back("data.holdout_series",
-                       fmt::format("{} of {} series held back leave none to train on", crops.holdout_series,
-                                   synthetic ? config.data.series : kBasicMotionsSeries));
+    found.push_back(none_left(*size, crop_cut(crops)));
   }
 }
 

@@ -16,7 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "harness/lib/data/sampler.h"
 #include "harness/plan/config/canonical.h"
 #include "harness/trainers/comm/ledger.h"
 #include "harness/trainers/core/task.h"
@@ -25,6 +24,7 @@
 #include "losses/infonce.h"
 #include "scenarios/classify/spec.h"
 #include "scenarios/mutants/classify_fault.h"
+#include "scenarios/samples.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -373,33 +373,6 @@ namespace {
 /// No row needs another. What so many keep for the way back stays in the processor's caches.
 constexpr int64_t kRowsAtOnce = 256;
 
-/// Where a row of the whole batch is taken among the ranks that one process stands for.
-struct PartitionedPlace {
-  int rank = 0;
-  int64_t micro_step = 0;
-};
-
-std::vector<PartitionedPlace> partitioned_places(const RunConfig& config, const StepInput& input) {
-  const auto rows = static_cast<int64_t>(input.ids.size());
-  const std::vector<int> owner = owners_of_rows(rows, config.oracle_world, config.rows, config.data.block);
-  std::vector<int64_t> rows_of(static_cast<std::size_t>(config.oracle_world), 0), next(rows_of.size(), 0);
-  for (const int rank : owner) {
-    ++rows_of[static_cast<std::size_t>(rank)];
-  }
-  std::vector<PartitionedPlace> partitioned;
-  for (const int rank : owner) {
-    const auto of_rank = static_cast<std::size_t>(rank);
-    // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next row.
-    int64_t micro = 0;
-    while ((micro + 1) * rows_of[of_rank] / config.accumulation <= next[of_rank]) {
-      ++micro;
-    }
-    ++next[of_rank];
-    partitioned.push_back({rank, micro});
-  }
-  return partitioned;
-}
-
 void add(LossCounts& sum, const LossCounts& more) {
   sum.rows += more.rows;
   sum.valid_steps += more.valid_steps;
@@ -431,8 +404,8 @@ class ClassifyTask : public Task {
                                              .subspan(static_cast<std::size_t>(input.first_row),
                                                       static_cast<std::size_t>(input.end_row - input.first_row));
     const CropTensors rows = data_->train.rows(ids);
-    const std::vector<PartitionedPlace> partitioned =
-        config_.oracle_world > 0 ? partitioned_places(config_, input) : std::vector<PartitionedPlace>{};
+    std::vector<PartitionedPlace> partitioned;
+    if (config_.oracle_world > 0) partitioned = partitioned_places(config_, static_cast<int64_t>(input.ids.size()));
     const Classifier model = computed_precision(config_) == Precision::bfloat16 ? model_.cast(at::kBFloat16) : model_;
     at::Tensor features_BTD = model.features(rows.values_NTC);
     if (norm_) {

@@ -18,6 +18,7 @@
 #include "harness/plan/config/field.h"
 #include "harness/plan/config/run_config.h"
 #include "harness/plan/config/trainer_spec.h"
+#include "scenarios/samples.h"
 
 // The energy trainer's table: one line a key. A test counts the struct's members, so that none is forgotten here.
 
@@ -106,30 +107,16 @@ int64_t pairs_of(int64_t steps, const PairConfig& config) {
   return spare < 0 ? 0 : spare / config.stride + 1;
 }
 
-std::optional<SampleCounts> counted_pairs(const PairConfig& config) {
-  if (config.source == DataSource::ts_files) return std::nullopt;
-  const bool synthetic = config.source == DataSource::synthetic;
-  const int64_t series = synthetic ? config.series : kBasicMotionsSeries;
-  const int64_t of_each = pairs_of(synthetic ? config.series_steps : kBasicMotionsSteps, config);
-  if (of_each == 0 || config.holdout_series >= series) return std::nullopt;
-  return SampleCounts{(series - config.holdout_series) * of_each, config.holdout_series * of_each,
-                    series * of_each};
+/// Pairs as samples of series.
+static SampleCut pair_cut(const PairConfig& config) {
+  return {"pairs", int64_t{config.context_steps} + config.action_steps, config.holdout_series,
+          fmt::format("data.context_steps {} and data.action_steps {} do not fit", config.context_steps,
+                      config.action_steps),
+          [config](int64_t steps) { return pairs_of(steps, config); }};
 }
 
-/// "more come with a smaller data.context_steps (16), …": which keys give more pairs, with their values.
-/// `part`: "training", "test", "held-out".
-static std::string how_to_get_pairs(const PairConfig& config, std::string_view part) {
-  std::string text = fmt::format(
-      "more come with a smaller data.context_steps ({}), data.action_steps ({}) or data.stride ({})",
-      config.context_steps, config.action_steps, config.stride);
-  if (part == "training")
-    text += fmt::format(", with a smaller data.holdout_series ({})", config.holdout_series);
-  if (part == "held-out")
-    text += fmt::format(", with a larger data.holdout_series ({})", config.holdout_series);
-  return text + (config.source == DataSource::synthetic
-                     ? fmt::format(", or with more data.series ({}) of more data.series_steps ({})",
-                                   config.series, config.series_steps)
-                     : ", or from files with more or longer series");
+std::optional<SampleCounts> counted_pairs(const PairConfig& config) {
+  return counted_samples(config, pair_cut(config));
 }
 
 namespace {
@@ -219,9 +206,6 @@ void PairCutter::correlate(std::span<const int64_t> pairs, Windows& windows) con
 
 namespace {
 
-/// A generated or windowed set beyond this is a slip of the pen, not a wish.
-constexpr int64_t kMaxValues = int64_t{1} << 31;
-
 void require_sound(const PairConfig& config) {
   std::vector<ConfigProblem> problems;
   const auto at_least = [&](int64_t value, int64_t least, const char* name) {
@@ -243,61 +227,6 @@ void require_sound(const PairConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-struct SeriesParts {
-  SeriesSet train, test;
-  SeriesSplit split;
-  std::vector<int> tested;
-  SampleCounts pairs;
-  std::string hash;  ///< of the bytes that were read, or of the generator's parameters
-};
-
-/// The pairs of a part, whose series have these lengths. The context and action chunk overlap between pairs,
-/// so windows can outgrow their series by far.
-int64_t require_pairs(std::span<const int64_t> lengths, int channels, const PairConfig& config,
-                      const char* part) {
-  int64_t pairs = 0, longest = 0;
-  for (const int64_t steps : lengths) {
-    longest = std::max(longest, steps);
-    pairs += pairs_of(steps, config);
-  }
-  if (pairs == 0) {
-    throw ConfigError(
-        fmt::format("the {} series give no pair: data.context_steps {} and data.action_steps {} do not fit "
-                    "into the longest, {} steps",
-                    part, config.context_steps, config.action_steps, longest));
-  }
-  if (pairs > kMaxValues / (int64_t{config.context_steps} + config.action_steps) / channels) {
-    throw ConfigError(fmt::format(
-        "{} pairs of the {} series are more than 2^31 values; use a larger data.stride", pairs, part));
-  }
-  return pairs;
-}
-
-int64_t require_pairs(const SeriesSet& set, std::span<const int> chosen, const PairConfig& config,
-                      const char* part) {
-  std::vector<int64_t> lengths;
-  for (const int index : chosen) lengths.push_back(set.steps_of(static_cast<std::size_t>(index)));
-  return require_pairs(lengths, set.channels, config, part);
-}
-
-/// Reads or generates the series and says which belong to what. Throws ConfigError if a part gives no pair.
-SeriesParts load_parts(const PairConfig& config) {
-  require_sound(config);
-  SourceSeries source = load_series(config);
-  SeriesParts parts;
-  parts.train = std::move(source.train);
-  parts.test = std::move(source.test);
-  parts.hash = std::move(source.hash);
-  parts.split = split_series(static_cast<int>(parts.train.series.size()), config.holdout_series);
-  parts.tested.resize(parts.test.series.size());
-  std::iota(parts.tested.begin(), parts.tested.end(), 0);
-  const auto& [kept, held_out] = parts.split;
-  parts.pairs.train = require_pairs(parts.train, kept, config, "training");
-  parts.pairs.test = require_pairs(parts.test, parts.tested, config, "test");
-  if (!held_out.empty()) parts.pairs.holdout = require_pairs(parts.train, held_out, config, "held-out");
-  return parts;
-}
-
 /// Cuts the pairs of a part. Where blocks are correlated, what a block shares comes from other series (those
 /// of `shared_part`), from which no pair is made otherwise.
 std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& set,
@@ -308,8 +237,7 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
     PairConfig whole = config;
     whole.min_context = config.context_steps;
     const auto series = std::make_shared<const SeriesSet>(synthetic_series(config, shared_part));
-    std::vector<int> all(series->series.size());
-    std::iota(all.begin(), all.end(), 0);
+    const std::vector<int> all = all_of(*series);
     cutter->correlate_with(
         std::make_shared<PairCutter>(series, all, channel_scale(*series, all), whole, WindowPart::train));
   }
@@ -319,44 +247,28 @@ std::shared_ptr<PairCutter> cutter_of(const std::shared_ptr<const SeriesSet>& se
 }  // namespace
 
 DataFacts inspect_pairs(const PairConfig& config) {
-  if (config.source != DataSource::synthetic) {
-    const SeriesParts parts = load_parts(config);
-    return {parts.pairs, parts.hash};
-  }
-  // Generated series are all of one length: none needs to be made.
   require_sound(config);
-  const SeriesSplit parts = split_series(config.series, config.holdout_series);
-  const auto pairs_of_some = [&config](std::size_t series, const char* part) {
-    const std::vector<int64_t> lengths(series, config.series_steps);
-    return require_pairs(lengths, config.channels, config, part);
-  };
-  DataFacts facts{{}, hash_of_generator(config)};
-  facts.samples.train = pairs_of_some(parts.kept.size(), "training");
-  facts.samples.test = pairs_of_some(static_cast<std::size_t>(config.series), "test");
-  if (!parts.held_out.empty()) facts.samples.holdout = pairs_of_some(parts.held_out.size(), "held-out");
-  return facts;
+  if (config.source == DataSource::synthetic) return facts_of_generator(config, pair_cut(config));
+  const SeriesParts parts = parts_of(load_series(config), pair_cut(config));
+  return {parts.counts, parts.source.hash};
 }
 
 Dataset load_dataset(const PairConfig& config) {
-  SeriesParts parts = load_parts(config);
-  const ChannelScale scale = channel_scale(parts.train, parts.split.kept);
-  const int channels = parts.train.channels;
-  const auto train_set = std::make_shared<const SeriesSet>(std::move(parts.train));
-  const auto test_set = std::make_shared<const SeriesSet>(std::move(parts.test));
+  require_sound(config);
+  SeriesParts parts = parts_of(load_series(config), pair_cut(config));
+  const ChannelScale scale = channel_scale(parts.source.train, parts.split.kept);
   Dataset dataset;
-  dataset.hash = parts.hash;
+  dataset.hash = parts.source.hash;
+  dataset.description = fmt::format("{}, context {}, action {}", parts.described(config.source, pair_cut(config)),
+                                    config.context_steps, config.action_steps);
+  const auto train_set = std::make_shared<const SeriesSet>(std::move(parts.source.train));
+  const auto test_set = std::make_shared<const SeriesSet>(std::move(parts.source.test));
   const auto training = cutter_of(train_set, parts.split.kept, scale, config, WindowPart::train, 2);
   dataset.training_pairs = training;
   dataset.train = config.cache ? training->cut_all() : training->cut({});
   dataset.holdout =
       cutter_of(train_set, parts.split.held_out, scale, config, WindowPart::holdout, 3)->cut_all();
   dataset.test = cutter_of(test_set, parts.tested, scale, config, WindowPart::test, 4)->cut_all();
-  dataset.description = fmt::format(
-      "{}: {} training series, {} pairs; {} held out, {} pairs; {} test series, {} pairs; {} channels, "
-      "context {}, action {}",
-      title_of(config.source), parts.split.kept.size(), training->size(), parts.split.held_out.size(),
-      dataset.holdout.size(), parts.tested.size(), dataset.test.size(), channels, config.context_steps,
-      config.action_steps);
   return dataset;
 }
 
@@ -467,17 +379,14 @@ void check_windows(const RunConfig& config, Found& found) {
     found.emplace_back("data.min_context", fmt::format("data.min_context {} is longer than data.context_steps {}",
                                                        data.min_context, data.context_steps));
   }
-  if (data.source == DataSource::ts_files) return;  // What the files hold is known when they are read.
-  const bool synthetic = data.source == DataSource::synthetic;
-  const int64_t window = static_cast<int64_t>(data.context_steps) + data.action_steps;
-  if (const int64_t length = synthetic ? data.series_steps : kBasicMotionsSteps; window > length) {
+  const std::optional<SeriesSize> size = size_of_parts(data);
+  if (!size) return;  // What the files hold is known when they are read.
+  if (int64_t{data.context_steps} + data.action_steps > size->steps) {
     found.emplace_back("data.context_steps",
                        fmt::format("a context of {} and an action chunk of {} steps do not fit into series of {}",
-                                   data.context_steps, data.action_steps, length));
+                                   data.context_steps, data.action_steps, size->steps));
   } else if (!counted_pairs(data)) {
-    found.emplace_back("data.holdout_series",
-                       fmt::format("{} of {} series held back leave none to train on", data.holdout_series,
-                                   synthetic ? data.series : kBasicMotionsSeries));
+    found.push_back(none_left(*size, pair_cut(data)));
   }
 }
 
@@ -615,7 +524,11 @@ DataFacts inspect_data(const RunConfig& config) { return inspect_pairs(pair_conf
 std::optional<SampleCounts> counted_samples(const RunConfig& config) { return counted_pairs(pair_config(config)); }
 
 std::string how_to_get_samples(const RunConfig& config, std::string_view part) {
-  return how_to_get_pairs(pair_config(config), part);
+  const PairConfig data = pair_config(config);
+  return how_to_cut_more(data, pair_cut(data),
+                         fmt::format("data.context_steps ({}), data.action_steps ({}) or data.stride ({})",
+                                     data.context_steps, data.action_steps, data.stride),
+                         part);
 }
 
 std::vector<ModelParameter> parameters(const RunConfig& config, int64_t c) {

@@ -23,6 +23,7 @@
 #include "scenarios/energy/model.h"
 #include "scenarios/energy/spec.h"
 #include "scenarios/mutants/energy_fault.h"
+#include "scenarios/samples.h"
 #include "scenarios/scenario.h"
 
 namespace lockstep {
@@ -459,25 +460,10 @@ class EnergyTask : public Task {
   /// Of each row, which rows it would meet among `oracle_world` ranks: those of its micro-step, of its rank
   /// alone if negatives are local.
   at::Tensor groups(const StepInput& input) const {
-    const auto rows = static_cast<int64_t>(input.ids.size());
-    const std::vector<int> owner =
-        owners_of_rows(rows, config_.oracle_world, config_.rows, config_.data.block);
-    std::vector<int64_t> rows_of(static_cast<std::size_t>(config_.oracle_world), 0);
-    for (const int rank : owner) {
-      ++rows_of[static_cast<std::size_t>(rank)];
-    }
-    std::vector<int64_t> group, next(rows_of.size(), 0);
-    for (const int rank : owner) {
-      const auto of_rank = static_cast<std::size_t>(rank);
-      // The micro-step m whose rows [m * all / micro_steps, (m + 1) * all / micro_steps) hold the rank's next
-      // row.
-      int64_t micro = 0;
-      while ((micro + 1) * rows_of[of_rank] / config_.accumulation <= next[of_rank]) {
-        ++micro;
-      }
-      ++next[of_rank];
+    std::vector<int64_t> group;
+    for (const PartitionedPlace& place : partitioned_places(config_, static_cast<int64_t>(input.ids.size()))) {
       const bool local = negatives_ == Negatives::local;
-      group.push_back(local ? rank * config_.accumulation + micro : micro);
+      group.push_back(local ? place.rank * config_.accumulation + place.micro_step : place.micro_step);
     }
     return at::tensor(at::ArrayRef<int64_t>(group), at::kLong);
   }

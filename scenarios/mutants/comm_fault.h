@@ -1,6 +1,7 @@
 #pragma once
 // Planted faults that call collectives wrongly, or change what they deliver.
 
+#include <functional>
 #include <memory>
 #include <string_view>
 
@@ -51,5 +52,14 @@ class DeliversOtherwise : public CommFault {
 /// Collectives of the running statistics.
 inline constexpr std::string_view kStatsSum = "stats.energy";
 inline constexpr std::string_view kStatsBuffer = "stats.buffer";
+
+// A communicator around a planted fault and one inside of it: what is called outside must arrive inside, and
+// what is delivered inside must come out.
+
+/// `plant` puts the fault's communicator around the one that it is given, or returns that one itself. Calls
+/// `acted` whenever a call is left out, added or changed between the two.
+std::unique_ptr<Comm> watched_comm(std::unique_ptr<Comm> comm,
+                                   const std::function<std::unique_ptr<Comm>(std::unique_ptr<Comm>)>& plant,
+                                   std::function<void()> acted);
 
 }  // namespace lockstep

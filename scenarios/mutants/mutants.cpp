@@ -3,17 +3,20 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <set>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "harness/plan/config/canonical.h"
 #include "harness/plan/config/trainer_spec.h"
 #include "harness/trainers/core/task.h"
 #include "scenarios/energy/spec.h"
+#include "scenarios/mutants/classify_fault.h"
+#include "scenarios/mutants/comm_fault.h"
 #include "scenarios/mutants/energy_fault.h"
-#include "scenarios/mutants/seams.h"
+#include "scenarios/mutants/flow_rl_fault.h"
 #include "scenarios/mutants/table.h"
 
 namespace lockstep {
@@ -68,175 +71,291 @@ struct StateBefore {
   RunConfig config;
 };
 
-class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public WatchedClassify, public Watched {
+bool changed(const at::Tensor& before, const at::Tensor& after) { return differs(before, after); }
+bool changed(const EncodedRows& before, const EncodedRows& after) {
+  return !std::ranges::equal(before.tensors, after.tensors,
+                             [](const at::Tensor& x, const at::Tensor& y) { return !differs(x, y); });
+}
+template <class Value>
+bool changed(const Value& before, const Value& after) {
+  return before != after;
+}
+
+struct Link {
+  explicit Link(KeyedFault planted)
+      : key(std::move(planted.key)),
+        fault(std::move(planted.fault)),
+        needs_ranks(planted.needs_ranks),
+        seams(fault.get(), dynamic_cast<EnergyFault*>(fault.get()), dynamic_cast<FlowRlFault*>(fault.get()),
+              dynamic_cast<ClassifyFault*>(fault.get())) {}
+
+  std::string key;
+  std::unique_ptr<Mutant> fault;
+  bool needs_ranks, acted = false;
+  bool has_gradients = false;  ///< a backward pass has been
+  std::tuple<Mutant*, EnergyFault*, FlowRlFault*, ClassifyFault*> seams;  ///< null where it does not act
+};
+
+/// Planted faults in a row: each gets what the one before returned, and has acted where it returned something else.
+class FaultsInARow : public Mutant, public EnergyFault, public FlowRlFault, public ClassifyFault {
  public:
-  Witness(std::unique_ptr<Mutant> fault, const Planting& planting, std::string key)
-      : WatchedFlowRl(dynamic_cast<FlowRlFault*>(fault.get()), [this] { note(among_ranks_ || !needs_ranks_); }),
-        WatchedClassify(dynamic_cast<ClassifyFault*>(fault.get()), [this] { note(among_ranks_ || !needs_ranks_); }),
-        fault_(std::move(fault)),
-        inside_(dynamic_cast<EnergyFault*>(fault_.get())),
-        run_(planting.run),
-        key_(std::move(key)),
-        among_ranks_(planting.run.layout.world_size > 1) {
-    const MutantEntry* entry = find_mutant(planting.config.name);
-    needs_ranks_ = entry != nullptr && entry->min_world > 1;
+  FaultsInARow(std::vector<KeyedFault> faults, const RunConfig& run)
+      : run_(run), among_ranks_(run.layout.world_size > 1) {
+    for (KeyedFault& fault : faults) links_.emplace_back(std::move(fault));
   }
 
-  std::vector<std::string> acted() const override {
-    return acted_ ? std::vector<std::string>{key_} : std::vector<std::string>{};
+  std::vector<std::string> acted() const {
+    std::vector<std::string> keys;
+    for (const Link& link : links_) {
+      if (link.acted) keys.push_back(link.key);
+    }
+    return keys;
   }
 
   std::unique_ptr<Comm> above_ledger(std::unique_ptr<Comm> comm) override {
-    const auto plant = [this](std::unique_ptr<Comm> inner) { return fault_->above_ledger(std::move(inner)); };
-    return watched_comm(std::move(comm), plant, [this] { acted_ = true; });
+    return planted_comm(&Mutant::above_ledger, std::move(comm));
   }
   std::unique_ptr<Comm> below_ledger(std::unique_ptr<Comm> comm) override {
-    const auto plant = [this](std::unique_ptr<Comm> inner) { return fault_->below_ledger(std::move(inner)); };
-    return watched_comm(std::move(comm), plant, [this] { acted_ = true; });
+    return planted_comm(&Mutant::below_ledger, std::move(comm));
   }
-
   bool initial_parameters(ParameterList& parameters) override {
-    const Tensors before = copies(parameters.tensors);
-    const bool broadcast = fault_->initial_parameters(parameters);
-    note(!all_same_bits(before, parameters.tensors));
+    bool broadcast = true;
+    each<Mutant>([&](Mutant& fault, Link& link) {
+      const Tensors before = copies(parameters.tensors);
+      broadcast = fault.initial_parameters(parameters) && broadcast;
+      note(link, !all_same_bits(before, parameters.tensors));
+    });
     return broadcast;
   }
-  void before_step(int64_t step) override { fault_->before_step(step); }
+  void before_step(int64_t step) override {
+    each<Mutant>([=](Mutant& fault, Link&) { fault.before_step(step); });
+  }
   std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-    return noted(rows, fault_->rows(step, rows, rows_of));
+    return through<Mutant>(std::move(rows), [&](Mutant& fault, auto ids) { return fault.rows(step, ids, rows_of); });
   }
-  double learning_rate(int64_t step, double rate) override {
-    return noted(rate, fault_->learning_rate(step, rate));
+  double learning_rate(int64_t step, double rate) override { return passed(&Mutant::learning_rate, rate, step); }
+  double loss_factor(int64_t step) override {
+    return through<Mutant>(1.0, [=](Mutant& fault, double factor) { return factor * fault.loss_factor(step); });
   }
-  double loss_factor(int64_t step) override { return noted(1.0, fault_->loss_factor(step)); }
   at::Tensor local_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
-    return noted_bits(gradient, fault_->local_gradient(step, parameter, gradient));
+    return passed(&Mutant::local_gradient, gradient, step, parameter);
   }
   at::Tensor sent_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
-    return noted_bits(gradient, fault_->sent_gradient(step, parameter, gradient));
+    return passed(&Mutant::sent_gradient, gradient, step, parameter);
   }
-  bool keeps_micro_steps(int64_t step) override { return noted(true, fault_->keeps_micro_steps(step)); }
-  bool takes_terms(int64_t step) override { return fault_->takes_terms(step); }
+  bool keeps_micro_steps(int64_t step) override { return asked(&Mutant::keeps_micro_steps, true, step); }
+  bool takes_terms(int64_t step) override {
+    bool takes = false;
+    each<Mutant>([&](Mutant& fault, Link&) { takes = fault.takes_terms(step) || takes; });
+    return takes;
+  }
   void term_gradient(int64_t step, const std::string& term, const std::string& parameter,
                      const at::Tensor& gradient) override {
-    fault_->term_gradient(step, term, parameter, gradient);
+    each<Mutant>([&](Mutant& fault, Link&) { fault.term_gradient(step, term, parameter, gradient); });
   }
   bool reduces(int64_t step) override {
-    const bool reduces = fault_->reduces(step);
-    note(!reduces && among_ranks_);
-    return reduces;
+    return asked(&Mutant::reduces, true, step, [this](const Link&) { return among_ranks_; });
   }
   void reduced_gradients(int64_t step, ParameterList& parameters, Comm& comm) override {
-    const Tensors before = copies(gradients_of(parameters));
-    fault_->reduced_gradients(step, parameters, comm);
-    note(!all_same_bits(before, gradients_of(parameters)));
+    each<Mutant>([&](Mutant& fault, Link& link) {
+      const Tensors before = copies(gradients_of(parameters));
+      fault.reduced_gradients(step, parameters, comm);
+      note(link, !all_same_bits(before, gradients_of(parameters)));
+    });
   }
   bool zeroes_gradients(int64_t step) override {
-    const bool zeroes = fault_->zeroes_gradients(step);
-    note(!zeroes && has_gradients_);  // Before the first backward pass there is nothing to keep.
-    has_gradients_ = true;
-    return zeroes;
+    // Before the first backward pass there is nothing to keep.
+    return asked(&Mutant::zeroes_gradients, true, step,
+                 [](Link& link) { return std::exchange(link.has_gradients, true); });
   }
   double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
-    return noted(norm, fault_->norm_of_shards(step, squares, norm));
+    return passed(&Mutant::norm_of_shards, norm, step, squares);
   }
-  double average_decay(int64_t step, double decay) override {
-    return noted(decay, fault_->average_decay(step, decay));
-  }
+  double average_decay(int64_t step, double decay) override { return passed(&Mutant::average_decay, decay, step); }
   double clip_norm(int64_t step, double total_norm) override {
-    const double norm = fault_->clip_norm(step, total_norm);
-    note(clip_factor(norm) != clip_factor(total_norm));
-    return norm;
+    each<Mutant>([&](Mutant& fault, Link& link) {
+      // Where one fault leaves out clipping, those behind it have no norm to change.
+      const double norm = total_norm < 0 ? total_norm : fault.clip_norm(step, total_norm);
+      note(link, clip_factor(norm) != clip_factor(total_norm));
+      total_norm = norm;
+    });
+    return total_norm;
   }
   void before_update(int64_t step, const TrainingState& state) override {
-    const StateBefore before(state);
-    fault_->before_update(step, state);
-    note(!before.equals(state));
+    at_update(&Mutant::before_update, step, state);
   }
-  bool updates(int64_t step) override { return noted(true, fault_->updates(step)); }
+  bool updates(int64_t step) override { return asked(&Mutant::updates, true, step); }
   void after_update(int64_t step, const TrainingState& state) override {
-    const StateBefore before(state);
-    fault_->after_update(step, state);
-    note(!before.equals(state));
+    at_update(&Mutant::after_update, step, state);
   }
 
   Loss& loss(int64_t step, Loss& right) override {
-    Loss& loss = inside_ == nullptr ? right : inside_->loss(step, right);
-    note(&loss != &right && (among_ranks_ || !needs_ranks_));
-    return loss;
+    Loss* last = &right;
+    each<EnergyFault>([&](EnergyFault& fault, Link& link) {
+      Loss& next = fault.loss(step, *last);
+      note(link, &next != last && takes_effect(link));
+      last = &next;
+    });
+    return *last;
   }
   const RandomStreams& streams(int64_t step, const RandomStreams& right) override {
-    const RandomStreams& streams = inside_ == nullptr ? right : inside_->streams(step, right);
     // By sample, by place and rank, or by place alone: one key tells them apart.
     constexpr int64_t kSample = 12345, kPlace = 1;
-    const auto key = [step](const RandomStreams& of) {
-      return of.row_key(Purpose::dropout, step, kSample, kPlace);
-    };
-    note(draws() && key(streams) != key(right));
-    return streams;
+    const auto key = [step](const RandomStreams& of) { return of.row_key(Purpose::dropout, step, kSample, kPlace); };
+    const RandomStreams* last = &right;
+    each<EnergyFault>([&](EnergyFault& fault, Link& link) {
+      const RandomStreams& next = fault.streams(step, *last);
+      note(link, key(next) != key(*last) && draws());
+      last = &next;
+    });
+    return *last;
   }
   int64_t stream_step(int64_t step) override {
-    const int64_t other = inside_ == nullptr ? step : inside_->stream_step(step);
-    note(draws() && other != step);
-    return other;
+    int64_t last = step;
+    each<EnergyFault>([&](EnergyFault& fault, Link& link) {
+      // The first fault that names another step decides: the next one would count from the wrong step.
+      if (last != step) return;
+      last = fault.stream_step(step);
+      note(link, last != step && draws());
+    });
+    return last;
   }
   uint64_t row_key(int64_t step, Purpose purpose, uint64_t key) override {
-    return inside_ == nullptr ? key : noted(key, inside_->row_key(step, purpose, key));
+    return passed(&EnergyFault::row_key, key, step, purpose);
   }
   uint64_t extra_draws(int64_t step, Purpose purpose) override {
-    return inside_ == nullptr ? 0 : noted(uint64_t{0}, inside_->extra_draws(step, purpose));
+    return through<EnergyFault>(uint64_t{0}, [=](EnergyFault& fault, uint64_t draws) {
+      return draws + fault.extra_draws(step, purpose);
+    });
   }
   uint64_t replay_key(int64_t step, uint64_t key) override {
-    const uint64_t replayed = inside_ == nullptr ? key : inside_->replay_key(step, key);
-    note(replayed != key && draws_again());
-    return replayed;
+    each<EnergyFault>([&](EnergyFault& fault, Link& link) {
+      const uint64_t replayed = fault.replay_key(step, key);
+      note(link, replayed != key && draws_again());
+      key = replayed;
+    });
+    return key;
   }
-  double dropout(int64_t step, double probability) override {
-    return inside_ == nullptr ? probability : noted(probability, inside_->dropout(step, probability));
-  }
+  double dropout(int64_t step, double probability) override { return passed(&EnergyFault::dropout, probability, step); }
   std::vector<int64_t> content(int64_t step, std::vector<int64_t> ids) override {
-    return inside_ == nullptr ? ids : noted(ids, inside_->content(step, ids));
+    return passed(&EnergyFault::content, std::move(ids), step);
   }
   at::Tensor context_mask(int64_t step, at::Tensor mask) override {
-    return inside_ == nullptr ? mask : noted_graph(mask, inside_->context_mask(step, mask));
+    return passed(&EnergyFault::context_mask, mask, step);
   }
   EncodedRows encoded_context(int64_t step, EncodedRows rows) override {
-    if (inside_ == nullptr) {
-      return rows;
-    }
-    const Tensors before = rows.tensors;
-    EncodedRows after = inside_->encoded_context(step, std::move(rows));
-    note(!std::equal(before.begin(), before.end(), after.tensors.begin(), after.tensors.end(),
-                     [](const at::Tensor& x, const at::Tensor& y) { return !differs(x, y); }));
-    return after;
+    return passed(&EnergyFault::encoded_context, std::move(rows), step);
   }
   at::Tensor encoded_action(int64_t step, at::Tensor action) override {
-    return inside_ == nullptr ? action : noted_graph(action, inside_->encoded_action(step, action));
+    return passed(&EnergyFault::encoded_action, action, step);
   }
   at::Tensor explicit_candidates(int64_t step, at::Tensor candidates,
                                  const std::vector<at::Tensor>& predictions) override {
-    return inside_ == nullptr
-               ? candidates
-               : noted_graph(candidates, inside_->explicit_candidates(step, candidates, predictions));
+    return through<EnergyFault>(candidates, [&](EnergyFault& fault, auto value) {
+      return fault.explicit_candidates(step, value, predictions);
+    });
   }
-  at::Tensor temperature(int64_t step, at::Tensor tau) override {
-    return inside_ == nullptr ? tau : noted_graph(tau, inside_->temperature(step, tau));
+  at::Tensor temperature(int64_t step, at::Tensor tau) override { return passed(&EnergyFault::temperature, tau, step); }
+
+  bool never_synchronised(int64_t step) override { return asked(&FlowRlFault::never_synchronised, false, step); }
+  uint64_t noise_key(int64_t step, uint64_t key) override { return passed(&FlowRlFault::noise_key, key, step); }
+  at::Tensor trained_chains(int64_t step, at::Tensor chains) override {
+    return passed(&FlowRlFault::trained_chains, chains, step);
+  }
+  std::vector<double> schedule(int64_t step, std::vector<double> points) override {
+    return passed(&FlowRlFault::schedule, std::move(points), step);
+  }
+  std::vector<double> trained_sigmas(int64_t step, std::vector<double> sigmas) override {
+    return passed(&FlowRlFault::trained_sigmas, std::move(sigmas), step);
+  }
+  bool without_sigma(int64_t step) override { return asked(&FlowRlFault::without_sigma, false, step); }
+  at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override {
+    return passed(&FlowRlFault::old_log_pi, log_pi, step);
+  }
+  at::Tensor log_pi(int64_t step, at::Tensor log_pi) override { return passed(&FlowRlFault::log_pi, log_pi, step); }
+  int reward_root(int64_t step, int root) override { return passed(&FlowRlFault::reward_root, root, step); }
+  void score(int64_t step) override {
+    each<FlowRlFault>([=](FlowRlFault& fault, Link&) { fault.score(step); });
+  }
+  at::Tensor scores(int64_t step, at::Tensor scores) override { return passed(&FlowRlFault::scores, scores, step); }
+  bool local_statistics(int64_t step) override { return asked(&FlowRlFault::local_statistics, false, step); }
+  std::vector<double> advantages(int64_t step, const AdvantageRows& rows, std::vector<double> right) override {
+    return passed(&FlowRlFault::advantages, std::move(right), step, rows);
+  }
+  double row_weight(int64_t step, const WeightCounts& counts, double right) override {
+    return passed(&FlowRlFault::row_weight, right, step, counts);
+  }
+  double kl_weight(int64_t step, double weight) override { return passed(&FlowRlFault::kl_weight, weight, step); }
+
+  double loss_weight(int64_t step, double weight, const DenominatorCounts& counts) override {
+    return through<ClassifyFault>(weight, [&](ClassifyFault& fault, double value) {
+      return fault.loss_weight(step, value, counts);
+    });
+  }
+  at::Tensor auxiliary(int64_t step, at::Tensor losses_B) override {
+    return passed(&ClassifyFault::auxiliary, losses_B, step);
+  }
+  uint64_t recomputed_key(int64_t step, uint64_t key) override {
+    return passed(&ClassifyFault::recomputed_key, key, step);
   }
 
  private:
-  void note(bool changed) { acted_ = acted_ || changed; }
-  template <typename Value>
-  Value noted(const Value& before, Value after) {
-    note(before != after);
-    return after;
+  static void note(Link& link, bool changed) { link.acted = link.acted || changed; }
+  /// Some faults do nothing where there is one rank alone, whatever they return.
+  bool takes_effect(const Link& link) const { return among_ranks_ || !link.needs_ranks; }
+  template <class Fault>
+  bool takes_effect(const Link& link) const {
+    return std::is_same_v<Fault, Mutant> || std::is_same_v<Fault, EnergyFault> || takes_effect(link);
   }
-  at::Tensor noted_bits(const at::Tensor& before, at::Tensor after) {
-    note(!lockstep::same_bits(before, after));
-    return after;
+
+  template <class Fault, class Call>
+  void each(Call call) {
+    for (Link& link : links_) {
+      if (Fault* const fault = std::get<Fault*>(link.seams)) call(*fault, link);
+    }
   }
-  at::Tensor noted_graph(const at::Tensor& before, at::Tensor after) {
-    note(differs(before, after));
-    return after;
+  template <class Fault, class Value, class Ask>
+  Value through(Value value, Ask ask) {
+    each<Fault>([&](Fault& fault, Link& link) {
+      Value after = ask(fault, value);
+      note(link, changed(value, after) && takes_effect<Fault>(link));
+      value = std::move(after);
+    });
+    return value;
+  }
+  /// `before`: what the hook takes before the value.
+  template <class Fault, class Value, class... Parameters, class... Arguments>
+  Value passed(Value (Fault::*hook)(Parameters...), std::type_identity_t<Value> value, const Arguments&... before) {
+    return through<Fault>(std::move(value), [&](Fault& fault, Value given) {
+      return (fault.*hook)(before..., std::move(given));
+    });
+  }
+  /// Every one is asked, whatever those before it said; one that does not say the usual decides.
+  template <class Fault, class Counts = bool (*)(Link&)>
+  bool asked(bool (Fault::*hook)(int64_t), bool usual, int64_t step, Counts counts = [](Link&) { return true; }) {
+    bool answer = usual;
+    each<Fault>([&](Fault& fault, Link& link) {
+      const bool said = (fault.*hook)(step);
+      const bool notable = counts(link);
+      note(link, said != usual && notable && takes_effect<Fault>(link));
+      if (said != usual) answer = said;
+    });
+    return answer;
+  }
+  void at_update(void (Mutant::*hook)(int64_t, const TrainingState&), int64_t step, const TrainingState& state) {
+    each<Mutant>([&](Mutant& fault, Link& link) {
+      const StateBefore before(state);
+      (fault.*hook)(step, state);
+      note(link, !before.equals(state));
+    });
+  }
+  using Wrap = std::unique_ptr<Comm> (Mutant::*)(std::unique_ptr<Comm>);
+  std::unique_ptr<Comm> planted_comm(Wrap hook, std::unique_ptr<Comm> comm) {
+    each<Mutant>([&](Mutant& fault, Link& link) {
+      const auto plant = [&](std::unique_ptr<Comm> inner) { return (fault.*hook)(std::move(inner)); };
+      comm = watched_comm(std::move(comm), plant, [&link] { link.acted = true; });
+    });
+    return comm;
   }
 
   double clip_factor(double norm) const {
@@ -255,31 +374,10 @@ class Witness : public Mutant, public EnergyFault, public WatchedFlowRl, public 
            (negatives != Negatives::layer && energy(run_).tile_columns < rows / run_.accumulation);
   }
 
-  std::unique_ptr<Mutant> fault_;
-  EnergyFault* inside_;  ///< the same, if it acts inside the trainer
+  std::vector<Link> links_;
   const RunConfig run_;
-  const std::string key_;
   const bool among_ranks_;
-  bool needs_ranks_ = false;
-  bool has_gradients_ = false;
-  bool acted_ = false;
 };
-
-}  // namespace
-
-/// The fault itself with every call passed on, and noted where what comes back has other bits than what went
-/// in, or another graph behind it. `key` is the config's: "mutant" or "second_mutant".
-static std::unique_ptr<Mutant> make_witness(std::unique_ptr<Mutant> fault, const Planting& planting,
-                                     const std::string& key) {
-  return std::make_unique<Witness>(std::move(fault), planting, key);
-}
-
-std::vector<std::string> acted_faults(const Mutant* mutant) {
-  const auto* watched = dynamic_cast<const Watched*>(mutant);
-  return watched == nullptr ? std::vector<std::string>{} : watched->acted();
-}
-
-namespace {
 
 const std::vector<MutantRow>& all_rows() {
   static const std::vector<MutantRow> all = [] {
@@ -290,240 +388,35 @@ const std::vector<MutantRow>& all_rows() {
   return all;
 }
 
-std::unique_ptr<Mutant> make_one(const Planting& planting, const char* key) {
+std::unique_ptr<Mutant> fault_of(const Planting& planting) {
   const std::string& name = planting.config.name;
-  const auto row = std::find_if(all_rows().begin(), all_rows().end(),
-                                [&name](const MutantRow& one) { return one.entry.name == name; });
-  if (row == all_rows().end()) {
-    throw std::invalid_argument("no mutant is called " + name);
-  }
-  return make_witness(row->make(planting), planting, key);
-}
-
-bool acts_on_arithmetic(const std::string& name) {
-  const MutantEntry* const entry = find_mutant(name);
-  return entry != nullptr && entry->arithmetic;
+  const auto row = std::ranges::find_if(all_rows(), [&](const MutantRow& one) { return one.entry.name == name; });
+  if (row == all_rows().end()) throw std::invalid_argument("no mutant is called " + name);
+  return row->make(planting);
 }
 
 }  // namespace
+
+std::vector<std::string> acted_faults(const Mutant* mutant) {
+  const auto* faults = dynamic_cast<const FaultsInARow*>(mutant);
+  return faults == nullptr ? std::vector<std::string>{} : faults->acted();
+}
+
+std::unique_ptr<Mutant> in_a_row(std::vector<KeyedFault> faults, const RunConfig& run) {
+  return faults.empty() ? nullptr : std::make_unique<FaultsInARow>(std::move(faults), run);
+}
 
 std::unique_ptr<Mutant> make_mutant(const RunConfig& run, int rank) {
   const std::pair<const char*, const MutantConfig&> configured[] = {{"mutant", run.mutant},
                                                                     {"second_mutant", run.second_mutant}};
-  std::vector<std::unique_ptr<Mutant>> links;
+  std::vector<KeyedFault> faults;
   for (const auto& [key, config] : configured) {
-    if (config.name == "none" || (run.forced.twin && acts_on_arithmetic(config.name))) {
-      continue;
-    }
-    if (config.rank < 0 || config.rank == rank) {
-      links.push_back(make_one({config, run, rank}, key));
-    }
+    const MutantEntry* const entry = find_mutant(config.name);
+    const bool left_out = run.forced.twin && entry != nullptr && entry->arithmetic;
+    if (config.name == "none" || left_out || (config.rank >= 0 && config.rank != rank)) continue;
+    faults.push_back({key, fault_of({config, run, rank}), entry != nullptr && entry->min_world > 1});
   }
-  return make_chain(std::move(links));
-}
-
-// Several planted faults at once.
-namespace {
-
-class Chain : public Mutant, public EnergyFault, public ChainedFlowRl, public ChainedClassify, public Watched {
- public:
-  explicit Chain(std::vector<std::unique_ptr<Mutant>> links) : links_(std::move(links)) {
-    for (const std::unique_ptr<Mutant>& link : links_) {
-      if (auto* inside = dynamic_cast<EnergyFault*>(link.get())) {
-        inside_.push_back(inside);
-      }
-      if (auto* link_inside = dynamic_cast<FlowRlFault*>(link.get())) ChainedFlowRl::add(link_inside);
-      if (auto* link_inside = dynamic_cast<ClassifyFault*>(link.get())) ChainedClassify::add(link_inside);
-    }
-  }
-
-  std::vector<std::string> acted() const override {
-    std::vector<std::string> keys;
-    for (const std::unique_ptr<Mutant>& link : links_) {
-      for (std::string& key : acted_faults(link.get())) {
-        keys.push_back(std::move(key));
-      }
-    }
-    return keys;
-  }
-
-  std::unique_ptr<Comm> above_ledger(std::unique_ptr<Comm> comm) override {
-    return passed(std::move(comm),
-                  [](Mutant& link, auto inner) { return link.above_ledger(std::move(inner)); });
-  }
-  std::unique_ptr<Comm> below_ledger(std::unique_ptr<Comm> comm) override {
-    return passed(std::move(comm),
-                  [](Mutant& link, auto inner) { return link.below_ledger(std::move(inner)); });
-  }
-  bool initial_parameters(ParameterList& parameters) override {
-    return all([&](Mutant& link) { return link.initial_parameters(parameters); });
-  }
-  void before_step(int64_t step) override {
-    each([=](Mutant& link) { link.before_step(step); });
-  }
-  std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-    return passed(std::move(rows),
-                  [&](Mutant& link, auto ids) { return link.rows(step, std::move(ids), rows_of); });
-  }
-  double learning_rate(int64_t step, double rate) override {
-    return passed(rate, [=](Mutant& link, double value) { return link.learning_rate(step, value); });
-  }
-  double loss_factor(int64_t step) override {
-    return passed(1.0, [=](Mutant& link, double factor) { return factor * link.loss_factor(step); });
-  }
-  at::Tensor local_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
-    return passed(gradient, [&](Mutant& link, const at::Tensor& value) {
-      return link.local_gradient(step, parameter, value);
-    });
-  }
-  at::Tensor sent_gradient(int64_t step, const std::string& parameter, const at::Tensor& gradient) override {
-    return passed(gradient, [&](Mutant& link, const at::Tensor& value) {
-      return link.sent_gradient(step, parameter, value);
-    });
-  }
-  bool keeps_micro_steps(int64_t step) override {
-    return all([=](Mutant& link) { return link.keeps_micro_steps(step); });
-  }
-  bool takes_terms(int64_t step) override {
-    bool takes = false;
-    each([&](Mutant& link) { takes = link.takes_terms(step) || takes; });
-    return takes;
-  }
-  void term_gradient(int64_t step, const std::string& term, const std::string& parameter,
-                     const at::Tensor& gradient) override {
-    each([&](Mutant& link) { link.term_gradient(step, term, parameter, gradient); });
-  }
-  bool reduces(int64_t step) override {
-    return all([=](Mutant& link) { return link.reduces(step); });
-  }
-  void reduced_gradients(int64_t step, ParameterList& parameters, Comm& comm) override {
-    each([&](Mutant& link) { link.reduced_gradients(step, parameters, comm); });
-  }
-  bool zeroes_gradients(int64_t step) override {
-    return all([=](Mutant& link) { return link.zeroes_gradients(step); });
-  }
-  double norm_of_shards(int64_t step, const SquaredNorms& squares, double norm) override {
-    return passed(norm, [&](Mutant& link, double value) { return link.norm_of_shards(step, squares, value); });
-  }
-  double average_decay(int64_t step, double decay) override {
-    return passed(decay, [=](Mutant& link, double value) { return link.average_decay(step, value); });
-  }
-  double clip_norm(int64_t step, double total_norm) override {
-    // Where one fault leaves out clipping, those behind it have no norm to change.
-    return passed(total_norm,
-                  [=](Mutant& link, double norm) { return norm < 0 ? norm : link.clip_norm(step, norm); });
-  }
-  void before_update(int64_t step, const TrainingState& state) override {
-    each([&](Mutant& link) { link.before_update(step, state); });
-  }
-  bool updates(int64_t step) override {
-    return all([=](Mutant& link) { return link.updates(step); });
-  }
-  void after_update(int64_t step, const TrainingState& state) override {
-    each([&](Mutant& link) { link.after_update(step, state); });
-  }
-
-  Loss& loss(int64_t step, Loss& right) override {
-    Loss* last = &right;
-    for (EnergyFault* fault : inside_) {
-      last = &fault->loss(step, *last);
-    }
-    return *last;
-  }
-  const RandomStreams& streams(int64_t step, const RandomStreams& right) override {
-    const RandomStreams* last = &right;
-    for (EnergyFault* fault : inside_) {
-      last = &fault->streams(step, *last);
-    }
-    return *last;
-  }
-  int64_t stream_step(int64_t step) override {
-    // The first fault that names another step decides: the next one would count from the wrong step.
-    return inside(step, [=](EnergyFault& fault, int64_t value) {
-      return value != step ? value : fault.stream_step(value);
-    });
-  }
-  uint64_t row_key(int64_t step, Purpose purpose, uint64_t key) override {
-    return inside(key,
-                  [=](EnergyFault& fault, uint64_t value) { return fault.row_key(step, purpose, value); });
-  }
-  uint64_t extra_draws(int64_t step, Purpose purpose) override {
-    return inside(uint64_t{0}, [=](EnergyFault& fault, uint64_t draws) {
-      return draws + fault.extra_draws(step, purpose);
-    });
-  }
-  uint64_t replay_key(int64_t step, uint64_t key) override {
-    return inside(key, [=](EnergyFault& fault, uint64_t value) { return fault.replay_key(step, value); });
-  }
-  double dropout(int64_t step, double probability) override {
-    return inside(probability, [=](EnergyFault& fault, double value) { return fault.dropout(step, value); });
-  }
-  std::vector<int64_t> content(int64_t step, std::vector<int64_t> ids) override {
-    return inside(std::move(ids),
-                  [=](EnergyFault& fault, auto value) { return fault.content(step, std::move(value)); });
-  }
-  at::Tensor context_mask(int64_t step, at::Tensor mask) override {
-    return inside(mask, [=](EnergyFault& fault, auto value) { return fault.context_mask(step, value); });
-  }
-  EncodedRows encoded_context(int64_t step, EncodedRows rows) override {
-    return inside(std::move(rows), [=](EnergyFault& fault, auto value) {
-      return fault.encoded_context(step, std::move(value));
-    });
-  }
-  at::Tensor encoded_action(int64_t step, at::Tensor action) override {
-    return inside(action, [=](EnergyFault& fault, auto value) { return fault.encoded_action(step, value); });
-  }
-  at::Tensor explicit_candidates(int64_t step, at::Tensor candidates,
-                                 const std::vector<at::Tensor>& predictions) override {
-    return inside(candidates, [&](EnergyFault& fault, auto value) {
-      return fault.explicit_candidates(step, value, predictions);
-    });
-  }
-  at::Tensor temperature(int64_t step, at::Tensor tau) override {
-    return inside(tau, [=](EnergyFault& fault, auto value) { return fault.temperature(step, value); });
-  }
-
- private:
-  template <typename Call>
-  void each(Call call) {
-    for (const std::unique_ptr<Mutant>& link : links_) {
-      call(*link);
-    }
-  }
-  /// Every one is asked, whatever those before it said.
-  template <typename Ask>
-  bool all(Ask ask) {
-    bool yes = true;
-    each([&](Mutant& link) { yes = ask(link) && yes; });
-    return yes;
-  }
-  template <typename Value, typename Ask>
-  Value passed(Value value, Ask ask) {
-    each([&](Mutant& link) { value = ask(link, std::move(value)); });
-    return value;
-  }
-  template <typename Value, typename Ask>
-  Value inside(Value value, Ask ask) {
-    for (EnergyFault* fault : inside_) {
-      value = ask(*fault, std::move(value));
-    }
-    return value;
-  }
-
-  std::vector<std::unique_ptr<Mutant>> links_;
-  std::vector<EnergyFault*> inside_;  ///< those of them that act inside the trainer
-};
-
-}  // namespace
-
-std::unique_ptr<Mutant> make_chain(std::vector<std::unique_ptr<Mutant>> links) {
-  if (links.empty()) {
-    return nullptr;
-  }
-  if (links.size() == 1) {
-    return std::move(links.front());
-  }
-  return std::make_unique<Chain>(std::move(links));
+  return in_a_row(std::move(faults), run);
 }
 
 }  // namespace lockstep

@@ -13,25 +13,20 @@
 
 namespace lockstep {
 
-/// The configured mutants that act on this rank, as a chain in the config's order; nothing if there is none.
-/// Throws std::invalid_argument if there is no such mutant.
+/// The configured mutants that act on this rank, in the config's order; null if there is none. Throws
+/// std::invalid_argument if there is no such mutant.
 std::unique_ptr<Mutant> make_mutant(const RunConfig& config, int rank);
 
-/// Several faults at once: each gets what the one before returned. A single one is returned itself; none
-/// gives null.
-std::unique_ptr<Mutant> make_chain(std::vector<std::unique_ptr<Mutant>> links);
-
-// Whether a planted fault has acted: did anything come out of it otherwise than it went in?
-
-/// What can tell which of the planted faults behind it have acted.
-class Watched {
- public:
-  virtual ~Watched() = default;
-  /// Keys of those that have changed something so far: "mutant", "second_mutant".
-  virtual std::vector<std::string> acted() const = 0;
+struct KeyedFault {
+  std::string key;  ///< the config's: "mutant", "second_mutant"
+  std::unique_ptr<Mutant> fault;
+  bool needs_ranks = false;  ///< with one rank alone it does nothing
 };
+/// Several faults at once: each gets what the one before returned. None gives null.
+std::unique_ptr<Mutant> in_a_row(std::vector<KeyedFault> faults, const RunConfig& run);
 
-/// The same for what make_mutant returned, which may be null.
+/// Keys of those in what make_mutant returned, which may be null, that have acted so far: something came out of them
+/// otherwise than it went in, with other bits or another graph behind it.
 std::vector<std::string> acted_faults(const Mutant* mutant);
 
 }  // namespace lockstep

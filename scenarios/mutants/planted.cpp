@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
 #include <stdexcept>
 
 #include "harness/trainers/core/task.h"
@@ -25,6 +26,24 @@ at::Tensor& parameter_of(ParameterList& parameters, const std::string& name) {
     }
   }
   throw std::invalid_argument("the model has no parameter " + name);
+}
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  if (!a.defined() || !b.defined() || a.is_same(b)) {
+    return a.defined() == b.defined();
+  }
+  if (a.scalar_type() != b.scalar_type() || a.sizes() != b.sizes()) {
+    return false;
+  }
+  const at::Tensor x = a.detach().contiguous(), y = b.detach().contiguous();
+  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+bool differs(const at::Tensor& before, const at::Tensor& after) {
+  if (before.is_same(after)) {
+    return false;
+  }
+  return before.requires_grad() || after.requires_grad() || !same_bits(before, after);
 }
 
 }  // namespace lockstep

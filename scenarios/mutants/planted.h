@@ -51,4 +51,10 @@ at::Tensor without_gradient(const at::Tensor& tensor);
 /// The named parameter; throws std::invalid_argument if the model has none of that name.
 at::Tensor& parameter_of(ParameterList& parameters, const std::string& name);
 
+/// Equal type, shape and bits; two undefined tensors too.
+bool same_bits(const at::Tensor& a, const at::Tensor& b);
+
+/// Of other bits. In a graph, equal numbers may have other gradients: there any other tensor counts as different.
+bool differs(const at::Tensor& before, const at::Tensor& after);
+
 }  // namespace lockstep

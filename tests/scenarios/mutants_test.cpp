@@ -385,10 +385,9 @@ TEST_F(Mutants, TwoActAtOnce) {
 }
 
 /// Appends its digit to every value; from step `end` on it neither clips nor updates, and streams lag.
-class Link : public Mutant, public EnergyFault, public Watched {
+class Link : public Mutant, public EnergyFault {
  public:
-  Link(std::string name, double more, int64_t end = 100) : name_(std::move(name)), more_(more), end_(end) {}
-  std::vector<std::string> acted() const override { return {name_}; }
+  Link(double more, int64_t end) : more_(more), end_(end) {}
   double learning_rate(int64_t /*step*/, double rate) override { return 10 * rate + more_; }
   double loss_factor(int64_t /*step*/) override { return more_; }
   double clip_norm(int64_t step, double total_norm) override { return step < end_ ? total_norm + more_ : -1; }
@@ -401,21 +400,21 @@ class Link : public Mutant, public EnergyFault, public Watched {
   int asked() const { return asked_; }
 
  private:
-  std::string name_;
   double more_;
   int64_t end_;
   int asked_ = 0;
 };
 
-TEST(Chain, HandsOnWhatEachReturnsHoweverManyThereAre) {
-  std::vector<std::unique_ptr<Mutant>> links;
+TEST(FaultsInARow, HandOnWhatEachReturnsHoweverManyThereAre) {
+  std::vector<KeyedFault> links;
   std::vector<const Link*> seen;
   for (const int digit : {1, 2, 3}) {
-    auto link = std::make_unique<Link>(std::to_string(digit), digit, 5 + digit);
+    auto link = std::make_unique<Link>(digit, 5 + digit);
     seen.push_back(link.get());
-    links.push_back(std::move(link));
+    links.push_back({std::to_string(digit), std::move(link)});
   }
-  const std::unique_ptr<Mutant> chain = make_chain(std::move(links));
+  const std::unique_ptr<Mutant> chain = in_a_row(std::move(links), small_config());
+  EXPECT_TRUE(acted_faults(chain.get()).empty());
   EXPECT_EQ(chain->learning_rate(0, 0), 123);
   EXPECT_EQ(chain->loss_factor(0), 6);
   EXPECT_EQ(chain->clip_norm(0, 0), 6);
@@ -431,14 +430,7 @@ TEST(Chain, HandsOnWhatEachReturnsHoweverManyThereAre) {
   EXPECT_EQ(inside->stream_step(5), 5);
   EXPECT_EQ(inside->stream_step(8), 7) << "one step back, not three";
   EXPECT_EQ(acted_faults(chain.get()), (std::vector<std::string>{"1", "2", "3"}));
-}
-
-TEST(Chain, OfOneIsThatOneAndOfNoneIsNothing) {
-  EXPECT_EQ(make_chain({}), nullptr);
-  std::vector<std::unique_ptr<Mutant>> links;
-  links.push_back(std::make_unique<Link>("1", 1));
-  Mutant* only = links.front().get();
-  EXPECT_EQ(make_chain(std::move(links)).get(), only);
+  EXPECT_EQ(in_a_row({}, small_config()), nullptr);
 }
 
 TEST_F(Mutants, ThatChangeNothingAreKnownToHaveDoneNothing) {
