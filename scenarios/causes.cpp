@@ -1,10 +1,8 @@
 // The rules of every trainer that has some. Apart from specs.cpp, so that the rank program does not change with them.
 
-#include <array>
+#include "scenarios/causes.h"
 
-#include "scenarios/classify/causes.h"
-#include "scenarios/energy/causes/rules.h"
-#include "scenarios/flow_rl/causes.h"
+#include <array>
 
 namespace lockstep::causes {
 

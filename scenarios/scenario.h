@@ -74,4 +74,36 @@ class KeptData {
   std::shared_ptr<const Data> data_;
 };
 
+/// A trainer whose samples are cut from series: once a process without LibTorch (`Dataset`), then made tensors (`Data`).
+template <class Dataset, class Data, class OwnTask>
+class SeriesScenario : public Scenario {
+ public:
+  using Load = Dataset (*)(const RunConfig& config);
+  using MakeData = Data (*)(const Dataset& dataset, const RunConfig& config);
+  SeriesScenario(Load load, MakeData make_data) : load_(load), make_data_(make_data) {}
+
+  void make_ready(const RunConfig& config) override { dataset_of(config); }
+  void prepare(const RunConfig& config) override {
+    const auto dataset = dataset_of(config);
+    data_ = std::make_shared<const Data>(make_data_(*dataset, config));
+    data_hash_ = dataset->hash;
+  }
+  int64_t samples() const override { return data_->train.size(); }
+  std::string data_hash() const override { return data_hash_; }
+  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {
+    return std::make_unique<OwnTask>(config, data_, comm, mutant);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> dataset_of(const RunConfig& config) {
+    static KeptData<Dataset> kept;
+    return kept.of(config, [&] { return load_(config); });
+  }
+
+  const Load load_;
+  const MakeData make_data_;
+  std::string data_hash_;
+  std::shared_ptr<const Data> data_;
+};
+
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include "scenarios/classify/spec.h"
 #include "scenarios/command/spec.h"
 #include "scenarios/energy/spec.h"
-#include "scenarios/flow_rl/spec.h"
+#include "scenarios/flow_rl/config.h"
 
 namespace lockstep {
 

@@ -1,5 +1,3 @@
-#include "scenarios/classify/causes.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 
 #include "harness/judge/causes/loss.h"
 #include "losses/denominator.h"
+#include "scenarios/causes.h"
 #include "scenarios/classify/spec.h"
 
 namespace lockstep {

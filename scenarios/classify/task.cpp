@@ -141,7 +141,7 @@ CropTensors CropTensors::rows(std::span<const int64_t> ids) const {
   return chosen;
 }
 
-static ClassifyData make_classify_data(const CropDataset& dataset) {
+static ClassifyData make_classify_data(const CropDataset& dataset, const RunConfig&) {
   return {to_tensors(dataset.train), to_tensors(dataset.holdout), to_tensors(dataset.test),
           static_cast<int64_t>(dataset.classes.size()), dataset.train.channels, dataset.train.steps};
 }
@@ -632,32 +632,10 @@ class ClassifyTask : public Task {
   int64_t counted_step_ = -1;
 };
 
-class ClassifyScenario : public Scenario {
- public:
-  void make_ready(const RunConfig& config) override { dataset_of(config); }
-  void prepare(const RunConfig& config) override {
-    const auto dataset = dataset_of(config);
-    data_ = std::make_shared<const ClassifyData>(make_classify_data(*dataset));
-    data_hash_ = dataset->hash;
-  }
-  int64_t samples() const override { return data_->train.size(); }
-  std::string data_hash() const override { return data_hash_; }
-  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {
-    return std::make_unique<ClassifyTask>(config, data_, comm, mutant);
-  }
-
- private:
-  static std::shared_ptr<const CropDataset> dataset_of(const RunConfig& config) {
-    static KeptData<CropDataset> kept;
-    return kept.of(config, [&] { return load_crops(config); });
-  }
-
-  std::string data_hash_;
-  std::shared_ptr<const ClassifyData> data_;
-};
-
 }  // namespace
 
-std::unique_ptr<Scenario> make_classify_scenario() { return std::make_unique<ClassifyScenario>(); }
+std::unique_ptr<Scenario> make_classify_scenario() {
+  return std::make_unique<SeriesScenario<CropDataset, ClassifyData, ClassifyTask>>(&load_crops, &make_classify_data);
+}
 
 }  // namespace lockstep

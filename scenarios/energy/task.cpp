@@ -156,55 +156,45 @@ namespace {
 /// the ranks and a broadcast a step, as normalisation layers and reward statistics do.
 class RunningStats {
  public:
-  RunningStats();
   /// Adds a step's `rows` energies of mean `mean` on this rank: rank 0 updates the buffer from the sum over
   /// ranks, buffer = 0.9 buffer + 0.1 mean, and broadcasts it.
-  void update(Comm& comm, double mean, int64_t rows);
+  void update(Comm& comm, double mean, int64_t rows) {
+    at::Tensor sums = at::empty({2}, at::kDouble);
+    double* sum = sums.mutable_data_ptr<double>();
+    sum[0] = mean * static_cast<double>(rows);
+    sum[1] = static_cast<double>(rows);
+    comm.all_reduce_sum(sums, "stats.energy");
+    take_up(comm, sum[0], sum[1]);
+  }
+
   /// The same from the sum of the rank's energies, added over ranks without rounding.
-  void update_exactly(Comm& comm, ExactSum& sum, int64_t rows);
+  void update_exactly(Comm& comm, ExactSum& sum, int64_t rows) {
+    // One form for all ranks and steps: what is sent has one shape.
+    const ExactForm form = ExactSum::digits_alone(sum.elements(), sum.dtype());
+    const int64_t size = ExactSum::size_of(form, sum.elements());
+    const at::Tensor sent = at::empty({size + 1}, at::kLong);
+    sum.write(form, sent.mutable_data_ptr<int64_t>());
+    sent.mutable_data_ptr<int64_t>()[size] = rows;
+    comm.all_reduce_sum(sent, "stats.energy");
+    sum.read(form, sent.narrow(0, 0, size));
+    take_up(comm, sum.rounded(0), static_cast<double>(sent.const_data_ptr<int64_t>()[size]));
+  }
+
   /// [1] float64
   at::Tensor& buffer() { return buffer_; }
 
  private:
   /// On every rank: the sum and count of all of them.
-  void take_up(Comm& comm, double sum, double rows);
-
-  at::Tensor buffer_;
-};
-
-/// Of the buffer in traces.
-constexpr const char* kRunningMean = "buffer/energy_mean";
-
-RunningStats::RunningStats() : buffer_(at::zeros({1}, at::kDouble)) {}
-
-void RunningStats::update(Comm& comm, double mean, int64_t rows) {
-  at::Tensor sums = at::empty({2}, at::kDouble);
-  double* sum = sums.mutable_data_ptr<double>();
-  sum[0] = mean * static_cast<double>(rows);
-  sum[1] = static_cast<double>(rows);
-  comm.all_reduce_sum(sums, "stats.energy");
-  take_up(comm, sum[0], sum[1]);
-}
-
-void RunningStats::update_exactly(Comm& comm, ExactSum& sum, int64_t rows) {
-  // One form for all ranks and steps: what is sent has one shape.
-  const ExactForm form = ExactSum::digits_alone(sum.elements(), sum.dtype());
-  const int64_t size = ExactSum::size_of(form, sum.elements());
-  const at::Tensor sent = at::empty({size + 1}, at::kLong);
-  sum.write(form, sent.mutable_data_ptr<int64_t>());
-  sent.mutable_data_ptr<int64_t>()[size] = rows;
-  comm.all_reduce_sum(sent, "stats.energy");
-  sum.read(form, sent.narrow(0, 0, size));
-  take_up(comm, sum.rounded(0), static_cast<double>(sent.const_data_ptr<int64_t>()[size]));
-}
-
-void RunningStats::take_up(Comm& comm, double sum, double rows) {
-  double* buffer = buffer_.mutable_data_ptr<double>();
-  if (comm.rank() == 0 && rows > 0) {
-    buffer[0] = 0.9 * buffer[0] + 0.1 * (sum / rows);
+  void take_up(Comm& comm, double sum, double rows) {
+    double* buffer = buffer_.mutable_data_ptr<double>();
+    if (comm.rank() == 0 && rows > 0) {
+      buffer[0] = 0.9 * buffer[0] + 0.1 * (sum / rows);
+    }
+    comm.broadcast(buffer_, 0, "stats.buffer");
   }
-  comm.broadcast(buffer_, 0, "stats.buffer");
-}
+
+  at::Tensor buffer_ = at::zeros({1}, at::kDouble);
+};
 
 /// The content of the rows of a micro-step: that of their samples, but for a fault.
 PairTensors content_of(const StepInput& input, const TrainingPairs& pairs, EnergyFault* fault) {
@@ -236,7 +226,7 @@ class EnergyTask : public Task {
   ParameterList& parameters() override { return model_.parameters(); }
 
   std::vector<NamedBuffer> buffers() override {
-    return running_ ? std::vector<NamedBuffer>{{kRunningMean, running_->buffer()}} : std::vector<NamedBuffer>{};
+    return running_ ? std::vector<NamedBuffer>{{"buffer/energy_mean", running_->buffer()}} : std::vector<NamedBuffer>{};
   }
 
   void update_buffers() override {
@@ -544,34 +534,12 @@ class EnergyTask : public Task {
   int64_t step_rows_ = 0;       ///< of this rank, in the step
 };
 
-class EnergyScenario : public Scenario {
- public:
-  void make_ready(const RunConfig& config) override { dataset_of(config); }
-  void prepare(const RunConfig& config) override {
-    const auto dataset = dataset_of(config);
-    data_ = std::make_shared<const EnergyData>(make_energy_data(*dataset, energy(config).data));
-    samples_ = data_->train.size();
-    data_hash_ = dataset->hash;
-  }
-  int64_t samples() const override { return samples_; }
-  std::string data_hash() const override { return data_hash_; }
-  std::unique_ptr<Task> make_task(const RunConfig& config, Comm& comm, Mutant* mutant) override {
-    return std::make_unique<EnergyTask>(config, data_, comm, mutant);
-  }
-
- private:
-  static std::shared_ptr<const Dataset> dataset_of(const RunConfig& config) {
-    static KeptData<Dataset> kept;
-    return kept.of(config, [&] { return load_dataset(pair_config(config)); });
-  }
-
-  int64_t samples_ = 0;
-  std::string data_hash_;
-  std::shared_ptr<const EnergyData> data_;
-};
-
 }  // namespace
 
-std::unique_ptr<Scenario> make_energy_scenario() { return std::make_unique<EnergyScenario>(); }
+std::unique_ptr<Scenario> make_energy_scenario() {
+  return std::make_unique<SeriesScenario<Dataset, EnergyData, EnergyTask>>(
+      [](const RunConfig& config) { return load_dataset(pair_config(config)); },
+      [](const Dataset& dataset, const RunConfig& config) { return make_energy_data(dataset, energy(config).data); });
+}
 
 }  // namespace lockstep

@@ -1,5 +1,3 @@
-#include "scenarios/flow_rl/causes.h"
-
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -16,6 +14,7 @@
 
 #include "harness/judge/causes/gradient.h"
 #include "harness/judge/causes/scores.h"
+#include "scenarios/causes.h"
 #include "scenarios/flow_rl/config.h"
 #include "scenarios/flow_rl/rollout.h"
 

@@ -1,5 +1,3 @@
-#include "scenarios/flow_rl/spec.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>

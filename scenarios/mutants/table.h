@@ -103,20 +103,12 @@ using MutantRow = MutantWithCode;
 namespace lockstep {
 
 // Each appends its table. The parameter's type keeps the functions of the two compilations apart.
-void add_sample_mutants(std::vector<MutantRow>& rows);
-void add_stream_mutants(std::vector<MutantRow>& rows);
-void add_loss_mutants(std::vector<MutantRow>& rows);
-void add_gradient_mutants(std::vector<MutantRow>& rows);
-void add_exchange_mutants(std::vector<MutantRow>& rows);
-void add_process_mutants(std::vector<MutantRow>& rows);
-void add_update_mutants(std::vector<MutantRow>& rows);
+void add_own_mutants(std::vector<MutantRow>& rows);
+void add_shared_mutants(std::vector<MutantRow>& rows);
 void add_flow_rl_mutants(std::vector<MutantRow>& rows);
 
 /// In the order of a detection matrix's rows. The matrix draws its pairs by place in this order: another
 /// order gives other pairs.
-constexpr void (*kMutantTables[])(std::vector<MutantRow>&) = {
-    add_sample_mutants,   add_stream_mutants,  add_loss_mutants,   add_gradient_mutants,
-    add_exchange_mutants, add_process_mutants, add_update_mutants, add_flow_rl_mutants,
-};
+constexpr void (*kMutantTables[])(std::vector<MutantRow>&) = {add_own_mutants, add_shared_mutants, add_flow_rl_mutants};
 
 }  // namespace lockstep

@@ -99,6 +99,21 @@ class ReducedByHand : public Planted {
   std::map<std::string, at::Tensor> local_;
 };
 
+/// One parameter, or this rank's shard of it, is as before the update.
+class KeptFromUpdate : public Planted {
+ public:
+  using Planted::Planted;
+  void before_update(int64_t step, const TrainingState& state) override {
+    if (acts(step)) kept_ = parameter_of(state.parameters, tensor()).detach().clone();
+  }
+  void after_update(int64_t step, const TrainingState& state) override {
+    if (acts(step)) parameter_of(state.parameters, tensor()).detach().copy_(kept_);
+  }
+
+ private:
+  at::Tensor kept_;
+};
+
 /// L2 norm of all tensors together.
 double norm_of(const std::map<std::string, at::Tensor>& tensors);
 

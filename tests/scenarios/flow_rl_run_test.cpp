@@ -23,7 +23,6 @@
 #include "harness/plan/matrix/cells.h"
 #include "harness/run/watch.h"
 #include "scenarios/flow_rl/config.h"
-#include "scenarios/flow_rl/spec.h"
 #include "tests/support/mini_run.h"
 #include "tests/support/temp_folder.h"
 

@@ -16,7 +16,6 @@
 #include "scenarios/flow_rl/exchange.h"
 #include "scenarios/flow_rl/policy.h"
 #include "scenarios/flow_rl/rollout.h"
-#include "scenarios/flow_rl/spec.h"
 #include "scenarios/flow_rl/tasks/tasks.h"
 #include "scenarios/scenario.h"
 

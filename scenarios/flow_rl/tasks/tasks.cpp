@@ -1,29 +1,9 @@
 #include "scenarios/flow_rl/tasks/tasks.h"
 
 #include <algorithm>
-#include <array>
-#include <vector>
+#include <utility>
 
 namespace lockstep::manipulation {
-
-static std::span<const ManipulationTask> working_tasks();
-
-static std::span<const ManipulationTask> carrying_tasks();
-
-static std::span<const ManipulationTask> pushing_tasks();
-
-static std::span<const ManipulationTask> moving_tasks();
-
-std::span<const ManipulationTask> manipulation_tasks() {
-  static const std::vector<ManipulationTask> all = [] {
-    std::vector<ManipulationTask> tasks;
-    for (const auto& table : {moving_tasks(), pushing_tasks(), carrying_tasks(), working_tasks()}) {
-      tasks.insert(tasks.end(), table.begin(), table.end());
-    }
-    return tasks;
-  }();
-  return all;
-}
 
 int find_task(std::string_view name) {
   const std::span<const ManipulationTask> all = manipulation_tasks();
@@ -55,16 +35,20 @@ Action towards(Point from, Point to, double grip) {
   return {way.x / far, way.y / far, grip};
 }
 
-// Tasks in which the hand grasps the object and carries it: place, sort, insert.
 namespace {
 
-/// A closed hand takes what it touches along; an open one lets it go.
-void carry(Body& body) {
+// Tasks in which the hand grasps the object and carries it: place, sort, insert.
+
+/// A closed hand takes what it touches; an open one lets it go.
+void grasp(Body& body) {
   if (!body.closed) {
     body.held = false;
   } else if (distance(body.hand, body.object) < kReach) {
     body.held = true;
   }
+}
+void carry(Body& body) {
+  grasp(body);
   if (body.held) body.object = body.hand;
 }
 
@@ -137,21 +121,7 @@ Action expert_insert(const Body& body) {
   return towards(body.hand, {before ? body.own[0] - 0.1 : body.goal.x + 0.1, body.goal.y}, 1);
 }
 
-constexpr std::array kCarryingTasks = {
-    ManipulationTask{"place", "the hand carries an object to the goal and lets it go", begin_place, carry, solved_place,
-                     remaining_place, expert_carry},
-    ManipulationTask{"sort", "the hand carries an object to the bin of its colour", begin_sort, carry, solved_sort,
-                     remaining_carry, expert_carry},
-    ManipulationTask{"insert", "the hand brings a peg through a slot in a wall", begin_insert, move_insert, solved_insert,
-                     remaining_insert, expert_insert},
-};
-
-}  // namespace
-
-std::span<const ManipulationTask> carrying_tasks() { return kCarryingTasks; }
-
 // Tasks of the hand alone: reach, follow, avoid.
-namespace {
 
 // --- reach: the hand comes to the goal and stays there for two steps; own[0]: steps at the goal ---
 
@@ -211,21 +181,7 @@ Action expert_avoid(const Body& body) {
   return towards(body.hand, body.object + across * (kObstacle + 0.16), -1);
 }
 
-constexpr std::array kMovingTasks = {
-    ManipulationTask{"reach", "the hand comes to the goal and stays there", begin_reach, move_reach, solved_reach,
-                     remaining_reach, expert_reach},
-    ManipulationTask{"follow", "the hand stays with a goal that moves", begin_follow, move_follow, solved_follow,
-                     remaining_follow, expert_follow},
-    ManipulationTask{"avoid", "the hand comes to the goal around an obstacle", begin_avoid, move_avoid, solved_avoid,
-                     remaining_avoid, expert_avoid},
-};
-
-}  // namespace
-
-std::span<const ManipulationTask> moving_tasks() { return kMovingTasks; }
-
 // Tasks in which the hand pushes the object, a disk: push, slide, sweep.
-namespace {
 
 constexpr double kDisk = 0.14;  // from the hand's middle to the disk's when they touch
 
@@ -303,21 +259,7 @@ double remaining_sweep(const Body& body) {
 }
 Action expert_sweep(const Body& body) { return push_towards(body, {1.0, body.object.y}); }
 
-constexpr std::array kPushingTasks = {
-    ManipulationTask{"push", "the hand pushes a disk to the goal", begin_push, push_away, solved_push, remaining_push,
-                     expert_push},
-    ManipulationTask{"slide", "the hand pushes a block along a rail to a mark", begin_slide, move_slide, solved_slide,
-                     remaining_slide, expert_slide},
-    ManipulationTask{"sweep", "the hand pushes a disk over a line", begin_sweep, push_away, solved_sweep,
-                     remaining_sweep, expert_sweep},
-};
-
-}  // namespace
-
-std::span<const ManipulationTask> pushing_tasks() { return kPushingTasks; }
-
 // Tasks in which the hand works a thing that stays where it is: press, drawer, turn.
-namespace {
 
 // --- press: a closed hand on the button for three steps; own[0]: steps so far ---
 
@@ -345,11 +287,7 @@ void begin_drawer(Body& body, Draws& draws) {
   body.goal = {body.object.x - 0.4, body.object.y};
 }
 void move_drawer(Body& body) {
-  if (!body.closed) {
-    body.held = false;
-  } else if (distance(body.hand, body.object) < kReach) {
-    body.held = true;
-  }
+  grasp(body);
   if (!body.held) return;
   if (std::abs(body.hand.y - body.object.y) > 0.12) {
     body.held = false;  // it slips off
@@ -398,17 +336,35 @@ Action expert_turn(const Body& body) {
   return towards(body.hand, body.goal + arm * (body.own[0] / std::max(length(arm), 1e-9)), 1);
 }
 
-constexpr std::array kWorkingTasks = {
-    ManipulationTask{"press", "the hand presses a button", begin_press, move_press, solved_press, remaining_press,
-                     expert_press},
-    ManipulationTask{"drawer", "the hand pulls a drawer open", begin_drawer, move_drawer, solved_drawer, remaining_drawer,
-                     expert_drawer},
-    ManipulationTask{"turn", "the hand turns a lever about its axle", begin_turn, move_turn, solved_turn, remaining_turn,
-                     expert_turn},
+constexpr ManipulationTask kTasks[] = {
+    {"reach", "the hand comes to the goal and stays there",
+     begin_reach, move_reach, solved_reach, remaining_reach, expert_reach},
+    {"follow", "the hand stays with a goal that moves",
+     begin_follow, move_follow, solved_follow, remaining_follow, expert_follow},
+    {"avoid", "the hand comes to the goal around an obstacle",
+     begin_avoid, move_avoid, solved_avoid, remaining_avoid, expert_avoid},
+    {"push", "the hand pushes a disk to the goal",
+     begin_push, push_away, solved_push, remaining_push, expert_push},
+    {"slide", "the hand pushes a block along a rail to a mark",
+     begin_slide, move_slide, solved_slide, remaining_slide, expert_slide},
+    {"sweep", "the hand pushes a disk over a line",
+     begin_sweep, push_away, solved_sweep, remaining_sweep, expert_sweep},
+    {"place", "the hand carries an object to the goal and lets it go",
+     begin_place, carry, solved_place, remaining_place, expert_carry},
+    {"sort", "the hand carries an object to the bin of its colour",
+     begin_sort, carry, solved_sort, remaining_carry, expert_carry},
+    {"insert", "the hand brings a peg through a slot in a wall",
+     begin_insert, move_insert, solved_insert, remaining_insert, expert_insert},
+    {"press", "the hand presses a button",
+     begin_press, move_press, solved_press, remaining_press, expert_press},
+    {"drawer", "the hand pulls a drawer open",
+     begin_drawer, move_drawer, solved_drawer, remaining_drawer, expert_drawer},
+    {"turn", "the hand turns a lever about its axle",
+     begin_turn, move_turn, solved_turn, remaining_turn, expert_turn},
 };
 
 }  // namespace
 
-std::span<const ManipulationTask> working_tasks() { return kWorkingTasks; }
+std::span<const ManipulationTask> manipulation_tasks() { return kTasks; }
 
 }  // namespace lockstep::manipulation

@@ -80,8 +80,6 @@ Body begin_task(const ManipulationTask& task, uint64_t key);
 /// One simulated step. Values beyond [-1, 1] are clipped.
 void take_step(const ManipulationTask& task, Body& body, const Action& action);
 
-// Tables of the units beside this one.
-
 /// At most full speed towards a place; slower when it is near.
 Action towards(Point from, Point to, double grip);
 

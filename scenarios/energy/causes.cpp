@@ -1,5 +1,3 @@
-#include "scenarios/energy/causes/rules.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,11 +9,18 @@
 #include "harness/judge/causes/loss.h"
 #include "harness/judge/causes/scores.h"
 #include "harness/judge/compare/forced/update.h"
+#include "scenarios/causes.h"
 #include "scenarios/energy/spec.h"
 
-namespace lockstep::causes {
-
+namespace lockstep {
 namespace {
+
+using namespace causes;
+
+/// Roles of the energy model's groups of parameters.
+struct EnergyRole {
+  enum : Role { context, action, head, temperature, action_head, other };
+};
 
 constexpr std::array<std::pair<std::string_view, Role>, 5> kRoles = {{
     {"context_encoder", EnergyRole::context},
@@ -285,7 +290,7 @@ std::span<const Hypothesis> hypotheses() { return kHypotheses; }
 
 }  // namespace
 
-const TrainerRules& energy_cause_rules() {
+const causes::TrainerRules& energy_cause_rules() {
   static constexpr TrainerRules kRules{.role_of = role_of,
                                        .hypotheses = hypotheses,
                                        .role_named = role_named,
@@ -293,4 +298,4 @@ const TrainerRules& energy_cause_rules() {
   return kRules;
 }
 
-}  // namespace lockstep::causes
+}  // namespace lockstep
