@@ -136,6 +136,19 @@ class Slot {
 /// Counts a case with those of its trial that ended alike. False: none did yet.
 bool count_alike(std::vector<CaseResult>& cases, const std::string& outcome, CaseVerdict verdict);
 
+/// So many of them, evenly spread; all if `wanted` is 0.
+template <class T>
+std::vector<T> even_sample(const std::vector<T>& all, int64_t wanted) {
+  const auto count = static_cast<std::size_t>(wanted);
+  if (count == 0 || count >= all.size()) return all;
+  std::vector<T> some;
+  for (std::size_t i = 0; i < count; ++i) some.push_back(all[i * all.size() / count]);
+  return some;
+}
+
+/// Figures for a report's head, by what they are of.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
 class Suite {
  public:
   virtual ~Suite() = default;
@@ -149,7 +162,7 @@ class Suite {
   /// ConfigError (what is to be tried fails without a failure), MachineError.
   virtual std::vector<Trial> trials(const SuiteRun& run) = 0;
   /// From what all trials measured: a few figures for the report's head, and what could not be seen.
-  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
+  virtual Facts facts(const Measurements& /*measured*/) const { return {}; }
   virtual std::vector<std::string> notes(const Measurements& /*measured*/) const { return {}; }
   /// The same, for every report to show alike: tables of short texts, and charts of numbers.
   virtual std::vector<SuiteTable> tables(const Measurements& /*measured*/) const { return {}; }

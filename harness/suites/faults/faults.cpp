@@ -309,7 +309,7 @@ class FaultsSuite : public Suite {
     return trials;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override { return Figures(m).facts(); }
+  Facts facts(const Measurements& m) const override { return Figures(m).facts(); }
   std::vector<SuiteTable> tables(const Measurements& m) const override { return Figures(m).tables(); }
   std::vector<SuiteChart> charts(const Measurements& m) const override {
     Order order;

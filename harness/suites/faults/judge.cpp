@@ -442,7 +442,7 @@ Figures::Figures(const Measurements& m) : seconds_(m.samples()) {
 }
 
 std::vector<std::pair<std::string, std::string>> Figures::facts() const {
-  std::vector<std::pair<std::string, std::string>> facts;
+  Facts facts;
   for (const auto& [name, count] : counts_) facts.emplace_back(name, of_all(count));
   return facts;
 }

@@ -118,7 +118,7 @@ class Figures {
  public:
   explicit Figures(const Measurements& m);
   /// "199 of 200" of what was counted.
-  std::vector<std::pair<std::string, std::string>> facts() const;
+  Facts facts() const;
   /// Durations with n, median, 99th percentile and maximum; families of faults; each kind: by whom, when, in which words, what was lost, and
   /// what was said of its control run. Those of which there is something to say.
   std::vector<SuiteTable> tables() const;

@@ -457,8 +457,8 @@ class ProgramSuite : public Suite {
     return trials;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
-    std::vector<std::pair<std::string, std::string>> facts = facts_;
+  Facts facts(const Measurements& m) const override {
+    Facts facts = facts_;
     for (const Coverage& each : reference_.plan.coverage) {
       const std::size_t tried = m.entries(tried_key(each.failure)).size();
       const bool sampled = tried == each.planned && tried < each.fitting;
@@ -649,7 +649,7 @@ class ProgramSuite : public Suite {
   static constexpr std::size_t kMostOrdered = 3;
   ProgramConfig config_;
   Reference reference_;
-  std::vector<std::pair<std::string, std::string>> facts_;
+  Facts facts_;
   std::vector<std::string> notes_;
   std::set<std::string> seen_;  ///< notes of the undisturbed save
   std::optional<Observed> collided_;  ///< of a save without a failure whose writers disturbed each other unnoticed

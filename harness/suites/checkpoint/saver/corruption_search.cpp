@@ -434,7 +434,7 @@ class CorruptionSearch final : public Search {
                         with_commas(int64_t{kCleanCheckpoints} * kLoadsOfEach))};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+  Facts facts(const Measurements& m) const override {
     return {{"bits flipped, one at a time", with_commas(m.count("flips"))},
             {"lengths to which a file was cut", with_commas(m.count("cuts"))},
             {"blocks and files exchanged, stale, zeroed, missing or longer", with_commas(m.count("parts"))},

@@ -185,8 +185,8 @@ class KillSearch final : public OperationSearch {
     return lines;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
-    std::vector<std::pair<std::string, std::string>> facts;
+  Facts facts(const Measurements& m) const override {
+    Facts facts;
     for (const auto& [ranks, count] : seen_) {
       facts.emplace_back(fmt::format("operations and collectives at which a rank of {} ends", ranks),
                          fmt::format("{} of {} seen, in {}", with_commas(count.first), with_commas(count.second),
@@ -324,7 +324,7 @@ class ErrorSearch final : public OperationSearch {
     return lines;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+  Facts facts(const Measurements& m) const override {
     const int64_t stops = m.count("stops"), hangs = m.count("hangs") + stops;
     return {{"errors, one at a time", with_commas(m.count("errors"))},
             {"of these the save came to its end all the same", with_commas(m.count("committed"))},

@@ -108,8 +108,8 @@ class PowerSearch final : public Search {
     return lines;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
-    std::vector<std::pair<std::string, std::string>> facts;
+  Facts facts(const Measurements& m) const override {
+    Facts facts;
     facts.emplace_back("distinct disks", with_commas(static_cast<int64_t>(m.entries("distinct").size())));
     for (const DiskModel model : kDiskModels)
       facts.emplace_back(fmt::format("loads of disks that need no less than: {}", words_of(model)),

@@ -127,7 +127,7 @@ class ScheduleSearch final : public Search {
     return lines;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
+  Facts facts(const Measurements& m) const override {
     return {{"schedules", with_commas(m.count("singles_of_two") + m.count("doubles") + m.count("singles_of_three"))},
             {"single preemptions of two writers", with_commas(m.count("singles_of_two"))},
             {"double preemptions of two writers", with_commas(m.count("doubles"))},

@@ -49,16 +49,6 @@ struct Choice {
   std::function<void(const Each&)> play;
 };
 
-/// `count` of them, evenly spread; all if count is 0.
-template <class T>
-std::vector<T> even_sample(const std::vector<T>& all, int64_t wanted) {
-  const auto count = static_cast<std::size_t>(wanted);
-  if (count == 0 || count >= all.size()) return all;
-  std::vector<T> some;
-  for (std::size_t i = 0; i < count; ++i) some.push_back(all[i * all.size() / count]);
-  return some;
-}
-
 using Names = std::vector<std::string_view>;
 
 class Search : public Suite {

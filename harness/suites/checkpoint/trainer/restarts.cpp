@@ -113,12 +113,7 @@ nlohmann::ordered_json restarts_schema() {
 
 class TrainerSuite : public Suite {
  public:
-  explicit TrainerSuite(RestartsConfig config) : config_(std::move(config)) {
-    for (const ExperimentKind& kind : experiment_kinds()) {
-      if (std::ranges::find(config_.tries, kind.name) != config_.tries.end())
-        experiments_[std::string(kind.name)] = kind.make(config_.subject);
-    }
-  }
+  explicit TrainerSuite(RestartsConfig config) : config_(std::move(config)) {}
 
   std::string subject() const override { return fmt::format("checkpoints of {}, real ranks", config_.cell); }
 
@@ -127,7 +122,7 @@ class TrainerSuite : public Suite {
   std::vector<std::string> plan() const override {
     std::vector<std::string> lines;
     for (const ExperimentKind& kind : experiment_kinds()) {
-      if (experiments_.contains(std::string(kind.name))) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
+      if (tries(kind)) lines.push_back(fmt::format("{}: {}", kind.name, kind.help));
     }
     return lines;
   }
@@ -136,11 +131,12 @@ class TrainerSuite : public Suite {
     std::vector<Trial> all;
     Bench bench = bench_of(run, "references");
     for (const ExperimentKind& kind : experiment_kinds()) {
-      const auto experiment = experiments_.find(std::string(kind.name));
-      if (experiment == experiments_.end() || *run.stop_requested != 0) continue;
-      std::vector<BenchTrial> trials = experiment->second->trials(bench);
-      run.say(fmt::format("{}: {} trials, after the runs that they are compared with", kind.name, trials.size()));
-      for (BenchTrial& each : trials) {
+      if (!tries(kind) || *run.stop_requested != 0) continue;
+      Experiment experiment = kind.plan(config_.subject, bench);
+      facts_[kind.name] = std::move(experiment.facts);
+      run.say(fmt::format("{}: {} trials, after the runs that they are compared with", kind.name,
+                          experiment.trials.size()));
+      for (BenchTrial& each : experiment.trials) {
         all.push_back(std::move(each.trial));
         all.back().run = [this, on = std::move(each.run)](Slot& slot) {
           return on(slot.keep<Bench>([&] { return bench_of(slot.run(), fmt::format("slot-{}", slot.number())); }));
@@ -150,11 +146,9 @@ class TrainerSuite : public Suite {
     return all;
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements& m) const override {
-    std::vector<std::pair<std::string, std::string>> all;
-    for (const auto& [name, experiment] : experiments_) {
-      for (auto& fact : experiment->facts(m)) all.push_back(std::move(fact));
-    }
+  Facts facts(const Measurements&) const override {
+    Facts all;
+    for (const auto& [name, facts] : facts_) all.insert(all.end(), facts.begin(), facts.end());
     return all;
   }
 
@@ -165,12 +159,16 @@ class TrainerSuite : public Suite {
   }
 
  private:
+  bool tries(const ExperimentKind& kind) const {
+    return std::ranges::find(config_.tries, kind.name) != config_.tries.end();
+  }
+
   Bench bench_of(const SuiteRun& run, const std::string& name) const {
     return Bench(rank_program_path(), fmt::format("{}/work/{}", run.out_dir, name), config_.deadline_s, run.stop_requested);
   }
 
   RestartsConfig config_;
-  std::map<std::string, std::unique_ptr<Experiment>> experiments_;
+  std::map<std::string_view, Facts> facts_;  ///< by experiment
 };
 
 std::unique_ptr<Suite> make(const SuiteSource& source, Problems& problems) {
@@ -197,20 +195,12 @@ struct Chain {
   std::vector<TimelineStep> timeline;
 };
 
-class Cycles : public Experiment {
+class Cycles {
  public:
-  explicit Cycles(const Subject& subject) : subject_(subject) {}
-
-  std::vector<BenchTrial> trials(Bench& bench) override {
-    config_ = shaped(subject_.config, {kCycleRanks, kCycleSteps, kCycleEvery, kKeep, false, false});
-    whole_ = reference(bench, "cycles", config_);
-    std::vector<BenchTrial> trials;
-    for (int64_t first = 0; first < subject_.cycles; first += kCyclesOfChain) {
-      trials.push_back({{fmt::format("cycle:from_{}", first), "random kill and restart", "4 ranks", 15},
-                        [this, first](Bench& on) { return run(first, std::min(first + kCyclesOfChain, subject_.cycles), on); }});
-    }
-    return trials;
-  }
+  Cycles(const Subject& subject, Bench& bench)
+      : subject_(subject),
+        config_(shaped(subject.config, {kCycleRanks, kCycleSteps, kCycleEvery, kKeep, false, false})),
+        whole_(reference(bench, "cycles", config_)) {}
 
   std::vector<CaseResult> run(int64_t first, int64_t end, Bench& bench) const {
     Chain chain;
@@ -227,12 +217,6 @@ class Cycles : public Experiment {
     CaseResult cycles = good("gone on, at most one interval lost");
     cycles.cases = end - first;
     return {std::move(cycles), good("end equal")};
-  }
-
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"kill-and-restart cycles of a run of 4 ranks",
-             fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject_.cycles, kCycleEvery,
-                         kKeep)}};
   }
 
  private:
@@ -298,13 +282,25 @@ class Cycles : public Experiment {
   }
 
   const Subject& subject_;
-  RunConfig config_;
-  std::string whole_;
+  const RunConfig config_;
+  const std::string whole_;
 };
 
 }  // namespace
 
-std::unique_ptr<Experiment> make_cycles(const Subject& subject) { return std::make_unique<Cycles>(subject); }
+Experiment plan_cycles(const Subject& subject, Bench& bench) {
+  const auto cycles = std::make_shared<const Cycles>(subject, bench);
+  Experiment planned;
+  for (int64_t first = 0; first < subject.cycles; first += kCyclesOfChain) {
+    const int64_t end = std::min(first + kCyclesOfChain, subject.cycles);
+    planned.trials.push_back({{fmt::format("cycle:from_{}", first), "random kill and restart", "4 ranks", 15},
+                              [cycles, first, end](Bench& on) { return cycles->run(first, end, on); }});
+  }
+  planned.facts = {{"kill-and-restart cycles of a run of 4 ranks",
+                    fmt::format("{}, each of them a random rank or all, a save every {} steps, {} kept", subject.cycles,
+                                kCycleEvery, kKeep)}};
+  return planned;
+}
 
 // SIGKILL before every operation of a save on each rank, through the real trainer on Gloo.
 namespace {
@@ -370,116 +366,91 @@ std::string place_of(int rank, const Operation& operation) {
   return fmt::format("rank {}, {}", rank == 0 ? "0" : "1 and above", what);
 }
 
-struct Point {
-  const Variant* variant;
-  int rank;
-  Operation operation;
+/// What the saves of a variant are compared with.
+struct Made {
+  const Variant& variant;
+  RunConfig config;
+  std::string whole, before, recorded;
+  std::string mistake;  ///< planted in the saver that is killed
 };
 
-class Kills : public Experiment {
- public:
-  explicit Kills(const Subject& subject) : subject_(subject) {}
-
-  std::vector<BenchTrial> trials(Bench& bench) override {
-    std::vector<BenchTrial> trials;
-    for (const Variant& variant : kVariants) add(variant, bench, trials);
-    return trials;
+Made made_of(const Subject& subject, const Variant& variant, Bench& bench) {
+  Made made{variant, shaped(subject.config, variant.shape), "", "", "", subject.mistake};
+  Planted record;
+  record.record = true;
+  made.whole = made.recorded = reference(bench, variant.name, made.config, record);
+  if (variant.fresh) return made;
+  // A run that ends just before its third save: checkpoints of steps 2 and 4 stand, traces reach to step 6.
+  Planted stop;
+  stop.rank = 0;
+  stop.operation = operations_of_save(operations_of(made.whole, 0), 2).at(0).number;
+  stop.signal = SIGKILL;
+  made.before = bench.empty(fmt::format("{}-before", variant.name));
+  bench.attempt(made.before, made.config, stop);
+  if (const Kept kept = kept_in(made.before); kept.newest() != kOld) {
+    throw ConfigError(fmt::format("a run that ends before it saves step {} should leave a checkpoint of step {}; its "
+                                  "newest is of step {}",
+                                  kNew, kOld, kept.newest()));
   }
+  made.recorded = bench.copy(made.before, fmt::format("{}-recorded", variant.name));
+  record.mistake = subject.mistake;
+  if (!bench.attempt(made.recorded, made.config, record).finished()) throw ConfigError("a run that goes on fails");
+  return made;
+}
 
-  std::vector<CaseResult> run(const Point& point, Bench& bench) const {
-    const Variant& variant = *point.variant;
-    const Made& made = made_.at(variant.name);
-    const std::string dir = variant.fresh ? bench.empty("run") : bench.copy(made.before, "run");
-    const int64_t older = variant.fresh ? 0 : kOld, newer = variant.fresh ? kKillEvery : kNew;
-    Planted planted;
-    planted.rank = point.rank;
-    planted.operation = point.operation.number;
-    planted.signal = SIGKILL;
-    planted.mistake = subject_.mistake;
-    const Ended killed = bench.attempt(dir, made.config, planted);
-    const std::string who = fmt::format("rank {} was killed before {}", point.rank, point.operation.words);
-    if (killed.hung) return {fault("hang", who + ": the other ranks did not end")};
-    if (killed.finished())
-      return {{"not reached", CaseVerdict::undecided, 1, who + ": it did not come to that operation"}};
-    const Kept kept = kept_in(dir);
-    if (kept.damaged > 0) return {fault("torn", who + ": a checkpoint counts that is damaged")};
-    if (kept.newest() != older && kept.newest() != newer) {
-      return {fault("neither", fmt::format("{}: a checkpoint of step {} or {} expected, the newest is of step {}", who, older,
-                                           newer, kept.newest()))};
-    }
-    const Ended ended = bench.attempt(dir, made.config);
-    if (ended.hung) return {fault("hang", who + ": the run that goes on does not end")};
-    const int64_t resumed = result_of(dir, 0).checkpoints.resumed_at;
-    if (resumed != kept.newest()) {
-      return {fault("lost work", fmt::format("{}: the run should go on at step {} and does at step {}: {}", who,
-                                             kept.newest(), resumed, result_of(dir, 0).error))};
-    }
-    if (const std::string problem = best_model_problem(dir, made.config); !problem.empty())
-      return {fault("not the best", who + ": " + problem)};
-    const std::string difference = first_difference(made.whole, dir, made.config.layout.world_size);
-    if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
-    if (kept.newest() == 0) return {good("begun anew, end equal")};
-    return {good(kept.newest() == older ? "old, end equal" : "new, end equal")};
+std::vector<CaseResult> kill_at(const Operation& operation, int rank, const Made& made, Bench& bench) {
+  const Variant& variant = made.variant;
+  const std::string dir = variant.fresh ? bench.empty("run") : bench.copy(made.before, "run");
+  const int64_t older = variant.fresh ? 0 : kOld, newer = variant.fresh ? kKillEvery : kNew;
+  Planted planted;
+  planted.rank = rank;
+  planted.operation = operation.number;
+  planted.signal = SIGKILL;
+  planted.mistake = made.mistake;
+  const Ended killed = bench.attempt(dir, made.config, planted);
+  const std::string who = fmt::format("rank {} was killed before {}", rank, operation.words);
+  if (killed.hung) return {fault("hang", who + ": the other ranks did not end")};
+  if (killed.finished())
+    return {{"not reached", CaseVerdict::undecided, 1, who + ": it did not come to that operation"}};
+  const Kept kept = kept_in(dir);
+  if (kept.damaged > 0) return {fault("torn", who + ": a checkpoint counts that is damaged")};
+  if (kept.newest() != older && kept.newest() != newer) {
+    return {fault("neither", fmt::format("{}: a checkpoint of step {} or {} expected, the newest is of step {}", who,
+                                         older, newer, kept.newest()))};
   }
-
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"operations of saves at which ranks were killed", fmt::format("{} of {}", tried_, all_)}};
+  const Ended ended = bench.attempt(dir, made.config);
+  if (ended.hung) return {fault("hang", who + ": the run that goes on does not end")};
+  const int64_t resumed = result_of(dir, 0).checkpoints.resumed_at;
+  if (resumed != kept.newest()) {
+    return {fault("lost work", fmt::format("{}: the run should go on at step {} and does at step {}: {}", who,
+                                           kept.newest(), resumed, result_of(dir, 0).error))};
   }
-
- private:
-  struct Made {
-    RunConfig config;
-    std::string whole, before;
-  };
-
-  void add(const Variant& variant, Bench& bench, std::vector<BenchTrial>& trials) {
-    Made made;
-    made.config = shaped(subject_.config, variant.shape);
-    Planted record;
-    record.record = true;
-    made.whole = reference(bench, variant.name, made.config, record);
-    std::string recorded = made.whole;
-    if (!variant.fresh) {
-      // A run that ends just before its third save: checkpoints of steps 2 and 4 stand, traces reach to step 6.
-      Planted stop;
-      stop.rank = 0;
-      stop.operation = operations_of_save(operations_of(made.whole, 0), 2).at(0).number;
-      stop.signal = SIGKILL;
-      made.before = bench.empty(fmt::format("{}-before", variant.name));
-      bench.attempt(made.before, made.config, stop);
-      if (const Kept kept = kept_in(made.before); kept.newest() != kOld) {
-        throw ConfigError(fmt::format("a run that ends before it saves step {} should leave a checkpoint of step {}; its "
-                                      "newest is of step {}",
-                                      kNew, kOld, kept.newest()));
-      }
-      recorded = bench.copy(made.before, fmt::format("{}-recorded", variant.name));
-      record.mistake = subject_.mistake;
-      if (!bench.attempt(recorded, made.config, record).finished()) throw ConfigError("a run that goes on fails");
-    }
-    for (int rank = 0; rank < variant.shape.ranks; ++rank) {
-      const std::vector<Operation> save = operations_of_save(operations_of(recorded, rank), 0);
-      all_ += static_cast<int64_t>(save.size());
-      const auto count = static_cast<int64_t>(save.size());
-      const int64_t take = subject_.points > 0 ? std::min(subject_.points, count) : count;
-      for (int64_t i = 0; i < take; ++i) add({&variant, rank, save[static_cast<std::size_t>(i * count / take)]}, trials);
-    }
-    made_[variant.name] = std::move(made);
-  }
-
-  void add(const Point& point, std::vector<BenchTrial>& trials) {
-    const std::string name = fmt::format("kill:{}:rank_{}:{}", point.variant->name, point.rank, point.operation.number);
-    trials.push_back({{name, "kill", place_of(point.rank, point.operation), 0.5}, [this, point](Bench& on) { return run(point, on); }});
-    ++tried_;
-  }
-
-  const Subject& subject_;
-  std::map<std::string, Made> made_;
-  int64_t tried_ = 0, all_ = 0;
-};
+  if (auto wrong = wrong_end(made.whole, dir, made.config, who); !wrong.empty()) return wrong;
+  if (kept.newest() == 0) return {good("begun anew, end equal")};
+  return {good(kept.newest() == older ? "old, end equal" : "new, end equal")};
+}
 
 }  // namespace
 
-std::unique_ptr<Experiment> make_kills(const Subject& subject) { return std::make_unique<Kills>(subject); }
+Experiment plan_kills(const Subject& subject, Bench& bench) {
+  Experiment planned;
+  std::size_t all = 0;
+  for (const Variant& variant : kVariants) {
+    const auto made = std::make_shared<const Made>(made_of(subject, variant, bench));
+    for (int rank = 0; rank < variant.shape.ranks; ++rank) {
+      const std::vector<Operation> save = operations_of_save(operations_of(made->recorded, rank), 0);
+      all += save.size();
+      for (const Operation& operation : even_sample(save, subject.points)) {
+        planned.trials.push_back({{fmt::format("kill:{}:rank_{}:{}", variant.name, rank, operation.number), "kill",
+                                   place_of(rank, operation), 0.5},
+                                  [made, rank, operation](Bench& on) { return kill_at(operation, rank, *made, on); }});
+      }
+    }
+  }
+  planned.facts = {
+      {"operations of saves at which ranks were killed", fmt::format("{} of {}", planned.trials.size(), all)}};
+  return planned;
+}
 
 }  // namespace lockstep::restarts
 

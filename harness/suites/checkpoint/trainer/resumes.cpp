@@ -25,13 +25,6 @@
 
 namespace lockstep::restarts {
 
-static std::unique_ptr<Experiment> make_preemptions(const Subject& subject);
-
-static std::unique_ptr<Experiment> make_reshards(const Subject& subject);
-
-static std::unique_ptr<Experiment> make_left_out(const Subject& subject);
-
-static std::unique_ptr<Experiment> make_resumes(const Subject& subject);
 namespace {
 
 namespace fs = std::filesystem;
@@ -118,6 +111,12 @@ Ended Bench::attempt(const std::string& dir, const RunConfig& config, const Plan
   return {std::move(run.ends), run.late || run.alarm.has_value(), run.seconds};
 }
 
+Ended Bench::attempt_past(int64_t steps, const std::string& dir, const RunConfig& config, const Planted& planted) {
+  return attempt(dir, config, planted, [steps](const Going& going) {
+    if (going.fewest_steps() > steps) going.signal_all(SIGKILL);
+  });
+}
+
 RankResult result_of(const std::string& dir, int rank) {
   if (!fs::exists(rank_result_path(dir, rank))) return {};
   try {
@@ -130,18 +129,6 @@ RankResult result_of(const std::string& dir, int rank) {
 }
 
 std::string trace_of(const std::string& dir, int rank) { return fmt::format("{}/rank-{}.trace", dir, rank); }
-
-std::span<const ExperimentKind> experiment_kinds() {
-  static constexpr std::array<ExperimentKind, 6> kKinds{{
-      {"kill", "SIGKILL before every operation of a save on each rank, then the run goes on", &make_kills},
-      {"resume", "a run goes on from each of its steps, once and twice in a row", &make_resumes},
-      {"left_out", "a kind of state that a save leaves out, or that a load does not put back", &make_left_out},
-      {"reshard", "a run goes on with another number of ranks, in exact arithmetic", &make_reshards},
-      {"cycle", "a run of 4 ranks is killed at random moments and started again", &make_cycles},
-      {"preempt", "SIGTERM or SIGUSR1 to one rank or to all at random moments, then the run goes on", &make_preemptions},
-  }};
-  return kKinds;
-}
 
 RunConfig shaped(const RunConfig& config, const Shape& shape) {
   RunConfig run = config;
@@ -295,6 +282,15 @@ std::string first_difference(const std::string& expected_dir, const std::string&
   return "";
 }
 
+std::vector<CaseResult> wrong_end(const std::string& whole_dir, const std::string& run_dir, const RunConfig& config,
+                                  const std::string& who) {
+  if (const std::string problem = best_model_problem(run_dir, config); !problem.empty())
+    return {fault("not the best", who + ": " + problem)};
+  const std::string difference = first_difference(whole_dir, run_dir, config.layout.world_size);
+  if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
+  return {};
+}
+
 std::string trace_difference_before(const std::string& expected_dir, const std::string& found_dir, int ranks, int64_t step) {
   for (int rank = 0; rank < ranks; ++rank) {
     try {
@@ -327,29 +323,17 @@ constexpr int64_t kLeftOutSteps = 80, kLeftOutEvery = 2, kLeftOutFurther = 6;
 constexpr std::array<std::string_view, 3> kDerived{checkpoint::kind::accumulation, checkpoint::kind::sampler_permutation,
                                                    checkpoint::kind::cached_controls};
 
-class LeftOut : public Experiment {
+class LeftOut {
  public:
-  explicit LeftOut(const Subject& subject) : subject_(subject) {}
-
-  std::vector<BenchTrial> trials(Bench& bench) override {
-    // Long enough to be in the second epoch, where the sampler's epoch counts.
-    config_ = shaped(subject_.config, {2, kLeftOutSteps, kLeftOutEvery, 3, false, false});
-    whole_ = reference(bench, "left_out-whole", config_);
-    before_ = bench.empty("left_out");
+  LeftOut(const Subject& subject, Bench& bench)
+      // Long enough to be in the second epoch, where the sampler's epoch counts.
+      : config_(shaped(subject.config, {2, kLeftOutSteps, kLeftOutEvery, 3, false, false})),
+        whole_(reference(bench, "left_out-whole", config_)),
+        before_(bench.empty("left_out")) {
     saved_after(before_, {}, bench, 0);
-    std::vector<BenchTrial> trials;
-    for (const auto& [kind, entry] : newest_in(before_).kinds) {
-      add("not saved", kind, trials);
-      const bool same_anyway = std::ranges::find(kDerived, kind) != kDerived.end() ||
-                               (kind == checkpoint::kind::best_metric && entry.values.value("step", -1) < 0);
-      if (!same_anyway) {
-        add("not put back", kind, trials);
-        add("not put back, nobody looks", kind, trials);
-      }
-      ++kinds_;
-    }
-    return trials;
   }
+
+  std::map<std::string, checkpoint::KindEntry> kinds() const { return newest_in(before_).kinds; }
 
   std::vector<CaseResult> run(const std::string& how, const std::string& kind, Bench& bench) const {
     std::string dir;
@@ -375,28 +359,16 @@ class LeftOut : public Experiment {
     return {fault("another name", fmt::format("{} was {}; the run says: {}", words, how, said))};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"kinds of state that the trainer saves", std::to_string(kinds_)}};
-  }
-
  private:
   CaseResult unnoticed(const std::string& kind, Planted planted, const std::string& dir, Bench& bench) const {
     planted.unchecked = true;
     const int64_t until = kept_in(dir).newest() + kLeftOutFurther;
-    const Ended ended = bench.attempt(dir, config_, planted, [until](const Going& going) {
-      if (going.fewest_steps() > until) going.signal_all(SIGKILL);
-    });
+    const Ended ended = bench.attempt_past(until, dir, config_, planted);
     if (const std::string said = result_of(dir, 0).error; !said.empty())
       return {"undecided", CaseVerdict::undecided, 1,
               fmt::format("{}: {} ({})", checkpoint::words_of(kind), said, ended.in_words())};
     const std::string difference = trace_difference_before(whole_, dir, 2, until);
     return good(difference.empty() ? std::string("same bits") : "other bits");
-  }
-
-  void add(const std::string& how, const std::string& kind, std::vector<BenchTrial>& trials) {
-    const char* const word = how == "not saved" ? "not_saved" : how == "not put back" ? "not_put_back" : "unnoticed";
-    trials.push_back({{fmt::format("left_out:{}:{}", word, kind), how, checkpoint::words_of(kind), 0.5},
-                      [this, how, kind](Bench& on) { return run(how, kind, on); }});
   }
 
   checkpoint::Manifest newest_in(const std::string& dir) const {
@@ -417,15 +389,31 @@ class LeftOut : public Experiment {
     });
   }
 
-  const Subject& subject_;
-  RunConfig config_;
-  std::string whole_, before_;
-  int64_t kinds_ = 0;
+  const RunConfig config_;
+  const std::string whole_, before_;
 };
 
-}  // namespace
+Experiment plan_left_out(const Subject& subject, Bench& bench) {
+  const auto left_out = std::make_shared<const LeftOut>(subject, bench);
+  Experiment planned;
+  const auto add = [&](const char* word, const std::string& how, const std::string& kind) {
+    planned.trials.push_back({{fmt::format("left_out:{}:{}", word, kind), how, checkpoint::words_of(kind), 0.5},
+                              [left_out, how, kind](Bench& on) { return left_out->run(how, kind, on); }});
+  };
+  const std::map<std::string, checkpoint::KindEntry> kinds = left_out->kinds();
+  for (const auto& [kind, entry] : kinds) {
+    add("not_saved", "not saved", kind);
+    const bool same_anyway = std::ranges::find(kDerived, kind) != kDerived.end() ||
+                             (kind == checkpoint::kind::best_metric && entry.values.value("step", -1) < 0);
+    if (same_anyway) continue;
+    add("not_put_back", "not put back", kind);
+    add("unnoticed", "not put back, nobody looks", kind);
+  }
+  planned.facts = {{"kinds of state that the trainer saves", std::to_string(kinds.size())}};
+  return planned;
+}
 
-std::unique_ptr<Experiment> make_left_out(const Subject& subject) { return std::make_unique<LeftOut>(subject); }
+}  // namespace
 
 // SIGTERM or SIGUSR1 at random moments: an agreed step, a save within the grace, the exit code, and then the run goes on.
 namespace {
@@ -440,15 +428,13 @@ struct Signal {
   double moment = 0;   ///< share of the time from when all ranks have begun to their end, in [0, 1)
 };
 
-class Preemptions : public Experiment {
+class Preemptions {
  public:
-  explicit Preemptions(const Subject& subject) : subject_(subject) {}
-
-  std::vector<BenchTrial> trials(Bench& bench) override {
+  Preemptions(const Subject& subject, Bench& bench) {
     for (const bool async : {false, true}) {
       Made& made = made_[async];
-      made.config = shaped(subject_.config, {kPreemptionRanks, kPreemptionSteps, kPreemptionEvery, 3, async, false});
-      if (subject_.config.eval_every == 0) made.config.eval_every = kPreemptionEvery;
+      made.config = shaped(subject.config, {kPreemptionRanks, kPreemptionSteps, kPreemptionEvery, 3, async, false});
+      if (subject.config.eval_every == 0) made.config.eval_every = kPreemptionEvery;
       made.whole = reference(bench, async ? "preempt-async" : "preempt", made.config);
       // How long it takes from when all ranks have begun.
       double began_s = 0;
@@ -457,18 +443,6 @@ class Preemptions : public Experiment {
       });
       made.seconds = timed.seconds - began_s;
     }
-    std::vector<BenchTrial> trials;
-    for (int64_t number = 0; number < subject_.signals; ++number) {
-      const auto draw = [&](uint64_t what) {
-        return keyed(static_cast<uint64_t>(subject_.seed), static_cast<uint64_t>(number), what);
-      };
-      const Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1, static_cast<int>(draw(2) % (kPreemptionRanks + 1)) - 1,
-                    static_cast<double>(draw(3) % 10000) / 10000};
-      const std::string place = fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank", signal.async ? ", asynchronous saves" : "");
-      trials.push_back({{fmt::format("preempt:{}", number), signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1", place, 1},
-                        [this, signal](Bench& on) { return run(signal, on); }});
-    }
-    return trials;
   }
 
   std::vector<CaseResult> run(Signal signal, Bench& bench) const {
@@ -487,15 +461,8 @@ class Preemptions : public Experiment {
     if (std::string problem = not_in_order(ended, dir, signal, made); !problem.empty())
       return {fault("not in order", who + ": " + problem)};
     bench.attempt(dir, made.config);
-    if (const std::string problem = best_model_problem(dir, made.config); !problem.empty())
-      return {fault("not the best", who + ": " + problem)};
-    const std::string difference = first_difference(made.whole, dir, kPreemptionRanks);
-    if (!difference.empty()) return {fault("end differs", who + ": " + difference)};
+    if (auto wrong = wrong_end(made.whole, dir, made.config, who); !wrong.empty()) return wrong;
     return {good("saved within the grace, end equal")};
-  }
-
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"signals", fmt::format("{}, half of them to a run that saves asynchronously", subject_.signals)}};
   }
 
  private:
@@ -544,13 +511,30 @@ class Preemptions : public Experiment {
     return "";
   }
 
-  const Subject& subject_;
   std::map<bool, Made> made_;
 };
 
-}  // namespace
+Experiment plan_preemptions(const Subject& subject, Bench& bench) {
+  const auto preemptions = std::make_shared<const Preemptions>(subject, bench);
+  Experiment planned;
+  for (int64_t number = 0; number < subject.signals; ++number) {
+    const auto draw = [&](uint64_t what) {
+      return keyed(static_cast<uint64_t>(subject.seed), static_cast<uint64_t>(number), what);
+    };
+    const Signal signal{number % 2 == 1, draw(1) % 2 == 0 ? SIGTERM : SIGUSR1,
+                        static_cast<int>(draw(2) % (kPreemptionRanks + 1)) - 1,
+                        static_cast<double>(draw(3) % 10000) / 10000};
+    const std::string place =
+        fmt::format("{}{}", signal.rank < 0 ? "all ranks" : "one rank", signal.async ? ", asynchronous saves" : "");
+    const char* const name = signal.number == SIGTERM ? "SIGTERM" : "SIGUSR1";
+    planned.trials.push_back({{fmt::format("preempt:{}", number), name, place, 1},
+                              [preemptions, signal](Bench& on) { return preemptions->run(signal, on); }});
+  }
+  planned.facts = {{"signals", fmt::format("{}, half of them to a run that saves asynchronously", subject.signals)}};
+  return planned;
+}
 
-std::unique_ptr<Experiment> make_preemptions(const Subject& subject) { return std::make_unique<Preemptions>(subject); }
+}  // namespace
 
 // A run goes on with another number of ranks. Under exact arithmetic it has the bits of the one that did not change.
 namespace {
@@ -559,27 +543,17 @@ constexpr std::array kWorlds{1, 2, 3, 4, 5, 8};
 constexpr int kBatch = 120;  ///< rows that each of them shares equally
 constexpr int64_t kReshardSteps = 4, kReshardEvery = 2;
 
-class Reshards : public Experiment {
+class Reshards {
  public:
-  explicit Reshards(const Subject& subject) : subject_(subject) {}
-
-  std::vector<BenchTrial> trials(Bench& bench) override {
-    whole_ = reference(bench, "reshards", config_of(1));
-    std::vector<BenchTrial> trials;
+  Reshards(const Subject& subject, Bench& bench)
+      : subject_(subject), whole_(reference(bench, "reshards", config_of(1))) {
     for (const int from : kWorlds) {
       const std::string dir = bench.empty(fmt::format("reshard-{}", from));
-      bench.attempt(dir, config_of(from), {}, [](const Going& going) {
-        if (going.fewest_steps() > kReshardEvery) going.signal_all(SIGKILL);
-      });
+      bench.attempt_past(kReshardEvery, dir, config_of(from));
       if (kept_in(dir).newest() != kReshardEvery)
         throw ConfigError(fmt::format("{} ranks left no checkpoint of step {}: {}", from, kReshardEvery, result_of(dir, 0).error));
       before_[from] = dir;
-      for (const int to : kWorlds) {
-        trials.push_back({{fmt::format("reshard:{}_to_{}", from, to), "reshard", fmt::format("from {} ranks", from), 1},
-                          [this, from, to](Bench& on) { return run(from, to, on); }});
-      }
     }
-    return trials;
   }
 
   std::vector<CaseResult> run(int from, int to, Bench& bench) const {
@@ -599,10 +573,6 @@ class Reshards : public Experiment {
     return {good("bit-equal")};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"pairs of world sizes", fmt::format("{} of {{{}}}²", kWorlds.size() * kWorlds.size(), fmt::join(kWorlds, ", "))}};
-  }
-
  private:
   RunConfig config_of(int ranks) const {
     RunConfig base = subject_.config;
@@ -612,13 +582,26 @@ class Reshards : public Experiment {
   }
 
   const Subject& subject_;
-  std::string whole_;
+  const std::string whole_;
   std::map<int, std::string> before_;
 };
 
-}  // namespace
+Experiment plan_reshards(const Subject& subject, Bench& bench) {
+  const auto reshards = std::make_shared<const Reshards>(subject, bench);
+  Experiment planned;
+  for (const int from : kWorlds) {
+    for (const int to : kWorlds) {
+      planned.trials.push_back(
+          {{fmt::format("reshard:{}_to_{}", from, to), "reshard", fmt::format("from {} ranks", from), 1},
+           [reshards, from, to](Bench& on) { return reshards->run(from, to, on); }});
+    }
+  }
+  planned.facts = {
+      {"pairs of world sizes", fmt::format("{} of {{{}}}²", planned.trials.size(), fmt::join(kWorlds, ", "))}};
+  return planned;
+}
 
-std::unique_ptr<Experiment> make_reshards(const Subject& subject) { return std::make_unique<Reshards>(subject); }
+}  // namespace
 
 // A run goes on from each of its steps, once and twice in a row.
 namespace {
@@ -628,26 +611,11 @@ namespace fs = std::filesystem;
 constexpr int64_t kResumeFurther = 10;  ///< steps that are compared with the run that was never stopped
 constexpr int64_t kBetween = 3;   ///< steps between two stops in a row
 
-class Resumes : public Experiment {
+class Resumes {
  public:
-  explicit Resumes(const Subject& subject) : subject_(subject) {}
-
-  std::vector<BenchTrial> trials(Bench& bench) override {
-    const int64_t steps = subject_.resume_steps + kBetween + kResumeFurther + 2;
-    config_ = shaped(subject_.config, {2, steps, 1, static_cast<int>(steps) + 1, false, false});
-    whole_ = reference(bench, "resumes", config_);
-    std::vector<BenchTrial> trials;
-    for (int64_t step = 1; step <= subject_.resume_steps; ++step) {
-      for (const int times : {1, 2}) {
-        const std::string name = fmt::format("resume:step_{}:{}", step, times == 1 ? "once" : "twice");
-        trials.push_back({{name, times == 1 ? "resume" : "resume twice in a row", "every step", 0.6},
-                          [this, step, times](Bench& on) { return run(step, times, on); }});
-      }
-    }
-    trials.push_back({{"resume:names", "names and pointers", "folder of checkpoints", 0.1},
-                      [this](Bench&) { return std::vector{named_right()}; }});
-    return trials;
-  }
+  Resumes(const Subject& subject, Bench& bench)
+      : config_(config_of(subject, subject.resume_steps + kBetween + kResumeFurther + 2)),
+        whole_(reference(bench, "resumes", config_)) {}
 
   std::vector<CaseResult> run(int64_t step, int times, Bench& bench) const {
     const std::string dir = stopped_at(step, bench);
@@ -669,12 +637,6 @@ class Resumes : public Experiment {
     return {good(fmt::format("{} further steps bit-equal", kResumeFurther))};
   }
 
-  std::vector<std::pair<std::string, std::string>> facts(const Measurements&) const override {
-    return {{"steps at which a run was stopped", fmt::format("1 to {}, each once and twice in a row", subject_.resume_steps)},
-            {"uninterrupted runs that agreed", "2 of 2, byte for byte"}};
-  }
-
- private:
   /// Each checkpoint by its epoch and step, `latest` at the newest, and `best_model` at the best evaluation.
   CaseResult named_right() const {
     const std::string root = whole_ + "/checkpoints";
@@ -695,6 +657,11 @@ class Resumes : public Experiment {
       return fault("latest is behind", fmt::format("step {} expected, found {}", config_.steps, points_to(checkpoint::kLatest)));
     if (const std::string problem = best_model_problem(whole_, config_); !problem.empty()) return fault("not the best", problem);
     return good("as documented");
+  }
+
+ private:
+  static RunConfig config_of(const Subject& subject, int64_t steps) {
+    return shaped(subject.config, {2, steps, 1, static_cast<int>(steps) + 1, false, false});
   }
 
   /// What the uninterrupted run left when it had saved that step.
@@ -726,13 +693,40 @@ class Resumes : public Experiment {
     return fmt::format("the run that goes on at step {} ends ({}): {}", from, ended.in_words(), result_of(dir, 0).error);
   }
 
-  const Subject& subject_;
-  RunConfig config_;
-  std::string whole_;
+  const RunConfig config_;
+  const std::string whole_;
 };
+
+Experiment plan_resumes(const Subject& subject, Bench& bench) {
+  const auto resumes = std::make_shared<const Resumes>(subject, bench);
+  Experiment planned;
+  for (int64_t step = 1; step <= subject.resume_steps; ++step) {
+    for (const int times : {1, 2}) {
+      const std::string name = fmt::format("resume:step_{}:{}", step, times == 1 ? "once" : "twice");
+      planned.trials.push_back({{name, times == 1 ? "resume" : "resume twice in a row", "every step", 0.6},
+                                [resumes, step, times](Bench& on) { return resumes->run(step, times, on); }});
+    }
+  }
+  planned.trials.push_back({{"resume:names", "names and pointers", "folder of checkpoints", 0.1},
+                            [resumes](Bench&) { return std::vector{resumes->named_right()}; }});
+  planned.facts = {
+      {"steps at which a run was stopped", fmt::format("1 to {}, each once and twice in a row", subject.resume_steps)},
+      {"uninterrupted runs that agreed", "2 of 2, byte for byte"}};
+  return planned;
+}
 
 }  // namespace
 
-std::unique_ptr<Experiment> make_resumes(const Subject& subject) { return std::make_unique<Resumes>(subject); }
+std::span<const ExperimentKind> experiment_kinds() {
+  static constexpr std::array<ExperimentKind, 6> kKinds{{
+      {"kill", "SIGKILL before every operation of a save on each rank, then the run goes on", &plan_kills},
+      {"resume", "a run goes on from each of its steps, once and twice in a row", &plan_resumes},
+      {"left_out", "a kind of state that a save leaves out, or that a load does not put back", &plan_left_out},
+      {"reshard", "a run goes on with another number of ranks, in exact arithmetic", &plan_reshards},
+      {"cycle", "a run of 4 ranks is killed at random moments and started again", &plan_cycles},
+      {"preempt", "SIGTERM or SIGUSR1 to one rank or to all at random moments, then the run goes on", &plan_preemptions},
+  }};
+  return kKinds;
+}
 
 }  // namespace lockstep::restarts

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -64,6 +63,8 @@ class Bench {
   /// Starts the run in `dir`, going on where its checkpoints stand, and waits for all its ranks.
   Ended attempt(const std::string& dir, const RunConfig& config, const Planted& planted = {},
                 const Disturb& disturb = nullptr);
+  /// The same, and all ranks are killed when each has finished more than so many steps.
+  Ended attempt_past(int64_t steps, const std::string& dir, const RunConfig& config, const Planted& planted = {});
 
  private:
   std::string work_;
@@ -75,7 +76,7 @@ class Bench {
 RankResult result_of(const std::string& dir, int rank);
 std::string trace_of(const std::string& dir, int rank);
 
-// What is tried on real runs: each experiment makes the runs that it holds others against, and its trials.
+// What is tried on real runs: each experiment makes the runs that others are compared with, and its trials.
 
 /// What all experiments are given.
 struct Subject {
@@ -92,25 +93,23 @@ struct BenchTrial {
   std::function<std::vector<CaseResult>(Bench&)> run;
 };
 
-class Experiment {
- public:
-  virtual ~Experiment() = default;
-  /// Runs, on a bench of its own, what trials are compared with. Throws ConfigError where a run without a failure fails, or
-  /// where two of them differ.
-  virtual std::vector<BenchTrial> trials(Bench& bench) = 0;
-  virtual std::vector<std::pair<std::string, std::string>> facts(const Measurements& /*measured*/) const { return {}; }
+struct Experiment {
+  std::vector<BenchTrial> trials = {};
+  Facts facts = {};
 };
 
 struct ExperimentKind {
   std::string_view name;  ///< also the first word of its trials' names
   std::string_view help;
-  std::unique_ptr<Experiment> (*make)(const Subject& subject);
+  /// Runs, on a bench of its own, what trials are compared with. Throws ConfigError where a run without a failure
+  /// fails, or where two of them differ. The subject outlives the trials.
+  Experiment (*plan)(const Subject& subject, Bench& bench);
 };
 /// All, in the order in which they are run.
 std::span<const ExperimentKind> experiment_kinds();
 
-std::unique_ptr<Experiment> make_kills(const Subject& subject);
-std::unique_ptr<Experiment> make_cycles(const Subject& subject);
+Experiment plan_kills(const Subject& subject, Bench& bench);
+Experiment plan_cycles(const Subject& subject, Bench& bench);
 
 /// Runs of one config: how the ranks share the cell's batch, and when they save.
 struct Shape {
@@ -143,6 +142,10 @@ Kept kept_in(const std::string& run_dir);
 /// Of a run that has ended: what is wrong with `best_model`, which must name a whole checkpoint whose evaluation is not
 /// worse than that of any step that is both evaluated and saved: "best_model: step 12 expected, found 8". Empty: nothing.
 std::string best_model_problem(const std::string& run_dir, const RunConfig& config);
+
+/// Of a run that has gone on to its end: what is wrong with `best_model`, or where it parts from the whole run.
+std::vector<CaseResult> wrong_end(const std::string& whole_dir, const std::string& run_dir, const RunConfig& config,
+                                  const std::string& who);
 
 /// Where the two runs part: results, curves, metrics, last parameters and traces of all ranks, byte for byte. Empty: they
 /// do not. "rank 1: step 12: parameters, w: …"
