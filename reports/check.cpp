@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
@@ -187,10 +188,15 @@ std::string check_text(const CheckDocument& document, bool colour, int width) {
 
 /// All but the headline.
 static std::vector<Section> sections_of(const CheckDocument& document) {
-  Section why{"why", "", "", {}};
-  for (const std::string& sentence : document.because) why.parts.push_back(prose(sentence));
-  if (!document.fix.empty()) why.parts.push_back(prose("Fix: " + document.fix));
-  std::vector<Section> sections{std::move(why)};
+  const char* const css = document.verdict == Mark::same ? "ok" : document.verdict == Mark::different ? "bad" : "und";
+  std::vector<Section> sections{{"why",
+                                 "",
+                                 "",
+                                 {answered({{document.verdict == Mark::same ? "How sure?" : "Why?",
+                                             fmt::format("{}", fmt::join(document.because, " ")), css},
+                                            {"How to fix it?", document.fix},
+                                            {"What would decide?", document.decide},
+                                            {"What shows more?", document.more}})}}};
   for (const SuiteChart& chart : document.charts) {
     if (chart_drawing(chart).empty()) continue;
     sections.push_back({"chart-" + slug(chart.title), chart.title, chart.why, {charted(chart)}});
@@ -204,7 +210,6 @@ static std::vector<Section> sections_of(const CheckDocument& document) {
   Section commands{"again", "Commands", "", {}};
   const std::pair<const char*, const std::string*> all[] = {{"Reference:", &document.commands[0]},
                                                             {"Run:", &document.commands[1]},
-                                                            {"To decide:", &document.decide},
                                                             {"Again:", &document.again}};
   for (const auto& [name, command] : all) {
     if (!command->empty()) commands.parts.insert(commands.parts.end(), {prose(name), code(clean_line(*command))});
@@ -223,8 +228,12 @@ std::string check_page(const CheckDocument& document) {
   Markup out;
   open_page(out, "lockstep check: " + document.headline);
   out.open("body").open("main");
-  out.element("h1", {}, fmt::format("{} {}", symbol(document.verdict), document.headline));
-  out.element("p", {}, fmt::format("{} against {}", document.run, document.reference));
+  const char* const css = document.verdict == Mark::same ? "ok" : document.verdict == Mark::different ? "bad" : "und";
+  out.open("div", {{"class", std::string("verdict ") + css}, {"role", "status"}});
+  out.element("h1", {{"class", "first"}}, fmt::format("{} {}", symbol(document.verdict), document.headline));
+  if (!document.run.empty())
+    out.element("span", {{"class", "detail"}}, fmt::format("{} against {}", document.run, document.reference));
+  out.close();
   for (const Section& section : sections_of(document)) write_section(out, section);
   return out.take();
 }

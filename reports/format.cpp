@@ -1,10 +1,10 @@
 #include "reports/format.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <sstream>
 #include <stdexcept>
 
@@ -36,78 +36,84 @@ void open_page(Markup& out, const std::string& title) {
 namespace {
 
 void write_verdict_box(Markup& out, const Results& results) {
-  constexpr std::size_t kLongSentence = 190;
   const Status status = status_of(results);
   out.open("div", {{"class", std::string("verdict ") + status.css}, {"role", "status"}});
   out.element("span", {{"class", "status"}}, std::string(status.symbol) + " " + status.word);
-  if (const std::optional<Headline> headline = headline_of(results)) {
-    out.element("span", {{"class", "detail"}}, status.detail).open("ul", {{"class", "first list"}});
-    for (const std::string& sentence : headline->sentences) out.element("li", {}, sentence);
-    out.close().close();
-    return;
+  out.element("span", {{"class", "detail"}}, status.detail);
+  const std::vector<std::string> sentences = headline_of(results);
+  if (!sentences.empty() && sentences.front() != status.detail) {
+    out.open("ul", {{"class", "first"}});
+    for (const std::string& sentence : sentences) out.element("li", {}, sentence);
+    out.close();
   }
-  // Documents of earlier builds hold the text alone.
-  std::vector<std::string> sentences = results.summary.sentences;
-  if (sentences.empty()) sentences = {results.summary.sentence};
-  // A headline has two lines at most.
-  const bool folds = sentences.front().size() > kLongSentence && !results.suite &&
-                     !question_named(results.question).by_outcome;
-  if (folds) sentences.insert(sentences.begin(), status.detail);
-  if (!folds) out.element("span", {{"class", "detail"}}, status.detail);
-  const std::string first = clean_line(sentences.front());
-  if (!first.empty()) out.element("p", {{"class", first.size() > kLongSentence ? "first long" : "first"}}, first);
-  std::string rest;
-  for (std::size_t i = 1; i < sentences.size(); ++i) rest += (i > 1 ? " " : "") + clean_line(sentences[i]);
-  if (folds) write_part(out, fold("In sentences", {prose(rest)}));
-  if (!folds && !rest.empty()) out.element("p", {{"class", "rest"}}, rest);
   out.close();
 }
 
-void fact(Markup& out, std::string_view term, std::string_view value) {
-  if (value.empty()) return;
-  out.open("div").element("dt", {}, term).element("dd", {}, value).close();
+/// Of a cell that is not as expected: what else differs, its last lines, the command that repeats it.
+Section unexpected_section(const Results& results) {
+  constexpr int kLongestLine = 300;
+  Section section{"unexpected", "What is not as expected", "", {}};
+  for (const CellResult& cell : results.cells) {
+    if (is_as_expected(cell) || results.detection) continue;
+    std::vector<std::string> found, last;
+    if (cell.mechanism && !cell.failure && !cell.certification.divergence) {
+      const CheckDocument document = document_of(*cell.mechanism);
+      found = finding_lines(document);
+      const Cause* cause = cause_of(cell);  // The rows and answers above say it.
+      std::erase_if(found, [&](const std::string& line) {
+        return line.starts_with("fix   ") || (cause && line == cause->evidence);
+      });
+      if (!document.decide.empty()) found.push_back("to decide: " + clean_line(document.decide));
+    }
+    if (cell.failure)
+      for (const std::string& line : cell.failure->last_lines) last.push_back(short_line(line, kLongestLine));
+    const std::string name = fmt::format("{} {}", style_of(cell.verdict).symbol, name_words(cell.scenario));
+    if (!found.empty()) section.parts.insert(section.parts.end(), {heading(name), list(std::move(found))});
+    if (!last.empty())
+      section.parts.push_back(fold("Last lines of " + name, {code(fmt::format("{}", fmt::join(last, "\n")))}));
+    if (!cell.rerun.empty()) section.parts.push_back(fold("Run it again: " + name, {code(clean_line(cell.rerun))}));
+  }
+  return section;
 }
 
-void write_suite_facts(Markup& out, const Results& results) {
-  const SuiteResult& suite = *results.suite;
-  out.open("dl", {{"class", "facts"}});
-  fact(out, "tested", suite.subject);
-  fact(out, "trials", std::to_string(suite.trials));
-  fact(out, "cases", std::to_string(suite.cases));
-  fact(out, "faults", std::to_string(suite.faults));
-  fact(out, "undecided", std::to_string(suite.undecided));
-  for (const auto& [what, figure] : suite.facts) fact(out, clean_line(what), clean_line(figure));
-  fact(out, "exit code", std::to_string(results.summary.exit_code));
-  out.close();
-}
-
-void write_facts(Markup& out, const Results& results) {
-  if (results.suite) return write_suite_facts(out, results);
-  const Summary& s = results.summary;
-  const bool by_outcome = question_named(results.question).by_outcome;
-  out.open("dl", {{"class", "facts"}});
-  if (const int unstated = results.detection || results.certificate ? 0 : unstated_cells(results); unstated < s.cells)
-    fact(out, results.detection ? "correct in all" : "as expected",
-         fmt::format("{} of {}", s.as_expected - unstated, counted(s.cells - unstated, results.detection ? "trial" : "cell")));
-  if (s.power_controls > 0) {
-    fact(out, "power controls", fmt::format("{} of {} found to differ", s.power_controls_caught, s.power_controls));
+/// What every format shows, in this order: the rows, the questions, what they rest on.
+std::vector<Section> tree_of(const Page& page, const Results& all) {
+  const Results& results = page.results;
+  std::vector<Section> tree;
+  const auto show = [&tree](Section section) { tree.push_back(std::move(section)); };
+  const auto on_page = [&tree](Section section) {
+    section.page = true;
+    tree.push_back(std::move(section));
+  };
+  if (results.suite) {
+    tree = suite_sections(*results.suite);
+    tree.insert(tree.begin() + 1, answers_section(results));
+    return tree;
   }
-  if (by_outcome) {
-    fact(out, "margin",
-         fmt::format("± {:g} of {}, {}", results.primary.margin, metric_words(results.primary.metric),
-                     declaration_words(results)));
-    fact(out, "α", fmt::format("{:g}", results.primary.alpha));
+  const bool by_outcome = question_named(results.question).by_outcome,
+             trials = results.detection || results.certificate;
+  if (results.detection) show(detection_section(*results.detection));
+  if (results.certificate) show(certificate_section(*results.certificate));
+  on_page(grid_section(page));
+  const bool has_outcome =
+      std::ranges::any_of(results.cells, [](const CellResult& cell) { return cell.outcome.has_value(); });
+  if (!results.cells.empty() && !by_outcome && !trials) show(band_section(page));
+  if (!results.cells.empty() && !trials && (by_outcome || has_outcome)) show(outcome_section(page));
+  show(answers_section(all));
+  if (results.cells.empty() || results.detection) {
+    if (results.timing) show(costs_section(*results.timing));
+    return tree;
   }
-  fact(out, by_outcome ? "paired seeds" : "seeds",
-       results.seeds.empty() ? "none"
-                             : fmt::format("{} ({})", results.seeds.size(), seeds_words(results.seeds)));
-  fact(out, "steps", std::to_string(results.steps));
-  const Certified certified = certified_of(results);
-  fact(out, certified.how.empty() ? "certified" : certified.how, certified.what);
-  fact(out, "runs",
-       fmt::format("{}{}", s.runs, s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : ""));
-  fact(out, "exit code", std::to_string(s.exit_code));
-  out.close();
+  for (const auto& make : {mechanism_section, differences_section, drift_section, exact_section, curves_section})
+    on_page(make(page));
+  show(growth_section(page));
+  show(noise_section(page));
+  if (results.timing) show(costs_section(*results.timing));
+  for (const auto& make : {power_section, looks_section, target_section}) on_page(make(page));
+  for (Section& section : rewards_sections(page)) on_page(std::move(section));
+  for (const auto& make : {gradients_section, certification_section, metrics_section, failures_section})
+    on_page(make(page));
+  return tree;
 }
 
 }  // namespace
@@ -128,37 +134,8 @@ std::string html_report(const Results& results) {
   if (!results.question_text.empty()) out.element("span", {}, " · " + clean_line(results.question_text));
   out.close();
   write_verdict_box(out, results);
-  write_facts(out, results);
   out.close();
-  const bool has_outcome = std::any_of(results.cells.begin(), results.cells.end(),
-                                       [](const auto& c) { return c.outcome.has_value(); });
-  if (results.suite) {
-    for (const Section& section : suite_sections(*results.suite, false)) write_section(out, section);
-  } else if (results.detection) {
-    // A thousand trials are told in sum; those that went wrong are in its list.
-    write_section(out, detection_section(*results.detection));
-  } else if (!results.cells.empty()) {
-    const QuestionPlan& asked = question_named(results.question);
-    const auto show = [&out](const Section& section) { write_section(out, section); };
-    if (!asked.by_outcome && !results.certificate) show(band_section(page));
-    if (results.certificate) show(certificate_section(*results.certificate));
-    if (!asked.by_outcome && !results.certificate) show(mechanism_section(page));
-    show(grid_section(page));
-    if (const std::optional<Headline> headline = headline_of(results)) show(answers_section(*headline));
-    if (asked.by_outcome || has_outcome) show(outcome_section(page));
-    show(differences_section(page));
-    show(drift_section(page));
-    show(exact_section(page));
-    show(curves_section(page));
-    show(growth_section(page));
-    show(noise_section(page));
-    if (results.timing) show(costs_section(*results.timing));
-    for (const auto& make : {power_section, looks_section, target_section}) show(make(page));
-    if (asked.by_outcome || results.certificate) show(mechanism_section(page));
-    for (const Section& section : rewards_sections(page)) show(section);
-    for (const auto& make : {gradients_section, certification_section, metrics_section, failures_section})
-      show(make(page));
-  }
+  for (const Section& section : tree_of(page, results)) write_section(out, section);
   write_section(out, provenance_section(page));
   write_section(out, commands_section(page));
   out.element("footer", {},
@@ -297,269 +274,46 @@ std::string junit_report(const Results& results) {
 
 namespace {
 
-constexpr int kLongestRowName = 120, kLongestNote = 400, kLongestDetail = 4000, kLongestLine = 300;
 /// Kept free for what closes the text.
 constexpr std::size_t kReserve = 4096;
-
-/// Appends whole pieces as long as there is room.
-class Budget {
- public:
-  bool add(const std::string& piece) {
-    if (full_ || text_.size() + piece.size() + kReserve > kLargestMarkdownBytes) {
-      full_ = true;
-      return false;
-    }
-    text_ += text_.ends_with("\n\n") && piece.starts_with('\n') ? piece.substr(1) : piece;
-    return true;
-  }
-  bool full() const { return full_; }
-  std::string take(const std::string& end) { return std::move(text_) + end; }
-
- private:
-  std::string text_;
-  bool full_ = false;
-};
-
-std::string cell_text(std::string_view text, int longest) {
-  return escape_markdown(short_line(text, longest));
-}
-
-/// The interval, and its own level where cells differ in it.
-std::string interval_of(const Results& results, const CellResult& cell, int decimals) {
-  const Interval& interval = cell.outcome->primary.interval;
-  if (cell.outcome->n < 2) return "one seed: none";
-  const std::string level = common_level(results) ? "" : ", " + level_words(interval.level);
-  return interval_words(interval, decimals) + level;
-}
-
-/// A row a cell; those that are not as expected first.
-Table cells_table(const Results& results) {
-  const int decimals = decimals_for(results.primary.margin);
-  Table table{.columns = {"cell", "verdict", "expected", numbers("difference"), numbers(interval_name(results)),
-                          numbers("n"), "mechanism", "note"},
-              .rows = {}};
-  for (const CellResult& cell : results.cells) {
-    if (!is_judged(cell)) continue;
-    const VerdictStyle& style = style_of(cell.verdict);
-    const std::string note = note_words(cell);
-    DataRow row({name_words(cell.scenario), fmt::format("{} {}", style.symbol, style.words),
-                 states_nothing(cell) ? "–" : is_as_expected(cell) ? "✓" : "✗", "—", "—", "—", mechanism_words(cell),
-                 note.empty() ? "—" : note});
-    row.cells.front().tag = cell.power_control ? "power control" : "";
-    row.fault = !is_as_expected(cell);
-    if (cell.outcome) {
-      row.cells[3] = signed_number(cell.outcome->primary.mean, decimals);
-      row.cells[4] = interval_of(results, cell, decimals);
-      row.cells[5] = std::to_string(cell.outcome->n);
-    }
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
-/// What noise alone does; nothing is judged by it.
-Table noise_pairs(const Results& results) {
-  const int decimals = decimals_for(results.primary.margin);
-  Table table{.columns = {"A/A pair, not judged", numbers("difference"), numbers(interval_name(results)), numbers("n")},
-              .rows = {}};
-  for (const CellResult& cell : results.cells) {
-    if (!cell.noise || !cell.outcome) continue;
-    table.rows.push_back({{name_words(cell.scenario), signed_number(cell.outcome->primary.mean, decimals),
-                           interval_of(results, cell, decimals), std::to_string(cell.outcome->n)}});
-  }
-  return table;
-}
-
-/// Of a cell that is not as expected, in the form of `lockstep check`, of which its note has the headline.
-std::vector<std::string> findings_of(const CellResult& cell) {
-  if (is_as_expected(cell) || cell.certification.divergence) return {};
-  if (cell.failure) return cell.cause ? std::vector{with_cause("", *cell.cause)} : std::vector<std::string>();
-  if (!cell.mechanism) return {};
-  const CheckDocument found = document_of(*cell.mechanism);
-  if (cell.mechanism->verdict == VerdictKind::divergent) return finding_lines(found);
-  return found.decide.empty() ? std::vector<std::string>() : std::vector{"to decide: " + clean_line(found.decide)};
-}
-
-std::string unexpected(const CellResult& cell) {
-  std::string text =
-      fmt::format("\n### {} {}\n\n", style_of(cell.verdict).symbol, cell_text(cell.scenario, kLongestRowName));
-  text += cell_text(note_words(cell), kLongestDetail) + "\n\n";
-  for (const std::string& line : findings_of(cell)) text += "- " + cell_text(line, kLongestDetail) + "\n";
-  if (!text.ends_with("\n\n")) text += "\n";
-  std::string lines;
-  if (cell.failure) {
-    for (const std::string& line : cell.failure->last_lines) lines += short_line(line, kLongestLine) + "\n";
-  }
-  if (!lines.empty()) {
-    lines.pop_back();
-    text += fenced(lines) + "\n";
-  }
-  if (!cell.rerun.empty()) text += "Run it again:\n\n" + fenced(clean_line(cell.rerun));
-  return text;
-}
 
 }  // namespace
 
 std::string markdown_summary(const Results& results) {
-  if (results.suite) return suite_markdown(results);
-  constexpr int kLongestSentence = 4000;
   const Status status = status_of(results);
-  Budget out;
-  out.add(fmt::format("## {} {}: {}\n\n", status.symbol, status.word, cell_text(results.name, kLongestRowName)));
-  if (!status.detail.empty()) out.add(cell_text(status.detail, kLongestSentence) + "\n\n");
+  const std::vector<std::string> sentences = headline_of(results);
+  std::string out =
+      fmt::format("## {} {}: {}\n\n", status.symbol, status.word, escape_markdown(name_words(results.name)));
+  if (!status.detail.empty()) out += escape_markdown(short_line(status.detail, 4000)) + "\n\n";
+  out += escape_markdown(question_words(results)) + "\n\n";
+  for (const std::string& sentence : sentences) out += "- **" + escape_markdown(short_line(sentence, 4000)) + "**\n";
   const Page page{results, cell_anchors(results)};
-  const std::optional<Headline> headline = headline_of(results);
-  if (!results.summary.sentence.empty() && !headline)
-    out.add("**" + cell_text(results.summary.sentence, kLongestSentence) + "**\n\n");
-  out.add(cell_text(question_words(results), kLongestNote) + "\n\n");
-  if (const std::string changed = changed_words(results); !changed.empty())
-    out.add(cell_text(changed, kLongestNote) + "\n\n");
-  if (headline) {
-    for (const std::string& sentence : headline->sentences)
-      out.add("- **" + cell_text(sentence, kLongestSentence) + "**\n");
-    for (const Answer& answer : headline->answers)
-      out.add("- " + cell_text(answer.question + " " + answer.text, kLongestSentence) + "\n");
+  std::vector<Section> tree = tree_of(page, results);
+  tree.push_back(unexpected_section(results));
+  bool whole = true;
+  for (const Section& section : tree) {
+    std::istringstream lines(markdown_of(section));
+    for (std::string line; whole && std::getline(lines, line); out += line + "\n")
+      whole = out.size() + line.size() + kReserve <= kLargestMarkdownBytes;
   }
-  out.add(markdown_of(grid_section(page)));
-  std::size_t rows = 0;
-  if (results.certificate) out.add(markdown_of(certificate_section(*results.certificate)));
-  if (results.detection) out.add(markdown_of(detection_section(*results.detection)));
-  // The table of losses speaks for the cases that are certified; the others follow one by one.
-  if (!results.cells.empty() && !results.detection && !results.certificate) {
-    std::istringstream lines(markdown_of(tabled(cells_table(results))));
-    for (std::string line; std::getline(lines, line) && out.add(line + "\n");) ++rows;
-    if (const Table pairs = noise_pairs(results); !pairs.rows.empty()) out.add(markdown_of(tabled(pairs)));
-    if (const std::string more = more_seeds_words(results); !more.empty())
-      out.add("\n" + cell_text(more, kLongestNote) + "\n");
-  }
-  for (const Section& section : {growth_section(page), noise_section(page)}) out.add(markdown_of(section));
-  if (results.timing) out.add(markdown_of(costs_section(*results.timing)));
-  if (const std::string certified = certification_words(results); !certified.empty()) {
-    out.add("\n" + cell_text(certified, kLongestNote) + "\n");
-  }
-  std::size_t details = 0, wanted = 0;
-  for (const CellResult& cell : results.cells) {
-    if (is_as_expected(cell) || results.detection) continue;
-    ++wanted;
-    if (!out.full() && out.add(unexpected(cell))) ++details;
-  }
-  std::string end;
-  if (out.full() && !results.certificate) {
-    end = fmt::format(
-        "\nShown: {} of {} cells and {} of {} details; the rest is in report.html and results.json.\n",
-        rows < 3 ? 0 : rows - 3, results.cells.size(), details, wanted);
-  }
-  if (!results.rerun.empty())
-    end += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
-  return out.take(end);
+  if (!whole) out += "\nCut at 1 MiB: the rest is in report.html and results.json.\n";
+  if (!results.rerun.empty()) out += "\nThe whole matrix again:\n\n" + fenced(short_line(results.rerun, 1000));
+  return out;
 }
-
-namespace {
-
-constexpr int kUnlimited = 1 << 20, kIndent = 6;
-
-/// "+0.000 ± 0.006": the mean and half of its interval, and its own n and level where cells differ in them.
-std::string difference_words(const Results& results, const CellResult& cell, int decimals) {
-  if (!cell.outcome) return "";
-  const MetricDifference& d = cell.outcome->primary;
-  std::string text = ascii_minus(signed_number(d.mean, decimals));
-  const double half = (d.interval.high - d.interval.low) / 2;
-  if (std::isfinite(half)) text += fmt::format(" ± {:.{}f}", half, decimals);
-  const std::string terms = own_terms(results, cell);
-  return terms.empty() ? text : text + " (" + terms + ")";
-}
-
-/// What stands behind ±, of rows that show it.
-std::string legend(const Results& results, int columns) {
-  const auto shows = [](const CellResult& cell) {
-    return !cell.anchor && cell.outcome && std::isfinite(cell.outcome->primary.interval.high);
-  };
-  if (std::ranges::none_of(results.cells, shows)) return "";
-  return shorten(fmt::format("  ± half of the {}, {}", interval_name(results), pairs_words(results)), columns) + "\n";
-}
-
-struct Row {
-  std::string name, verdict, difference, note;
-  std::vector<std::string> finding;
-  const char* css;
-  bool is_expected;
-};
-
-std::vector<Row> rows_of(const Results& results) {
-  const int decimals = decimals_for(results.primary.margin);
-  std::vector<Row> rows;
-  const std::optional<AnswerGrid> grid = grid_of(results);
-  for (const bool controls : {false, true}) {
-    for (const CellResult& cell : results.cells) {
-      if (cell.power_control != controls || cell.noise || cell.anchor) continue;
-      // The table of losses speaks for the cases that are certified, the grid for those that it shows.
-      if ((results.certificate || (grid && grid->holds(cell))) && is_as_expected(cell)) continue;
-      const VerdictStyle& style = style_of(cell.verdict);
-      rows.push_back({(controls ? "control " : "") + name_words(cell.scenario),
-                      std::string(style.symbol) + " " + style.words, difference_words(results, cell, decimals),
-                      note_words(cell), findings_of(cell), style.css, is_as_expected(cell)});
-    }
-  }
-  return rows;
-}
-
-int widest(const std::vector<Row>& rows, std::string Row::*column) {
-  int width = 0;
-  for (const Row& row : rows) width = std::max(width, display_width(row.*column));
-  return width;
-}
-
-}  // namespace
 
 std::string terminal_table(const Results& results, bool colour, int width) {
-  if (results.suite) return suite_text(results, colour, width);
+  constexpr int kUnlimited = 1 << 20;
   const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kUnlimited;
   if (width > 0) width = columns;
   const auto paint = [colour](std::string_view text, std::string_view css) { return painted(text, css, colour); };
   const Status status = status_of(results);
-  std::string out =
-      paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
-  if (const std::string changed = changed_words(results); !changed.empty()) out += wrapped(changed, columns);
+  std::string out = paint(shorten(clean_line(results.name) + " · " + question_words(results), columns), "bold") + "\n";
+  for (const std::string& sentence : headline_of(results))
+    if (sentence != status.detail) out += hanging(ascii_minus(sentence), width > 0 ? std::min(columns, 118) : columns);
   const Page page{results, cell_anchors(results)};
-  if (results.detection) out += text_of(detection_section(*results.detection), colour, width);
-  if (const std::optional<Headline> headline = headline_of(results))
-    out += text_of(list(headline->sentences), colour, width);
-  out += text_of(grid_section(page), colour, width);
-  if (results.certificate) out += text_of(certificate_section(*results.certificate), colour, width);
-  const std::vector<Row> rows = results.detection ? std::vector<Row>{} : rows_of(results);
-  const int name = std::min(widest(rows, &Row::name), std::max(12, columns / 3));
-  const int verdict = widest(rows, &Row::verdict), difference = widest(rows, &Row::difference);
-  for (const Row& row : rows) {
-    std::string head = "  " + pad_right(shorten(row.name, name), name) + "  ";
-    const std::string shown = pad_right(row.verdict, verdict) + "  ";
-    std::string tail;
-    if (difference > 0) tail += pad_right(row.difference, difference) + "  ";
-    const int left = columns - display_width(head) - display_width(shown);
-    const std::string whole = tail + (row.is_expected ? "" : "✗ ") + row.note;
-    std::string end = shorten(whole, left);
-    end.erase(end.find_last_not_of(' ') + 1);
-    out += head + paint(end.empty() ? row.verdict : shown, row.css) +
-           (row.is_expected ? end : paint(end, "bold")) + "\n";
-    std::vector<std::string> below = row.finding;
-    if (!below.empty() && display_width(whole) > left) below.insert(below.begin(), row.note);
-    for (const std::string& finding : below) {
-      std::istringstream lines(wrapped(finding, columns - kIndent));
-      for (std::string line; std::getline(lines, line);) out += std::string(kIndent, ' ') + line + "\n";
-    }
-  }
-  const Table pairs = noise_pairs(results);
-  if (!pairs.rows.empty()) out += text_of(tabled(pairs), colour, width);
-  if (difference > 0) out += legend(results, columns);
-  if (const std::string more = more_seeds_words(results); difference > 0 && !more.empty())
-    out += shorten("  " + more, columns) + "\n";
-  out += text_of(growth_section(page), colour, width);
-  for (const CellResult& cell : results.cells) {
-    if (const std::string drift = drift_sentence(cell.drift); !drift.empty())
-      out += wrapped(fmt::format("{}: {}", name_words(cell.scenario), drift), std::min(columns, 118));
-  }
-  if (results.timing) out += text_of(costs_section(*results.timing), colour, width);
-  if (const std::string certified = certification_words(results); !certified.empty())
-    out += wrapped(certified, columns);
+  std::vector<Section> tree = tree_of(page, results);
+  tree.push_back(unexpected_section(results));
+  for (const Section& section : tree) out += text_of(section, colour, width);
   if (!status.detail.empty()) {
     const std::string detail = wrapped(status.word + ": " + clean_line(status.detail), columns - 2);
     out += paint(std::string(status.symbol) + " " + detail.substr(0, detail.size() - 1), status.css) + "\n";

@@ -8,6 +8,7 @@
 #include "harness/answer/results/words.h"
 #include "harness/answer/stats/outcome.h"
 #include "reports/html/parts.h"
+#include "reports/plots/chart.h"
 #include "reports/text.h"
 #include "reports/words.h"
 
@@ -142,7 +143,11 @@ Table rates_of(const Detection& detection) {
     const double of = static_cast<double>(std::max<int64_t>(rate.of, 1));
     table.rows.push_back(
         {{clean_line(rate.what), fmt::format("{} of {}", rate.hits, rate.of),
-          rate.of == 0 ? "—" : fmt::format("{:.1f} %", 100 * static_cast<double>(rate.hits) / of),
+          Datum(rate.of == 0 ? "—" : fmt::format("{:.1f} %", 100 * static_cast<double>(rate.hits) / of))
+              .drawn(bar_drawing({{static_cast<double>(rate.hits) / of, rate.asked < 0 ? "aa"
+                                                                        : rate.enough  ? "ok"
+                                                                                       : "bad"}},
+                                 "bar")),
           rate.of == 0 ? "—" : fmt::format("{:.1f} to {:.1f} %", 100 * rate.interval.low, 100 * rate.interval.high),
           rate.asked < 0 ? ""
           : rate.at_most ? "none"

@@ -1,6 +1,7 @@
 #include "reports/headline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -17,131 +18,160 @@
 namespace lockstep {
 namespace {
 
-struct CellsOfColumn {
-  std::vector<const CellResult*> same, other, open, failed;
+constexpr std::size_t kMostNames = 4;
+
+/// Cells that one sentence answers for.
+struct CellGroup {
+  std::string before, against;  ///< "With global negatives: "; "1x24 global"
+  std::string every = "cell";
+  std::vector<const CellResult*> cells;
+  std::vector<std::string> names;
 };
 
-CellsOfColumn sort_column(const AnswerGrid& grid, std::size_t column) {
-  CellsOfColumn sorted;
-  for (const auto& row : grid.cells) {
-    const CellResult* cell = row[column];
-    if (!cell || cell->anchor) continue;
-    switch (cell->failure ? VerdictKind::failed : cell->verdict) {
-      case VerdictKind::equivalent:
-        sorted.same.push_back(cell);
-        break;
-      case VerdictKind::divergent:
-        sorted.other.push_back(cell);
-        break;
-      case VerdictKind::failed:
-        sorted.failed.push_back(cell);
-        break;
-      default:
-        sorted.open.push_back(cell);
-        break;
+/// The grid column by column, then the other cells by their references.
+std::vector<CellGroup> groups_of(const Results& results) {
+  std::vector<CellGroup> groups;
+  const std::optional<AnswerGrid> grid = grid_of(results);
+  for (std::size_t column = 0; grid && column < grid->columns.size(); ++column) {
+    CellGroup& group = groups.emplace_back();
+    group.before = "With " + setting_words(grid->column_axis, grid->columns[column]) + ": ";
+    group.against = held_against(results, *grid);
+    group.every = grid->row_axis == "layout" ? "layout" : "value of " + clean_line(grid->row_axis);
+    for (std::size_t row = 0; row < grid->rows.size(); ++row) {
+      const CellResult* cell = grid->cells[row][column];
+      if (!cell || cell->anchor) continue;
+      group.cells.push_back(cell);
+      group.names.push_back(name_words(grid->rows[row]));
     }
   }
-  return sorted;
-}
-
-std::string rows_of(const AnswerGrid& grid, const std::vector<const CellResult*>& cells) {
-  std::vector<std::string> names;
-  for (std::size_t row = 0; row < grid.rows.size(); ++row) {
-    const auto in_row = [&](const CellResult* cell) {
-      return std::find(grid.cells[row].begin(), grid.cells[row].end(), cell) != grid.cells[row].end();
-    };
-    if (std::any_of(cells.begin(), cells.end(), in_row)) names.push_back(name_words(grid.rows[row]));
+  const std::size_t gridded = groups.size();
+  for (const CellResult& cell : results.cells) {
+    if (!is_judged(cell) || cell.power_control || (grid && grid->holds(cell))) continue;
+    auto group = std::find_if(groups.begin() + static_cast<std::ptrdiff_t>(gridded), groups.end(),
+                              [&](const CellGroup& each) { return each.cells.front()->reference == cell.reference; });
+    if (group == groups.end()) group = groups.insert(group, {"", name_words(cell.reference), "cell", {}, {}});
+    if (is_of_grown_batch(results, cell)) group->before = "With a larger batch: ";
+    group->cells.push_back(&cell);
+    group->names.push_back(cell.short_name.empty() ? cell.scenario : cell.short_name);
   }
-  return join_words(names);
+  for (std::size_t i = gridded; i < groups.size(); ++i) groups[i].names = without_shared_words(groups[i].names);
+  return groups;
 }
 
-/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided"; where nothing shows that a difference
-/// would have been seen, "2x12 came out equivalent to 1x24".
-std::string column_words(const AnswerGrid& grid, const CellsOfColumn& c, const std::string& against, bool shown) {
-  const std::string every = grid.row_axis == "layout" ? "layout" : "value of " + clean_line(grid.row_axis);
-  const std::size_t all = c.same.size() + c.other.size() + c.open.size() + c.failed.size();
+std::string some_names(const std::vector<std::string>& names) {
+  const std::size_t shown = names.size() > kMostNames + 1 ? kMostNames : names.size();
+  std::vector<std::string> some;
+  for (std::size_t i = 0; i < shown; ++i) some.push_back(name_words(names[i]));
+  if (shown < names.size()) some.push_back(fmt::format("{} more", names.size() - shown));
+  return join_words(some);
+}
+
+bool is_same(const CellResult& cell) {
+  return cell.verdict == VerdictKind::equivalent || cell.verdict == VerdictKind::identical ||
+         cell.verdict == VerdictKind::within_envelope;
+}
+
+/// "2x12 trains the same as 1x24; 4x6 and 8x3 do not; 3x8 is undecided"; where nothing shows that a difference would have been
+/// seen, "2x12 came out equivalent to 1x24".
+std::string group_words(const CellGroup& group, bool by_outcome, bool shown) {
+  std::vector<std::string> same, other, open, failed;
+  for (std::size_t i = 0; i < group.cells.size(); ++i) {
+    const CellResult& cell = *group.cells[i];
+    const bool fails = cell.failure || cell.verdict == VerdictKind::failed;
+    (fails                                    ? failed
+     : is_same(cell)                          ? same
+     : cell.verdict == VerdictKind::divergent ? other
+                                              : open)
+        .push_back(group.names[i]);
+  }
+  const std::size_t all = group.cells.size();
+  const std::string verb = by_outcome ? "train" : "compute", as = " the same as " + group.against,
+                    found = !shown ? "came out equivalent to " + group.against : verb + as;
   if (all == 0) return "nothing was compared";
-  if (all > 1 && c.same.size() == all)
-    return fmt::format("every {} {} {}", every, shown ? "trains the same as" : "came out equivalent to", against);
-  if (all > 1 && c.other.size() == all) return fmt::format("no {} trains the same as {}", every, against);
+  if (all > 1 && same.size() == all)
+    return fmt::format("every {} {}", group.every, shown ? verb + "s" + as : found);
+  if (all > 1 && other.size() == all) return fmt::format("no {} {}s{}", group.every, verb, as);
   std::vector<std::string> parts;
-  if (!c.same.empty()) {
-    const std::string verb = !shown               ? "came out equivalent to"
-                             : c.same.size() == 1 ? "trains the same as"
-                                                  : "train the same as";
-    parts.push_back(fmt::format("{} {} {}", rows_of(grid, c.same), verb, against));
-  }
-  if (!c.other.empty()) {
-    parts.push_back(fmt::format("{} {} not{}", rows_of(grid, c.other), c.other.size() == 1 ? "does" : "do",
-                                c.same.empty() || !shown ? " train the same as " + against : ""));
-  }
-  if (!c.open.empty())
-    parts.push_back(fmt::format("{} {} undecided", rows_of(grid, c.open), c.open.size() == 1 ? "is" : "are"));
-  if (!c.failed.empty()) parts.push_back(rows_of(grid, c.failed) + " failed");
-  std::string text;
-  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : "; ") + parts[i];
-  return text;
+  if (!same.empty()) parts.push_back(some_names(same) + " " + (shown && same.size() == 1 ? verb + "s" + as : found));
+  if (!other.empty())
+    parts.push_back(fmt::format("{} {} not{}", some_names(other), other.size() == 1 ? "does" : "do",
+                                same.empty() || !shown ? " " + verb + as : ""));
+  if (!open.empty()) parts.push_back(fmt::format("{} {} undecided", some_names(open), open.size() == 1 ? "is" : "are"));
+  if (!failed.empty()) parts.push_back(some_names(failed) + " failed");
+  return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-/// "; but neither a power control nor another cell came out divergent against 1x24 layer, so nothing shows that
-/// ..." where that is so of cells of the column.
-std::string uncontrolled_words(const std::vector<ControlledQuestion>& questions, const CellsOfColumn& column) {
-  std::vector<std::string> references;
-  std::size_t cells = 0;
-  for (const CellResult* cell : column.same) {
-    if (!is_uncontrolled(questions, *cell)) continue;
-    ++cells;
-    const std::string name = name_words(cell->reference);
-    if (std::find(references.begin(), references.end(), name) == references.end()) references.push_back(name);
-  }
-  return cells == 0 ? "" : "; but " + uncontrolled_in_words(join_words(references), cells);
-}
+/// Texts, each with the names of the cells that it is said of.
+class SaidOfCells {
+  static constexpr int kLongest = 240;
 
-std::vector<std::string> grid_sentences(const Results& results, const AnswerGrid& grid) {
-  const std::string against = held_against(results, grid);
-  const std::vector<ControlledQuestion> questions = controlled_questions(results);
-  std::vector<std::string> sentences;
-  for (std::size_t i = 0; i < grid.columns.size(); ++i) {
-    const CellsOfColumn column = sort_column(grid, i);
-    const std::string uncontrolled = uncontrolled_words(questions, column);
-    sentences.push_back(fmt::format("With {}: {}{}.", setting_words(grid.column_axis, grid.columns[i]),
-                                    column_words(grid, column, against, uncontrolled.empty()), uncontrolled));
+ public:
+  void say(std::string text, const CellResult& cell) {
+    text = short_line(text, kLongest);
+    if (text.ends_with('.')) text.pop_back();
+    if (text.empty()) return;
+    auto found = std::ranges::find(said_, text, &std::pair<std::string, std::vector<std::string>>::first);
+    if (found == said_.end()) found = said_.insert(found, {text, {}});
+    found->second.push_back(cell.scenario);
   }
-  return sentences;
-}
-
-/// What was found first of cells that diverge: by cause, with the first cell's evidence. Whether it makes the outcome was not tried.
-std::string first_words(const AnswerGrid& grid) {
-  struct Reason {
+  std::string words() const {
     std::string text;
-    std::vector<std::string> cells;
-  };
-  std::vector<Reason> reasons;
-  const auto add = [&reasons](const std::string& text, const CellResult& cell) {
-    auto found =
-        std::find_if(reasons.begin(), reasons.end(), [&](const Reason& r) { return r.text == text; });
-    if (found == reasons.end()) found = reasons.insert(reasons.end(), {text, {}});
-    found->cells.push_back(name_words(cell.scenario));
-  };
-  for (std::size_t column = 0; column < grid.columns.size(); ++column) {
-    for (const CellResult* cell : sort_column(grid, column).other) {
-      const Mechanism* m = cell->mechanism ? &*cell->mechanism : nullptr;
-      if (cell->no_negatives)
-        add("a row has no negatives, so the loss is 0", *cell);
-      else if (m && m->cause && m->cause->code != "unexplained" && !m->cause->evidence.empty())
-        add(clean_line(m->cause->evidence), *cell);
-      else if (m && m->first_divergence)
-        add(divergence_words(*m->first_divergence), *cell);
-      else
-        add("no difference in the computation was found, or none was looked for", *cell);
-    }
+    for (const auto& [what, cells] : said_)
+      text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", some_names(cells), what);
+    return text;
   }
-  std::string text;
-  for (Reason& reason : reasons) {
-    if (reason.text.ends_with('.')) reason.text.pop_back();
-    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", join_words(reason.cells), reason.text);
+
+ private:
+  std::vector<std::pair<std::string, std::vector<std::string>>> said_;
+};
+
+/// What was found first of cells that diverge, by its cause. Whether it makes the outcome was not tried.
+std::string why_words(const Results& results) {
+  SaidOfCells said;
+  for (const CellResult& cell : results.cells) {
+    if (!is_judged(cell) || cell.power_control || cell.failure || cell.verdict != VerdictKind::divergent) continue;
+    const Mechanism* m = cell.mechanism ? &*cell.mechanism : nullptr;
+    if (cell.no_negatives)
+      said.say("a row has no negatives, so the loss is 0", cell);
+    else if (m && m->cause && m->cause->code != "unexplained" && !m->cause->evidence.empty())
+      said.say(m->cause->evidence, cell);
+    else if (m && m->first_divergence)
+      said.say(divergence_words(*m->first_divergence), cell);
+    else
+      said.say("no difference in the computation was found, or none was looked for", cell);
   }
-  return text;
+  return said.words();
+}
+
+/// Whether exact arithmetic, which rounds no sum, agrees.
+std::string exact_words(const Results& results) {
+  SaidOfCells said;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.exact || cell.exact->steps <= 0) continue;
+    const Certification& c = *cell.exact;
+    said.say(c.divergence ? "no: it differs in exact arithmetic too, at " + place_words(*c.divergence)
+                          : fmt::format("yes: {} agree bit for bit in exact arithmetic", counted(c.steps, "step")),
+             cell);
+  }
+  return said.words();
+}
+
+/// Metrics that read the other way than the primary one.
+std::string disagreeing_words(const Results& results) {
+  SaidOfCells said;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.outcome || !is_judged(cell)) continue;
+    const MetricDifference& primary = cell.outcome->primary;
+    std::vector<std::string> metrics;
+    for (const MetricDifference& other : cell.outcome->others)
+      if (disagrees_in_sign(primary, other)) metrics.push_back(other.metric);
+    if (metrics.empty()) continue;
+    const bool worse = primary.higher_is_better != (primary.mean > 0);
+    std::vector<std::string> all = metrics;
+    said.say(fmt::format("{} {}, although {} is {}", metric_list(metrics, all), worse ? "better" : "worse",
+                         metric_words(primary.metric), worse ? "worse" : "better"), cell);
+  }
+  return said.words();
 }
 
 std::string predicted_words(const Growth& g) {
@@ -166,41 +196,53 @@ std::string growth_words(const Growth& g) {
   return text;
 }
 
-Answer sure_answer(const Results& results, const AnswerGrid& grid) {
+/// What the verdicts of computations rest on.
+std::string computed_words(const Results& results) {
+  std::size_t twins = 0, measured = 0, compared = 0, forced = 0;
+  double most = 0;
+  for (const CellResult& cell : results.cells) {
+    if (!cell.mechanism || cell.failure) continue;
+    const Mechanism& m = *cell.mechanism;
+    ++compared, twins += m.twins, measured += m.twins || m.band_measured;
+    forced = std::max(forced, m.forced.size());
+    if (is_same(cell)) most = std::max(most, m.band_used);
+  }
+  if (compared == 0) return "Nothing was compared.";
+  std::string text;
+  if (forced > 0)
+    text = fmt::format(
+        "Gradients of {}, each from the reference's weights and batch{}{}.",
+        counted(static_cast<int64_t>(forced), "step"),
+        twins == compared ? ", natively and in float64, which separates meaning from rounding" : "",
+        most > 0 ? "; cells that agree use at most " + band_words(most) : "");
+  if (forced > 0 && measured < compared)
+    text += fmt::format(" For {} the tolerance is estimated, not measured.",
+                        counted(static_cast<int64_t>(compared - measured), "cell"));
+  return text.empty() ? "Free runs, value by value." : text;
+}
+
+Answer sure_answer(const Results& results) {
+  if (!question_named(results.question).by_outcome) return {"How sure?", computed_words(results)};
   double least = 1;
   bool any = false, all_same = true;
   for (const CellResult& cell : results.cells) {
-    if (!grid.holds(cell) || cell.anchor) continue;
+    if (!is_judged(cell) || cell.power_control) continue;
     all_same = all_same && cell.verdict == VerdictKind::equivalent;  // A cell that failed is none of them.
-    if (!cell.outcome) continue;
-    if (cell.verdict == VerdictKind::divergent || cell.outcome->n < 2) continue;
+    if (!cell.outcome || cell.verdict == VerdictKind::divergent || cell.outcome->n < 2) continue;
     any = true;
     least = std::min(least, cell.outcome->power);
   }
-  std::string text =
-      fmt::format("Margin ± {:g} of {}, {}; {}; α {:g}.", results.primary.margin,
-                  metric_words(results.primary.metric), declaration_words(results), pairs_words(results),
-                  results.primary.alpha);
-  if (any) {
-    text += fmt::format(
-        " If there were no difference, each cell that was not found to differ would be found equivalent with a "
-        "probability of at least {}, at the upper bound of its spread.",
-        // Rounded down: it is a bound.
-        fmt::format("{:.2f}", std::floor(100 * least) / 100));
-  }
+  std::string text = fmt::format("Margin ± {:g} of {}, {}; {}; α {:g}; ± is half of the {}.", results.primary.margin,
+                                 metric_words(results.primary.metric), declaration_words(results), pairs_words(results),
+                                 results.primary.alpha,
+                                 common_level(results) ? interval_name(results) : "interval at each cell's own level");
+  // Rounded down: it is a bound.
+  if (any)
+    text += fmt::format(" A cell without any difference would be found equivalent with probability {:.2f} or more.",
+                        std::floor(100 * least) / 100);
   if (const std::string unseen = unseen_in_words(results.cells); !unseen.empty()) text += " " + unseen + ".";
-  if (all_same) text += " The claim that all are equivalent needs no correction for multiple tests: each passed "
-                        "its own.";
-  return {"How sure is that?", text, any && least < 0.8 ? "und" : "ctl"};
-}
-
-/// "Against 1x24 global a true difference of ...", question by question.
-std::string sight_words(const std::vector<ControlledQuestion>& questions) {
-  std::string text;
-  for (const ControlledQuestion& question : questions) {
-    if (const std::string sight = sight_in_words(question); !sight.empty()) text += " " + clean_line(sight) + ".";
-  }
-  return text;
+  if (all_same) text += " That all are equivalent needs no correction for multiple tests: each passed its own.";
+  return {"How sure?", text, any && least < 0.8 ? "und" : "ctl"};
 }
 
 Answer controls_answer(const Results& results, int decimals) {
@@ -214,61 +256,118 @@ Answer controls_answer(const Results& results, int decimals) {
   for (const ControlledQuestion& question : questions) {
     if (!question.is_shown() && !question.cells.empty()) without.push_back(name_words(question.reference));
   }
-  const std::string sight = sight_words(questions);
-  if (!missed.empty())
-    return {"Can this matrix detect a difference?", "No: " + join_words(missed) + " had to be found to differ." + sight, "bad"};
-  if (caught.empty()) return {"Can this matrix detect a difference?", "Unknown: it has no power control." + sight, "und"};
-  const std::string divergent = fmt::format("{} {} found to differ, as required: {}",
-                                            counted(static_cast<int>(caught.size()), "power control"),
-                                            caught.size() == 1 ? "was" : "were", join_words(caught));
-  if (without.empty()) return {"Can this matrix detect a difference?", fmt::format("Yes: {}.{}", divergent, sight), "ok"};
-  return {"Can this matrix detect a difference?",
-          fmt::format("Not everywhere: {}; unknown for comparisons with {}, where no cell was found to "
-                      "differ.{}",
-                      divergent, join_words(without), sight),
-          "und"};
+  const auto answer = [](const std::string& text, const char* css) {
+    return Answer{"Can this matrix detect a difference?", text, css};
+  };
+  if (!missed.empty()) return answer("No: " + join_words(missed) + " had to be found to differ.", "bad");
+  if (caught.empty()) return answer("Unknown: it has no power control.", "und");
+  const std::string divergent =
+      fmt::format("{} {} found to differ, as required: {}", counted(static_cast<int>(caught.size()), "power control"),
+                  caught.size() == 1 ? "was" : "were", join_words(caught));
+  if (without.empty()) return answer("Yes: " + divergent + ".", "ok");
+  return answer(fmt::format("Not everywhere: {}; unknown for comparisons with {}, where no cell was found to differ.",
+                            divergent, join_words(without)),
+                "und");
 }
 
-/// What the verdicts rest on less firmly than their intervals say; no text: nothing.
-Answer doubt_answer(const Results& results) {
-  std::string text;
-  const auto say = [&text](const CellResult& cell, const std::string& words) {
-    text += fmt::format("{}{}: {}.", text.empty() ? "" : " ", name_words(cell.scenario), clean_line(words));
-  };
+/// What the verdicts rest on less firmly than their intervals say.
+std::string doubt_words(const Results& results) {
+  SaidOfCells said;
   for (const CellResult& cell : results.cells) {
     if (!is_judged(cell) || cell.failure || !cell.outcome) continue;
-    if (is_skewed(*cell.outcome)) say(cell, skew_in_words(*cell.outcome));
-    if (is_unsteady(*cell.outcome)) say(cell, rounding_in_words(*cell.outcome));
+    const Outcome& o = *cell.outcome;
+    if (is_skewed(o))
+      said.say(fmt::format("skewed differences (p {:.2g}), of which the t test may err", o.p_skewed), cell);
+    if (is_unsteady(o))
+      said.say(fmt::format("rounding alone changes it by {}{}", format_difference(o.rounding->shift, o.margin),
+                           o.rounding->of_cell ? "" : " or more"),
+               cell);
   }
-  return {"Which results are uncertain?", text, "und"};
+  return said.words();
+}
+
+std::string drift_words(const Results& results) {
+  SaidOfCells said;
+  for (const CellResult& cell : results.cells) said.say(drift_sentence(cell.drift), cell);
+  return said.words();
+}
+
+/// What was run, in figures.
+std::string run_words(const Results& results) {
+  const Summary& s = results.summary;
+  return fmt::format("{}, {}{}; {}{}; exit code {}.", counted(results.steps, "step"),
+                     results.seeds.size() == 1 ? "seed " : "seeds ",
+                     results.seeds.empty() ? "none" : seeds_words(results.seeds), counted(s.runs, "run"),
+                     s.runs_reused > 0 ? fmt::format(", {} reused", s.runs_reused) : "", s.exit_code);
+}
+
+std::string suite_words(const Results& results) {
+  const SuiteResult& suite = *results.suite;
+  std::string text =
+      fmt::format("{} of {} in {}: {} wrong, {} undecided", counted(suite.cases, "case"), clean_line(suite.subject),
+                  counted(suite.trials, "trial"), suite.faults, suite.undecided);
+  for (const auto& [what, figure] : suite.facts) text += fmt::format("; {}: {}", clean_line(what), clean_line(figure));
+  return fmt::format("{}; exit code {}.", text, results.summary.exit_code);
 }
 
 }  // namespace
 
-std::optional<Headline> headline_of(const Results& results) {
-  const std::optional<AnswerGrid> grid = grid_of(results);
-  if (!grid) return std::nullopt;
-  const int decimals = decimals_for(results.primary.margin);
-  Headline headline;
-  headline.sentences = grid_sentences(results, *grid);
-  if (const std::string first = first_words(*grid); !first.empty())
-    headline.answers.push_back({"Where do they first differ?", first, "bad"});
-  std::vector<std::string> failed;
-  for (const CellResult& cell : results.cells) {
-    if (cell.failure) failed.push_back(name_words(cell.scenario));
+std::vector<std::string> headline_of(const Results& results) {
+  const Summary& summary = results.summary;
+  if (results.suite || results.detection || results.certificate || results.cells.empty()) {
+    if (!summary.sentences.empty()) return {clean_line(summary.sentences.front())};
+    return summary.sentence.empty() ? std::vector<std::string>() : std::vector{clean_line(summary.sentence)};
   }
-  if (!failed.empty()) headline.answers.push_back({"Which cells failed or cannot be judged?", join_words(failed) + ".", "fail"});
+  const bool by_outcome = question_named(results.question).by_outcome;
+  const std::vector<ControlledQuestion> questions =
+      by_outcome ? controlled_questions(results) : std::vector<ControlledQuestion>();
+  std::vector<std::string> sentences;
+  for (const CellGroup& group : groups_of(results)) {
+    const bool shown = std::ranges::none_of(
+        group.cells, [&](const CellResult* cell) { return is_same(*cell) && is_uncontrolled(questions, *cell); });
+    std::string text = group.before + group_words(group, by_outcome, shown) +
+                       (shown ? "." : "; nothing shows that a difference would be noticed.");
+    if (text.starts_with("every ") || text.starts_with("no ")) text[0] = static_cast<char>(text[0] - 'a' + 'A');
+    sentences.push_back(std::move(text));
+  }
+  return sentences;
+}
+
+std::vector<Answer> answers_of(const Results& results) {
+  if (results.suite) {
+    constexpr std::size_t kMostFaults = 5;
+    std::vector<Answer> answers;
+    for (const SuiteFinding& finding : results.suite->findings) {
+      if (finding.verdict != CaseVerdict::fault || answers.size() == kMostFaults) continue;
+      answers.push_back({answers.empty() ? "What went wrong?" : "What else?",
+                         fmt::format("{}: {} Again: {}", clean_line(finding.trial), clean_line(finding.sentence),
+                                     clean_line(finding.replay)),
+                         "bad"});
+    }
+    answers.push_back({"What was tried?", suite_words(results)});
+    for (const std::string& note : results.suite->notes)
+      answers.push_back({"What does it not show?", clean_line(note), "und"});
+    return answers;
+  }
+  std::vector<Answer> answers{{"Why not?", results.detection ? "" : why_words(results), "bad"}};
   for (const Growth& growth : results.growth) {
     if (growth.from_batch == growth.to_batch || !varies_batch_or_rate_rule(results)) continue;
-    if (const std::string text = growth_words(growth); !text.empty())
-      headline.answers.push_back({"Which learning-rate rule fits when the batch grows?", text, "ctl"});
+    answers.push_back({"Which learning-rate rule fits when the batch grows?", growth_words(growth)});
   }
   if (results.timing && !results.timing->rows.empty())
-    headline.answers.push_back({"What does it cost?", clean_line(results.timing->sentence), "ctl"});
-  headline.answers.push_back(sure_answer(results, *grid));
-  if (Answer doubt = doubt_answer(results); !doubt.text.empty()) headline.answers.push_back(std::move(doubt));
-  headline.answers.push_back(controls_answer(results, decimals));
-  return headline;
+    answers.push_back({"What does it cost?", clean_line(results.timing->sentence)});
+  const bool by_outcome = question_named(results.question).by_outcome;
+  if (!results.cells.empty() && !results.certificate && !results.detection) answers.push_back(sure_answer(results));
+  answers.push_back({"Is it only rounding?", exact_words(results)});
+  answers.push_back({"How far does rounding alone drive a run?", drift_words(results)});
+  answers.push_back({"Do other metrics agree?", disagreeing_words(results), "und"});
+  answers.push_back({"Which results are uncertain?", doubt_words(results), "und"});
+  answers.push_back({"What would decide?", more_seeds_words(results)});
+  if (by_outcome) answers.push_back(controls_answer(results, decimals_for(results.primary.margin)));
+  if (const std::string certified = certification_words(results); !certified.empty())
+    answers.push_back({"Do real ranks give the same?", certified + "."});
+  answers.push_back({"What was run?", run_words(results)});
+  return answers;
 }
 
 Results with_telling_cells(const Results& results) {

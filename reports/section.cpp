@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <sstream>
 
 #include "harness/base/numbers.h"
 #include "harness/base/text.h"
@@ -13,6 +14,11 @@
 
 namespace lockstep {
 
+Note on_page(std::string words, std::string colour) {
+  Note note(std::move(words), std::move(colour));
+  note.page = true;
+  return note;
+}
 Part prose(std::string text) { return {.kind = Part::Kind::prose, .text = std::move(text)}; }
 Part heading(std::string text, std::string id, Note more) {
   return {.kind = Part::Kind::heading,
@@ -23,6 +29,10 @@ Part heading(std::string text, std::string id, Note more) {
 }
 Part code(std::string text) { return {.kind = Part::Kind::code, .text = std::move(text)}; }
 Part list(std::vector<std::string> lines) { return {.kind = Part::Kind::list, .lines = std::move(lines)}; }
+Part answered(std::vector<Answer> answers) {
+  std::erase_if(answers, [](const Answer& each) { return each.text.empty(); });
+  return {.kind = Part::Kind::answers, .answers = std::move(answers)};
+}
 Part tabled(Table table) { return {.kind = Part::Kind::table, .table = std::move(table)}; }
 Part charted(SuiteChart chart) { return {.kind = Part::Kind::chart, .chart = std::move(chart)}; }
 Part drawing(std::string html) { return {.kind = Part::Kind::drawing, .drawing = std::move(html)}; }
@@ -62,7 +72,8 @@ bool is_empty(const Datum& cell) { return cell.text.empty() && cell.notes.empty(
 
 /// Faults first, as every format shows them, and without columns in which no row says anything.
 Table in_order(Table table, bool page) {
-  if (has_fault(table)) std::ranges::stable_partition(table.rows, &DataRow::fault);
+  const bool grouped = std::ranges::any_of(table.rows, [](const DataRow& row) { return !row.group.empty(); });
+  if (has_fault(table) && !grouped) std::ranges::stable_partition(table.rows, &DataRow::fault);
   const bool spanned =
       std::ranges::any_of(table.rows, [&](const DataRow& row) { return row.cells.size() != table.columns.size(); });
   for (std::size_t i = table.columns.size(); i-- > 0 && !spanned;) {
@@ -80,11 +91,11 @@ Table in_order(Table table, bool page) {
 /// A cell in one line.
 std::string line_of(const Datum& cell) {
   std::vector<std::string> notes;
-  for (const Note& note : cell.notes) notes.push_back(note.text);
+  for (const Note& note : cell.notes)
+    if (!note.page) notes.push_back(note.text);
   const std::string text = clean_line(cell.text) + (cell.tag.empty() ? "" : " (" + cell.tag + ")");
-  return notes.empty() ? text
-                       : fmt::format("{}{}({})", text, text.empty() ? "" : " ",
-                                     clean_line(fmt::format("{}", fmt::join(notes, "; "))));
+  const std::string noted = clean_line(fmt::format("{}", fmt::join(notes, "; ")));
+  return notes.empty() ? text : text.empty() ? noted : fmt::format("{} ({})", text, noted);
 }
 
 /// A heading's words, and what stands behind them.
@@ -185,6 +196,12 @@ void write_part(Markup& out, const Part& part) {
       for (const std::string& line : part.lines) out.element("li", {}, line);
       out.close();
       return;
+    case Part::Kind::answers:
+      out.open("dl", {{"class", "asked"}});
+      for (const Answer& each : part.answers)
+        out.open("div").element("dt", {{"class", "t-" + each.css}}, each.question).element("dd", {}, each.text).close();
+      out.close();
+      return;
     case Part::Kind::code:
       out.element("pre", identified(part), part.text);
       return;
@@ -242,6 +259,8 @@ static std::string pipe_table(const Table& given) {
   }
   out += "\n" + rule + "\n";
   for (const DataRow& row : table.rows) {
+    if (!row.group.empty())
+      out += "| *" + escape_markdown(row.group) + "* |" + std::string(table.columns.size() - 1, '|') + "\n";
     out += "|";
     for (const Datum& cell : row.cells) {
       const std::string text = escape_markdown(short_line(line_of(cell), kLongestCell));
@@ -262,6 +281,10 @@ std::string markdown_of(const Part& part) {
       return "\n" + escape_markdown(part.text) + "\n";
     case Part::Kind::list:
       for (const std::string& line : part.lines) out += "- " + escape_markdown(line) + "\n";
+      return out.empty() ? out : "\n" + out;
+    case Part::Kind::answers:
+      for (const Answer& each : part.answers)
+        out += "- **" + escape_markdown(each.question) + "** " + escape_markdown(each.text) + "\n";
       return out.empty() ? out : "\n" + out;
     case Part::Kind::code:
       return "\n" + fenced(part.text);
@@ -285,6 +308,7 @@ std::string markdown_of(const Part& part) {
 
 std::string markdown_of(const Section& section) {
   std::string parts;
+  if (section.page) return parts;
   for (const Part& part : section.parts) parts += markdown_of(part);
   if (parts.empty()) return "";
   return (section.title.empty() ? "" : "\n### " + escape_markdown(section.title) + "\n") +
@@ -297,9 +321,17 @@ namespace {
 
 /// A terminal shows no table of more rows whole, and no chart of more series.
 constexpr std::size_t kMostTerminalRows = 30, kMostTerminalSeries = 12, kMostTerminalLines = 20;
-constexpr int kStripColumns = 40, kLongestCell = 80, kTitleWidth = 118;
+constexpr int kStripColumns = 40, kLongestCell = 80, kTitleWidth = 118, kBelow = 8, kWhole = 1 << 20;
 
 int title_width(int width) { return width > 0 ? std::min(width, kTitleWidth) : kTitleWidth; }
+
+std::string indented(const std::string& text, int columns) {
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);)
+    out += std::string(static_cast<std::size_t>(columns), ' ') + line + "\n";
+  return out;
+}
 
 std::string table_text(const Table& given, bool colour, int width) {
   Table table = in_order(given, false);
@@ -307,16 +339,34 @@ std::string table_text(const Table& given, bool colour, int width) {
   const bool whole = !table.folded && all <= kMostTerminalRows;
   if (!whole) std::erase_if(table.rows, [](const DataRow& row) { return !row.fault; });
   if (table.rows.empty() && table.folded) return "";
+  const int room = width > 0 ? width : table_width(0);
   std::vector<std::vector<std::string>> cells;
-  for (const DataRow& row : table.rows) {
+  std::vector<std::string> below(table.rows.size());
+  for (std::size_t r = 0; r < table.rows.size(); ++r) {
     cells.emplace_back();
-    for (const Datum& cell : row.cells) cells.back().push_back(short_line(ascii_minus(line_of(cell)), kLongestCell));
+    const DataRow& row = table.rows[r];
+    for (std::size_t i = 0; i < row.cells.size(); ++i) {
+      const std::string line = ascii_minus(line_of(row.cells[i]));
+      if (i >= table.columns.size() || !table.columns[i].below)
+        cells.back().push_back(short_line(line, kLongestCell));
+      else if ((row.fault || row.open) && !line.empty())
+        below[r] += indented(wrapped(table.columns[i].head + ": " + line, room - kBelow), kBelow);
+    }
   }
+  std::erase_if(table.columns, &Column::below);
+  const std::vector<TableLine> lines =
+      cells.empty() ? std::vector<TableLine>{} : table_lines(table.columns, cells, "    ", room);
+  std::vector<std::size_t> last(table.rows.size());
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    if (lines[i].row) last[*lines[i].row] = i;
   std::string out;
-  for (const TableLine& line : cells.empty()
-                                   ? std::vector<TableLine>{}
-                                   : table_lines(table.columns, cells, "    ", width > 0 ? width : table_width(0))) {
+  std::size_t begun = 0;  // rows of the first block
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const TableLine& line = lines[i];
+    if (line.row && *line.row == begun && !table.rows[begun++].group.empty())
+      out += shorten("  " + clean_line(table.rows[*line.row].group), room) + "\n";
     out += painted(line.text, "bad", colour && line.row && table.rows[*line.row].fault) + "\n";
+    if (line.row && last[*line.row] == i) out += below[*line.row];
   }
   if (!whole) out += fmt::format("  ({} rows: report.html)\n", all);
   return out;
@@ -413,9 +463,19 @@ std::string text_of(const Part& part, bool colour, int width) {
       return wrapped(clean_line(part.text), title_width(width));
     case Part::Kind::list:
       for (const std::string& line : part.lines) {
-        if (++lines <= kMostTerminalLines) out += wrapped(clean_line(line), title_width(width));
+        if (++lines <= kMostTerminalLines) out += hanging(clean_line(line), title_width(width));
       }
       return lines > kMostTerminalLines ? out + fmt::format("  ({} lines: report.html)\n", lines) : out;
+    case Part::Kind::answers:
+      for (const Answer& each : part.answers) {
+        const std::string text =
+            hanging(clean_line(ascii_minus(each.question + " " + each.text)), width > 0 ? title_width(width) : kWhole);
+        const bool whole = text.starts_with(each.question);
+        out += whole ? painted(each.question, each.css == "ctl" ? "bold" : each.css, colour) +
+                           text.substr(each.question.size())
+                     : text;
+      }
+      return out;
     case Part::Kind::code:
       return "    " + clean_line(part.text) + "\n";
     case Part::Kind::table:
@@ -434,9 +494,10 @@ std::string text_of(const Part& part, bool colour, int width) {
 
 std::string text_of(const Section& section, bool colour, int width) {
   std::string out;
+  if (section.page) return out;
   for (const Part& part : section.parts) out += text_of(part, colour, width);
   // A chart's title names its axis, too.
-  const bool titled = out.empty() || section.parts.front().kind == Part::Kind::chart;
+  const bool titled = out.empty() || section.title.empty() || section.parts.front().kind == Part::Kind::chart;
   return titled ? out : shorten(clean_line(section.title), title_width(width)) + "\n" + out;
 }
 
@@ -493,9 +554,6 @@ void write_keys(Markup& out, const SuiteChart& chart, const std::vector<std::str
   out.open("p", {{"class", "keys"}});
   for (const std::string& name : names)
     key(out, "line " + css_of({name, CaseVerdict::good, {}}, names), clean_line(name));
-  // A panel has no room for the names of its axes.
-  if (!chart.by_row && chart.panels.size() > 1)
-    out.element("span", {}, "up: " + axis_words(chart.y) + ", to the right: " + axis_words(chart.x));
   for (const ChartMark& mark : chart.marks)
     key(out, "edge", clean_line(mark.name) + ": " + value_words(chart.x, mark.at));
   out.close();
@@ -525,7 +583,8 @@ Plot plot_of(const SuiteChart& chart, const ChartPanel& panel, const ChartFrame&
             .y = frame.y,
             .x_ticks = ticks_of(chart.x, frame.x, alone ? 6 : 4),
             .y_ticks = ticks_of(chart.y, frame.y, alone ? 6 : 4),
-            .x_name = alone ? axis_words(chart.x) : ""};
+            .x_name = axis_words(chart.x),
+            .y_name = axis_words(chart.y)};
   for (const ChartMark& mark : chart.marks) plot.rules.push_back({true, on_axis(chart.x, mark.at), "edge"});
   for (const ChartSeries& series : panel.series) {
     PlotLine line{clean_line(series.name), css_of(series, names), {}, true};

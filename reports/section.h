@@ -18,7 +18,9 @@ struct Note {
   Note(std::string words = "", std::string colour = "") : text(std::move(words)), css(std::move(colour)) {}
   Note(const char* words) : text(words) {}
   std::string text, css;
+  bool page = false;  ///< only pages have room for it
 };
+Note on_page(std::string words, std::string colour = "");
 
 /// A cell of a table. Its members are set in a chain: Datum("2.1").note("1.9 to 2.4").
 struct Datum {
@@ -46,6 +48,7 @@ struct DataRow {
   DataRow(std::vector<Datum> all = {}) : cells(std::move(all)) {}
   std::vector<Datum> cells;
   bool fault = false;      ///< first of all, in red and behind a cross
+  bool open = false;       ///< a terminal shows its `below`, as of a fault
   std::string id, css;     ///< on a page
   std::string group = {};  ///< words above the row, of it and those below
 };
@@ -58,13 +61,20 @@ struct Table {
   std::string foot = {};  ///< on a page: the drawing below the second column, of its axis
 };
 
+/// What a reader asks, and a sentence or two.
+struct Answer {
+  std::string question, text;
+  std::string css = "ctl";  ///< ok, bad, und or ctl
+};
+
 /// The tree's nodes.
 struct Part {
-  enum class Kind { heading, prose, list, code, table, chart, drawing, fold, columns };
+  enum class Kind { heading, prose, list, answers, code, table, chart, drawing, fold, columns };
   Kind kind = Kind::prose;
   std::string text = {}, id = {}, css = {};  ///< css: of a heading's `more`
   std::string more = {};                     ///< behind a heading, in its colour
   std::vector<std::string> lines = {};       ///< of a list
+  std::vector<Answer> answers = {};
   Table table = {};
   SuiteChart chart = {};
   std::string drawing = {};  ///< HTML that a writer of drawings made; other formats leave it out
@@ -75,6 +85,8 @@ Part prose(std::string text);
 Part heading(std::string text, std::string id = "", Note more = {});
 Part code(std::string text);
 Part list(std::vector<std::string> lines);
+/// Those that have a text.
+Part answered(std::vector<Answer> answers);
 Part tabled(Table table);
 Part charted(SuiteChart chart);
 Part drawing(std::string html);
@@ -86,6 +98,7 @@ Part on_pages(Part part);
 struct Section {
   std::string id, title, intro;
   std::vector<Part> parts;
+  bool page = false;  ///< only pages have it
 };
 
 /// The cell's name, the drawing, figures.

@@ -3,17 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "harness/base/text.h"
+#include "reports/plots/chart.h"
 #include "reports/text.h"
 
 namespace lockstep {
 namespace {
 
 constexpr int kWholeText = 1 << 20;
-/// A terminal shows one row a failure where the rows by place would fill more than this, and only wrong ones where those would too.
+/// One row a failure stands open where the rows by place would be more, and only wrong ones where those would too.
 constexpr std::size_t kMostPlaceRows = 30;
-constexpr std::size_t kTerminalFindings = 5, kMarkdownFindings = 50;
 
 /// Good outcomes, then faults, then what is undecided.
 int rank_of(CaseVerdict verdict) { return static_cast<int>(verdict); }
@@ -37,11 +38,6 @@ bool came_out_wrong(const OutcomeTable& table, const OutcomeTable::Row& row) {
 const char* css_of(CaseVerdict verdict) {
   if (verdict == CaseVerdict::fault) return "t-bad";
   return verdict == CaseVerdict::undecided ? "t-und" : "t-ok";
-}
-
-/// Are they too many to stand open, with no fault among them, where the suite's own tables tell how it went?
-bool folds_outcomes(const SuiteResult& suite) {
-  return !suite.tables.empty() && suite.faults == 0 && outcome_table(suite, true).rows.size() > kMostPlaceRows;
 }
 
 }  // namespace
@@ -90,11 +86,21 @@ Markup junit_begin(const Results& results, std::size_t tests, std::ptrdiff_t fai
   return out;
 }
 
+/// The row's cases by outcome.
+static std::string bar_of(const OutcomeTable& outcomes, const OutcomeTable::Row& row) {
+  const auto all = static_cast<double>(std::accumulate(row.cases.begin(), row.cases.end(), int64_t{0}));
+  std::vector<std::pair<double, std::string>> parts;
+  for (std::size_t i = 0; i < row.cases.size(); ++i)
+    parts.emplace_back(static_cast<double>(row.cases[i]) / all, css_of(outcomes.outcomes[i].verdict) + 2);
+  return bar_drawing(parts);
+}
+
 static Table table_of(const OutcomeTable& outcomes) {
-  Table table{.css = "suite", .columns = {"failure", "place"}, .rows = {}};
+  Table table{.css = "suite", .columns = {"failure", "place", "of all cases"}, .rows = {}};
+  table.columns[2].page = true;
   for (const OutcomeTable::Outcome& outcome : outcomes.outcomes) table.columns.push_back(numbers(heading_of(outcome)));
   for (const OutcomeTable::Row& row : outcomes.rows) {
-    table.rows.push_back({{clean_line(row.failure), clean_line(row.place)}});
+    table.rows.push_back({{clean_line(row.failure), clean_line(row.place), Datum().drawn(bar_of(outcomes, row))}});
     for (std::size_t i = 0; i < row.cases.size(); ++i)
       table.rows.back().cells.push_back(
           row.cases[i] == 0 ? Datum("·") : Datum(std::to_string(row.cases[i]), css_of(outcomes.outcomes[i].verdict)));
@@ -102,17 +108,33 @@ static Table table_of(const OutcomeTable& outcomes) {
   return table;
 }
 
-std::vector<Section> suite_sections(const SuiteResult& suite, bool only_faults) {
+/// One row a failure where rows by place are too many, and the wrong ones alone where those are too.
+static Section outcomes_of(const SuiteResult& suite) {
+  Section section{
+      "outcomes", "Outcomes by failure", "Cases by failure, place and outcome. Outcomes in red are faults.", {}};
+  OutcomeTable outcomes = outcome_table(suite, true);
+  const bool by_place = outcomes.rows.size() <= kMostPlaceRows;
+  const Table all = table_of(outcomes);
+  if (!by_place) outcomes = outcome_table(suite, false);
+  if (outcomes.rows.size() > kMostPlaceRows) {
+    OutcomeTable::Row others{"", "", std::vector<int64_t>(outcomes.outcomes.size())};
+    const auto good = [&](const OutcomeTable::Row& row) { return !came_out_wrong(outcomes, row); };
+    for (const OutcomeTable::Row& row : outcomes.rows) {
+      for (std::size_t i = 0; i < row.cases.size() && good(row); ++i) others.cases[i] += row.cases[i];
+    }
+    const auto left_out = static_cast<int64_t>(std::erase_if(outcomes.rows, good));
+    others.failure = fmt::format("({} without a fault)", counted(left_out, "failure"));
+    if (left_out > 0) outcomes.rows.push_back(std::move(others));
+  }
+  if (!outcomes.rows.empty()) section.parts.push_back(tabled(table_of(outcomes)));
+  if (!by_place)
+    section.parts.push_back(fold(counted(static_cast<int64_t>(all.rows.size()), "row") + " by place", {tabled(all)}));
+  return section;
+}
+
+std::vector<Section> suite_sections(const SuiteResult& suite) {
   std::vector<Section> sections = sections_of(suite.tables, suite.charts);
-  const Table table = table_of(outcome_table(suite, true));
-  Section outcomes{"outcomes",
-                   "Outcomes by failure",
-                   "Cases by failure, place and outcome. Outcomes in red are faults.",
-                   {tabled(table)}};
-  if (folds_outcomes(suite))
-    outcomes.parts = {fold(counted(static_cast<int64_t>(table.rows.size()), "row"), {tabled(table)})};
-  for (const std::string& note : suite.notes) outcomes.parts.push_back(prose(clean_line(note)));
-  sections.push_back(std::move(outcomes));
+  sections.insert(sections.begin(), outcomes_of(suite));
   Section findings{"findings",
                    "Findings, case by case",
                    suite.findings_left_out == 0
@@ -121,7 +143,6 @@ std::vector<Section> suite_sections(const SuiteResult& suite, bool only_faults) 
                                      suite.findings_left_out),
                    {}};
   for (const SuiteFinding& finding : suite.findings) {
-    if (only_faults && finding.verdict != CaseVerdict::fault) continue;
     Table timeline{
         .css = "timeline", .columns = {numbers("operation"), "process", "what", "injected fault"}, .rows = {}};
     for (const TimelineStep& step : finding.timeline) {
@@ -136,68 +157,6 @@ std::vector<Section> suite_sections(const SuiteResult& suite, bool only_faults) 
   }
   sections.push_back(std::move(findings));
   return sections;
-}
-
-/// One row a failure where rows by place are too many, and the wrong ones alone where those are too.
-static Table outcomes_on_terminal(const SuiteResult& suite) {
-  OutcomeTable outcomes = outcome_table(suite, true);
-  const bool by_place = outcomes.rows.size() <= kMostPlaceRows;
-  if (!by_place) outcomes = outcome_table(suite, false);
-  if (outcomes.rows.size() > kMostPlaceRows) {
-    OutcomeTable::Row others{"", "", std::vector<int64_t>(outcomes.outcomes.size())};
-    const auto good = [&](const OutcomeTable::Row& row) { return !came_out_wrong(outcomes, row); };
-    for (const OutcomeTable::Row& row : outcomes.rows) {
-      for (std::size_t i = 0; i < row.cases.size() && good(row); ++i) others.cases[i] += row.cases[i];
-    }
-    const auto left_out = static_cast<int64_t>(std::erase_if(outcomes.rows, good));
-    others.failure = fmt::format("({} without a fault)", counted(left_out, "failure"));
-    if (left_out > 0) outcomes.rows.push_back(std::move(others));
-  }
-  return table_of(outcomes);
-}
-
-std::string suite_text(const Results& results, bool colour, int width) {
-  const SuiteResult& suite = *results.suite;
-  const int columns = width > 0 ? std::max(width, kNarrowestWidth) : kWholeText;
-  const auto paint = [colour](std::string_view text, const char* css) { return painted(text, css, colour); };
-  std::string out =
-      paint(shorten(clean_line(results.name) + " · " + clean_line(suite.subject), columns), "bold") + "\n";
-  if (width > 0) width = columns;
-  out += tables_text(suite, colour, width);
-  const Table table = outcomes_on_terminal(suite);
-  out += text_of(tabled(table), colour, width);
-  if (outcome_table(suite, true).rows.size() > kMostPlaceRows) out += "  (by place: see report.html)\n";
-  for (const auto& [what, figure] : suite.facts) out += text_of(prose(what + ": " + figure), colour, width);
-  for (const std::string& note : suite.notes) out += text_of(prose(note), colour, width);
-  std::size_t shown = 0;
-  for (const SuiteFinding& finding : suite.findings) {
-    if (finding.verdict != CaseVerdict::fault) continue;
-    if (++shown > kTerminalFindings) break;
-    out += paint(shorten("✗ " + clean_line(finding.trial) + ": " + clean_line(finding.sentence), columns), "bad") + "\n";
-    if (!finding.replay.empty()) out += shorten("  again: " + clean_line(finding.replay), columns) + "\n";
-  }
-  if (suite.faults > static_cast<int64_t>(kTerminalFindings))
-    out += "  (more: report.html and results.json)\n";
-  const Status status = suite_status(results);
-  std::string ended = wrapped(fmt::format("{} {}: {}", status.symbol, status.word, status.detail), columns);
-  ended.pop_back();
-  out += paint(ended, suite.faults > 0 ? "bad" : "ok") + "\n";
-  if (!results.rerun.empty()) out += shorten("again: " + clean_line(results.rerun), columns) + "\n";
-  return out;
-}
-
-std::string suite_markdown(const Results& results) {
-  const SuiteResult& suite = *results.suite;
-  const Status status = suite_status(results);
-  std::string out = fmt::format("## {} {}: {}\n\n{}\n\n{}\n", status.symbol, status.word, escape_markdown(results.name),
-                                escape_markdown(suite.subject), escape_markdown(status.detail));
-  std::vector<Section> sections = suite_sections(suite, true);
-  Section& findings = sections.back();
-  if (findings.parts.size() > kMarkdownFindings) findings.parts.resize(kMarkdownFindings);
-  for (const Section& section : sections) out += markdown_of(section);
-  for (const auto& [what, figure] : suite.facts) out += markdown_of(prose(what + ": " + figure));
-  if (!results.rerun.empty()) out += "\nThe whole suite again:\n" + markdown_of(code(clean_line(results.rerun)));
-  return out;
 }
 
 std::string suite_junit(const Results& results) {

@@ -28,13 +28,11 @@ struct OutcomeTable {
 };
 OutcomeTable outcome_table(const SuiteResult& suite, bool by_place);
 
-std::string suite_text(const Results& results, bool colour, int width);
-std::string suite_markdown(const Results& results);
 std::string suite_junit(const Results& results);
 /// JUnit up to the properties of its one test suite, which stay open.
 Markup junit_begin(const Results& results, std::size_t tests, std::ptrdiff_t failures, std::ptrdiff_t errors);
 void property(Markup& out, std::string_view name, std::string_view value);
 /// Of the page, below its box of the verdict: tables and charts, outcomes, findings.
-std::vector<Section> suite_sections(const SuiteResult& suite, bool only_faults);
+std::vector<Section> suite_sections(const SuiteResult& suite);
 
 }  // namespace lockstep

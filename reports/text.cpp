@@ -153,6 +153,12 @@ std::string wrapped(std::string_view text, int width) {
   return out;
 }
 
+std::string hanging(std::string_view text, int width) {
+  std::string out = wrapped(text, std::max(1, width - 2));
+  for (std::size_t at = out.find('\n'); at + 1 < out.size(); at = out.find('\n', at + 1)) out.insert(at + 1, "  ");
+  return out;
+}
+
 std::string ascii_minus(std::string text) {
   for (std::size_t at; (at = text.find("−")) != std::string::npos;)
     text.replace(at, std::string_view("−").size(), "-");

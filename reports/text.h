@@ -31,6 +31,9 @@ std::string short_line(std::string_view text, int width);
 /// Words of a paragraph in lines of at most `width` columns, each with its line feed.
 std::string wrapped(std::string_view text, int width);
 
+/// The same, with all lines but the first two columns in: nothing that a text holds begins a line.
+std::string hanging(std::string_view text, int width);
+
 /// Every U+2212 made a hyphen, as terminals want it.
 std::string ascii_minus(std::string text);
 
@@ -57,6 +60,7 @@ struct Column {
   std::string head;
   bool numbers = false;  ///< they are aligned to the right
   bool page = false;     ///< only pages have room for it
+  bool below = false;    ///< a terminal shows it in lines below a row that is wrong
   std::string css = {};  ///< of its cells on a page
 };
 

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <set>
+#include <sstream>
+#include <utility>
 
 #include "harness/answer/results/words.h"
 #include "harness/answer/stats/controls.h"
@@ -141,10 +144,16 @@ double chance_of(std::string_view metric) {
   return name.spec == nullptr || name.area ? -1 : name.spec->chance.value_or(-1);
 }
 
+bool is_negligible(const MetricDifference& d) {
+  constexpr double kLeast = 1e-6;
+  return std::abs(d.mean) < kLeast * std::max(std::abs(d.reference_mean), std::abs(d.cell_mean));
+}
+
 bool has_direction(const MetricDifference& difference) { return difference.has_direction; }
 
 bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& other) {
-  if (!leaves_out_zero(primary) || !leaves_out_zero(other)) return false;
+  if (!leaves_out_zero(primary) || !leaves_out_zero(other) || is_negligible(primary) || is_negligible(other))
+    return false;
   if (!has_direction(primary) || !has_direction(other)) return false;
   const auto better = [](const MetricDifference& d) { return (d.mean > 0) == d.higher_is_better; };
   return better(primary) != better(other);
@@ -184,29 +193,12 @@ std::string difference_headline(const Mechanism& mechanism) {
                                 named ? mechanism.cause->code : replaced(first.phase, "_", " ")));
 }
 
-std::string mechanism_words(const CellResult& cell) {
-  if (!cell.mechanism) return "mechanism not compared";
-  const Mechanism& mechanism = *cell.mechanism;
-  std::string text = style_of(mechanism.verdict).words;
-  if (mechanism.verdict == VerdictKind::within_envelope) text += " (" + used_words(mechanism) + ")";
-  return text;
-}
-
 const Cause* cause_of(const CellResult& cell) {
   const std::optional<Cause>& cause = cell.failure || !cell.mechanism ? cell.cause : cell.mechanism->cause;
   return cause && cause->code != "unexplained" ? &*cause : nullptr;
 }
 
-std::string with_cause(std::string text, const Cause& cause) {
-  text += (text.empty() ? "Cause: " : text.ends_with('.') ? " Cause: " : "; cause: ") + clean_line(cause.code);
-  if (cause.code == "unexplained" && !cause.evidence.empty()) text += ": " + clean_line(cause.evidence);
-  if (!cause.remedy.empty()) text += ". " + clean_line(cause.remedy);
-  return text;
-}
-
-namespace {
-
-/// seeds_in_words for a column: "80 % chance to decide: 34 seeds if there is no difference, 121 if it is half the margin".
+/// seeds_in_words for a column.
 std::string needed_words(const Outcome& o) {
   const auto count = [](int seeds) {
     return seeds >= kMostSeeds ? std::string("10,000 or more") : std::to_string(seeds);
@@ -227,77 +219,46 @@ std::string needed_words(const Outcome& o) {
                      100 * kWantedPower, count(o.seeds_needed_half));
 }
 
-}  // namespace
-
 std::string more_seeds_words(const Results& results) {
   const auto counts = [](const CellResult& cell) {
     return !cell.noise && !cell.anchor && !cell.failure && cell.outcome && cell.outcome->n >= 2 &&
            cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed_half > cell.outcome->n;
   };
   if (std::ranges::none_of(results.cells, counts)) return "";
-  return "These numbers hold for a new run of so many seeds; to extend this one use seeds: auto.";
+  return "So many seeds as the rows name, in a new run; to extend this one use seeds: auto.";
 }
 
-namespace {
-
-/// The keys in which the configs differ although nobody asked about them.
 std::string undeclared_words(const CellResult& cell) {
   std::vector<ConfigDifference> undeclared;
   std::ranges::copy_if(cell.config_differences, std::back_inserter(undeclared), std::not_fn(&ConfigDifference::declared));
   return undeclared.empty() ? "" : "configs differ in " + clean_line(differences_text(undeclared));
 }
 
-}  // namespace
-
-std::string note_words(const CellResult& cell) {
-  std::string text;
-  if (cell.certification.divergence) {
-    text = "real ranks differ from the emulated run: " + divergence_words(*cell.certification.divergence);
-  } else if (cell.failure) {
-    text = failure_words(*cell.failure);
-  } else if (cell.power_control && !is_missed_control(cell)) {
-    text = "found, as required";
-  } else if (cell.mechanism && cell.mechanism->verdict == VerdictKind::divergent &&
-             cell.mechanism->first_divergence) {
-    text = difference_headline(*cell.mechanism);
-    // Of others more is said below.
-    if (is_as_expected(cell)) text += "; " + divergence_words(*cell.mechanism->first_divergence);
-  } else if (cell.mechanism) {
-    const bool agree = cell.mechanism->verdict == VerdictKind::within_envelope;
-    text = agree ? fmt::format("gradients agree ({})", used_words(*cell.mechanism)) : "mechanism " + mechanism_words(cell);
-    if (cell.verdict == cell.mechanism->verdict) {
-      text = agree
-                 ? used_words(*cell.mechanism) + " used"
-                 : clean_line(cell.mechanism->sentence);
-    }
+std::vector<std::string> without_shared_words(const std::vector<std::string>& names) {
+  const auto words_of = [](const std::string& name) {
+    std::istringstream text(name);
+    return std::vector<std::string>(std::istream_iterator<std::string>(text), {});
+  };
+  std::set<std::string> shared;
+  bool first = true;
+  for (const std::string& name : names) {
+    if (name.empty()) continue;
+    const std::vector<std::string> words = words_of(name);
+    const std::set<std::string> own(words.begin(), words.end());
+    if (std::exchange(first, false)) shared = own;
+    std::erase_if(shared, [&](const std::string& word) { return !own.contains(word); });
   }
-  if (cell.outcome && cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed > 0) {
-    const std::string needed = needed_words(*cell.outcome);
-    text = needed + (text.empty() ? "" : "; " + text);
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    std::string kept;
+    for (const std::string& word : words_of(name))
+      kept += shared.contains(word) ? "" : (kept.empty() ? "" : " ") + word;
+    all.push_back(kept.empty() || names.size() < 2 ? name : kept);
   }
-  if (cell.outcome && cell.verdict != VerdictKind::failed) {
-    const Outcome& o = *cell.outcome;
-    std::string doubt;
-    if (is_skewed(o)) doubt = fmt::format("skewed differences (p {:.2g}): the t test may err", o.p_skewed);
-    if (is_unsteady(o)) {
-      doubt += fmt::format("{}rounding alone changes it by {}{}", doubt.empty() ? "" : "; ",
-                           format_difference(o.rounding->shift, o.margin), o.rounding->of_cell ? "" : " or more");
-    }
-    if (!doubt.empty()) text = doubt + (text.empty() ? "" : "; " + text);
-  }
-  const std::string configured = cell.failure ? "" : undeclared_words(cell);
-  if (!configured.empty() && !text.starts_with("Configs differ")) text = configured + (text.empty() ? "" : "; " + text);
-  if (!cell.failed_saves.empty()) text += (text.empty() ? "" : "; ") + ("checkpoints: " + clean_line(cell.failed_saves));
-  std::string expectation;
-  if (is_missed_control(cell)) {
-    expectation = "a power control must be found to differ: this matrix cannot tell";
-  } else if (!cell.as_expected) {
-    expectation = "expected " + expected_words(cell);
-  }
-  return expectation.empty() || text.empty() ? expectation + text : expectation + "; " + text;
+  return all;
 }
 
-Certified certified_of(const Results& results) {
+std::string certification_words(const Results& results) {
   int wanted = 0, agreed = 0, by_band = 0, world_size = -1;
   double most_used = 0;
   int64_t fewest = -1, most = -1;
@@ -319,7 +280,7 @@ Certified certified_of(const Results& results) {
     backend = backend.empty() || backend == c.backend ? c.backend : " ";
   }
   if (wanted == 0) return {};
-  if (agreed == 0) return {"", fmt::format("none of {} certified on real ranks", counted(wanted, "cell"))};
+  if (agreed == 0) return fmt::format("none of {} certified on real ranks", counted(wanted, "cell"));
   std::string text = by_band == 0 ? "certified bit for bit on " : by_band == agreed ? "within tolerance on " : "certified on ";
   if (world_size > 0) text += fmt::format("{} ", world_size);
   text += "real ";
@@ -331,12 +292,7 @@ Certified certified_of(const Results& results) {
     if (by_band < agreed) what += fmt::format(", {} bit for bit and {} within tolerance", agreed - by_band, by_band);
     what += fmt::format(", at most {:.2g} % of tolerance used; {}", 100 * most_used, band_reason_words(backend));
   }
-  return {text + "ranks", std::move(what)};
-}
-
-std::string certification_words(const Results& results) {
-  const Certified certified = certified_of(results);
-  return certified.how.empty() ? certified.what : certified.how + ": " + certified.what;
+  return text + "ranks: " + what;
 }
 
 std::string declaration_words(const Results& results) {
@@ -356,14 +312,8 @@ std::string declaration_words(const Results& results) {
   return fmt::format("declared before {}; unknown for the others", part(d.before));
 }
 
-std::string changed_words(const Results& results) {
-  const bool judged = question_named(results.question).by_outcome;
-  if (!judged || !results.declaration || results.declaration->changed == 0) return "";
-  return fmt::format("Margin ± {:g} of {}, {}.", results.primary.margin, metric_words(results.primary.metric),
-                     declaration_words(results));
-}
-
 std::string question_words(const Results& results) {
+  if (results.suite) return clean_line(results.suite->subject);
   const std::string seeds = counted(static_cast<int64_t>(results.seeds.size()), "seed");
   const std::string margin = fmt::format("margin ± {:g}", results.primary.margin);
   if (results.detection) {
@@ -642,9 +592,13 @@ bool states_expectations(const Results& results) {
                              [](const CellResult& cell) { return !cell.power_control && !cell.expected.empty(); });
 }
 
+/// Is the cell judged, not failed, and nothing stated of what is expected of it?
+bool states_nothing(const CellResult& cell) {
+  return is_judged(cell) && !cell.power_control && cell.expected.empty() && cell.as_expected;
+}
+
 std::string as_expected_words(const Results& results) {
-  const Summary& summary = results.summary;
-  const int unstated = unstated_cells(results);
+  const auto unstated = static_cast<int>(std::ranges::count_if(results.cells, states_nothing));
   const auto stated = static_cast<int>(results.cells.size()) - unstated;
   std::string text =
       !states_expectations(results) ? std::string("The config states no expectation of a cell, and none failed")
@@ -652,11 +606,6 @@ std::string as_expected_words(const Results& results) {
                                     : fmt::format("All {} cells came out as the config expects", stated)
                       : fmt::format("{} came out as the config expects; it states no expectation of the other {}",
                                     counted(stated, "cell"), unstated);
-  if (!summary.uncontrolled.empty()) {
-    std::vector<std::string> names;
-    for (const std::string& reference : summary.uncontrolled) names.push_back(name_words(reference));
-    text += "; but " + uncontrolled_in_words(join_words(names), 2);
-  }
   if (std::ranges::any_of(results.cells, [](const CellResult& cell) { return !cell.failed_saves.empty(); }))
     text += "; but saves of checkpoints failed";
   return text + ".";
@@ -667,8 +616,6 @@ std::string figures_of(const SuiteResult& suite) {
                      counted(suite.cases, "case"), suite.faults, suite.undecided);
 }
 
-}  // namespace
-
 Status suite_status(const Results& results) {
   const SuiteResult& suite = *results.suite;
   const std::string figures = figures_of(suite) + ".";
@@ -678,6 +625,8 @@ Status suite_status(const Results& results) {
   if (results.summary.exit_code == 5) return {"?", "und", "Undecided", figures};
   return {"✓", "ok", "No fault found", figures};
 }
+
+}  // namespace
 
 const VerdictStyle& style_of(VerdictKind kind) {
   static constexpr VerdictStyle kIdentical{"=", "identical", "ok"}, kWithin{"≈", "within envelope", "ok"},
@@ -705,14 +654,6 @@ bool is_missed_control(const CellResult& cell) {
   // A control is judged by its outcome, whatever its mechanism or its certificate say.
   if (cell.failure || cell.verdict == VerdictKind::failed) return true;
   return (cell.outcome ? cell.outcome->verdict : cell.verdict) != VerdictKind::divergent;
-}
-
-int unstated_cells(const Results& results) {
-  return static_cast<int>(std::ranges::count_if(results.cells, states_nothing));
-}
-
-bool states_nothing(const CellResult& cell) {
-  return is_judged(cell) && !cell.power_control && cell.expected.empty() && cell.as_expected;
 }
 
 bool is_as_expected(const CellResult& cell) { return cell.as_expected && !is_missed_control(cell); }

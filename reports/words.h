@@ -30,9 +30,6 @@ struct Status {
   std::string detail;
 };
 Status status_of(const Results& results);
-/// "kill: 3 of 41 cases came out wrong", of the whole suite.
-Status suite_status(const Results& results);
-
 /// "24-way accuracy" of accuracy_24, "training loss / log N" of loss_over_log_n; unknown names as they are.
 std::string metric_words(std::string_view metric);
 
@@ -41,6 +38,9 @@ std::string name_words(std::string_view name);
 
 /// What untrained guessing gives: 1/K of accuracy_K, 1 of loss over log N; below 0 where there is none.
 double chance_of(std::string_view metric);
+
+/// Is the difference below a millionth of the value? Nothing is better by so little.
+bool is_negligible(const MetricDifference& difference);
 
 /// False where neither way of a metric is better.
 bool has_direction(const MetricDifference& difference);
@@ -51,10 +51,6 @@ bool disagrees_in_sign(const MetricDifference& primary, const MetricDifference& 
 
 /// "equivalent or divergent"; "any verdict but failed" if none is declared.
 std::string expected_words(const CellResult& cell);
-/// Is the cell judged, not failed, and nothing stated of what is expected of it? How many are?
-bool states_nothing(const CellResult& cell);
-int unstated_cells(const Results& results);
-
 /// A power control must come out divergent.
 bool is_missed_control(const CellResult& cell);
 
@@ -73,24 +69,18 @@ std::string divergence_words(const Divergence& divergence);
 /// "different from step 3: mean-of-means": with its cause, or the phase that differs. It has a first divergence.
 std::string difference_headline(const Mechanism& mechanism);
 
-/// "within envelope (19 % of the band)", "divergent", or that nothing was compared.
-std::string mechanism_words(const CellResult& cell);
-
-/// What there is to say of a cell in one line: why it failed or parted, and what was expected if something
-/// else came.
-std::string note_words(const CellResult& cell);
-/// "…; cause: gather-without-gradient. Use a gather …"
 /// Of its failure, or of where it first differs; null: none was looked for, or nothing explains it.
 const Cause* cause_of(const CellResult& cell);
-std::string with_cause(std::string text, const Cause& cause);
 
-/// How the cells' emulated runs were certified; both empty if nothing was to be certified.
-struct Certified {
-  std::string how;   ///< "certified bit for bit on 8 real Gloo ranks"; empty: none was
-  std::string what;  ///< "50 steps of each cell", "none of 2 cells certified on real ranks"
-};
-Certified certified_of(const Results& results);
-/// The same in one sentence without a full stop.
+/// What would decide an undecided cell: "80 % chance to decide: 34 seeds if there is no difference, 121 if it is half the margin".
+std::string needed_words(const Outcome& outcome);
+/// "configs differ in …": the keys in which they do although nobody asked about them; empty: none.
+std::string undeclared_words(const CellResult& cell);
+
+/// Names without the words that all of them share; those that would be left with none keep theirs.
+std::vector<std::string> without_shared_words(const std::vector<std::string>& names);
+
+/// How the cells' emulated runs were certified: "certified bit for bit on 8 real Gloo ranks: 50 steps of each cell"; empty: nothing was to be.
 std::string certification_words(const Results& results);
 
 /// "outcome: accuracy_24, margin ± 0.03, 10 paired seeds"; "mechanism: are the same numbers computed?".
@@ -99,9 +89,6 @@ std::string question_words(const Results& results);
 /// "declared before anything ran", "changed after the runs (margin was 0.03 when they were planned)", "declared at a
 /// time that is not known": what the record of the runs says of the margin, and of what else defines the judgement.
 std::string declaration_words(const Results& results);
-
-/// "Margin ± 0.05 of 24-way accuracy, changed after the runs (…)."; empty where nothing was, or none is judged by.
-std::string changed_words(const Results& results);
 
 /// Where undecided cells name the seeds that would decide: that these are for one test, and what adds seeds to
 /// those that have run; empty elsewhere.

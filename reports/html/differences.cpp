@@ -113,6 +113,7 @@ void write_panel(Markup& out, const Drawn& d, double reach, const std::string& t
             .y = {-reach, reach},
             .x_ticks = step_axis(static_cast<double>(curve.steps.back()), 4),
             .y_ticks = margin_ticks(curve, reach),
+            .x_name = "step",
             .flagged = true};
   if (curve.margin > 0) plot.areas.push_back({-HUGE_VAL, HUGE_VAL, -curve.margin, curve.margin, "margin"});
   plot.rules.push_back({false, 0, "zero"});
@@ -191,7 +192,8 @@ std::string drift_plot(const std::vector<CurveBand>& drift) {
             .y = {low, high},
             .x_ticks = powers_of_ten(0, std::log10(last)),
             .y_ticks = powers_of_ten(low, high),
-            .x_name = "step"};
+            .x_name = "step",
+            .y_name = "distance"};
   for (const CurveBand& band : drift) {
     PlotLine line{label_of(band), "c" + std::to_string(plot.lines.size()), {}, false, false, label_of(band)};
     const auto y = [floor = low](double value) { return value > 0 ? std::max(std::log10(value), floor) : floor; };
@@ -381,7 +383,7 @@ std::string rank_words(int rank) {
   return rank < 0 ? "all ranks" : fmt::format("rank {}", rank);
 }
 
-/// The cell, where it first differs, how, why, and how to fix it.
+/// The cell, where it first differs, how, and what shows the cause.
 DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
   DataRow row;
   row.id = anchor;
@@ -398,7 +400,7 @@ DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
                    ? fmt::format("not in {}", counted(m.compared_steps, "step"))
                : m.verdict == VerdictKind::within_envelope ? "within tolerance"
                                                            : "—",
-        where = "—", values = "—", cause = m.verdict == VerdictKind::divergent ? "no cause named" : "—", fix = "—";
+        where = "—", values = "—", cause = m.verdict == VerdictKind::divergent ? "no cause named" : "—";
   if (m.first_divergence) {
     const Divergence& d = *m.first_divergence;
     const std::string phase = replaced(clean_line(d.phase), "_", " ");
@@ -412,9 +414,8 @@ DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
     cause = Datum(m.cause->code, "strong")
                 .note(m.cause->confidence > 0 ? fmt::format("confidence {:.0f} %", 100 * m.cause->confidence) : "");
     cause.note(m.cause->evidence);
-    if (!m.cause->remedy.empty()) fix = m.cause->remedy;
   }
-  row.cells = {name.note(verdict), when, where, values, cause, fix};
+  row.cells = {name.note(verdict), when, where, values, cause};
   return row;
 }
 
@@ -422,7 +423,7 @@ DataRow mechanism_row(const CellResult& cell, const std::string& anchor) {
 
 Section mechanism_section(const Page& page) {
   Table table{.css = "stack first-seen",
-              .columns = {"cell", "first differs", "where", "expected → actual", "cause", "how to fix it"},
+              .columns = {"cell", "first differs", "where", "expected → actual", "evidence"},
               .rows = {}};
   std::vector<Part> sentences;
   for (std::size_t i = 0; i < page.results.cells.size(); ++i) {

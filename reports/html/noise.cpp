@@ -76,8 +76,14 @@ std::pair<double, double> range_of(const std::vector<Family>& families) {
 }
 
 std::string family_plot(const Family& family, std::pair<double, double> range, double last_step) {
-  Plot plot{.title = "Gradient noise scale by step", .description = "Noise scale over all steps:", .x = {0, last_step},
-            .y = {range.first, range.second}, .x_ticks = step_axis(last_step, 7), .y_ticks = powers_of_ten(range.first, range.second), .x_name = "step"};
+  Plot plot{.title = "Gradient noise scale by step",
+            .description = "Noise scale over all steps:",
+            .x = {0, last_step},
+            .y = {range.first, range.second},
+            .x_ticks = step_axis(last_step, 7),
+            .y_ticks = powers_of_ten(range.first, range.second),
+            .x_name = "step",
+            .y_name = "rows"};
   for (const CellResult* cell : family.cells) {
     const NoiseScale& n = *cell->noise_scale;
     const std::string name = name_words(cell->scenario);
@@ -253,9 +259,14 @@ Parabola parabola_of(const Growth& g) {
 
 std::string rules_plot(const Results& results, const Growth& g) {
   const double margin = results.primary.margin;
-  Plot plot{.title = "Difference by the exponent of the rule", .description = "", .x = {-0.16, 1.16}, .y = {-1.6 * margin, 1.6 * margin},
-            .x_ticks = {{0, "0 (none)"}, {0.5, "½ (square root)"}, {1, "1 (linear)"}}, .y_ticks = {},
-            .x_name = "exponent of the learning rate in the batch"};
+  Plot plot{.title = "Difference by the exponent of the rule",
+            .description = "",
+            .x = {-0.16, 1.16},
+            .y = {-1.6 * margin, 1.6 * margin},
+            .x_ticks = {{0, "0 (none)"}, {0.5, "½ (square root)"}, {1, "1 (linear)"}},
+            .y_ticks = {},
+            .x_name = "exponent of the learning rate in the batch",
+            .y_name = "difference of " + metric_words(results.primary.metric)};
   plot.areas.push_back({-HUGE_VAL, HUGE_VAL, -margin, margin, "margin"});
   if (std::isfinite(g.predicted_exponent)) {
     // A prediction of one digit at best is drawn at least as broad as that.

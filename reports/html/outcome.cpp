@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "harness/answer/stats/controls.h"
 #include "harness/answer/stats/outcome.h"
 #include "reports/html/parts.h"
 #include "reports/plots/chart.h"
@@ -15,7 +16,7 @@ namespace lockstep {
 namespace {
 
 std::string reading(const MetricDifference& d) {
-  if (!(d.interval.low > 0 || d.interval.high < 0)) return "";
+  if (!(d.interval.low > 0 || d.interval.high < 0) || is_negligible(d)) return "";
   if (!has_direction(d)) return d.mean > 0 ? "higher" : "lower";
   return (d.mean > 0) == d.higher_is_better ? "better" : "worse";
 }
@@ -186,6 +187,9 @@ Section power_section(const Page& page) {
                   "0.8, with the largest "
                   "upper bound among the cells and power controls of the question.",
                   {tabled(powers_of(page, cells)), p_values(page, cells)}};
+  for (const ControlledQuestion& question : controlled_questions(page.results))
+    if (const std::string sight = sight_in_words(question); !sight.empty())
+      section.parts.push_back(prose(clean_line(sight) + "."));
   if (Table estimates = estimates_of(page, cells); !estimates.rows.empty())
     section.parts.push_back(
         fold("Mean, median and interquartile mean of the differences", {tabled(std::move(estimates))}));

@@ -1,5 +1,8 @@
 #include "reports/html/parts.h"
 
+#include <algorithm>
+
+#include "harness/base/text.h"
 #include "reports/plots/chart.h"
 #include "reports/section.h"
 #include "reports/text.h"
@@ -19,35 +22,32 @@ std::string_view html_style() {
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%;scroll-padding-top:12px}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif;font-variant-numeric:tabular-nums;overflow-wrap:anywhere}
-main{max-width:1160px;margin:0 auto;padding:30px 28px 56px}
+main{max-width:1200px;margin:0 auto;padding:22px 28px 56px}
 a{color:inherit;text-decoration:underline;text-decoration-color:var(--line);text-underline-offset:3px}a:hover{color:var(--link);text-decoration-color:currentColor}
-h1{font-size:15px;font-weight:600;margin:0 0 14px}h1 span{color:var(--mut);font-weight:400}
-h2{font-size:19px;line-height:1.3;letter-spacing:-.005em;margin:44px 0 4px}h3{font-size:15px;margin:24px 0 4px}
+h1{font-size:15px;font-weight:600;margin:0 0 10px}h1 span{color:var(--mut);font-weight:400}
+h2{font-size:19px;line-height:1.3;letter-spacing:-.005em;margin:36px 0 4px}header+section h2{margin-top:14px}h3{font-size:15px;margin:24px 0 4px}
 p{margin:0 0 10px}p.why{color:var(--mut);max-width:66em}
 .t-ok{color:var(--ok)}.t-bad{color:var(--bad)}.t-und{color:var(--und)}.t-fail{color:var(--fail)}.t-ctl{color:var(--ctl)}
-.verdict{border-left:6px solid;border-radius:3px 10px 10px 3px;padding:16px 22px 14px;margin:0 0 18px}
+.verdict{border-left:6px solid;border-radius:3px 10px 10px 3px;padding:12px 20px 11px;margin:0 0 14px}
 .verdict.ok{background:var(--okbg);border-color:var(--ok)}.verdict.bad{background:var(--badbg);border-color:var(--bad)}
 .verdict.und{background:var(--undbg);border-color:var(--und)}.verdict.fail{background:var(--failbg);border-color:var(--fail)}
-.status{display:inline-block;font-weight:700;font-size:13px;letter-spacing:.06em;text-transform:uppercase;color:var(--bg);border-radius:5px;padding:2px 10px;margin:0 10px 8px 0}
+.status{display:inline-block;font-weight:700;font-size:13px;letter-spacing:.06em;text-transform:uppercase;color:var(--bg);border-radius:5px;padding:2px 10px;margin:0 10px 5px 0}
 .ok .status{background:var(--ok)}.bad .status{background:var(--bad)}.und .status{background:var(--und)}.fail .status{background:var(--fail)}.ctl .status{background:var(--ink)}
 .detail{color:var(--mut);font-size:14px}.verdict.bad .detail,.verdict.fail .detail{color:var(--ink)}
-.first{font-size:24px;line-height:1.3;font-weight:600;letter-spacing:-.012em;margin:4px 0 6px;max-width:40em;text-wrap:pretty}.first.long{font-size:19px}
-.rest{font-size:16px;max-width:58em;margin:0}
-.facts{display:flex;flex-wrap:wrap;gap:12px 28px;margin:0 0 6px}
-.facts div{min-width:0;max-width:17em}.facts dt{font-size:12.5px;color:var(--mut)}.facts dd{margin:0;font-weight:600}
+.asked{margin:22px 0 0}.asked div{display:grid;grid-template-columns:13em minmax(0,1fr);gap:2px 18px;padding:6px 0;border-top:1px solid var(--line)}.asked dt{font-weight:600}.asked dd{margin:0;max-width:62em;font-size:14px}
 .scroll{overflow-x:auto;background:linear-gradient(to right,var(--bg) 30%,transparent) left/40px 100% no-repeat local,linear-gradient(to left,var(--bg) 30%,transparent) right/40px 100% no-repeat local,linear-gradient(to right,var(--shade),transparent) left/16px 100% no-repeat,linear-gradient(to left,var(--shade),transparent) right/16px 100% no-repeat}
 .scroll::-webkit-scrollbar{height:9px;background:var(--line)}.scroll::-webkit-scrollbar-thumb{background:var(--mut);border-radius:4px}.scroll+p{margin-top:8px}.scroll:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:14px}
 th,td{overflow-wrap:break-word;text-align:left;vertical-align:top;padding:6px 14px 6px 0;border-bottom:1px solid var(--line)}th:last-child,td:last-child{padding-right:0}
-thead th{color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}tbody th{font-weight:600}
+thead th{overflow-wrap:normal;color:var(--mut);font-weight:600;font-size:13px;vertical-align:bottom}tbody th{font-weight:600}
 .n{text-align:right;white-space:nowrap}.trials th[scope=row]{min-width:13em;overflow-wrap:normal}.trials td{white-space:nowrap}.trials td.n,.trials th.n{padding-left:6px;padding-right:6px;font-size:12.5px}.plain{width:auto;min-width:50%}.plain td,.plain th{padding-top:3px;padding-bottom:3px}.seeds{min-width:20em}
 .sub{display:block;font-size:12.5px;line-height:1.35;font-weight:400;color:var(--mut)}.sub.t-bad{color:var(--bad)}
 .tag{font-size:11.5px;font-weight:600;color:var(--ctl);border:1px solid var(--line);border-radius:4px;padding:0 5px;white-space:nowrap}
 .rows{margin:6px 0 10px}.rows th,.rows td{border:0;vertical-align:middle;padding-top:5px;padding-bottom:5px}.rows thead th{border-bottom:1px solid var(--line)}.rows thead th:last-child{padding-left:6px}
-.rows .name{width:22%;overflow-wrap:anywhere;min-width:6em;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:40%}.rows td.plot+td{padding-left:16px}
+.rows .name{width:16%;overflow-wrap:anywhere;min-width:6em;font-weight:600;line-height:1.3}.rows td.plot{position:relative;padding:0;height:40px;width:26%}.rows td.plot+td{padding-left:16px}
 .dots td.plot{height:22px;width:50%}.dots th.name,.dots td{padding-top:1px;padding-bottom:1px}.dots .name{font-weight:400}.dots td.n{width:9%}.dots td.axis{height:30px}.dots .seed{opacity:.7}.one{max-width:680px}
-.line.bad{stroke-width:3.2}.wrong td,.wrong th{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n,.suite th.n{white-space:normal}.suite th.n,.suite td.n{min-width:6em;padding-left:10px}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
-.bands td.plot{width:36%}.bands td.worst{width:17%}.rows .ci-text{color:var(--mut)}.rows .v{width:16%;padding-left:6px;line-height:1.35}.rows .worst{font-size:13px;line-height:1.35}
+.line.bad{stroke-width:3.2}.wrong,.wrong td,.wrong th{background:var(--badbg);font-weight:600}.given td.n,.given th.n{padding-left:10px}.given td,.given th{overflow-wrap:normal}.given th.n,.suite th.n{white-space:normal}.suite th.n,.suite td.n{min-width:6em;padding-left:10px}.given td:last-child:not(.n){min-width:12em;overflow-wrap:anywhere}
+.rows .ci-text{color:var(--mut)}.rows .v{padding-left:6px;line-height:1.35}.rows .v b{white-space:nowrap}.rows .w{width:18%;font-size:13px;line-height:1.35}.rows .w .sub{font-size:12.5px}
 .rows tbody tr:hover{background:var(--card)}.rows td.axis{height:46px;vertical-align:bottom}
 .row{position:absolute;inset:0;width:100%;height:100%;overflow:visible}.axis .row{height:24px}.mark{overflow:visible}
 .ends{display:flex;justify-content:space-between;font-size:12px;color:var(--mut);padding-top:22px}
@@ -67,10 +67,10 @@ svg .tick{fill:var(--mut);font-size:11.5px}.mid{text-anchor:middle}.end{text-anc
 .answer{table-layout:fixed;min-width:460px;margin:10px 0 0;border-spacing:5px;border-collapse:separate}.answer th,.answer td{border:0;padding:7px 10px 8px;vertical-align:top}.answer th:first-child{width:4.6em;padding-left:0}.answer tbody th{vertical-align:middle;font-size:15px}.answer td{border-radius:7px;background:var(--card);line-height:1.35}
 .answer td a{text-decoration:none}.answer .none{color:var(--mut);text-align:center;vertical-align:middle}.answer .a-ok{background:var(--okbg)}.answer .a-bad{background:var(--badbg)}.answer .a-und{background:var(--undbg)}.answer .a-fail{background:var(--failbg)}
 .mini{display:block;width:100%;height:20px;margin-top:5px;overflow:hidden}.mini .zero{opacity:.7}.mini .margin{fill:var(--bg)}
-.list{list-style:none;padding:0}.list li{margin:0 0 3px}.first.list{max-width:none;font-size:16px;line-height:1.35}
+.first{list-style:none;padding:0;margin:0;font-size:17px;line-height:1.35;font-weight:600;letter-spacing:-.005em;text-wrap:pretty}.first li{margin:2px 0 0}
 .group td{grid-column:1/-1;color:var(--mut);font-size:13px;padding-top:16px!important;border-bottom:1px solid var(--line)!important}
 .power td.plot{width:27%;min-width:150px}.rows.power td,.rows.power th.name{height:30px}.rows.power thead th:last-child{padding-left:0}
-.bar{display:block;width:64px;height:9px;margin-top:3px}.bar-of{fill:var(--line)}.bar-in{fill:var(--c1)}.share{white-space:nowrap}.costs thead th{overflow-wrap:normal}.costs td,.costs th{padding-left:8px}.costs th:first-child{padding-left:0}
+.bar{display:block;width:64px;height:9px;margin-top:3px}.n .bar{margin-left:auto}.bar.wide{width:100%;min-width:120px;height:14px;margin:3px 0}.part{fill:var(--k)}.bar-of{fill:var(--line)}.share{white-space:nowrap}.costs thead th{overflow-wrap:normal}.costs td,.costs th{padding-left:8px}.costs th:first-child{padding-left:0}
 .leader{fill:none;stroke:var(--mut);stroke-width:.7;opacity:.6}.ended{stroke:var(--k);stroke-width:2}.pole{stroke:var(--mut);stroke-width:1.4;fill:none}
 .two{display:grid;grid-template-columns:repeat(2,minmax(0,1fr));gap:26px 34px;margin-top:14px}
 figure{margin:0;min-width:0}figcaption{margin-bottom:6px}figcaption b{display:block;line-height:1.3}figcaption span{font-size:13px;color:var(--mut)}
@@ -94,10 +94,10 @@ details{margin:8px 0}summary{cursor:pointer;color:var(--mut);font-size:14px}summ
 :target{scroll-margin-top:12px}tr:target{background:var(--undbg)}
 footer{margin-top:48px;border-top:1px solid var(--line);padding-top:10px;color:var(--mut);font-size:13px}
 @media screen and (max-width:900px){.two{grid-template-columns:minmax(0,1fr)}.ladder{grid-template-columns:minmax(0,1fr)}.join{padding:8px}}
-@media screen and (max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:20px}
+@media screen and (max-width:760px){main{padding:18px 16px 40px}.verdict{padding:12px 14px 10px}.first{font-size:16px}.asked div{grid-template-columns:minmax(0,1fr)}
 .rows,.rows tbody,.rows tfoot{display:block}.rows thead,.rows .gap{display:none}.rows tr{display:grid;grid-template-columns:1fr auto auto;gap:0 14px;padding:8px 0;border-bottom:1px solid var(--line)}
 .rows tfoot tr{padding-top:0;border:0}.rows th,.rows td{padding:2px 0}.rows .name{width:auto;grid-column:1/3}.rows .v{width:auto;grid-column:3;grid-row:1;text-align:right;padding-left:0}
-.rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline;margin-left:6px}.power td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}.power td.plot{min-width:0}.rows tr td.worst{width:auto;grid-column:2/4;text-align:right}
+.rows tr td.plot{width:auto;grid-column:1/-1;grid-row:2}.rows td.axis{grid-row:1}.rows td.plot+td{padding-left:0;grid-column:1}.rows td.n{text-align:left}.rows td.ci-text{grid-column:2/4;text-align:right}.rows td.n .sub{display:inline;margin-left:6px}.power td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}.power td.plot{min-width:0}.rows tr td.w{width:auto;grid-column:1/-1}.rows tr td.w:empty{display:none}
 .dots tbody .name{grid-column:1;grid-row:1}.dots tbody td.n{width:auto;grid-row:1;text-align:right}.dots tbody td.plot+td{grid-column:2}.dots tbody td:last-child{grid-column:3}.dots tbody .group td{grid-column:1/-1}.dots td.n::before{content:attr(data-label) " ";color:var(--mut);font-size:12.5px}
 .stack,.stack tbody,.stack td,.stack tbody th{display:block}.stack thead{display:none}.stack tr{display:block;border-bottom:1px solid var(--line);padding:8px 0}.stack tr th:first-child,.stack tr td{border:0;padding:1px 0;width:auto}
 .stack td[data-label]::before{content:attr(data-label) ": ";color:var(--mut)}}
@@ -114,16 +114,73 @@ Datum label_of(const CellResult& cell, const std::string& anchor) {
   return label;
 }
 
+namespace {
+
 Datum verdict_of(const CellResult& cell, VerdictKind kind) {
-  if (cell.noise) return Datum().note("A/A pair: shown, not judged");
+  if (cell.noise) return Datum().note("not judged");
   const VerdictStyle& style = style_of(kind);
   Datum verdict(std::string(style.symbol) + " " + style.words, "t-" + row_css(cell, kind));
-  if (const Cause* cause = cause_of(cell)) verdict.note(cause->code);
   if (is_missed_control(cell)) return verdict.note({"✗ must be found to differ", "t-bad"});
   if (!cell.as_expected) return verdict.note({cell.expected.empty() ? "✗ it must not fail" : "✗ expected " + expected_words(cell), "t-bad"});
-  return verdict.note(cell.power_control       ? "✓ found, as required"
-                      : cell.expected.empty() ? "no expectation stated"
-                                              : "✓ as expected");
+  return verdict.note(on_page(cell.power_control      ? "✓ found, as required"
+                              : cell.expected.empty() ? ""
+                                                      : "✓ as expected"));
+}
+
+/// The code, or what differs, and where it first does.
+Datum cause_in_row(const CellResult& cell) {
+  constexpr int kLongest = 160;
+  const Cause* cause = cause_of(cell);
+  Datum why(cause ? clean_line(cause->code) : "");
+  const Mechanism* m = cell.mechanism ? &*cell.mechanism : nullptr;
+  if (cell.failure) {
+    why.note(short_line(failure_words(*cell.failure), kLongest));
+  } else if (cell.certification.divergence) {
+    why = Datum("real ranks differ from the emulated run").note("from " + place_words(*cell.certification.divergence));
+  } else if (m && m->verdict == VerdictKind::divergent && m->first_divergence) {
+    if (!cause) why.text = replaced(clean_line(m->first_divergence->phase), "_", " ");
+    const Divergence& first = *m->first_divergence;
+    const std::string place = place_words(first);
+    const std::size_t step = std::min(place.find(", "), place.size());
+    why.note(first.step < 0 ? "before the first step" : "from " + place.substr(0, step));
+    std::string where = place.substr(std::min(step + 2, place.size()));
+    if (where.starts_with(why.text)) where.erase(0, std::min(why.text.size() + 2, where.size()));
+    why.note(on_page(where));
+  } else if (m && cell.verdict == m->verdict && m->verdict == VerdictKind::inconclusive) {
+    why.note(short_line(m->sentence, kLongest));
+  }
+  if (cell.no_negatives) why.note("no negatives: the loss is 0");
+  why.note(short_line(undeclared_words(cell), kLongest));
+  if (!cell.failed_saves.empty()) why.note({"checkpoints: " + clean_line(cell.failed_saves), "t-bad"});
+  return why;
+}
+
+std::string fix_of(const CellResult& cell) {
+  if (cell.outcome && cell.verdict == VerdictKind::inconclusive && cell.outcome->seeds_needed > 0)
+    return needed_words(*cell.outcome);
+  const Cause* cause = cause_of(cell);
+  if (cause && !cause->remedy.empty()) return clean_line(cause->remedy);
+  const bool open = cell.mechanism && !cell.failure && cell.mechanism->verdict == VerdictKind::inconclusive &&
+                    !cell.mechanism->decide.empty();
+  return open ? "to decide: " + clean_line(cell.mechanism->decide) : "";
+}
+
+}  // namespace
+
+std::vector<Column> answer_columns() {
+  std::vector<Column> columns{"verdict", "cause, first step", "fix"};
+  columns[0].css = "v", columns[1].css = columns[2].css = "w";
+  columns[2].below = true;
+  return columns;
+}
+
+void add_answer(DataRow& row, const CellResult& cell, VerdictKind kind) {
+  const bool asks = !cell.noise && (!cell.power_control || is_missed_control(cell));
+  row.fault = !is_as_expected(cell);
+  row.open = kind == VerdictKind::inconclusive;
+  row.cells.push_back(verdict_of(cell, kind));
+  row.cells.push_back(asks ? cause_in_row(cell) : Datum());
+  row.cells.push_back(asks ? Datum().note(fix_of(cell)) : Datum());
 }
 
 std::vector<Section> rewards_sections(const Page& page) {

@@ -13,8 +13,6 @@
 
 namespace lockstep {
 
-struct Headline;
-
 struct Page {
   const Results& results;
   std::vector<std::string> anchors;  ///< of the cells
@@ -35,15 +33,18 @@ Note verdict_note(const CellResult& cell, VerdictKind kind);
 /// control.
 Datum label_of(const CellResult& cell, const std::string& anchor);
 
-/// Last column: symbol and words of `kind`, and below them what was expected.
-Datum verdict_of(const CellResult& cell, VerdictKind kind);
+/// The last columns of tables with a row a cell: symbol and words of `kind` with what was expected, the cause with the first step,
+/// how to fix it.
+std::vector<Column> answer_columns();
+void add_answer(DataRow& row, const CellResult& cell, VerdictKind kind);
 
 // Sections of every format; one without parts has nothing to say.
 
 Section detection_section(const Detection& detection);        ///< planted faults against what was found
 Section certificate_section(const Certificate& certificate);  ///< losses by number of ranks
-Section grid_section(const Page& page);                       ///< two axes against each other
-Section answers_section(const Headline& headline);            ///< what the whole matrix answers
+Section answers_section(const Results& results);              ///< question by question
+Section band_section(const Page& page);                       ///< a row a cell: shares of the rounding tolerance
+Section outcome_section(const Page& page);                    ///< a row a cell: paired differences with their intervals
 Section growth_section(const Page& page);                     ///< rules where the batch grows
 Section noise_section(const Page& page);                      ///< gradient noise scales
 Section costs_section(const Timing& timing);                  ///< speed-up, communication, memory
@@ -54,8 +55,7 @@ Part rules_drawing(const Results& results, const Growth& growth);
 
 // Of pages alone.
 
-Section band_section(const Page& page);           ///< shares of the rounding tolerance
-Section outcome_section(const Page& page);        ///< paired differences with their intervals
+Section grid_section(const Page& page);           ///< two axes against each other
 Section curves_section(const Page& page);         ///< metrics by step
 Section differences_section(const Page& page);    ///< paired differences by step
 Section drift_section(const Page& page);          ///< rounding alone, by step

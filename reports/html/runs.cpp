@@ -185,7 +185,8 @@ std::string speed_plot(const Timing& timing) {
             .y = {},
             .x_ticks = {},
             .y_ticks = {},
-            .x_name = "ranks"};
+            .x_name = "ranks",
+            .y_name = "times the speed of one rank"};
   std::map<int, Tick> ticks;
   for (const std::string& group : timing_groups(timing)) {
     plot.lines.push_back({group, "c" + std::to_string(plot.lines.size() % 6), {}, true, false, group});
@@ -226,12 +227,9 @@ std::string range_words(const Interval& range, double times, int decimals) {
 Datum share_of_step(const TimingRow& row) {
   const double share = row.communication_share;
   if (!std::isfinite(share)) return "—";
-  Markup out;
-  out.open("svg", {{"class", "bar"}, {"aria-hidden", "true"}});
-  out.empty("rect", {{"width", "100%"}, {"height", "100%"}, {"class", "bar-of"}});
-  out.empty("rect",
-            {{"width", percent(100 * std::clamp(share, 0.0, 1.0))}, {"height", "100%"}, {"class", "bar-in"}});
-  return Datum(fmt::format("{:.0f} %", 100 * share)).note(range_words(row.share_range, 100, 0)).drawn(out.take());
+  return Datum(fmt::format("{:.0f} %", 100 * share))
+      .note(range_words(row.share_range, 100, 0))
+      .drawn(bar_drawing({{share, "c1"}}, "bar"));
 }
 
 Table costs_of(const Timing& timing, const std::string& group) {
@@ -331,13 +329,9 @@ Datum place_of(const Page& page, const CellResult* cell, int decimals) {
 
 }  // namespace
 
-Section answers_section(const Headline& headline) {
-  Section section{"answers", "What it answers", "", {}};
-  for (const Answer& answer : headline.answers) {
-    section.parts.push_back(heading("", "", {answer.question, std::string("t-") + answer.css}));
-    section.parts.push_back(prose(answer.text));
-  }
-  return section;
+Section answers_section(const Results& results) {
+  const Part answers = answered(answers_of(results));
+  return {"answers", "", "", answers.answers.empty() ? std::vector<Part>() : std::vector{answers}};
 }
 
 Section grid_section(const Page& page) {
@@ -358,14 +352,12 @@ Section grid_section(const Page& page) {
       metric_words(results.primary.metric), counted(results.steps, "step"), against,
       alike ? interval_name(results) : "interval at each cell's own level", pairs_words(results),
       results.primary.margin);
-  return {
-      "grid",
-      fmt::format("Which {} train the same as {}?", grid->row_axis == "layout" ? "layouts" : "cells", against),
-      "",
-      {tabled(std::move(table)), prose(caption),
-       on_pages(prose(fmt::format(
-           "A bar shows the interval, its middle strip the margin; it ends at {:g} margins.",
-           kReachOfBar)))}};
+  return {"grid",
+          fmt::format("Which {} train the same as {}?", grid->row_axis == "layout" ? "layouts" : "cells", against),
+          "",
+          {tabled(std::move(table)),
+           prose(fmt::format("{} A bar shows the interval, its middle strip the margin; it ends at {:g} margins.",
+                             caption, kReachOfBar))}};
 }
 
 // Losses certified, with the figures.
@@ -392,7 +384,9 @@ Table losses_of(const Certificate& certificate) {
     table.rows.push_back(
         {{name_words(row.loss), std::to_string(row.world_size),
           Datum(all ? fmt::format("all {}", row.cases) : fmt::format("{} of {}", row.certified, row.cases),
-                all ? "t-ok" : "t-bad"),
+                all ? "t-ok" : "t-bad")
+              .drawn(bar_drawing({{static_cast<double>(row.certified) / std::max(1, row.cases), all ? "ok" : "bad"}},
+                                 "bar")),
           none ? "—" : compact_number(row.worst), none ? "" : clean_line(g.group), none ? "—" : compact_number(g.ratio),
           none ? "—" : cosine_words(g.cosine), none ? "—" : compact_number(g.residual),
           none ? "" : fmt::format("{}, step {}", name_words(row.worst_cell), row.worst_step),

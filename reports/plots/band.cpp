@@ -58,9 +58,12 @@ std::string band_of(const BandAxis& axis, const CellResult& cell) {
   const bool compared = is_compared(cell);
   Strip strip(axis.scale(),
               name_words(cell.scenario) + ": " + (compared ? used_words(*cell.mechanism) : "no forced comparison"),
-              mechanism_words(cell), kMiddle);
-  strip.area(-HUGE_VAL, axis(1));
+              cell.mechanism ? style_of(cell.mechanism->verdict).words : "not compared", kMiddle);
   if (!compared) return strip.take(cell.failure ? "did not finish" : "no forced comparison");
+  // Inside the band it would be read as the same.
+  if (cell.mechanism->verdict == VerdictKind::divergent && cell.mechanism->band_used <= 1)
+    return strip.take("differs before its gradients");
+  strip.area(-HUGE_VAL, axis(1));
   strip.rule(axis(1), "edge");
   const Mechanism& mechanism = *cell.mechanism;
   const std::string css = row_css(cell, mechanism.verdict);
@@ -71,23 +74,22 @@ std::string band_of(const BandAxis& axis, const CellResult& cell) {
   return strip.mark(axis(mechanism.band_used), "dot", css).take();
 }
 
-std::vector<Datum> band_row(const BandAxis& axis, const CellResult& cell, const std::string& anchor) {
-  Datum used = is_compared(cell) ? Datum(band_share(cell.mechanism->band_used), "strong") : Datum("—"), worst = "—";
+DataRow band_row(const BandAxis& axis, const CellResult& cell, const std::string& anchor) {
+  Datum used = is_compared(cell) ? Datum(band_share(cell.mechanism->band_used), "strong") : Datum("—");
   if (is_compared(cell) && !cell.mechanism->band_measured && !cell.mechanism->twins &&
       cell.mechanism->verdict != VerdictKind::identical)
     used.note("estimated, not measured");
-  if (cell.mechanism && !cell.mechanism->forced.empty()) {
-    const ForcedStep& step = *std::ranges::max_element(cell.mechanism->forced, {}, &ForcedStep::band_used);
-    if (step.band_used > 0) worst = Datum(step.worst_tensor).note(fmt::format("step {}", step.step));
-  }
-  return {label_of(cell, anchor), Datum().drawn(band_of(axis, cell)), used, worst, verdict_of(cell, cell.verdict)};
+  DataRow row({label_of(cell, anchor), Datum().drawn(band_of(axis, cell)), used});
+  add_answer(row, cell, cell.verdict);
+  return row;
 }
 
 std::string band_foot(const BandAxis& axis) {
   std::vector<Tick> ticks{{axis.zero(), "0"}};
   const int stride = (axis.high - axis.low) / 6 + 1;
   for (int power = axis.low; power <= axis.high; ++power) {
-    if (power % stride == 0)
+    // Beside the end, which is 0, no label has room.
+    if (power % stride == 0 && axis.scale()(power) > 9)
       ticks.push_back({static_cast<double>(power), power >= -3 && power <= 4
                                                        ? fmt::format("{:g}", std::pow(10.0, power))
                                                        : fmt::format("1e{}", power)});
@@ -104,28 +106,19 @@ Section band_section(const Page& page) {
               .columns = drawn_columns("largest difference / tolerance", {"tolerance used"}),
               .rows = {},
               .foot = band_foot(axis)};
-  table.columns.emplace_back("largest in").css = "worst";
-  table.columns.emplace_back("verdict").css = "v";
+  for (Column& column : answer_columns()) table.columns.push_back(std::move(column));
   for (const std::size_t i : row_order(page.results))
-    table.rows.emplace_back(band_row(axis, page.results.cells[i], page.anchors[i]));
-  const auto has_twins = [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; };
-  if (std::ranges::any_of(page.results.cells, has_twins)) {
-    return {
-        "band",
-        "Are the gradients the same, up to rounding?",
-        "Both runs compute from the reference's weights and batch, natively and in float64. Rings: the difference in "
-        "float64, "
-        "as a share of its tolerance (1e-12 of the summed terms). Dots: rounding, the distance of a cell from its own "
-        "float64 result, as a share of its tolerance (derived from the reference's own rounding). 1 is the limit of "
-        "both; "
-        "pale dots are single forced steps.",
-        {tabled(std::move(table))}};
-  }
-  return {"band",
-          "How much of the rounding tolerance was used?",
-          "Gradients from the reference's weights and batch. The tolerance is what summing in another order "
-          "changes, times the declared factor; 1 is its limit. Pale dots are single forced steps.",
-          {tabled(std::move(table))}};
+    table.rows.push_back(band_row(axis, page.results.cells[i], page.anchors[i]));
+  const bool twins = std::ranges::any_of(
+      page.results.cells, [](const CellResult& cell) { return cell.mechanism && cell.mechanism->twins; });
+  return {
+      "band",
+      "Are the gradients the same, up to rounding?",
+      twins ? "Rings: the difference in float64, as a share of its tolerance. Dots: rounding, the distance from the "
+              "own float64 "
+              "result, as a share of its tolerance. 1 is the limit; pale: single forced steps."
+            : "What summing in another order changes is the tolerance; 1 is its limit. Pale dots: single forced steps.",
+      {tabled(std::move(table))}};
 }
 
 // The forest plot: paired differences with their intervals against the margin.
@@ -191,7 +184,7 @@ std::string row_title(const Forest& forest, const CellResult& cell) {
 
 std::string difference_of(const Forest& forest, const CellResult& cell) {
   Strip strip(forest.axis, row_title(forest, cell),
-              cell.outcome ? clean_line(cell.outcome->sentence) : note_words(cell), kMiddle);
+              cell.outcome ? clean_line(cell.outcome->sentence) : "", kMiddle);
   if (forest.margin > 0 && std::isfinite(forest.margin)) strip.area(-forest.margin, forest.margin);
   if (!cell.outcome) return strip.take(cell.failure ? "did not finish" : "no outcome");
   const Outcome& outcome = *cell.outcome;
@@ -203,17 +196,17 @@ std::string difference_of(const Forest& forest, const CellResult& cell) {
   return strip.mark(outcome.primary.mean, cell.power_control ? "diamond" : "dot", css).take();
 }
 
-std::vector<Datum> forest_row(const Forest& forest, const CellResult& cell, const std::string& anchor) {
-  Datum mean = "—", interval = "—";
+DataRow forest_row(const Forest& forest, const CellResult& cell, const std::string& anchor) {
+  Datum mean = "—";
   if (cell.outcome) {
     const MetricDifference& d = cell.outcome->primary;
     const bool off = std::isfinite(d.mean) && (d.mean < forest.axis.low || d.mean > forest.axis.high);
-    mean = Datum(signed_number(d.mean, forest.decimals), "strong").note(off ? "off scale" : "");
-    interval = Datum(cell.outcome->n < 2 ? "one seed: none" : interval_words(d.interval, forest.decimals))
-                   .note(own_terms(forest.results, cell));
+    mean = Datum(difference_and_half(d, forest.decimals), "strong").note(own_terms(forest.results, cell));
+    mean.note(cell.outcome->n < 2 ? "one seed: no interval" : "").note(off ? "off scale" : "");
   }
-  return {label_of(cell, anchor), Datum().drawn(difference_of(forest, cell)), mean, interval.in("ci-text"),
-          verdict_of(cell, cell.failure || !cell.outcome ? cell.verdict : cell.outcome->verdict)};
+  DataRow row({label_of(cell, anchor), Datum().drawn(difference_of(forest, cell)), mean});
+  add_answer(row, cell, cell.failure || !cell.outcome ? cell.verdict : cell.outcome->verdict);
+  return row;
 }
 
 std::string forest_foot(const Forest& forest) {
@@ -301,29 +294,25 @@ bool has_groups(const Results& results) {
 Section outcome_section(const Page& page) {
   const Results& results = page.results;
   const Forest forest = forest_layout(results);
-  const std::string pairs = pairs_words(results);
   Table table{.css = "rows",
-              .columns = drawn_columns("difference, cell − reference",
-                                       {"mean", interval_name(results) + (pairs.empty() ? "" : ", " + pairs)}),
+              .columns = drawn_columns("cell − reference", {"difference"}),
               .rows = {},
               .foot = forest_foot(forest)};
-  table.columns.emplace_back("verdict").css = "v";
+  for (Column& column : answer_columns()) table.columns.push_back(std::move(column));
   const bool groups = has_groups(results);
   std::string group;
   for (const std::size_t i : row_order(results)) {
-    table.rows.emplace_back(forest_row(forest, results.cells[i], page.anchors[i]));
+    table.rows.push_back(forest_row(forest, results.cells[i], page.anchors[i]));
     const std::string next = group_of(results, results.cells[i]);
     if (groups && next != group) table.rows.back().group = next;
     group = next;
   }
-  return {
-      "outcome",
-      "Do the cells reach the same metric?",
-      fmt::format("Difference of {} to the reference after {}, cell minus reference, paired by seed: both runs of a "
-                  "pair share data, order and initial weights.",
-                  metric_words(results.primary.metric), counted(results.steps, "step")),
-      {drawing(keys_of(forest)), tabled(std::move(table)),
-       fold("Differences of single seeds", {tabled(seeds_of(forest))})}};
+  return {"outcome",
+          "Do the cells reach the same metric?",
+          fmt::format("{} after {}: cell minus reference, paired by seed.", metric_words(results.primary.metric),
+                      counted(results.steps, "step")),
+          {tabled(std::move(table)), drawing(keys_of(forest)),
+           on_pages(fold("Differences of single seeds", {tabled(seeds_of(forest))}))}};
 }
 
 }  // namespace lockstep

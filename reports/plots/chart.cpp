@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <sstream>
 
 #include "harness/base/numbers.h"
@@ -156,10 +157,10 @@ struct Frame {
   std::string point(double at_x, double at_y) const { return px(x(at_x)) + " " + px(std::clamp(y(at_y), -2000.0, 4000.0)); }
 };
 
-/// A name in at most two lines of a label, and its note below.
-std::vector<std::string> label_lines(const PlotLine& line) {
+/// A name in at most two lines of a label.
+std::vector<std::string> lines_of_label(std::string_view name) {
   std::vector<std::string> lines{""};
-  std::istringstream words(name_words(line.label));
+  std::istringstream words(name_words(name));
   for (std::string word; words >> word;) {
     const std::string longer = lines.back().empty() ? word : lines.back() + " " + word;
     if (text_width_px(longer, kLabelPx) <= kWidestLabel || lines.back().empty())
@@ -171,6 +172,12 @@ std::vector<std::string> label_lines(const PlotLine& line) {
   for (std::string& each : lines) {
     for (int columns = display_width(each); columns > 1 && text_width_px(each, kLabelPx) > kWidestLabel;) each = shorten(each, --columns);
   }
+  return lines;
+}
+
+/// And its note below.
+std::vector<std::string> label_lines(const PlotLine& line) {
+  std::vector<std::string> lines = lines_of_label(line.label);
   if (!line.note.empty()) lines.push_back(line.note);
   return lines;
 }
@@ -178,6 +185,8 @@ std::vector<std::string> label_lines(const PlotLine& line) {
 Frame frame_of(const Plot& plot) {
   Frame frame = plot.small ? Frame{260, 168, 30, 14, 8, 26, {}, {}} : Frame{};
   if (plot.flagged) frame.bottom += 9;
+  if (plot.small && !plot.x_name.empty()) frame.bottom += 15, frame.height += 15;
+  if (!plot.y_name.empty()) frame.top += 13, frame.height += 13;
   for (const Tick& tick : plot.y_ticks) frame.left = std::max(frame.left, text_width_px(tick.text, kTickPx) + 10);
   for (const PlotLine& each : plot.lines) {
     if (each.label.empty()) continue;
@@ -200,7 +209,9 @@ void draw_axes(Markup& out, const Plot& plot, const Frame& frame) {
     if (!plot.flagged) line(out, "tk", frame.x(tick.at), frame.floor(), frame.x(tick.at), frame.floor() + 4);
     text(out, "tick mid", frame.x(tick.at), below, tick.text);
   }
-  if (!plot.x_name.empty()) text(out, "tick mid", (frame.left + frame.edge()) / 2, below + 18, plot.x_name);
+  if (!plot.x_name.empty())
+    text(out, "tick mid", (frame.left + frame.edge()) / 2, below + (plot.small ? 15 : 18), plot.x_name);
+  if (!plot.y_name.empty()) text(out, "tick", 0, 10, plot.y_name);
 }
 
 /// The band as a closed outline, the line, its marks.
@@ -223,6 +234,16 @@ void draw_line(Markup& out, const PlotLine& curve, const Frame& frame, int colum
       out.open("path", {{"class", (curve.dashed ? "line dashed " : "line ") + curve.css}, {"d", middle}});
       out.element("title", {}, name_words(curve.name)).close();
     }
+  }
+  // An arrow where it leaves the frame.
+  const auto outside = [&frame](const PlotPoint& p) {
+    return std::isfinite(p.y) && (p.y > frame.y.high || p.y < frame.y.low);
+  };
+  if (const auto leaves = std::ranges::find_if(points, outside); leaves != points.end()) {
+    const bool up = leaves->y > frame.y.high;
+    out.empty("path", {{"class", "m " + curve.css},
+                       {"d", fmt::format("M{} {}l5 {}h-10z", px(frame.x(leaves->x)), px(up ? frame.top : frame.floor()),
+                                         up ? 9 : -9)}});
   }
   for (const PlotPoint& p : curve.points) {
     if ((curve.dotted || curve.points.size() == 1) && std::isfinite(p.y))
@@ -292,7 +313,22 @@ void key(Markup& out, std::string_view css, std::string_view words) {
   out.close().text(words).close();
 }
 
-std::string plot_drawing(const Plot& plot) {
+std::vector<std::string> told_apart(std::vector<std::string> names) {
+  names = without_shared_words(names);
+  std::map<std::vector<std::string>, int> seen;
+  for (std::string& name : names) {
+    if (name.empty()) continue;
+    if (const int copy = ++seen[lines_of_label(name)]; copy > 1) name = fmt::format("{} {}", copy, name);
+  }
+  return names;
+}
+
+std::string plot_drawing(const Plot& given) {
+  Plot plot = given;
+  std::vector<std::string> labels;
+  for (const PlotLine& each : plot.lines) labels.push_back(each.label);
+  labels = told_apart(std::move(labels));
+  for (std::size_t i = 0; i < labels.size(); ++i) plot.lines[i].label = labels[i];
   const Frame frame = frame_of(plot);
   Markup out;
   out.open("svg", {{"viewBox", fmt::format("0 0 {} {}", px(frame.width), px(frame.height))}, {"role", "img"}});
@@ -490,6 +526,20 @@ Strip& Strip::mark(double at, std::string_view shape, const std::string& css) {
 std::string Strip::take(std::string_view nothing) {
   if (!nothing.empty()) out_.close().element("span", {{"class", "nothing"}}, nothing);
   return out_.take();
+}
+
+std::string bar_drawing(const std::vector<std::pair<double, std::string>>& parts, const char* css) {
+  double at = 0;
+  Markup out;
+  out.open("svg", {{"class", css}, {"aria-hidden", "true"}});
+  out.empty("rect", {{"width", "100%"}, {"height", "100%"}, {"class", "bar-of"}});
+  for (const auto& [share, colour] : parts) {
+    if (!(share > 0)) continue;
+    const double width = 100 * std::min(share, 1.0);
+    out.empty("rect", {{"x", percent(at)}, {"width", percent(width)}, {"height", "100%"}, {"class", "part " + colour}});
+    at += width;
+  }
+  return out.take();
 }
 
 std::string axis_drawing(const Scale& axis, const std::vector<Tick>& ticks, std::string_view name, std::string_view left, std::string_view right) {

@@ -101,13 +101,16 @@ struct Plot {
   bool small = false, many = false;  ///< one of many is looked at for its shape
   AxisRange x, y;
   std::vector<Tick> x_ticks, y_ticks;
-  std::string x_name = {};
+  std::string x_name = {}, y_name = {};
   std::vector<PlotArea> areas = {};
   std::vector<PlotLine> lines = {};  ///< the first is drawn last
   std::vector<PlotRule> rules = {};
   std::vector<PlotFlag> flags = {};
   bool flagged = false;  ///< room for flags below the axis, also where there are none
 };
+/// Labels without the words that all share, no two alike.
+std::vector<std::string> told_apart(std::vector<std::string> names);
+
 /// Static SVG, of the same size whatever it shows.
 std::string plot_drawing(const Plot& plot);
 
@@ -156,6 +159,9 @@ class Strip {
   std::string y_;
   Markup out_;
 };
+
+/// A bar of parts, each a share of the whole in its colour.
+std::string bar_drawing(const std::vector<std::pair<double, std::string>>& parts, const char* css = "bar wide");
 
 /// The axis below the rows, with words at both of its ends.
 std::string axis_drawing(const Scale& axis, const std::vector<Tick>& ticks, std::string_view name,

@@ -103,8 +103,8 @@ std::string description_of(const std::vector<const Curve*>& curves) {
 Plot plot_of(const std::vector<const Curve*>& curves, const CurveFrame& frame, std::string_view metric, bool small) {
   Plot plot{.title = metric_words(metric) + " by " + axis_word(frame), .description = description_of(curves), .small = small,
             .x = {0, frame.last_step}, .y = {frame.low, frame.high}, .x_ticks = step_axis(frame.last_step, small ? 4 : 7),
-            .y_ticks = numbered(nice_ticks(frame.low, frame.high, small ? 4 : 6)), .x_name = small ? "" : axis_word(frame),
-            .flags = flags_of(curves), .flagged = true};
+            .y_ticks = numbered(nice_ticks(frame.low, frame.high, small ? 4 : 6)), .x_name = axis_word(frame),
+            .y_name = metric_words(metric), .flags = flags_of(curves), .flagged = true};
   if (frame.chance >= 0 && frame.chance <= frame.high && frame.chance >= frame.low) plot.rules.push_back({false, frame.chance, "chance"});
   for (const Curve* curve : curves) {
     const bool early = static_cast<double>(curve->last_step) < 0.97 * frame.common_end;
