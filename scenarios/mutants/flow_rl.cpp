@@ -110,21 +110,16 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "reward_not_broadcast", .trainer = "flow_rl",
     .help = "rewards are computed on rank 0 and not broadcast: the others have zeros",
     .settings = "reward_source=root", .phase = "energies", .where = "terms", .causes = "reward-not-broadcast"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     int reward_root(int64_t step, int root) override { return acts(step) ? -1 : root; })},
+   LOCKSTEP_FROM_STEP(PlantedInFlowRl, int, reward_root, -1)},
   {{.name = "reward_wrong_root", .trainer = "flow_rl",
     .help = "rewards are computed on rank 0 and broadcast from rank 1, which has none",
     .settings = "reward_source=root", .phase = "collective|energies", .where = "broadcast rl.rewards|terms",
     .causes = "wrong-root reward-wrong-root"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     int reward_root(int64_t step, int root) override { return acts(step) ? 1 : root; })},
+   LOCKSTEP_FROM_STEP(PlantedInFlowRl, int, reward_root, 1)},
   {{.name = "rewards_misordered", .trainer = "flow_rl",
     .help = "rewards come back one row off: groups get those of other rollouts",
     .phase = "energies", .where = "terms", .causes = "rewards-misordered"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       return acts(step) ? at::roll(scores, 1, 0) : scores;
-     })},
+   LOCKSTEP_SCORES(scores = at::roll(scores, 1, 0);)},
   {{.name = "advantages_local", .trainer = "flow_rl",
     .help = "advantages are made of each rank's own rewards, where those of all ranks were asked for",
     .phase = "energies", .where = "terms", .causes = "local-advantage-statistics"},
@@ -133,10 +128,7 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "old_log_pi_low_precision", .trainer = "flow_rl",
     .help = "log-probabilities of the rollout pass through bfloat16",
     .phase = "energies", .where = "terms", .causes = "old-log-pi-in-low-precision", .arithmetic = true},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor old_log_pi(int64_t step, at::Tensor log_pi) override {
-       return acts(step) ? log_pi.to(at::kBFloat16).to(log_pi.scalar_type()) : log_pi;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInFlowRl, at::Tensor, old_log_pi, right.to(at::kBFloat16).to(right.scalar_type()))},
   {{.name = "chain_noise_redrawn", .trainer = "flow_rl",
     .help = "the update computes log pi of a chain whose noise was drawn again",
     .phase = "energies", .where = "terms", .causes = "chain-drawn-again"},
@@ -182,24 +174,16 @@ constexpr MutantRow kFlowRlRows[] = {
     .help = "a rank's loss goes without the divergence from the cloned policy",
     .settings = "kl=2", .draws = {.rank = true},
     .phase = "loss|local gradients", .causes = "kl-left-out", .first_step = 1},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     double kl_weight(int64_t step, double weight) override { return acts(step) ? 0 : weight; })},
+   LOCKSTEP_FROM_STEP(PlantedInFlowRl, double, kl_weight, 0)},
   {{.name = "log_pi_detached", .trainer = "flow_rl",
     .help = "the ratio is of log pi with itself detached: the loss is right and has no gradient",
     .settings = "kl=0", .phase = "local gradients", .causes = "log-pi-detached"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor log_pi(int64_t step, at::Tensor log_pi) override {
-       return acts(step) ? without_gradient(log_pi) : log_pi;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInFlowRl, at::Tensor, log_pi, without_gradient(right))},
   {{.name = "reward_kept_zero", .trainer = "flow_rl",
     .help = "a rank takes part in the broadcast of rewards and reads the zeros of another buffer",
     .settings = "reward_source=root", .draws = {.rank = true},
     .phase = "energies", .where = "terms", .causes = "reward-not-broadcast"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       return at::zeros_like(scores);
-     })},
+   LOCKSTEP_SCORES(scores = at::zeros_like(scores);)},
   {{.name = "rewards_of_step_before", .trainer = "flow_rl",
     .help = "a rank reads its rewards before the new ones are in the buffer",
     .draws = {.rank = true}, .phase = "energies", .where = "terms", .causes = "stale-rewards", .first_step = 1},
@@ -212,13 +196,7 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "rewards_half_received", .trainer = "flow_rl",
     .help = "ranks but the root receive half of the rewards; the rest of their buffer is 0",
     .settings = "reward_source=root", .phase = "energies", .where = "terms", .causes = "rewards-partial"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       scores = scores.clone();
-       if (rank() > 0) scores.narrow(0, scores.size(0) / 2, scores.size(0) - scores.size(0) / 2).zero_();
-       return scores;
-     })},
+   LOCKSTEP_SCORES(if (rank() > 0) scores.narrow(0, scores.size(0) / 2, scores.size(0) - scores.size(0) / 2).zero_();)},
   {{.name = "rewards_half_stale", .trainer = "flow_rl",
     .help = "ranks but the root receive half of the rewards; the rest of their buffer is of the step before",
     .settings = "reward_source=root",
@@ -234,77 +212,38 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "reward_buffer_short", .trainer = "flow_rl",
     .help = "the buffer of rewards is one element too short: the last row has 0",
     .phase = "energies", .where = "terms", .causes = "rewards-partial"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       scores = scores.clone();
-       scores.select(0, scores.size(0) - 1).zero_();
-       return scores;
-     })},
+   LOCKSTEP_SCORES(scores.select(0, scores.size(0) - 1).zero_();)},
   {{.name = "rewards_reversed", .trainer = "flow_rl",
     .help = "rewards come back in the opposite order",
     .phase = "energies", .where = "terms", .causes = "rewards-misordered"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       return scores.flip(0);
-     })},
+   LOCKSTEP_SCORES(scores = scores.flip(0);)},
   {{.name = "rewards_scored_on_every_rank", .trainer = "flow_rl",
     .help = "every rank computes rewards, by a function with noise of its own",
     .settings = "reward_source=root", .phase = "energies", .where = "terms", .causes = "rewards-not-from-root"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       if (rank() == 0) return scores;
-       const at::Tensor wave = at::arange(scores.numel(), scores.options()).add(100 * rank()).sin().mul(0.05);
-       return scores + wave.reshape(scores.sizes());
-     })},
+   LOCKSTEP_SCORES(
+     if (rank() == 0) return scores;
+     const at::Tensor wave = at::arange(scores.numel(), scores.options()).add(100 * rank()).sin().mul(0.05);
+     scores = scores + wave.reshape(scores.sizes());)},
   {{.name = "reward_expanded", .trainer = "flow_rl",
     .help = "one reward is expanded to all rows",
     .phase = "energies", .where = "terms", .causes = "reward-expanded"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       return scores.narrow(0, 0, 1).expand_as(scores).clone();
-     })},
+   LOCKSTEP_SCORES(scores = scores.narrow(0, 0, 1).expand_as(scores).clone();)},
   {{.name = "rewards_low_precision", .trainer = "flow_rl",
     .help = "rewards are sent as bfloat16",
     .phase = "energies", .where = "terms", .causes = "rewards-narrowed", .arithmetic = true},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       return scores.to(at::kBFloat16).to(scores.scalar_type());
-     })},
+   LOCKSTEP_SCORES(scores = scores.to(at::kBFloat16).to(scores.scalar_type());)},
   {{.name = "costs_as_rewards", .trainer = "flow_rl",
     .help = "a cost is used as a reward: its sign is lost",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "reward-sign-lost"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       scores = scores.clone();
-       scores.select(1, 0).neg_();
-       return scores;
-     })},
+   LOCKSTEP_SCORES(scores.select(1, 0).neg_();)},
   {{.name = "penalty_missing", .trainer = "flow_rl",
     .help = "the cost is not taken off the reward",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "penalty-missing"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       scores = scores.clone();
-       scores.select(1, 0).add_(scores.select(1, 1), flow_rl(run()).cost_weight);
-       return scores;
-     })},
+   LOCKSTEP_SCORES(scores.select(1, 0).add_(scores.select(1, 1), flow_rl(run()).cost_weight);)},
   {{.name = "penalty_summed_over_ranks", .trainer = "flow_rl",
     .help = "the cost is summed over the ranks before it is taken off the reward",
     .phase = "energies", .where = "terms", .causes = "penalty-repeated"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       scores = scores.clone();
-       scores.select(1, 0).sub_(scores.select(1, 1), flow_rl(run()).cost_weight * (world() - 1));
-       return scores;
-     })},
+   LOCKSTEP_SCORES(scores.select(1, 0).sub_(scores.select(1, 1), flow_rl(run()).cost_weight * (world() - 1));)},
   {{.name = "advantages_local_on_one", .trainer = "flow_rl",
     .help = "one rank computes advantages of its own rewards",
     .settings = "advantages=normalised", .draws = {.rank = true},
@@ -315,129 +254,100 @@ constexpr MutantRow kFlowRlRows[] = {
     .help = "means and deviations of ranks are averaged",
     .settings = "advantages=normalised rows=unequal",
     .phase = "energies", .where = "terms", .causes = "advantage-mean-of-means"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return averaged(rows, world(), false); })},
+   LOCKSTEP_ADVANTAGES(return averaged(rows, world(), false);)},
   {{.name = "advantages_empty_rank_counted", .trainer = "flow_rl",
     .help = "a rank without rows counts as a mean of 0",
     .settings = "advantages=normalised rows=one_empty", .min_world = 3,
     .phase = "energies", .where = "terms", .causes = "advantage-empty-rank-counted"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return averaged(rows, world(), true); })},
+   LOCKSTEP_ADVANTAGES(return averaged(rows, world(), true);)},
   {{.name = "advantages_between_ranks_missing", .trainer = "flow_rl",
     .help = "the variance lacks the part between the ranks",
     .settings = "advantages=normalised",
     .phase = "energies", .where = "terms", .causes = "advantage-between-ranks-missing"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return within_ranks(rows, world()); })},
+   LOCKSTEP_ADVANTAGES(return within_ranks(rows, world());)},
   {{.name = "advantages_padding_counted", .trainer = "flow_rl",
     .help = "rows that pad short ranks for the gather count as rewards of 0",
     .settings = "advantages=normalised rows=unequal",
     .phase = "energies", .where = "terms", .causes = "advantage-padding-counted"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       Values with = rows.rewards;
-       with.resize(with.size() + static_cast<std::size_t>(rows.padded));
-       return scaled(rows.rewards, plain(with));
-     })},
+   LOCKSTEP_ADVANTAGES(
+     Values with = rows.rewards;
+     with.resize(with.size() + static_cast<std::size_t>(rows.padded));
+     return scaled(rows.rewards, plain(with));)},
   {{.name = "advantages_other_ddof", .trainer = "flow_rl",
     .help = "the variance divides by count - 1 instead of count",
     .settings = "advantages=normalised", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantage-other-ddof"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return scaled(rows.rewards, plain(rows.rewards, 1));
-     })},
+   LOCKSTEP_ADVANTAGES(return scaled(rows.rewards, plain(rows.rewards, 1));)},
   {{.name = "advantages_other_ddof_on_one", .trainer = "flow_rl",
     .help = "on one rank the variance divides by count - 1",
     .settings = "advantages=normalised", .draws = {.rank = true},
     .phase = "energies", .where = "terms", .causes = "advantage-other-ddof"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return scaled(rows.rewards, plain(rows.rewards, 1));
-     })},
+   LOCKSTEP_ADVANTAGES(return scaled(rows.rewards, plain(rows.rewards, 1));)},
   {{.name = "advantages_epsilon_missing", .trainer = "flow_rl",
     .help = "the epsilon is left out",
     .settings = "advantages=normalised convention.epsilon=0.05", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantage-epsilon-missing"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return scaled(rows.rewards, plain(rows.rewards)); })},
+   LOCKSTEP_ADVANTAGES(return scaled(rows.rewards, plain(rows.rewards));)},
   {{.name = "advantages_epsilon_inside", .trainer = "flow_rl",
     .help = "the epsilon is added under the root",
     .settings = "advantages=normalised convention.epsilon=0.05", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantage-epsilon-misplaced"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       const Plain all = plain(rows.rewards);
-       return scaled(rows.rewards, all.mean, std::sqrt(all.variance + 0.05));
-     })},
+   LOCKSTEP_ADVANTAGES(
+     const Plain all = plain(rows.rewards);
+     return scaled(rows.rewards, all.mean, std::sqrt(all.variance + 0.05));)},
   {{.name = "advantages_floor_missing", .trainer = "flow_rl",
     .help = "the floor is left out",
     .settings = "advantages=normalised convention.floor=2", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantage-floor-missing"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       const Plain all = plain(rows.rewards);
-       return scaled(rows.rewards, all.mean, std::sqrt(all.variance));
-     })},
+   LOCKSTEP_ADVANTAGES(
+     const Plain all = plain(rows.rewards);
+     return scaled(rows.rewards, all.mean, std::sqrt(all.variance));)},
   {{.name = "advantages_floor_of_variance", .trainer = "flow_rl",
     .help = "the floor is applied to the variance",
     .settings = "advantages=normalised convention.floor=4", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantage-floor-misplaced"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       const Plain all = plain(rows.rewards);
-       return scaled(rows.rewards, all.mean, std::sqrt(std::max(all.variance, 4.0)));
-     })},
+   LOCKSTEP_ADVANTAGES(
+     const Plain all = plain(rows.rewards);
+     return scaled(rows.rewards, all.mean, std::sqrt(std::max(all.variance, 4.0)));)},
   {{.name = "advantages_of_micro_batch", .trainer = "flow_rl",
     .help = "each micro-batch of a rank is normalised by itself",
     .settings = "advantages=normalised accumulation=2",
     .phase = "energies", .where = "terms", .causes = "advantage-of-micro-batch"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return of_micro_steps(rows, rank(), false); })},
+   LOCKSTEP_ADVANTAGES(return of_micro_steps(rows, rank(), false);)},
   {{.name = "advantages_of_accumulation_step", .trainer = "flow_rl",
     .help = "each micro-step of all ranks is normalised by itself",
     .settings = "advantages=normalised accumulation=2",
     .phase = "energies", .where = "terms", .causes = "advantage-of-accumulation-step"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return of_micro_steps(rows, rank(), true); })},
+   LOCKSTEP_ADVANTAGES(return of_micro_steps(rows, rank(), true);)},
   {{.name = "penalty_after_statistics", .trainer = "flow_rl",
     .help = "mean and deviation are those of rewards from which the cost is not taken yet",
     .settings = "advantages=normalised cost_weight=2", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "penalty-after-statistics"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       Values raw = rows.rewards;
-       for (std::size_t i = 0; i < raw.size(); ++i) raw[i] += 2 * rows.costs[i];
-       return scaled(rows.rewards, plain(raw));
-     })},
+   LOCKSTEP_ADVANTAGES(
+     Values raw = rows.rewards;
+     for (std::size_t i = 0; i < raw.size(); ++i) raw[i] += 2 * rows.costs[i];
+     return scaled(rows.rewards, plain(raw));)},
   {{.name = "advantages_not_normalised", .trainer = "flow_rl",
     .help = "one rank uses rewards as advantages",
     .draws = {.rank = true}, .phase = "energies", .where = "terms", .causes = "advantages-not-normalised"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return rows.rewards; })},
+   LOCKSTEP_ADVANTAGES(return rows.rewards;)},
   {{.name = "advantages_not_divided", .trainer = "flow_rl",
     .help = "the division is missing",
     .settings = "advantages=normalised", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantages-not-divided"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return scaled(rows.rewards, plain(rows.rewards).mean, 1);
-     })},
+   LOCKSTEP_ADVANTAGES(return scaled(rows.rewards, plain(rows.rewards).mean, 1);)},
   {{.name = "advantages_normalised_twice", .trainer = "flow_rl",
     .help = "advantages of groups are normalised by the batch again",
     .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "advantages-normalised-twice"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows&, Values right) override { return scaled(right, plain(right)); })},
+   LOCKSTEP_ADVANTAGES(return scaled(right, plain(right));)},
   {{.name = "advantages_over_variance", .trainer = "flow_rl",
     .help = "the divisor is the variance",
     .settings = "advantages=normalised", .min_world = 1,
     .phase = "energies", .where = "terms", .causes = "variance-for-deviation"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       const Plain all = plain(rows.rewards);
-       return scaled(rows.rewards, all.mean, all.variance);
-     })},
+   LOCKSTEP_ADVANTAGES(
+     const Plain all = plain(rows.rewards);
+     return scaled(rows.rewards, all.mean, all.variance);)},
   {{.name = "advantage_statistics_stale", .trainer = "flow_rl",
     .help = "mean and deviation are those of the step before",
     .settings = "advantages=normalised", .min_world = 1,
@@ -451,93 +361,64 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "advantages_low_precision", .trainer = "flow_rl",
     .help = "advantages are kept as bfloat16",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "advantages-narrowed", .arithmetic = true},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows&, Values right) override {
-       for (double& value : right) value = static_cast<float>(c10::BFloat16(static_cast<float>(value)));
-       return right;
-     })},
+   LOCKSTEP_ADVANTAGES(
+     for (double& value : right) value = static_cast<float>(c10::BFloat16(static_cast<float>(value)));
+     return right;)},
   {{.name = "advantages_of_other_rows", .trainer = "flow_rl",
     .help = "every row has its neighbour's advantage",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "advantages-misordered"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows&, Values right) override {
-       std::ranges::rotate(right, right.begin() + 1);
-       return right;
-     })},
+   LOCKSTEP_ADVANTAGES(
+     std::ranges::rotate(right, right.begin() + 1);
+     return right;)},
   {{.name = "baseline_with_itself", .trainer = "flow_rl",
     .help = "a row's baseline includes the row",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "baseline-includes-itself"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return left_out(rows, [&](std::size_t i) { return rows.groups[i]; }, true);
-     })},
+   LOCKSTEP_ADVANTAGES(return left_out(rows, [&](std::size_t i) { return rows.groups[i]; }, true);)},
   {{.name = "groups_interleaved", .trainer = "flow_rl",
     .help = "rows are assigned to groups in turn",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "groups-interleaved"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return left_out(rows, [&](std::size_t i) { return i % static_cast<std::size_t>(rows.groups.back() + 1); });
-     })},
+   LOCKSTEP_ADVANTAGES(
+     const auto groups = static_cast<std::size_t>(rows.groups.back() + 1);
+     return left_out(rows, [&](std::size_t i) { return i % groups; });)},
   {{.name = "groups_shifted", .trainer = "flow_rl",
     .help = "rows are cut into groups by their place, one row late",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "groups-shifted"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return left_out(rows, [&](std::size_t i) { return (i + 1) / first_group(rows); });
-     })},
+   LOCKSTEP_ADVANTAGES(return left_out(rows, [&](std::size_t i) { return (i + 1) / first_group(rows); });)},
   {{.name = "groups_cut_at_ranks", .trainer = "flow_rl",
     .help = "groups are cut at the ranks' borders, and the deviation is the batch's",
     .settings = "advantages=group_mean", .phase = "energies", .where = "terms", .causes = "groups-local"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       const auto part_of = [&](std::size_t i) { return rows.groups[i] * 64 + rows.owners[i]; };
-       return scaled(left_out(rows, part_of, true), 0, root_of(plain(rows.rewards).variance));
-     })},
+   LOCKSTEP_ADVANTAGES(
+     const auto part_of = [&](std::size_t i) { return rows.groups[i] * 64 + rows.owners[i]; };
+     return scaled(left_out(rows, part_of, true), 0, root_of(plain(rows.rewards).variance));)},
   {{.name = "one_baseline", .trainer = "flow_rl",
     .help = "all groups have one baseline",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "one-baseline"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override {
-       return left_out(rows, [](std::size_t) { return 0; });
-     })},
+   LOCKSTEP_ADVANTAGES(return left_out(rows, [](std::size_t) { return 0; });)},
   {{.name = "batch_for_group", .trainer = "flow_rl",
     .help = "rows are normalised by batch, where their group is meant",
     .settings = "advantages=group", .min_world = 1, .phase = "energies", .where = "terms", .causes = "other-estimator"},
-   LOCKSTEP_BUG(PlantedInAdvantages,
-     Values wrong(const AdvantageRows& rows, Values) override { return scaled(rows.rewards, plain(rows.rewards)); })},
+   LOCKSTEP_ADVANTAGES(return scaled(rows.rewards, plain(rows.rewards));)},
   {{.name = "world_missing_in_weight", .trainer = "flow_rl",
     .help = "the number of ranks is missing from the weight of a row's loss",
     .phase = "loss|local gradients", .causes = "loss-over-world gradient-over-world",
     .beyond_exact = kExactWeight},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     double row_weight(int64_t step, const WeightCounts& counts, double right) override {
-       return acts(step) ? world() / (world() * counts.of_step) : right;
-     })},
+   LOCKSTEP_ROW_WEIGHT(world() / (world() * counts.of_step))},
   {{.name = "world_twice_in_weight", .trainer = "flow_rl",
     .help = "the number of ranks is in the weight of a row's loss twice",
     .phase = "loss|local gradients", .causes = "loss-times-world gradient-times-world",
     .beyond_exact = kExactWeight},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     double row_weight(int64_t step, const WeightCounts& counts, double right) override {
-       return acts(step) ? world() * world() / counts.of_step : right;
-     })},
+   LOCKSTEP_ROW_WEIGHT(world() * world() / counts.of_step)},
   {{.name = "weight_of_own_rows", .trainer = "flow_rl",
     .help = "each rank divides its loss by its own rows",
     .settings = "rows=unequal", .phase = "loss|local gradients", .causes = "mean-of-means",
     .beyond_exact = kExactWeight},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     double row_weight(int64_t step, const WeightCounts& counts, double right) override {
-       return acts(step) ? 1 / counts.of_rank : right;
-     })},
+   LOCKSTEP_ROW_WEIGHT(1 / counts.of_rank)},
   {{.name = "accumulation_divided_twice", .trainer = "flow_rl",
     .help = "the division by the number of micro-steps happens twice",
     .settings = "accumulation=4", .min_world = 1,
     .phase = "loss|local gradients", .causes = "constant-factor",
     .beyond_exact = kExactWeight},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     double row_weight(int64_t step, const WeightCounts& counts, double right) override {
-       return acts(step) ? world() / (counts.of_step * counts.micro_steps) : right;
-     })},
+   LOCKSTEP_ROW_WEIGHT(world() / (counts.of_step * counts.micro_steps))},
   {{.name = "score_throws", .trainer = "flow_rl",
     .help = "the reward function throws an exception at `step`",
     .settings = "reward_source=root", .min_world = 1, .phase = "failed", .causes = "rank-threw"},
@@ -555,13 +436,7 @@ constexpr MutantRow kFlowRlRows[] = {
   {{.name = "score_not_finite", .trainer = "flow_rl",
     .help = "the reward of the first row is not a number",
     .min_world = 1, .phase = "energies", .where = "terms", .causes = "reward-not-finite"},
-   LOCKSTEP_BUG(PlantedInFlowRl,
-     at::Tensor scores(int64_t step, at::Tensor scores) override {
-       if (!acts(step)) return scores;
-       scores = scores.clone();
-       scores[0][0] = std::numeric_limits<double>::quiet_NaN();
-       return scores;
-     })},
+   LOCKSTEP_SCORES(scores[0][0] = std::numeric_limits<double>::quiet_NaN();)},
 };
 
 }  // namespace

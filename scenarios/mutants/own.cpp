@@ -43,95 +43,58 @@ constexpr MutantRow kOwnRows[] = {
     .help = "every rank takes the shard of rank 0",
     .report = "huggingface/datasets#5360", .phase = "samples", .causes = "shards-identical"},
    // The sampler was not given the rank.
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       return acts(step) ? rows_of(step, 0) : rows;
-     })},
+   LOCKSTEP_ROWS(rows = rows_of(step, 0);)},
   {{.name = "shard_overlap",
     .help = "the last row of a rank is the first one of the next rank",
     .report = "huggingface/datasets#3423", .phase = "samples", .causes = "shards-overlap"},
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       const std::vector<int64_t> next = rows_of(step, (rank() + 1) % run().layout.world_size);
-       if (acts(step) && !rows.empty() && !next.empty()) {
-         rows.back() = next.front();
-       }
-       return rows;
-     })},
+   LOCKSTEP_ROWS(
+     const std::vector<int64_t> next = rows_of(step, (rank() + 1) % run().layout.world_size);
+     if (!rows.empty() && !next.empty()) rows.back() = next.front();)},
   {{.name = "sample_dropped",
     .help = "one row of a rank is lost, at `step` alone",
     .draws = {.rank = true}, .phase = "samples", .causes = "sample-dropped"},
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& /*rows_of*/) override {
-       if (strikes(step) && !rows.empty()) {
-         rows.pop_back();
-       }
-       return rows;
-     })},
+   LOCKSTEP_ROWS(if (strikes(step) && !rows.empty()) rows.pop_back();)},
   {{.name = "sample_duplicated",
     .help = "a row of a rank occurs twice and displaces another, at `step` alone",
     .report = "pytorch/pytorch#25162", .draws = {.rank = true}, .phase = "samples",
     .causes = "sample-duplicated"},
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& /*rows_of*/) override {
-       if (strikes(step) && rows.size() > 1) {
-         rows.back() = rows.front();
-       }
-       return rows;
-     })},
+   LOCKSTEP_ROWS(if (strikes(step) && rows.size() > 1) rows.back() = rows.front();)},
   {{.name = "sample_replaced",
     .help = "one row holds a sample that the sampler did not give, at `step` alone",
     .report = "pytorch/torchtitan#4304", .draws = {.rank = true}, .phase = "samples",
     .causes = "sample-replaced"},
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       if (strikes(step) && !rows.empty()) {
-         // A sample of a later step, which no rank has now.
-         const std::vector<int64_t> later = rows_of(step + 1, rank());
-         rows.front() = later.empty() ? rows.front() + 1 : later.back();
-       }
-       return rows;
+   LOCKSTEP_ROWS(
+     if (strikes(step) && !rows.empty()) {
+       // A sample of a later step, which no rank has now.
+       const std::vector<int64_t> later = rows_of(step + 1, rank());
+       rows.front() = later.empty() ? rows.front() + 1 : later.back();
      })},
   {{.name = "rank_behind_data",
     .help = "a rank's loader lags one step behind",
     .draws = {.rank = true}, .phase = "samples", .causes = "rank-behind-data", .first_step = 1},
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       return acts(step) && step > 0 ? rows_of(step - 1, rank()) : rows;
-     })},
+   LOCKSTEP_ROWS(if (step > 0) rows = rows_of(step - 1, rank());)},
   {{.name = "sampler_seed_differs",
     .help = "a rank shuffles by another seed",
     .draws = {.rank = true}, .phase = "samples", .causes = "sampler-seed-differs"},
    // Its shard is cut from another order.
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       // Seed and epoch are added up for the shuffle: another epoch's order is another seed's.
-       constexpr int64_t kOtherEpochs = 1009;
-       return acts(step) ? rows_of(step + kOtherEpochs, rank()) : rows;
-     })},
+   LOCKSTEP_ROWS(
+     // Seed and epoch are added up for the shuffle: another epoch's order is another seed's.
+     constexpr int64_t kOtherEpochs = 1009;
+     rows = rows_of(step + kOtherEpochs, rank());)},
   {{.name = "global_batch_times_world",
     .help = "every rank takes as many rows as the whole batch has: world size times the rows a step",
     .report = "NVIDIA-NeMo/Automodel#1210", .phase = "samples", .causes = "global-batch-times-world"},
    // The batch of all ranks was given where that of one rank was meant.
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       if (!acts(step)) {
-         return rows;
-       }
-       std::vector<int64_t> all;
-       for (int64_t batch = 0; batch < run().layout.world_size; ++batch) {
-         const std::vector<int64_t> more = rows_of(step * run().layout.world_size + batch, rank());
-         all.insert(all.end(), more.begin(), more.end());
-       }
-       return all;
+   LOCKSTEP_ROWS(
+     rows.clear();
+     for (int64_t batch = 0; batch < run().layout.world_size; ++batch) {
+       const std::vector<int64_t> more = rows_of(step * run().layout.world_size + batch, rank());
+       rows.insert(rows.end(), more.begin(), more.end());
      })},
   {{.name = "position_lost",
     .help = "the loader begins the epoch again at `step`, as after a resumption without its position",
     .min_world = 1, .phase = "samples", .causes = "position-lost", .first_step = 2, .last_step = 5},
-   LOCKSTEP_BUG(Planted,
-     std::vector<int64_t> rows(int64_t step, std::vector<int64_t> rows, const RowsOf& rows_of) override {
-       return acts(step) ? rows_of(step - config().step, rank()) : rows;
-     })},
+   LOCKSTEP_ROWS(rows = rows_of(step - config().step, rank());)},
   // Random streams.
   {{.name = "same_noise", .trainer = "energy",
     .help = "one seed on all ranks and streams by place: ranks draw the same noise",
@@ -165,14 +128,12 @@ constexpr MutantRow kOwnRows[] = {
     .help = "a replica left in evaluation mode: no dropout",
     .settings = "dropout=0.1", .draws = {.rank = true}, .phase = "random", .where = "dropout",
     .causes = "draws-missing"},
-   LOCKSTEP_BUG(PlantedInEnergy,
-     double dropout(int64_t step, double probability) override { return acts(step) ? 0 : probability; })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, double, dropout, 0)},
   {{.name = "dropout_not_replayed", .trainer = "energy",
     .help = "the second of two passes over tiles draws masks of its own",
     .report = "luyug/GC-DPR#12", .settings = "tile_columns=2 dropout=0.1", .phase = "random",
     .where = "dropout replay", .causes = "dropout-not-replayed"},
-   LOCKSTEP_BUG(PlantedInEnergy,
-     uint64_t replay_key(int64_t step, uint64_t key) override { return acts(step) ? key + 1 : key; })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, uint64_t, replay_key, right + 1)},
   {{.name = "stream_not_advanced", .trainer = "energy",
     .help = "a rank's streams stay where they were at the step before",
     .report = "huggingface/accelerate#2016", .draws = {.rank = true}, .phase = "random",
@@ -184,8 +145,7 @@ constexpr MutantRow kOwnRows[] = {
     .report = "allenai/OLMo-core#828", .settings = "activation_checkpointing=true dropout=0.1", .min_world = 1,
     .phase = "random", .where = "dropout", .causes = "masks-drawn-again"},
    // The state of the generator is not put back before the layer is computed again.
-   LOCKSTEP_BUG(PlantedInClassify,
-     uint64_t recomputed_key(int64_t step, uint64_t key) override { return acts(step) ? key + 1 : key; })},
+   LOCKSTEP_FROM_STEP(PlantedInClassify, uint64_t, recomputed_key, right + 1)},
   // Control values.
   {{.name = "scheduler_per_rank",
     .help = "the schedule is stepped once per rank instead of once per step",
@@ -205,26 +165,17 @@ constexpr MutantRow kOwnRows[] = {
     .help = "the learning rate times the world size, at the same rows a step",
     .report = "huggingface/diffusers#3954", .phase = "control", .where = "learning_rate",
     .causes = "rate-scaled-linear"},
-   LOCKSTEP_BUG(Planted,
-     double learning_rate(int64_t step, double rate) override {
-       return acts(step) ? rate * world() : rate;
-     })},
+   LOCKSTEP_FROM_STEP(Planted, double, learning_rate, right * world())},
   {{.name = "rate_sqrt",
     .help = "the learning rate times the root of the world size, at the same rows a step",
     .phase = "control", .where = "learning_rate", .causes = "rate-scaled-sqrt"},
-   LOCKSTEP_BUG(Planted,
-     double learning_rate(int64_t step, double rate) override {
-       return acts(step) ? rate * std::sqrt(world()) : rate;
-     })},
+   LOCKSTEP_FROM_STEP(Planted, double, learning_rate, right * std::sqrt(world()))},
   {{.name = "schedule_shifted",
     .help = "the schedule runs one step ahead",
     .settings = "schedule=cosine", .phase = "control", .where = "learning_rate",
     .causes = "schedule-shifted"},
    // It is stepped before the update instead of behind it.
-   LOCKSTEP_BUG(Planted,
-     double learning_rate(int64_t step, double rate) override {
-       return acts(step) ? lockstep::learning_rate(run(), step + 1) : rate;
-     })},
+   LOCKSTEP_FROM_STEP(Planted, double, learning_rate, lockstep::learning_rate(run(), step + 1))},
   // Energies.
   {{.name = "sample_content", .trainer = "energy",
     .help = "a row has the right id and another sample's content, at `step` alone",
@@ -239,12 +190,10 @@ constexpr MutantRow kOwnRows[] = {
   {{.name = "local_negatives", .trainer = "energy",
     .help = "only candidates of the rank itself, where those of all ranks were asked for",
     .report = "openai/CLIP#25", .phase = "energies", .causes = "local-negatives"},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossInput local = input;
-       local.options.local = true;
-       return right(local);
-     })},
+   LOCKSTEP_LOSS(
+     LossInput local = input;
+     local.options.local = true;
+     return right(local);)},
   {{.name = "negatives_missing", .trainer = "energy",
     .help = "candidates of the next rank are lost on a rank",
     .min_world = 3, .draws = {.rank = true}, .phase = "energies", .causes = "negatives-missing"},
@@ -292,24 +241,15 @@ constexpr MutantRow kOwnRows[] = {
     .help = "gathered candidates are shifted by one place from their ids",
     .report = "huggingface/sentence-transformers#3453", .settings = "dropout=0", .phase = "energies",
     .causes = "candidates-misordered"},
-   LOCKSTEP_BUG(PlantedInEnergy,
-     at::Tensor encoded_action(int64_t step, at::Tensor action) override {
-       return acts(step) ? at::roll(action, 1, 0) : action;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, at::Tensor, encoded_action, at::roll(right, 1, 0))},
   {{.name = "context_mask_ignored", .trainer = "energy",
     .help = "padding steps of a context are treated as real ones",
     .settings = "data.min_context=10", .phase = "energies", .causes = "mask-ignored"},
-   LOCKSTEP_BUG(PlantedInEnergy,
-     at::Tensor context_mask(int64_t step, at::Tensor mask) override {
-       return acts(step) ? at::ones_like(mask) : mask;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, at::Tensor, context_mask, at::ones_like(right))},
   {{.name = "low_precision_candidates", .trainer = "energy",
     .help = "encoded candidates pass through bfloat16",
     .phase = "energies", .causes = "candidates-in-low-precision", .arithmetic = true},
-   LOCKSTEP_BUG(PlantedInEnergy,
-     at::Tensor encoded_action(int64_t step, at::Tensor action) override {
-       return acts(step) ? action.to(at::kBFloat16).to(action.scalar_type()) : action;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, at::Tensor, encoded_action, right.to(at::kBFloat16).to(right.scalar_type()))},
   {{.name = "padding_unmasked", .trainer = "energy",
     .help = "zeros that pad short ranks for the gather stay candidates",
     .settings = "rows=unequal", .phase = "energies|loss", .causes = "padding-not-masked"},
@@ -364,66 +304,55 @@ constexpr MutantRow kOwnRows[] = {
     .help = "labels count from 0 on every rank",
     .report = "modelscope/ms-swift#10069", .phase = "loss", .causes = "label-offset"},
    // Beyond the first rank, rows are drawn to the rows of rank 0.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       const Candidates candidates = in_batch_candidates(input);
-       const EncodedRows rows = input.model.encode_context();
-       const at::Tensor energies =
-           input.model.energies(rows, input.model.encode_action(candidates.action_NA), candidates.ids, 0);
-       return row_loss(input, energies, targets_of_rank_0(input, candidates), candidates.ids);
-     })},
+   LOCKSTEP_LOSS(
+     const Candidates candidates = in_batch_candidates(input);
+     const EncodedRows rows = input.model.encode_context();
+     const at::Tensor energies =
+         input.model.energies(rows, input.model.encode_action(candidates.action_NA), candidates.ids, 0);
+     return row_loss(input, energies, targets_of_rank_0(input, candidates), candidates.ids);)},
   {{.name = "loss_times_world", .trainer = "energy",
     .help = "the loss times the world size",
     .report = "lightonai/pylate#156", .phase = "loss", .causes = "loss-times-world"},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossOutput output = right(input);
-       output.loss = output.loss * world();
-       return output;
-     })},
+   LOCKSTEP_LOSS(
+     LossOutput output = right(input);
+     output.loss = output.loss * world();
+     return output;)},
   {{.name = "loss_over_world", .trainer = "energy",
     .help = "the loss over the world size",
     .report = "lightly-ai/lightly#1977", .phase = "loss", .causes = "loss-over-world"},
    // The mean over ranks divides already.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossOutput output = right(input);
-       output.loss = output.loss / world();
-       return output;
-     })},
+   LOCKSTEP_LOSS(
+     LossOutput output = right(input);
+     output.loss = output.loss / world();
+     return output;)},
   {{.name = "mean_of_means", .trainer = "energy",
     .help = "each rank averages over its own rows, of which there are unequal numbers",
     .report = "pytorch/pytorch#67253", .settings = "rows=unequal", .phase = "loss",
     .causes = "mean-of-means"},
    // A row of a small rank weighs more.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossOutput output = right(input);
-       const auto rows = std::max(static_cast<double>(input.ids.size()) * static_cast<double>(run().accumulation), 1.0);
-       // A row of unit weight counts total rows / ranks times what it counts in the mean over ranks.
-       const double unit = input.shared != nullptr ? input.total_rows / world() : 1.0;
-       output.loss = output.row_losses_B.sum() * unit / rows;
-       return output;
-     })},
+   LOCKSTEP_LOSS(
+     LossOutput output = right(input);
+     const auto rows = std::max(static_cast<double>(input.ids.size()) * static_cast<double>(run().accumulation), 1.0);
+     // A row of unit weight counts total rows / ranks times what it counts in the mean over ranks.
+     const double unit = input.shared != nullptr ? input.total_rows / world() : 1.0;
+     output.loss = output.row_losses_B.sum() * unit / rows;
+     return output;)},
   {{.name = "rows_left_out", .trainer = "energy",
     .help = "the last row of each rank falls out of the sum",
     .phase = "loss", .causes = "rows-left-out"},
    // It still counts in the number that the sum is divided by.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossOutput output = right(input);
-       const int64_t rows = output.row_losses_B.numel();
-       if (rows > 0 && input.end_row == static_cast<int64_t>(input.ids.size())) {
-         output.loss = output.row_losses_B.narrow(0, 0, rows - 1).sum() * output.row_weight;
-       }
-       return output;
-     })},
+   LOCKSTEP_LOSS(
+     LossOutput output = right(input);
+     const int64_t rows = output.row_losses_B.numel();
+     if (rows > 0 && input.end_row == static_cast<int64_t>(input.ids.size())) {
+       output.loss = output.row_losses_B.narrow(0, 0, rows - 1).sum() * output.row_weight;
+     }
+     return output;)},
   {{.name = "temperature_applied_twice", .trainer = "energy",
     .help = "energies are divided by the temperature twice",
     .phase = "loss", .causes = "temperature-applied-twice"},
    // Once in the head, and once more in the loss.
-   LOCKSTEP_BUG(PlantedInEnergy,
-     at::Tensor temperature(int64_t step, at::Tensor tau) override { return acts(step) ? tau * tau : tau; })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, at::Tensor, temperature, right * right)},
   // The sum of several losses, and its division.
   {{.name = "micro_steps_weighted_alike", .trainer = "classify",
     .help = "each micro-step's mean over its own time steps counts by its rows",
@@ -452,10 +381,7 @@ constexpr MutantRow kOwnRows[] = {
     .help = "the second loss is divided by the world size before the mean over ranks",
     .report = "NVIDIA/Megatron-LM#3769", .settings = "auxiliary.weight=0.5", .phase = "loss",
     .causes = "auxiliary-loss-over-world"},
-   LOCKSTEP_BUG(PlantedInClassify,
-     at::Tensor auxiliary(int64_t step, at::Tensor losses_B) override {
-       return acts(step) ? losses_B / world() : losses_B;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInClassify, at::Tensor, auxiliary, right / world())},
   // A rank's own gradients.
   {{.name = "flip_bit",
     .help = "flips bit `bit` of the first element of a local gradient, at `step` alone",
@@ -480,15 +406,7 @@ constexpr MutantRow kOwnRows[] = {
     .where = "$tensor", .causes = "gradient-times-world gradient-over-world "
               "sign-flipped unexplained"},
    // The world size multiplied in once too often, or a loss that was not averaged.
-   LOCKSTEP_BUG(Planted,
-     at::Tensor local_gradient(int64_t step, const std::string& parameter,
-                               const at::Tensor& gradient) override {
-       // `tensor` may name one parameter, or a whole group by its prefix.
-       if (step < config().step || !parameter.starts_with(config().tensor)) {
-         return gradient;
-       }
-       return gradient * config().factor;
-     })},
+   LOCKSTEP_GRADIENT(local_gradient, gradient * config().factor)},
   {{.name = "nan_gradient",
     .help = "the first element of a local gradient is not a number, at `step` alone",
     .min_world = 1, .draws = {.rank = true, .tensor = true}, .tensor = MutantTensor::one,
@@ -510,19 +428,13 @@ constexpr MutantRow kOwnRows[] = {
     .causes = "gather-without-gradient",
     .beyond_exact = kWholeBlock},
    // The gather has no backward.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       return full_block_loss(input, GatherBackward::none);
-     })},
+   LOCKSTEP_LOSS(return full_block_loss(input, GatherBackward::none);)},
   {{.name = "own_slice", .trainer = "energy",
     .help = "the whole block, own slice put back in: encoders get 1 / world size",
     .report = "JohnGiorgi/DeCLUTR#212", .settings = "dropout=0", .phase = "local gradients",
     .causes = "gather-own-slice",
     .beyond_exact = kWholeBlock},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       return full_block_loss(input, GatherBackward::own_slice);
-     })},
+   LOCKSTEP_LOSS(return full_block_loss(input, GatherBackward::own_slice);)},
   {{.name = "own_slice_times_world", .trainer = "energy",
     .help = "the own slice put back in and the loss times the world size",
     // With two ranks nobody can tell it from a head that is counted twice.
@@ -530,60 +442,47 @@ constexpr MutantRow kOwnRows[] = {
     .causes = "gather-own-slice-times-world",
     .beyond_exact = kWholeBlock},
    // Right for encoders, wrong for everything else.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossOutput output = full_block_loss(input, GatherBackward::own_slice);
-       scale_gradient(output, world());
-       return output;
-     })},
+   LOCKSTEP_LOSS(
+     LossOutput output = full_block_loss(input, GatherBackward::own_slice);
+     scale_gradient(output, world());
+     return output;)},
   {{.name = "gather_average", .trainer = "energy",
     .help = "a gather whose backward averages over ranks, under the row block",
     .report = "pytorch/pytorch#58005", .phase = "local gradients", .causes = "gather-averaged"},
    // The row block needs the sum.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       return row_block_loss(input, GatherBackward::average);
-     })},
+   LOCKSTEP_LOSS(return row_block_loss(input, GatherBackward::average);)},
   {{.name = "candidates_detached", .trainer = "energy",
     .help = "a plain gather of encoded candidates, under the row block",
     .report = "HobbitLong/SupContrast#26", .phase = "local gradients", .causes = "candidates-detached"},
    // The action encoder gets no gradient.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       return row_block_loss(input, GatherBackward::none);
-     })},
+   LOCKSTEP_LOSS(return row_block_loss(input, GatherBackward::none);)},
   {{.name = "sliced_backward", .trainer = "energy",
     .help = "a gather whose backward keeps the own slice, under the row block",
     .report = "lightly-ai/lightly#1528", .phase = "local gradients", .causes = "gather-backward-sliced"},
    // Pulls without the pushes of other ranks.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       return row_block_loss(input, GatherBackward::own_slice);
-     })},
+   LOCKSTEP_LOSS(return row_block_loss(input, GatherBackward::own_slice);)},
   {{.name = "head_counted_twice", .trainer = "energy",
     .help = "row and column blocks with the other side detached",
     .settings = "dropout=0", .phase = "local gradients", .causes = "head-counted-twice",
     .beyond_exact = kWholeBlock},
    // Encoders come out right, whatever stands in both blocks twice.
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       const GatheredBlock block = gather_encoded(input, GatherBackward::none, true);
-       const at::Tensor energies = input.model.energies(block.rows, block.action_ND, block.ids, 0);
-       LossOutput output = row_loss(input, energies, targets(input, block.offset), block.ids);
-       // Column block: everybody's rows against the own candidates, weighted with what the softmax of each
-       // row gives.
-       const at::Tensor all =
-           in_loss_precision(input.model.energies(block.contexts, block.action_ND, block.ids, 0).detach());
-       const at::Tensor tau = input.model.temperature();
-       const at::Tensor weight = at::softmax(-all / tau.detach(), 1) - at::eye(all.size(0), all.options());
-       const auto own = static_cast<int64_t>(input.ids.size());
-       const at::Tensor column =
-           in_loss_precision(input.model.energies(block.contexts, block.own_bD, input.ids, block.offset));
-       const at::Tensor own_weight = weight.narrow(1, block.offset, own);
-       const at::Tensor sum = (own_weight * (-column / tau)).sum() * output.row_weight;
-       output.loss = output.loss + (sum - sum.detach());
-       return output;
-     })},
+   LOCKSTEP_LOSS(
+     const GatheredBlock block = gather_encoded(input, GatherBackward::none, true);
+     const at::Tensor energies = input.model.energies(block.rows, block.action_ND, block.ids, 0);
+     LossOutput output = row_loss(input, energies, targets(input, block.offset), block.ids);
+     // Column block: everybody's rows against the own candidates, weighted with what the softmax of each
+     // row gives.
+     const at::Tensor all =
+         in_loss_precision(input.model.energies(block.contexts, block.action_ND, block.ids, 0).detach());
+     const at::Tensor tau = input.model.temperature();
+     const at::Tensor weight = at::softmax(-all / tau.detach(), 1) - at::eye(all.size(0), all.options());
+     const auto own = static_cast<int64_t>(input.ids.size());
+     const at::Tensor column =
+         in_loss_precision(input.model.energies(block.contexts, block.own_bD, input.ids, block.offset));
+     const at::Tensor own_weight = weight.narrow(1, block.offset, own);
+     const at::Tensor sum = (own_weight * (-column / tau)).sum() * output.row_weight;
+     output.loss = output.loss + (sum - sum.detach());
+     return output;)},
   {{.name = "temperature_reduced_twice", .trainer = "energy",
     .help = "the temperature's gradient is summed by hand, then averaged with the others",
     .phase = "local gradients", .where = "temperature.log_tau", .causes = "temperature-reduced-twice"},
@@ -605,10 +504,7 @@ constexpr MutantRow kOwnRows[] = {
   {{.name = "temperature_detached", .trainer = "energy",
     .help = "the temperature enters the loss without its gradient",
     .phase = "local gradients", .where = "temperature.log_tau", .causes = "temperature-detached"},
-   LOCKSTEP_BUG(PlantedInEnergy,
-     at::Tensor temperature(int64_t step, at::Tensor tau) override {
-       return acts(step) ? without_gradient(tau) : tau;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInEnergy, at::Tensor, temperature, without_gradient(right))},
   {{.name = "context_detached", .trainer = "energy",
     .help = "encoded contexts enter the loss without their gradient",
     .phase = "local gradients", .where = "context_encoder", .causes = "context-detached"},
@@ -642,48 +538,28 @@ constexpr MutantRow kOwnRows[] = {
   {{.name = "sign_flipped",
     .help = "all gradients have the wrong sign",
     .min_world = 1, .tensor = MutantTensor::group, .phase = "local gradients", .causes = "sign-flipped"},
-   LOCKSTEP_BUG(Planted,
-     at::Tensor local_gradient(int64_t step, const std::string& parameter,
-                               const at::Tensor& gradient) override {
-       return acts(step) && touches(parameter) ? -gradient : gradient;
-     })},
+   LOCKSTEP_GRADIENT(local_gradient, -gradient)},
   {{.name = "gradient_times_world",
     .help = "local gradients times the world size although the loss is right",
     .report = "mlfoundations/open_clip#616", .tensor = MutantTensor::group,
     .phase = "local gradients", .causes = "gradient-times-world"},
    // As if to make up for a gather that was not there.
-   LOCKSTEP_BUG(Planted,
-     at::Tensor local_gradient(int64_t step, const std::string& parameter,
-                               const at::Tensor& gradient) override {
-       return acts(step) && touches(parameter) ? gradient * world() : gradient;
-     })},
+   LOCKSTEP_GRADIENT(local_gradient, gradient * world())},
   {{.name = "gradient_over_world",
     .help = "local gradients over the world size although the loss is right",
     .tensor = MutantTensor::group, .phase = "local gradients", .causes = "gradient-over-world"},
    // Their reduction is a mean already.
-   LOCKSTEP_BUG(Planted,
-     at::Tensor local_gradient(int64_t step, const std::string& parameter,
-                               const at::Tensor& gradient) override {
-       return acts(step) && touches(parameter) ? gradient / world() : gradient;
-     })},
+   LOCKSTEP_GRADIENT(local_gradient, gradient / world())},
   {{.name = "accumulation_not_scaled",
     .help = "micro-steps are added up without dividing by their number",
     .report = "huggingface/transformers#34191", .settings = "accumulation=2", .min_world = 3,
     .tensor = MutantTensor::group, .phase = "local gradients", .causes = "accumulation-not-scaled"},
-   LOCKSTEP_BUG(Planted,
-     at::Tensor local_gradient(int64_t step, const std::string& parameter,
-                               const at::Tensor& gradient) override {
-       const auto micro_steps = static_cast<double>(run().accumulation);
-       return acts(step) && touches(parameter) ? gradient * micro_steps : gradient;
-     })},
+   LOCKSTEP_GRADIENT(local_gradient, gradient * static_cast<double>(run().accumulation))},
   {{.name = "auxiliary_loss_detached", .trainer = "classify",
     .help = "the second loss enters the sum without its gradient",
     .report = "NVIDIA-NeMo/Automodel#1408", .settings = "auxiliary.weight=0.5", .min_world = 1,
     .phase = "local gradients", .causes = "auxiliary-loss-detached"},
-   LOCKSTEP_BUG(PlantedInClassify,
-     at::Tensor auxiliary(int64_t step, at::Tensor losses_B) override {
-       return acts(step) ? without_gradient(losses_B) : losses_B;
-     })},
+   LOCKSTEP_FROM_STEP(PlantedInClassify, at::Tensor, auxiliary, without_gradient(right))},
   {{.name = "only_last_micro_step",
     .help = "gradients are zeroed before each micro-step: the last one's alone are left",
     .report = "allenai/open-instruct#1498", .settings = "accumulation=2", .min_world = 1,

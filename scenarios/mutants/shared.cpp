@@ -145,37 +145,16 @@ constexpr MutantRow kSharedRows[] = {
   {{.name = "gradient_sum",
     .help = "gradients are summed over the ranks and not divided",
     .report = "pytorch/pytorch#19540", .phase = "reduced gradients", .causes = "gradient-sum-not-mean"},
-   LOCKSTEP_BUG(Planted,
-     void reduced_gradients(int64_t step, ParameterList& parameters, Comm& /*comm*/) override {
-       for (at::Tensor& parameter : parameters.tensors) {
-         if (acts(step)) {
-           parameter.mutable_grad().mul_(world());
-         }
-       }
-     })},
+   LOCKSTEP_REDUCED(gradient.mul_(world());)},
   {{.name = "mean_taken_twice",
     .help = "gradients are divided by the world size twice",
     .phase = "reduced gradients", .causes = "mean-taken-twice"},
-   LOCKSTEP_BUG(Planted,
-     void reduced_gradients(int64_t step, ParameterList& parameters, Comm& /*comm*/) override {
-       for (at::Tensor& parameter : parameters.tensors) {
-         if (acts(step)) {
-           parameter.mutable_grad().div_(world());
-         }
-       }
-     })},
+   LOCKSTEP_REDUCED(gradient.div_(world());)},
   {{.name = "divided_by_wrong_world",
     .help = "the sum is divided by a world size with one rank more",
     .phase = "reduced gradients", .causes = "divided-by-wrong-world"},
    // The world size is from before a rank left.
-   LOCKSTEP_BUG(Planted,
-     void reduced_gradients(int64_t step, ParameterList& parameters, Comm& /*comm*/) override {
-       for (at::Tensor& parameter : parameters.tensors) {
-         if (acts(step)) {
-           parameter.mutable_grad().mul_(world() / (world() + 1));
-         }
-       }
-     })},
+   LOCKSTEP_REDUCED(gradient.mul_(world() / (world() + 1));)},
   {{.name = "clip_before_reduction",
     .help = "every rank clips its own gradients before they are reduced",
     .settings = "clip_norm=0.05 optimizer=sgd", .phase = "reduced gradients",
@@ -242,20 +221,12 @@ constexpr MutantRow kSharedRows[] = {
     .help = "zeros stand in for a rank's contribution",
     .draws = {.rank = true}, .tensor = MutantTensor::group,
     .phase = "reduced gradients", .causes = "rank-missing"},
-   LOCKSTEP_BUG(Planted,
-     at::Tensor sent_gradient(int64_t step, const std::string& parameter,
-                              const at::Tensor& gradient) override {
-       return acts(step) && touches(parameter) ? at::zeros_like(gradient) : gradient;
-     })},
+   LOCKSTEP_GRADIENT(sent_gradient, at::zeros_like(gradient))},
   {{.name = "rank_counted_twice",
     .help = "a rank's contribution is added twice",
     .draws = {.rank = true}, .tensor = MutantTensor::group,
     .phase = "reduced gradients", .causes = "rank-counted-twice"},
-   LOCKSTEP_BUG(Planted,
-     at::Tensor sent_gradient(int64_t step, const std::string& parameter,
-                              const at::Tensor& gradient) override {
-       return acts(step) && touches(parameter) ? gradient * 2.0 : gradient;
-     })},
+   LOCKSTEP_GRADIENT(sent_gradient, gradient * 2.0)},
   {{.name = "gradients_not_zeroed",
     .help = "gradients of the step before are not cleared, and new ones are added",
     .phase = "reduced gradients", .causes = "gradients-not-zeroed", .first_step = 1},
@@ -359,33 +330,27 @@ constexpr MutantRow kSharedRows[] = {
     .report = "Lightning-AI/pytorch-lightning#7773", .draws = {.rank = true}, .phase = "failed",
     .causes = "shapes-differ",
     .beyond_exact = kGatheredBefore},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossInput other = input;
-       other.action_BA = input.action_BA.narrow(1, 0, input.action_BA.size(1) - 1);
-       return right(other);
-     })},
+   LOCKSTEP_LOSS(
+     LossInput other = input;
+     other.action_BA = input.action_BA.narrow(1, 0, input.action_BA.size(1) - 1);
+     return right(other);)},
   {{.name = "gather_dtype", .trainer = "energy",
     .help = "a rank sends actions of another type",
     .report = "huggingface/accelerate#134", .draws = {.rank = true}, .phase = "failed",
     .causes = "dtype-differs",
     .beyond_exact = kGatheredBefore},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossInput other = input;
-       other.action_BA = input.action_BA.to(run().precision == Precision::float64 ? at::kFloat : at::kDouble);
-       return right(other);
-     })},
+   LOCKSTEP_LOSS(
+     LossInput other = input;
+     other.action_BA = input.action_BA.to(run().precision == Precision::float64 ? at::kFloat : at::kDouble);
+     return right(other);)},
   {{.name = "gather_step", .trainer = "energy",
     .help = "a rank is a step ahead of the others",
     .draws = {.rank = true}, .phase = "failed", .causes = "step-differs",
     .beyond_exact = kGatheredBefore},
-   LOCKSTEP_BUG(WrongLoss,
-     LossOutput forward(const LossInput& input) override {
-       LossInput other = input;
-       ++other.step;
-       return right(other);
-     })},
+   LOCKSTEP_LOSS(
+     LossInput other = input;
+     ++other.step;
+     return right(other);)},
   // Update.
   {{.name = "clip_local_norm",
     .help = "reduced gradients are clipped by the norm of the rank's own ones",
@@ -408,46 +373,27 @@ constexpr MutantRow kSharedRows[] = {
     .help = "gradients are not clipped",
     .settings = "clip_norm=0.05 optimizer=sgd", .min_world = 1, .phase = "parameters",
     .causes = "clip-missing"},
-   LOCKSTEP_BUG(Planted,
-     double clip_norm(int64_t step, double total_norm) override { return acts(step) ? -1 : total_norm; })},
+   LOCKSTEP_FROM_STEP(Planted, double, clip_norm, -1)},
   {{.name = "clip_twice_norm",
     .help = "the norm of reduced gradients is summed over the ranks again",
     .settings = "clip_norm=0.05 optimizer=sgd", .phase = "parameters", .causes = "clip-twice"},
    // They are reduced already, and so are clipped too hard.
-   LOCKSTEP_BUG(Planted,
-     double clip_norm(int64_t step, double total_norm) override {
-       return acts(step) ? total_norm * std::sqrt(world()) : total_norm;
-     })},
+   LOCKSTEP_FROM_STEP(Planted, double, clip_norm, right * std::sqrt(world()))},
   {{.name = "weight_decay_twice",
     .help = "weight decay by the optimizer and by hand",
     .settings = "weight_decay=0.1", .min_world = 1, .phase = "parameters", .causes = "weight-decay-twice"},
-   LOCKSTEP_BUG(Planted,
-     void before_update(int64_t step, const TrainingState& state) override {
-       if (acts(step)) {
-         state.optimizer.config().weight_decay = 2 * run().weight_decay;
-       }
-     })},
+   LOCKSTEP_UPDATE(state.optimizer.config().weight_decay = 2 * run().weight_decay;)},
   {{.name = "weight_decay_missing",
     .help = "weight decay does not reach the optimizer",
     .settings = "weight_decay=0.1", .min_world = 1, .phase = "parameters",
     .causes = "weight-decay-missing"},
-   LOCKSTEP_BUG(Planted,
-     void before_update(int64_t step, const TrainingState& state) override {
-       if (acts(step)) {
-         state.optimizer.config().weight_decay = 0;
-       }
-     })},
+   LOCKSTEP_UPDATE(state.optimizer.config().weight_decay = 0;)},
   {{.name = "decay_coupled",
     .help = "AdamW asked for, Adam made",
     .settings = "optimizer=adamw weight_decay=0.1", .min_world = 1, .phase = "parameters",
     .causes = "decay-coupled"},
    // Weight decay goes through the moments.
-   LOCKSTEP_BUG(Planted,
-     void before_update(int64_t step, const TrainingState& state) override {
-       if (acts(step)) {
-         state.optimizer.config().optimizer = OptimizerKind::adam;
-       }
-     })},
+   LOCKSTEP_UPDATE(state.optimizer.config().optimizer = OptimizerKind::adam;)},
   {{.name = "optimizer_state_lost",
     .help = "the optimizer's moments are gone, at `step` alone",
     .report = "NVIDIA/Megatron-LM#761", .settings = "optimizer=adam", .min_world = 1,
@@ -489,12 +435,7 @@ constexpr MutantRow kSharedRows[] = {
     .report = "NVIDIA/Megatron-LM#5974", .settings = "optimizer=adam", .min_world = 1, .phase = "parameters",
     .causes = "optimizer-counter-ahead"},
    // It was counted up once before the first update.
-   LOCKSTEP_BUG(Planted,
-     void before_update(int64_t step, const TrainingState& state) override {
-       if (acts(step)) {
-         state.optimizer.updates() = step + 1;
-       }
-     })},
+   LOCKSTEP_UPDATE(state.optimizer.updates() = step + 1;)},
   {{.name = "shard_not_updated",
     .help = "a rank leaves its shard of a parameter out of the update",
     .report = "pytorch/pytorch#176076", .settings = "update=sharded", .draws = {.rank = true},
@@ -513,8 +454,7 @@ constexpr MutantRow kSharedRows[] = {
     .help = "the average of the weights is updated twice a step",
     .report = "ostris/ai-toolkit#1034", .settings = "average_decay=0.9", .min_world = 1,
     .phase = "averaged weights", .causes = "average-of-weights-differs"},
-   LOCKSTEP_BUG(Planted,
-     double average_decay(int64_t step, double decay) override { return acts(step) ? decay * decay : decay; })},
+   LOCKSTEP_FROM_STEP(Planted, double, average_decay, right * right)},
   // Replicas.
   {{.name = "initial_scale_by_shard",
     .help = "initial weights are drawn as wide as a shard of them would have to be: the root of the world size too wide",
