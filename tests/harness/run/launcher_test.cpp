@@ -20,35 +20,24 @@
 #include "harness/base/text.h"
 #include "harness/jobs/parent.h"
 #include "harness/judge/trace/rank_result.h"
-#include "harness/plan/config/canonical.h"
 #include "harness/run/launch.h"
 #include "harness/run/libraries.h"
 #include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
+#include "tests/support/launched.h"
 #include "tests/support/temp_folder.h"
 
 namespace lockstep {
 namespace {
 
+using support::a_run;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::ThrowsMessage;
 using testing::UnorderedElementsAre;
 
 const char* const kFakeRank = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
-
-/// `script` says what the ranks do: tests/support/fake_rank.cpp.
-PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "") {
-  PlannedRun run;
-  run.id = id;
-  run.cell = script;
-  run.config.layout = {ranks, 3};
-  run.config.backend = kind;
-  run.config.steps = 5;
-  run.hash = config_hash(run.config);
-  run.estimate_s = 1;
-  return run;
-}
 
 class Launcher : public testing::Test {
  protected:
@@ -72,21 +61,7 @@ class Launcher : public testing::Test {
     }
     return order;
   }
-  std::vector<pid_t> pids_of(const std::string& id) const {
-    std::istringstream lines(read_text(folder_ / ("runs/" + id + "/pids")));
-    std::vector<pid_t> pids;
-    for (pid_t pid; lines >> pid;) pids.push_back(pid);
-    return pids;
-  }
-  /// Every rank of the run had started, and none is there any more, not even as a zombie.
-  void expect_no_orphan(const std::string& id, std::size_t processes) const {
-    const std::vector<pid_t> pids = pids_of(id);
-    EXPECT_EQ(pids.size(), processes) << id;
-    for (const pid_t pid : pids) {
-      EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH)
-          << "process " << pid << " of " << id << " is still there";
-    }
-  }
+  void expect_no_orphan(const std::string& id, int processes) const { support::expect_no_orphan(folder_ / ("runs/" + id), processes); }
 
   const TempFolder folder_;
   Plan plan_;
@@ -95,20 +70,33 @@ class Launcher : public testing::Test {
   std::vector<std::pair<RunEvent::Kind, std::string>> events_;
 };
 
-TEST_F(Launcher, RunsEveryRankInItsOwnProcess) {
-  plan_.runs = {a_run("a", 3, Backend::gloo)};
-  const LaunchReport report = launch_all();
-  EXPECT_EQ(report.finished, 1);
-  EXPECT_TRUE(report.failures.empty());
-  EXPECT_FALSE(report.interrupted);
+class StartedRanks : public Launcher, public testing::WithParamInterface<ProcessStart> {};
+
+INSTANTIATE_TEST_SUITE_P(Starts, StartedRanks, testing::Values(ProcessStart::forked, ProcessStart::executed));
+
+TEST_P(StartedRanks, RunEachInItsOwnProcessAndEmulatedInOne) {
+  plan_.runs = {a_run("a", 3, Backend::gloo, "", 0, GetParam()), a_run("b", 3, Backend::emulated, "", 0, GetParam()),
+                a_run("c", 1, Backend::gloo, "", 0, GetParam())};
+  EXPECT_EQ(support::outcome(launch_all()), "3 finished, 0 requeued");
   EXPECT_TRUE(done("a"));
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_TRUE(std::filesystem::exists(rank_log_path(folder_ / "runs/a", rank)));
-    EXPECT_EQ(read_rank_result(rank_result_path(folder_ / "runs/a", rank)).status, "finished");
+    const RankResult result = read_rank_result(rank_result_path(folder_ / "runs/a", rank));
+    EXPECT_EQ(result.status, "finished");
+    EXPECT_EQ(result.rank, rank);
   }
   expect_no_orphan("a", 3);
+  expect_no_orphan("b", 1);
+  expect_no_orphan("c", 1);
   EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::started, std::string("a"))));
-  EXPECT_EQ(events_.back(), std::pair(RunEvent::Kind::finished, std::string("a")));
+  EXPECT_EQ(events_.back().first, RunEvent::Kind::finished);
+}
+
+/// A fork shows its parent's arguments, a program its own.
+TEST_P(StartedRanks, AreProgramsOfTheirOwnWhereTheyAreExecuted) {
+  plan_.runs = {a_run("a", 2, Backend::gloo, "all:arguments", 0, GetParam())};
+  launch_all();
+  EXPECT_THAT(read_text(rank_log_path(folder_ / "runs/a", 1)), HasSubstr(GetParam() == ProcessStart::forked ? "--socket 3" : "--rank 1"));
 }
 
 /// Tells of a run that nobody asked for, and then that it can start nothing.
@@ -146,13 +134,8 @@ TEST_F(Launcher, RefusesAProgramThatIsNotThePlanned) {
   EXPECT_EQ(launch_all().finished, 1);
   options_.program_hash = "0123456789abcdef";
   plan_.runs = {a_run("b", 1, Backend::gloo)};
-  try {
-    launch_all();
-    FAIL() << "nothing was thrown";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("changed since the runs were planned: its hash was 0123456789abcdef and is "));
-  }
+  EXPECT_THAT([this] { launch_all(); },
+              ThrowsMessage<MachineError>(HasSubstr("changed since the runs were planned: its hash was 0123456789abcdef and is ")));
   EXPECT_FALSE(done("b"));
 }
 
@@ -161,13 +144,6 @@ TEST_F(Launcher, TellsRanksWhatDataTheyArePlannedOn) {
   options_.data_hash_of = [](const RunConfig& config) { return "data of " + std::to_string(config.steps); };
   launch_all();
   EXPECT_THAT(read_text(folder_ / "runs/a/run.json"), HasSubstr("\"data_hash\": \"data of 5\""));
-}
-
-TEST_F(Launcher, RunsEmulatedRanksInOneProcess) {
-  plan_.runs = {a_run("a", 3, Backend::emulated), a_run("b", 1, Backend::gloo)};
-  EXPECT_EQ(launch_all().finished, 2);
-  expect_no_orphan("a", 1);
-  expect_no_orphan("b", 1);
 }
 
 TEST_F(Launcher, RunsEightRanksAtOnceOnFewerSlots) {
@@ -210,70 +186,43 @@ TEST_F(Launcher, StartsARunAfterWhatItNeeds) {
   EXPECT_THAT(started_order(), ElementsAre("a", "b"));
 }
 
-TEST_F(Launcher, NamesARankThatIsKilled) {
-  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die"), a_run("b", 1, Backend::emulated)};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  const RankFailure& failure = report.failures[0];
-  EXPECT_EQ(failure.run, "a");
-  EXPECT_EQ(failure.kind, FailureKind::died);
-  EXPECT_EQ(failure.rank, 1);
-  EXPECT_EQ(failure.step, 3);
-  EXPECT_EQ(failure.operation, "train");
-  EXPECT_EQ(failure.message, "killed by signal 9 (SIGKILL)");
-  EXPECT_THAT(failure.last_lines, ElementsAre("rank 1 is about to die"));
-  EXPECT_FALSE(done("a"));
-  EXPECT_TRUE(done("b")) << "another run goes on";
-  expect_no_orphan("a", 3);
-}
-
-TEST_F(Launcher, NamesARankThatThrows) {
-  plan_.runs = {a_run("a", 3, Backend::gloo, "0:lose 1:wait 2:throw")};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::threw);
-  EXPECT_EQ(report.failures[0].rank, 2);
-  EXPECT_EQ(report.failures[0].message, "no such tensor: head.weight");
-  EXPECT_THAT(report.failures[0].last_lines,
-              ElementsAre("rank 2 is about to throw", "rank 2 failed: no such tensor: head.weight"));
-  expect_no_orphan("a", 3);
-}
-
-TEST_F(Launcher, NamesAnEmulatedRankThatThrows) {
-  plan_.runs = {a_run("a", 3, Backend::emulated, "1:throw")};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_EQ(report.failures[0].message, "no such tensor: head.weight");
-}
-
-TEST_F(Launcher, NamesAnExceptionThatNoRankCaught) {
-  plan_.runs = {a_run("a", 2, Backend::gloo, "1:escape")};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_EQ(report.failures[0].message, "exited with status 1 without a result");
-  EXPECT_EQ(report.failures[0].last_lines.back(), "rank 1: thrown past the rank's own net");
-}
-
-TEST_F(Launcher, NamesARankThatLeavesWithoutAResult) {
-  plan_.runs = {a_run("a", 3, Backend::gloo, "2:leave")};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 2);
-  EXPECT_EQ(report.failures[0].message, "exited with status 0 without a result");
-}
-
-TEST_F(Launcher, NamesARankThatHangs) {
-  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang")};
-  plan_.runs[0].config.timeout_s = 0.8;
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
-  EXPECT_EQ(report.failures[0].rank, 0);
-  EXPECT_EQ(report.failures[0].operation, "train");
-  EXPECT_THAT(report.failures[0].message, HasSubstr("no progress for"));
-  expect_no_orphan("a", 3);
+TEST_F(Launcher, NamesTheRankThatFailsAndHow) {
+  struct Row {
+    int ranks;
+    Backend kind;
+    const char* script;
+    std::vector<const char*> says;
+    double timeout_s = 0;
+    ProcessStart start = ProcessStart::forked;
+  };
+  const char *const thrown = "no such tensor: head.weight", *const escapes = ": exited with status 1 without a result\n";
+  const std::vector<Row> rows = {
+      {3, Backend::gloo, "all:wait 1:die", {"died, rank 1, step 3, train: killed by signal 9 (SIGKILL)\n  rank 1 is about to die"}},
+      {3, Backend::gloo, "all:wait 1:die", {"died, rank 1, ", "signal 9", "\n  rank 1 is about to die"}, 0, ProcessStart::executed},
+      {3, Backend::gloo, "0:lose 1:wait 2:throw",
+       {"threw, rank 2, ", ": no such tensor: head.weight\n  rank 2 is about to throw\n  rank 2 failed: no such tensor: head.weight"}},
+      {3, Backend::emulated, "1:throw", {"rank 1, ", thrown}},
+      {2, Backend::gloo, "1:escape", {"rank 1, ", escapes, "\n  rank 1: thrown past the rank's own net"}},
+      {2, Backend::gloo, "1:escape all:wait", {"rank 1, ", "\n  rank 1: thrown past the rank's own net"}, 0, ProcessStart::executed},
+      {3, Backend::gloo, "2:leave", {"rank 2, ", "exited with status 0 without a result"}},
+      {3, Backend::gloo, "all:wait 0:hang", {"hung, rank 0, ", ", train: no progress for"}, 0.8},
+      {3, Backend::gloo, "all:lose 1:stop", {"hung, rank 1, ", "Connection closed by peer"}},
+      {1, Backend::emulated, "0:compute", {"slow, rank 0, ", "'train'", "watch.slow_s", "0.7 s"}, 0.2},
+  };
+  for (const Row& row : rows) {
+    const TempFolder own;
+    options_.out_dir = own.path();
+    plan_.runs = {a_run("a", row.ranks, row.kind, row.script, row.timeout_s, row.start), a_run("b", 1, Backend::emulated)};
+    plan_.runs[0].config.watch.slow_s = 0.7;
+    plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+    const LaunchReport report = launch_all();
+    const std::string said = support::outcome(report);
+    EXPECT_EQ(report.failures.size(), 1U) << row.script;
+    EXPECT_THAT(said, testing::StartsWith("1 finished, 0 requeued\na ")) << "another run goes on";
+    for (const char* words : row.says) EXPECT_THAT(said, HasSubstr(words)) << row.script;
+    EXPECT_FALSE(std::filesystem::exists(own / "runs/a/done"));
+    support::expect_no_orphan(own / "runs/a", row.kind == Backend::emulated ? 1 : row.ranks);
+  }
 }
 
 /// A rank sleeps, is in a loop, or waits in a collective that nobody leaves: its stack is taken before anybody ends it.
@@ -303,57 +252,25 @@ TEST_F(Launcher, SaysWhereAHungRankIs) {
 }
 
 TEST_F(Launcher, TellsOfARankThatComputesLongAndWaitsForIt) {
-  plan_.runs = {a_run("a", 1, Backend::emulated, "0:labour")};
-  plan_.runs[0].config.timeout_s = 0.2;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
-  const LaunchReport report = launch_all();
-  EXPECT_TRUE(report.failures.empty()) << report.failures.front().message;
-  EXPECT_EQ(report.finished, 1);
+  plan_.runs = {a_run("a", 1, Backend::emulated, "0:labour", 0.2)};
+  EXPECT_EQ(support::outcome(launch_all()), "1 finished, 0 requeued");
   EXPECT_THAT(events_, Contains(std::pair(RunEvent::Kind::slow, std::string("a"))));
-}
-
-TEST_F(Launcher, EndsARankThatComputesForLongerThanItsLimitAndNamesTheKey) {
-  plan_.runs = {a_run("a", 1, Backend::emulated, "0:compute")};
-  plan_.runs[0].config.timeout_s = 0.2;
-  plan_.runs[0].config.watch.slow_s = 0.7;
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::slow);
-  EXPECT_THAT(report.failures[0].message, testing::AllOf(HasSubstr("'train'"), HasSubstr("watch.slow_s"), HasSubstr("0.7 s")));
-  expect_no_orphan("a", 1);
 }
 
 TEST_F(Launcher, SaysThatNoToolForStacksIsThere) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", "/nowhere", 1);
-  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang")};
-  plan_.runs[0].config.timeout_s = 0.2;
-  const LaunchReport report = launch_all();
+  plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 0:hang", 0.2)};
+  const std::string said = support::outcome(launch_all());
   ::setenv("PATH", path.c_str(), 1);
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 0);
-  EXPECT_THAT(report.failures[0].message, HasSubstr("none of eu-stack (package elfutils), gdb and py-spy is installed; install one"));
-}
-
-TEST_F(Launcher, NamesAStoppedRankThatItsPeersAccuse) {
-  plan_.runs = {a_run("a", 3, Backend::gloo, "all:lose 1:stop")};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_THAT(report.failures[0].message, HasSubstr("Connection closed by peer"));
-  expect_no_orphan("a", 3);
+  EXPECT_THAT(said, testing::AllOf(HasSubstr("rank 0, "), HasSubstr("none of eu-stack (package elfutils), gdb and py-spy is installed; install one")));
 }
 
 TEST_F(Launcher, NamesTheNeedThatFailed) {
   plan_.runs = {a_run("a", 1, Backend::emulated, "0:throw"), a_run("b", 1, Backend::emulated),
                 a_run("c", 1, Backend::emulated)};
   plan_.runs[1].needs = {"a"};
-  const LaunchReport report = launch_all();
-  ASSERT_EQ(report.failures.size(), 2U);
-  EXPECT_EQ(report.failures[1].run, "b");
-  EXPECT_EQ(report.failures[1].kind, FailureKind::not_started);
-  EXPECT_EQ(report.failures[1].message, "it needs a, which failed");
+  EXPECT_THAT(support::outcome(launch_all()), testing::EndsWith("\nb not started, rank -1, step -1, : it needs a, which failed"));
   EXPECT_TRUE(done("c"));
   EXPECT_THAT(started_order(), UnorderedElementsAre("a", "c"));
 }
@@ -361,11 +278,11 @@ TEST_F(Launcher, NamesTheNeedThatFailed) {
 /// Asks for a stop once both ranks of run `a` have reported that they wait.
 class InterruptedLauncher : public Launcher {
  protected:
-  void interrupt_with(int wish) {
+  void interrupt_with(int wish, const std::string& run = "a") {
     options_.jobs = 1;
     options_.stop_requested = &stop_;
-    options_.on_event = [this, wish](const RunEvent& event) {
-      if (event.kind == RunEvent::Kind::progress && event.run == "a") stop_ = wish;
+    options_.on_event = [this, wish, run](const RunEvent& event) {
+      if (event.kind == RunEvent::Kind::progress && event.run == run) stop_ = wish;
     };
   }
   volatile int stop_ = 0;
@@ -377,12 +294,7 @@ TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
   plan_.runs[0].estimate_s = 9;
   plan_.runs[1].estimate_s = 5;
   interrupt_with(1);
-  const LaunchReport report = launch_all();
-  EXPECT_TRUE(report.interrupted);
-  EXPECT_EQ(report.finished, 1);
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::interrupted);
-  EXPECT_EQ(report.failures[0].run, "a");
+  EXPECT_THAT(support::outcome(launch_all()), testing::StartsWith("1 finished, 0 requeued, interrupted\na interrupted"));
   EXPECT_TRUE(done("first"));
   EXPECT_FALSE(done("a"));
   EXPECT_THAT(started_order(), ElementsAre("first", "a"));
@@ -399,35 +311,23 @@ TEST_F(InterruptedLauncher, LeavesWhatIsFinishedAndResumes) {
   EXPECT_THAT(started_order(), ElementsAre("first", "a", "later")) << "a was done again, first was not";
 }
 
-TEST_F(InterruptedLauncher, KillsRanksThatIgnoreTheRequest) {
-  plan_.runs = {a_run("a", 2, Backend::gloo, "all:ignore_term")};
-  interrupt_with(1);
-  EXPECT_TRUE(launch_all().interrupted);
-  expect_no_orphan("a", 2);
+TEST_F(InterruptedLauncher, KillsRanksThatIgnoreTheRequestAndAtOnceWhenAskedTwice) {
+  for (const int wish : {1, 2}) {
+    if (wish == 2) options_.kill_grace_s = 1e6;
+    const std::string id = wish == 1 ? "once" : "twice";
+    plan_.runs = {a_run(id, 2, Backend::gloo, "all:ignore_term")};
+    stop_ = 0;
+    interrupt_with(wish, id);
+    EXPECT_TRUE(launch_all().interrupted);
+    expect_no_orphan(id, 2);
+  }
 }
 
-TEST_F(InterruptedLauncher, KillsAtOnceWhenAskedTwice) {
-  options_.kill_grace_s = 1e6;
-  plan_.runs = {a_run("a", 2, Backend::gloo, "all:ignore_term")};
-  interrupt_with(2);
-  EXPECT_TRUE(launch_all().interrupted);
-  expect_no_orphan("a", 2);
-}
-
-TEST_F(Launcher, SaysThatThereIsNoRankProgram) {
+TEST_F(Launcher, SaysThatThereIsNoRankProgramOrHowItsParentEndedThatCannotServe) {
   plan_.runs = {a_run("a", 1, Backend::emulated)};
-  options_.rank_program = "/nowhere/lockstep-rank";
-  EXPECT_THROW(launch_all(), MachineError);
-}
-
-TEST_F(Launcher, SaysHowAParentEndedThatCannotServe) {
-  plan_.runs = {a_run("a", 1, Backend::emulated)};
-  options_.rank_program = "/bin/false";
-  try {
-    launch_all();
-    FAIL() << "nothing was thrown";
-  } catch (const MachineError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("exit status 1"));
+  for (const auto& [program, words] : {std::pair{"/nowhere/lockstep-rank", "/nowhere/lockstep-rank"}, {"/bin/false", "exit status 1"}}) {
+    options_.rank_program = program;
+    EXPECT_THAT([this] { launch_all(); }, ThrowsMessage<MachineError>(HasSubstr(words)));
   }
 }
 
@@ -485,100 +385,6 @@ TEST_F(Launcher, TakesItsRanksWithItWhenItIsKilled) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 0);
   ::close(ends[0]);
   ::close(ends[1]);
-}
-
-// Ranks that are programs each, started anew, end as forked ones do.
-
-/// `script` says what the ranks do: tests/support/fake_rank.cpp.
-PlannedRun a_run(const std::string& id, int ranks, Backend kind, ProcessStart start,
-                 const std::string& script = "") {
-  PlannedRun run;
-  run.id = id;
-  run.cell = script;
-  run.config.layout = {ranks, 3};
-  run.config.backend = kind;
-  run.config.process_start = start;
-  run.config.steps = 5;
-  run.hash = config_hash(run.config);
-  return run;
-}
-
-class ExecutedRanks : public testing::TestWithParam<ProcessStart> {
- protected:
-  LaunchReport launch_one(const PlannedRun& run) {
-    Plan plan;
-    plan.runs = {run};
-    LaunchOptions options;
-    options.rank_program = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
-    options.out_dir = folder_.path();
-    options.jobs = 4;
-    options.hang_grace_s = 0.1;
-    options.kill_grace_s = 0.3;
-    return launch(plan, options, {"b", "t", "i", "d"});
-  }
-  void expect_no_orphan() const {
-    std::istringstream lines(read_text(folder_ / "runs/a/pids"));
-    for (pid_t pid; lines >> pid;) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << pid;
-  }
-  const TempFolder folder_;
-};
-
-INSTANTIATE_TEST_SUITE_P(Starts, ExecutedRanks,
-                         testing::Values(ProcessStart::forked, ProcessStart::executed));
-
-TEST_P(ExecutedRanks, Finish) {
-  const LaunchReport report = launch_one(a_run("a", 3, Backend::gloo, GetParam()));
-  EXPECT_EQ(report.finished, 1);
-  for (int rank = 0; rank < 3; ++rank) {
-    const RankResult result = read_rank_result(rank_result_path(folder_ / "runs/a", rank));
-    EXPECT_EQ(result.status, "finished");
-    EXPECT_EQ(result.rank, rank);
-    EXPECT_TRUE(std::filesystem::exists(rank_log_path(folder_ / "runs/a", rank)));
-  }
-  expect_no_orphan();
-}
-
-TEST_P(ExecutedRanks, AreOneProcessWhereTheyAreEmulated) {
-  EXPECT_EQ(launch_one(a_run("a", 3, Backend::emulated, GetParam())).finished, 1);
-  std::istringstream lines(read_text(folder_ / "runs/a/pids"));
-  int processes = 0;
-  for (pid_t pid; lines >> pid;) ++processes;
-  EXPECT_EQ(processes, 1);
-}
-
-TEST_P(ExecutedRanks, AreNamedWhenTheyDie) {
-  const LaunchReport report = launch_one(a_run("a", 3, Backend::gloo, GetParam(), "1:die all:wait"));
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::died);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_THAT(report.failures[0].message, HasSubstr("signal 9"));
-  EXPECT_THAT(report.failures[0].last_lines, Contains(HasSubstr("about to die")));
-  expect_no_orphan();
-}
-
-TEST_P(ExecutedRanks, SayWhatEscapesThem) {
-  const LaunchReport report = launch_one(a_run("a", 2, Backend::gloo, GetParam(), "1:escape all:wait"));
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_THAT(report.failures[0].last_lines, Contains(HasSubstr("thrown past the rank's own net")));
-  expect_no_orphan();
-}
-
-TEST(ExecutedRanksAlone, AreProgramsOfTheirOwn) {
-  // A fork shows its parent's arguments, a program its own.
-  const TempFolder folder;
-  for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
-    Plan plan;
-    const std::string id = start == ProcessStart::forked ? "forked" : "executed";
-    plan.runs = {a_run(id, 2, Backend::gloo, start, "all:arguments")};
-    LaunchOptions options;
-    options.rank_program = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
-    options.out_dir = folder.path();
-    options.jobs = 2;
-    launch(plan, options, {"b", "t", "i", "d"});
-    const std::string log = read_text(rank_log_path(folder / ("runs/" + id), 1));
-    EXPECT_THAT(log, start == ProcessStart::forked ? HasSubstr("--socket 3") : HasSubstr("--rank 1"));
-  }
 }
 
 // What a rank on another host tells lockstep, and what happens when their connection breaks.

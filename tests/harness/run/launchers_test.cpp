@@ -18,7 +18,6 @@
 #include "harness/jobs/parent.h"
 #include "harness/jobs/started.h"
 #include "harness/judge/trace/rank_result.h"
-#include "harness/plan/config/canonical.h"
 #include "harness/run/launch.h"
 #include "harness/run/launchers/external/launcher.h"
 #include "harness/run/launchers/external/rendezvous.h"
@@ -26,6 +25,7 @@
 #include "harness/run/launchers/slurm/agents.h"
 #include "harness/run/process_state.h"
 #include "harness/run/run_folder.h"
+#include "tests/support/launched.h"
 #include "tests/support/temp_folder.h"
 
 // Ranks that lockstep does not start itself: by a command of somebody else's, and by agents on nodes.
@@ -33,24 +33,13 @@
 namespace lockstep {
 namespace {
 
+using support::a_run;
 using testing::AllOf;
 using testing::Contains;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
 const char* const kFakeRank = LOCKSTEP_BINARY_DIR "/bin/fake_rank";
-
-PlannedRun a_run(const std::string& id, int ranks, Backend kind, const std::string& script = "") {
-  PlannedRun run;
-  run.id = id;
-  run.cell = script;
-  run.config.layout = {ranks, 3};
-  run.config.backend = kind;
-  run.config.steps = 5;
-  run.hash = config_hash(run.config);
-  run.estimate_s = 1;
-  return run;
-}
 
 /// A shell that starts the ranks one after the other and waits for them, as any launcher does.
 std::vector<std::string> by_shell(const std::string& each = "", const std::string& end = "wait", const std::string& options = "") {
@@ -82,9 +71,11 @@ class ExternalLaunchers : public testing::Test {
     return launch(plan_, options_, identity_);
   }
   std::string in_run(const std::string& file) const { return folder_ / ("runs/a/" + file); }
-  void expect_no_orphan() const {
-    std::istringstream lines(read_text(in_run("pids")));
-    for (pid_t pid; lines >> pid;) EXPECT_TRUE(::kill(pid, 0) != 0 && errno == ESRCH) << "process " << pid << " is still there";
+  void expect_no_orphan() const { support::expect_no_orphan(folder_ / "runs/a"); }
+  /// The outcome (support/launched.h) has those words, and no rank is left.
+  void expect(const LaunchReport& report, const std::vector<const char*>& says) const {
+    for (const char* words : says) EXPECT_THAT(support::outcome(report), HasSubstr(words)) << testing::PrintToString(said_);
+    expect_no_orphan();
   }
 
   const TempFolder folder_;
@@ -97,9 +88,7 @@ class ExternalLaunchers : public testing::Test {
 
 TEST_F(ExternalLaunchers, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
   plan_.runs = {a_run("a", 3, Backend::gloo), a_run("b", 1, Backend::gloo)};
-  const LaunchReport report = launch_by(by_shell());
-  EXPECT_EQ(report.finished, 2);
-  EXPECT_TRUE(report.failures.empty());
+  expect(launch_by(by_shell()), {"2 finished, 0 requeued"});
   for (int rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(read_rank_result(rank_result_path(folder_ / "runs/a", rank)).status, "finished");
     EXPECT_EQ(read_exit(folder_ / "runs/a", rank)->code, 0);
@@ -110,42 +99,29 @@ TEST_F(ExternalLaunchers, RunEveryRankAndLeaveWhatTheLocalLauncherLeaves) {
     EXPECT_FALSE(told.host.empty());
   }
   EXPECT_TRUE(std::filesystem::exists(in_run("done")));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, TellADeadRankByItsOwnProcessNotByTheirExit) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "all:wait 1:die")};
-  const LaunchReport report = launch_by(by_shell("", "wait; exit 0"));
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::died);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_EQ(report.failures[0].message, "killed by signal 9 (SIGKILL)");
-  EXPECT_EQ(report.requeued, 0);
-  expect_no_orphan();
+  expect(launch_by(by_shell("", "wait; exit 0")), {"0 finished, 0 requeued\na died, rank 1, ", ": killed by signal 9 (SIGKILL)\n"});
 }
 
 TEST_F(ExternalLaunchers, AreNotBlamedForWhatARankThrows) {
   plan_.runs = {a_run("a", 3, Backend::gloo, "0:lose 1:wait 2:throw")};
-  const LaunchReport report = launch_by(by_shell());
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::threw);
-  EXPECT_EQ(report.failures[0].rank, 2);
-  EXPECT_EQ(report.failures[0].message, "no such tensor: head.weight");
-  expect_no_orphan();
+  expect(launch_by(by_shell()), {"\na threw, rank 2, ", ": no such tensor: head.weight\n"});
 }
-
-TEST_F(ExternalLaunchers, ThatBringAnotherWorldAreToldSo) {
+TEST_F(ExternalLaunchers, ThatCannotStartTheRanksEndTheMatrixAndSayWhy) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
-  EXPECT_THAT([this] { launch_by({"sh", "-c", "LOCKSTEP_RANK_ID=0 LOCKSTEP_WORLD_SIZE=2 {rank_program} run {run} --prepared"}); },
-              ThrowsMessage<MachineError>(AllOf(HasSubstr("status 2"), HasSubstr("brings 2 processes and this run wants 3"))));
+  const std::pair<const char*, std::vector<const char*>> rows[] = {
+      {"LOCKSTEP_RANK_ID=0 LOCKSTEP_WORLD_SIZE=2 {rank_program} run {run} --prepared", {"status 2", "brings 2 processes and this run wants 3"}},
+      {"echo 'srun: error: More processors requested than permitted'; exit 1 # {rank_program} {run}", {"fewer than 3 tasks", "salloc -n 3"}},
+      {"echo no such partition; exit 3 # {rank_program} {run}", {"its ranks cannot be started", "status 3; no such partition"}},
+  };
+  for (const auto& [script, says] : rows) {
+    for (const char* words : says) EXPECT_THAT([&] { launch_by({"sh", "-c", script}); }, ThrowsMessage<MachineError>(HasSubstr(words)));
+  }
+  EXPECT_THAT([this] { launch_by({"no-such-launcher"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-launcher")));
 }
-
-TEST_F(ExternalLaunchers, WhoseJobIsTooSmallAreToldWhatToAskFor) {
-  plan_.runs = {a_run("a", 3, Backend::gloo)};
-  EXPECT_THAT([this] { launch_by({"sh", "-c", "echo 'srun: error: More processors requested than permitted'; exit 1 # {rank_program} {run}"}); },
-              ThrowsMessage<MachineError>(AllOf(HasSubstr("fewer than 3 tasks"), HasSubstr("salloc -n 3"))));
-}
-
 TEST_F(ExternalLaunchers, WhoseRankDoesNotComeAreNamedWithIt) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   const LaunchReport report = launch_by(
@@ -153,13 +129,6 @@ TEST_F(ExternalLaunchers, WhoseRankDoesNotComeAreNamedWithIt) {
   ASSERT_EQ(report.failures.size(), 1U);
   EXPECT_THAT(read_rank_result(rank_result_path(folder_ / "runs/a", 0)).error, HasSubstr("a rank of 3 did not come in time: rank 1."));
   EXPECT_THAT(said_, Contains(HasSubstr("did not come in time")));
-}
-
-TEST_F(ExternalLaunchers, ThatStartNothingEndTheMatrix) {
-  plan_.runs = {a_run("a", 2, Backend::gloo)};
-  EXPECT_THAT([this] { launch_by({"sh", "-c", "echo no such partition; exit 3 # {rank_program} {run}"}); },
-              ThrowsMessage<MachineError>(AllOf(HasSubstr("its ranks cannot be started"), HasSubstr("status 3; no such partition"))));
-  EXPECT_THAT([this] { launch_by({"no-such-launcher"}); }, ThrowsMessage<ConfigError>(HasSubstr("there is no program no-such-launcher")));
 }
 
 TEST_F(ExternalLaunchers, LoseARankAndItsRunIsQueuedAgain) {
@@ -171,12 +140,9 @@ TEST_F(ExternalLaunchers, LoseARankAndItsRunIsQueuedAgain) {
       "(while [ ! -e {run}/rank-1.log ] || ! grep -q about {run}/rank-1.log; do :; done; kill -9 $!) & fi;";
   std::vector<std::string> command = by_shell(kill);
   command[2] = "[ -e {run}/../lost ] || export FAKE_RANKS='0:lose 1:wait'; " + command[2];
-  const LaunchReport report = launch_by(command);
-  EXPECT_EQ(report.finished, 1);
-  EXPECT_EQ(report.requeued, 1);
+  expect(launch_by(command), {"1 finished, 1 requeued"});
   EXPECT_THAT(events_, Contains(RunEvent::Kind::requeued));
   EXPECT_TRUE(std::filesystem::exists(in_run("done")));
-  expect_no_orphan();
 }
 
 /// The same command, whose first attempt has other ranks, and is disturbed when rank `seen` is there.
@@ -195,11 +161,8 @@ TEST_F(ExternalLaunchers, ThatAreKilledLoseTheirRunWhichIsQueuedAgain) {
   std::vector<std::string> command = by_shell();
   // In a group of its own each rank outlives the launcher.
   command[2].replace(command[2].find("{rank_program}"), 0, "setsid ");
-  const LaunchReport report = launch_by(disturbed_once(command, "all:wait", 2, "kill -9 $$"));
-  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
-  EXPECT_EQ(report.requeued, 1);
+  expect(launch_by(disturbed_once(command, "all:wait", 2, "kill -9 $$")), {"1 finished, 1 requeued"});
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("its launcher was killed by signal 9")));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, LoseARankWhoseProcessesAreGoneThoughTheLauncherStays) {
@@ -207,20 +170,14 @@ TEST_F(ExternalLaunchers, LoseARankWhoseProcessesAreGoneThoughTheLauncherStays) 
   std::vector<std::string> command = by_shell();
   command[2] += "; [ $first ] && sleep 1.5";  // it notices later than lockstep that its ranks are gone
   command[2] = "[ -e {run}/../disturbed ] || first=1; " + command[2];
-  const LaunchReport report = launch_by(disturbed_once(command, "0:lose all:wait", 2, "kill -9 " + parent_of(2)));
-  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
-  EXPECT_EQ(report.requeued, 1);
+  expect(launch_by(disturbed_once(command, "0:lose all:wait", 2, "kill -9 " + parent_of(2))), {"1 finished, 1 requeued"});
   EXPECT_THAT(said_, testing::ElementsAre(HasSubstr("there is no such process any more")));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, DoNotCallARunLostInWhichARankDied) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   const LaunchReport report = launch_by(disturbed_once(by_shell(), "0:throw all:wait", 2, "kill -9 " + parent_of(2)));
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 0);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::threw);
-  EXPECT_EQ(report.requeued, 0);
+  EXPECT_THAT(support::outcome(report), testing::StartsWith("0 finished, 0 requeued\na threw, rank 0, "));
 }
 
 TEST_F(ExternalLaunchers, AreStoppedWithAllTheirRanks) {
@@ -244,63 +201,41 @@ std::vector<std::string> on_hosts(const std::string& options = "") {
 }
 
 TEST_F(ExternalLaunchers, OnThisHostTellOfRanksThatHangAndWhereTheyAre) {
-  plan_.runs = {a_run("a", 3, Backend::gloo, "1:hang all:wait")};
-  plan_.runs[0].config.timeout_s = 0.5;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  plan_.runs = {a_run("a", 3, Backend::gloo, "1:hang all:wait", 0.5)};
   options_.hang_grace_s = 0.1;
   const LaunchReport report = launch_by(by_shell());
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
-  EXPECT_EQ(report.failures[0].rank, 1);
+  expect(report, {"\na hung, rank 1, "});
   EXPECT_THAT(report.failures[0].message, testing::Not(HasSubstr("it runs on")));
   if (!stack_command(::getpid()).empty()) {
     EXPECT_THAT(report.failures[0].message, HasSubstr("wait_for_ever"));
     EXPECT_THAT(read_text(in_run("stacks-1.txt")), HasSubstr("wait_for_ever"));
   }
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, OnOtherHostsTellOfRanksThatHang) {
-  plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait")};
-  plan_.runs[0].config.timeout_s = 0.5;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait", 0.5)};
   options_.hang_grace_s = 0.1;
-  const LaunchReport report = launch_by(on_hosts());
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
-  EXPECT_EQ(report.failures[0].rank, 3);
-  EXPECT_EQ(report.failures[0].step, 3);
-  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on host h3 (process ")));
+  expect(launch_by(on_hosts()), {"\na hung, rank 3, step 3, ", "its process is stopped by a signal", "it runs on host h3 (process "});
   const std::string addresses = read_text(in_run("addresses"));
   for (const char* line : {"0 127.0.0.2 heartbeat-rank-0", "3 127.0.0.5 heartbeat-rank-3"}) EXPECT_THAT(addresses, HasSubstr(line));
   for (const char* left : {"heartbeat-rank-0", "heartbeat-rank-3", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, NameTheLinkToAHostOfWhichNothingIsHeard) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   options_.kill_grace_s = 2;
-  const LaunchReport report = launch_by(disturbed_once(on_hosts(), "1:lose all:wait", 2, "kill -STOP " + parent_of(2)));
-  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
-  EXPECT_EQ(report.requeued, 1);
+  expect(launch_by(disturbed_once(on_hosts(), "1:lose all:wait", 2, "kill -STOP " + parent_of(2))), {"1 finished, 1 requeued"});
   EXPECT_THAT(said_, testing::ElementsAre(AllOf(HasSubstr("nothing was heard from host h2 (process "), HasSubstr("the link to host h2 is cut"))));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, OnOtherHostsAreSilentOnRanksThatWork) {
-  for (const char* id : {"a", "b"}) {
-    plan_.runs.push_back(a_run(id, 4, Backend::gloo));
-    plan_.runs.back().config.timeout_s = 0.5;
-    plan_.runs.back().hash = config_hash(plan_.runs.back().config);
-  }
+  for (const char* id : {"a", "b"}) plan_.runs.push_back(a_run(id, 4, Backend::gloo, "", 0.5));
   EXPECT_EQ(launch_by(on_hosts()).finished, 2);
   for (const char* left : {"heartbeat-rank-0", "watcher.json"}) EXPECT_FALSE(std::filesystem::exists(in_run(left))) << left;
 }
 
 TEST_F(ExternalLaunchers, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
-  plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait")};
-  plan_.runs[0].config.timeout_s = 0.1;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait", 0.1)};
   options_.hang_grace_s = 0.05;
   ::setenv("LOCKSTEP_ADDRESS", "255.255.255.255", 1);  // which nothing reaches
   std::vector<std::string> command = on_hosts();
@@ -308,24 +243,18 @@ TEST_F(ExternalLaunchers, OnHostsThatCannotTellLockstepSaySoAndAreNotJudged) {
   command[2].replace(command[2].rfind("wait"), 4, "sleep 0.8; kill -9 $(cat {run}/pids); wait");
   const LaunchReport report = launch_by(command);
   ::unsetenv("LOCKSTEP_ADDRESS");
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::died) << report.failures[0].message;
+  expect(report, {"\na died, "});
   EXPECT_THAT(read_text(in_run("launcher.log")),
               AllOf(HasSubstr("rank 1 (host h1) cannot tell lockstep"), HasSubstr("Network is unreachable"), HasSubstr("set LOCKSTEP_ADDRESS where lockstep runs")));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, WhoseRankCannotReachRankZeroEndAtOnceAndNameIt) {
   plan_.runs = {a_run("a", 3, Backend::gloo)};
   std::vector<std::string> command = on_hosts();
   command[2].replace(command[2].find("127.0.0.$((r+2))"), 16, "255.255.255.255");
-  const LaunchReport report = launch_by(command);
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::threw);
-  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("cannot reach it: Network is unreachable"), HasSubstr("Set LOCKSTEP_ADDRESS")));
+  expect(launch_by(command), {"\na threw, ", "cannot reach it: Network is unreachable", "Set LOCKSTEP_ADDRESS"});
   EXPECT_EQ(read_exit(folder_ / "runs/a", 0)->code, 4);
   EXPECT_THAT(read_rank_result(rank_result_path(folder_ / "runs/a", 0)).error, HasSubstr("has left: rank 0 (host h0) listens at 255.255.255.255:"));
-  expect_no_orphan();
 }
 
 // Agents.
@@ -340,17 +269,13 @@ std::vector<std::string> agents_by_shell(int agents, const std::string& more = "
 TEST_F(ExternalLaunchers, OfAgentsShareTheRanksOut) {
   for (const char* id : {"a", "b", "c"}) plan_.runs.push_back(a_run(id, 4, Backend::gloo));
   plan_.runs.push_back(a_run("d", 3, Backend::emulated));
-  const LaunchReport report = launch_by_agents(agents_by_shell(2), 2);
-  EXPECT_EQ(report.finished, 4);
+  expect(launch_by_agents(agents_by_shell(2), 2), {"4 finished"});
   for (int rank = 0; rank < 4; ++rank)
     EXPECT_EQ(read_rank_result(rank_result_path(folder_ / "runs/a", rank)).status, "finished");
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, OfAgentsLoseANodeAndGoOnWithTheOthers) {
-  plan_.runs = {a_run("a", 4, Backend::gloo, "all:wait")};
-  plan_.runs[0].config.timeout_s = 0.5;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+  plan_.runs = {a_run("a", 4, Backend::gloo, "all:wait", 0.5)};
   options_.hang_grace_s = 0.1;
   // Its ranks wait for ever. The node that holds the later ones is killed when they are all there; the second attempt, on
   // the other node alone, is ended as one that hangs.
@@ -371,13 +296,10 @@ TEST_F(ExternalLaunchers, OfAgentsLoseANodeAndGoOnWithTheOthers) {
        "SLURMD_NODENAME=n1 SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & "
        "SLURMD_NODENAME=n2 SLURM_CPUS_ON_NODE=2 {rank_program} --agent {place} {key} & echo $! >" + (folder_ / "agent2") + "; wait"},
       2);
-  EXPECT_EQ(report.requeued, 1);
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
+  expect(report, {"0 finished, 1 requeued\na hung, "});
   EXPECT_THAT(said_, Contains(AllOf(HasSubstr("node n2"), HasSubstr("is gone"), HasSubstr("it held ranks 2 to 3 of this run"))));
   EXPECT_THAT(events_, Contains(RunEvent::Kind::node_lost));
   EXPECT_THAT(said_, Contains(HasSubstr("it held ranks 2 to 3 of a")));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, OfAgentsThatAreAllGoneAreStartedAgain) {
@@ -387,10 +309,8 @@ TEST_F(ExternalLaunchers, OfAgentsThatAreAllGoneAreStartedAgain) {
       {"sh", "-c", "if [ -e " + once + " ]; then " + agent + "wait; exit; fi; touch " + once + "; export FAKE_RANKS=all:wait; " + agent + "while ! grep -q about " +
                        in_run("rank-0.log") + "; do sleep 0.01; done; kill -9 $!; wait"},
       1);
-  EXPECT_EQ(report.finished, 1) << testing::PrintToString(said_);
-  EXPECT_EQ(report.requeued, 1);
+  expect(report, {"1 finished, 1 requeued"});
   EXPECT_THAT(events_, Contains(RunEvent::Kind::node_lost));
-  expect_no_orphan();
 }
 
 TEST_F(ExternalLaunchers, OfAgentsThatHaveNotComeStopARunThatWaitsForThem) {
@@ -419,9 +339,7 @@ TEST_F(ExternalLaunchers, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
   for (const ProcessStart start : {ProcessStart::forked, ProcessStart::executed}) {
     const TempFolder folder;
     options_.out_dir = folder.path();
-    plan_.runs = {a_run("a", 4, Backend::gloo)};
-    plan_.runs[0].config.process_start = start;
-    plan_.runs[0].hash = config_hash(plan_.runs[0].config);
+    plan_.runs = {a_run("a", 4, Backend::gloo, "", 0, start)};
     EXPECT_EQ(launch_by_agents(agents_on_hosts({"b", "c"}), 2).finished, 1);
     const std::string addresses = read_text(folder / "runs/a/addresses");
     for (const char* line : {"0 127.0.0.2 heartbeat-n2", "1 127.0.0.2 heartbeat-n2", "2 127.0.0.3 heartbeat-n3", "3 127.0.0.3 heartbeat-n3"})
@@ -432,39 +350,23 @@ TEST_F(ExternalLaunchers, OfAgentsOnSeveralHostsGiveEachRankItsOwnAddress) {
 }
 
 TEST_F(ExternalLaunchers, OfAgentsOnAnotherHostTellOfRanksThatHang) {
-  plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait")};
-  plan_.runs[0].config.timeout_s = 0.5;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
   options_.hang_grace_s = 0.1;
-  const LaunchReport report = launch_by_agents(agents_on_hosts({"b", "c"}), 2);
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].kind, FailureKind::hung);
-  EXPECT_EQ(report.failures[0].rank, 3);
-  EXPECT_EQ(report.failures[0].step, 3);
-  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on node n3")));
-  expect_no_orphan();
-}
-
-TEST_F(ExternalLaunchers, OfAgentsWithARankEachTellOfThatRankAlone) {
-  plan_.runs = {a_run("a", 2, Backend::gloo, "1:stop all:wait")};
-  plan_.runs[0].config.timeout_s = 0.5;
-  plan_.runs[0].hash = config_hash(plan_.runs[0].config);
-  options_.hang_grace_s = 0.1;
+  plan_.runs = {a_run("a", 4, Backend::gloo, "3:stop all:wait", 0.5)};
   std::vector<std::string> command = agents_on_hosts({"b", "c"});
+  const std::vector<const char*> stopped = {"its process is stopped by a signal", "it runs on node n3"};
+  const LaunchReport of_two = launch_by_agents(command, 2);
+  expect(of_two, stopped);
+  expect(of_two, {"\na hung, rank 3, step 3, "});
+  // With a rank each: of that rank alone.
+  plan_.runs = {a_run("b", 2, Backend::gloo, "1:stop all:wait", 0.5)};
   for (std::size_t at = 0; (at = command[2].find("ON_NODE=2", at)) != std::string::npos;) command[2].replace(at, 9, "ON_NODE=1");
-  const LaunchReport report = launch_by_agents(command, 2);
-  ASSERT_EQ(report.failures.size(), 1U);
-  EXPECT_EQ(report.failures[0].rank, 1);
-  EXPECT_THAT(report.failures[0].message, AllOf(HasSubstr("its process is stopped by a signal"), HasSubstr("it runs on node n3")));
-  expect_no_orphan();
+  const LaunchReport of_one = launch_by_agents(command, 2);
+  expect(of_one, stopped);
+  expect(of_one, {"\nb hung, rank 1, "});
+  support::expect_no_orphan(folder_ / "runs/b");
 }
-
 TEST_F(ExternalLaunchers, OfAgentsOnAnotherHostAreSilentOnRanksThatWork) {
-  for (const char* id : {"a", "b"}) {
-    plan_.runs.push_back(a_run(id, 4, Backend::gloo));
-    plan_.runs.back().config.timeout_s = 0.5;
-    plan_.runs.back().hash = config_hash(plan_.runs.back().config);
-  }
+  for (const char* id : {"a", "b"}) plan_.runs.push_back(a_run(id, 4, Backend::gloo, "", 0.5));
   EXPECT_EQ(launch_by_agents(agents_on_hosts({"b", "c"}), 2).finished, 2);
 }
 
@@ -509,28 +411,12 @@ class ServedRanks {
     }
   }
   void start(const std::string& run, const std::string& dir, int processes) {
-    ParentCommand command;
-    command.op = ParentCommand::Op::start;
-    command.run = run;
-    command.dir = dir;
-    command.world_size = command.processes = processes;
+    ParentCommand command{{run, dir, processes, processes}, ParentCommand::Op::start, 0, ""};
     command.command_started = 2.5;
     socket_->send(to_line(command));
   }
-  void kill(const std::string& run, int signal) {
-    ParentCommand command;
-    command.op = ParentCommand::Op::kill;
-    command.run = run;
-    command.signal = signal;
-    socket_->send(to_line(command));
-  }
-  void tell(const std::string& run, const std::string& why) {
-    ParentCommand command;
-    command.op = ParentCommand::Op::tell;
-    command.run = run;
-    command.why = why;
-    socket_->send(to_line(command));
-  }
+  void kill(const std::string& run, int signal) { socket_->send(to_line({{run, "", 0, 0}, ParentCommand::Op::kill, signal, ""})); }
+  void tell(const std::string& run, const std::string& why) { socket_->send(to_line({{run, "", 0, 0}, ParentCommand::Op::tell, 0, why})); }
   /// Closes the socket, waits, and returns the parent's exit status.
   int leave() {
     socket_.reset();
