@@ -509,7 +509,7 @@ INSTANTIATE_TEST_SUITE_P(FirstHalf, EvidenceSubsets, testing::Range(std::size_t{
 
 INSTANTIATE_TEST_SUITE_P(SecondHalf, EvidenceSubsets, testing::Range(kMiddle, faults().size()), &name_of_fault);
 
-// What is said of recorded pairs of tiny traces: those that tests/conformance/verdicts.py writes, mistakes of trainers that are not ours
+// What is said of recorded pairs of tiny traces: those for tracers of other people, mistakes of trainers that are not ours
 // with what must not be mistaken for them, and small programs with the mistakes of public reports.
 
 using Json = nlohmann::json;
