@@ -1,4 +1,7 @@
-"""Mistakes of plain and DDP trainers: each is seen at its first step, and named where a name of `lockstep explain` fits; never by a wrong one."""
+"""Mistakes of plain and DDP trainers: each is seen at its first step, and named where a name of `lockstep explain` fits; never by a wrong one.
+
+check.py has those that `lockstep check` shows of a program without a line for it.
+"""
 
 import contextlib
 import os
@@ -6,14 +9,12 @@ import pathlib
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
-from torch.nn.parallel import DistributedDataParallel
 
 import bits
 import layouts
 import models
 from case import QUIET, Case, Problem, code_of, need
-from layouts import HeadByHand, Teaches, WideCopies
+from layouts import HeadByHand, WideCopies
 from trainer import ByHand, OwnersOfOne, Resumed, Trainer, Words
 
 _references = {}
@@ -108,25 +109,6 @@ class OneRanksRate(Trainer):
         return torch.optim.SGD(self.model.parameters(), lr=self.rate * (0.5 if self.rank == 1 else 1))
 
 
-class SchedulePerRank(Trainer):
-    steps_of_schedule = 1
-
-    def make_optimizer(self):
-        optimizer = super().make_optimizer()
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda k: 1 - k / 20)
-        return optimizer
-
-    def after_step(self, step):
-        for _ in range(self.steps_of_schedule):
-            self.schedule.step()
-
-
-class SchedulePerRankWrong(SchedulePerRank):
-    @property
-    def steps_of_schedule(self):
-        return self.world
-
-
 class Long(Trainer):
     """Two epochs and more."""
 
@@ -138,33 +120,12 @@ class SameEpoch(Long):
         return super().batch(step % 4)
 
 
-class SameRows(Trainer):
-    def own_ids(self, step):
-        return self.batch(step)[: self.rows // self.world]
-
-
-class OtherSeed(Trainer):
-    """Rank 1's sampler shuffles with a seed of its own."""
-
-    def batch(self, step):
-        if self.rank != 1:
-            return super().batch(step)
-        order = torch.randperm(models.SAMPLES, generator=torch.Generator().manual_seed(77 + step // 4)).tolist()
-        return order[step % 4 * self.rows :][: self.rows]
-
-
 class RowDropped(Trainer):
     """The last row of rank 1 never arrives."""
 
     def own_ids(self, step):
         ids = super().own_ids(step)
         return ids[:-1] if self.rank == 1 else ids
-
-
-class RowRepeated(Trainer):
-    def own_ids(self, step):
-        ids = super().own_ids(step)
-        return ids[:-1] + ids[:1] if self.rank == 1 else ids
 
 
 class RowsLeftOut(Trainer):
@@ -174,25 +135,8 @@ class RowsLeftOut(Trainer):
         return super().row_losses(called, x, y)[:-1]
 
 
-class NeverReduced(Accumulated):
-    def forward_backward(self, called, ids):
-        if isinstance(called, DistributedDataParallel):
-            with called.no_sync():
-                return super().forward_backward(called, ids)
-        return super().forward_backward(called, ids)
-
-
 class Clipped(ByHand):
     clip = 0.05
-
-
-class ClippedBefore(Clipped):
-    def reduce(self):
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
-        super().reduce()
-
-    def clip_gradients(self):
-        pass
 
 
 class ClippedTwice(Clipped):
@@ -202,24 +146,6 @@ class ClippedTwice(Clipped):
         grads = [p.grad for p in self.model.parameters()]
         norm = (torch.nn.utils.get_total_norm(grads) ** 2 * self.world).sqrt()
         torch.nn.utils.clip_grads_with_norm_(self.model.parameters(), self.clip, norm)
-
-
-class OtherInit(ByHand):
-    """Each rank draws its own weights, and nothing broadcasts them."""
-
-    def wrap(self, model):
-        return model
-
-    def make_model(self):
-        torch.manual_seed(self.seed + self.rank)
-        return super().make_model()
-
-
-class NoWrapper(Trainer):
-    """The forward pass is that of the module within DistributedDataParallel."""
-
-    def row_losses(self, called, x, y):
-        return super().row_losses(getattr(called, "module", called), x, y)
 
 
 class MeanOfMeans(Words):
@@ -260,11 +186,6 @@ class OwnDeviation(Deviation):
 class OverWorld(Trainer):
     def share(self, y, micros):
         return 1 / self.rows
-
-
-class TimesWorld(Trainer):
-    def share(self, y, micros):
-        return self.world / len(y)
 
 
 class DividedAgain(Trainer):
@@ -372,10 +293,6 @@ class OwnersNotGathered(Resumed, OwnersOfOne):
                 self.optimizer.state.pop(p, None)
 
 
-class DecaysSlowly(Teaches):
-    decay = 0.9
-
-
 class NotUpdated(Adam):
     """The head is in no group."""
 
@@ -390,49 +307,6 @@ class Untied(bits.Tied):
         model = super().make_model()
         model.head.weight = torch.nn.Parameter(model.words.weight.detach().clone())
         return model
-
-
-class BuffersApart(bits.Buffers):
-    ddp = {"broadcast_buffers": False}
-
-
-class Contrastive(Trainer):
-    """Rows are contrasted with the candidates of all ranks; the gather passes gradients on."""
-
-    def make_model(self):
-        return models.TwoTowers()
-
-    def labels(self, ids):
-        return models.OTHER_SIDE[ids]
-
-    def gathered(self, keys):
-        return torch.cat(torch.distributed.nn.functional.all_gather(keys)) if self.world > 1 else keys
-
-    def row_losses(self, called, x, y):
-        queries, keys = called(x, y)
-        targets = torch.arange(len(x)) + (self.rank * len(x))
-        return F.cross_entropy(queries @ self.gathered(keys).t() / 0.2, targets, reduction="none")
-
-
-class DetachedGather(Contrastive):
-    """Only the rank's own candidates carry gradients."""
-
-    def gathered(self, keys):
-        parts = self.run.gather(keys)
-        parts[self.rank] = keys
-        return torch.cat(parts)
-
-
-class OwnNegatives(Contrastive):
-    def row_losses(self, called, x, y):
-        queries, keys = called(x, y)
-        return F.cross_entropy(queries @ keys.t() / 0.2, torch.arange(len(x)), reduction="none")
-
-
-class LabelsNotShifted(Contrastive):
-    def row_losses(self, called, x, y):
-        queries, keys = called(x, y)
-        return F.cross_entropy(queries @ self.gathered(keys).t() / 0.2, torch.arange(len(x)), reduction="none")
 
 
 class Swapped(ByHand):
@@ -606,23 +480,14 @@ CASES = [
     _case(Summed, 3, "gradient-sum-not-mean"),
     _case(RateTimesWorld, 3, "rate-scaled-linear"),
     _case(OneRanksRate, 2, "rate-differs"),
-    _case(SchedulePerRankWrong, 2, "scheduler-stepped-per-rank", "rate-differs", step=1),
     _case(SameEpoch, 2, "set-epoch-forgotten", step=4),
-    _case(SameRows, 3, "shards-identical"),
-    _case(OtherSeed, 3, "sampler-seed-differs"),
     _case(RowDropped, 3, "sample-dropped"),
-    _case(RowRepeated, 3, "sample-duplicated"),
     _case(RowsLeftOut, 3, "rows-left-out"),
-    _case(NeverReduced, 2, "gradient-not-reduced"),
-    _case(ClippedBefore, 3, "clip-before-reduction", "clip-on-local-norm"),
     _case(ClippedTwice, 3, "clip-twice"),
-    _case(OtherInit, 3, "initial-weights-differ", step=-1),
-    _case(NoWrapper, 3, "gradient-not-reduced"),
     _case(MeanOfMeans, 3, "mean-of-means", told=True),
     _case(Alike, 1, "micro-steps-weighted-alike"),
     _case(OwnDeviation, 3, "local-statistics"),
     _case(OverWorld, 3, "loss-over-world", "gradient-over-world"),
-    _case(TimesWorld, 3, "loss-times-world", "gradient-times-world"),
     _case(DividedAgain, 3, "mean-taken-twice"),
     _case(NotZeroed, 3, "gradients-not-zeroed", step=1),
     _case(StaleLabels, 3, "sample-content"),
@@ -637,13 +502,8 @@ CASES = [
     _case(DecayOnHalf, 2, "weight-decay-missing", "wrong-parameter-group", "config-differs"),
     _case(MomentsLost, 2, "optimizer-state-lost", step=2, right_world=2),
     _case(OwnersNotGathered, 2, "optimizer-state-lost", step=2, right=OwnersOfOne),
-    _case(DecaysSlowly, 2, "average-of-weights-differs"),
     _case(NotUpdated, 2, "parameter-not-updated"),
     _case(Untied, 2),
-    _case(BuffersApart, 3, "buffers-not-synchronised", step=1, right_world=3),
-    _case(DetachedGather, 3, "gather-own-slice", "candidates-detached"),
-    _case(OwnNegatives, 3, "local-negatives"),
-    _case(LabelsNotShifted, 3, "label-offset"),
     _case(Swapped, 3, "buckets-swapped"),
     _case(WideCopiesApart, 2, "gradient-not-reduced"),
     _case(HeadNotDivided, 3, "gradient-sum-not-mean", "gradient-times-world"),
